@@ -1,0 +1,126 @@
+"""The log of a run: what a rank writes, and how everybody reads it. Standard library only.
+
+One line of `events.rank<r>.jsonl` is one JSON object with `v` (schema version), `t` (unix seconds), `rank` and
+`ev` (its kind); the other keys depend on the kind and are listed in `schemas/events.schema.json`.
+Each file has one writer and is only appended to. Readers pass over unknown keys and kinds, count the lines that
+they cannot read (a torn last line is normal after a kill), and refuse an unknown schema version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+SCHEMA_VERSION = 1
+RESULT_VERSION = 1
+
+COMPLETED, FAILED = "completed", "failed"
+
+
+class UnknownVersion(ValueError):
+    """A log of a schema version that this code does not know."""
+
+
+class EventWriter:
+    """Appends events of one rank; each line is handed to the system at once, so that a killed rank loses none."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self.rank = rank
+        self._file = open(path, "a", encoding="utf-8", buffering=1)
+
+    def write(self, ev: str, **values: Any) -> None:
+        record = {"v": SCHEMA_VERSION, "t": round(time.time(), 6), "rank": self.rank, "ev": ev}
+        record.update(values)
+        # NaN is not JSON; a diverged loss is written as null and said so by the reader.
+        self._file.write(json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass
+class EventLog:
+    """The events of one file, and how many of its lines could not be read."""
+
+    events: List[Dict[str, Any]] = field(default_factory=list)
+    unreadable_lines: int = 0
+
+
+def read_events(path: Path) -> EventLog:
+    """Reads one rank's log. Raises UnknownVersion, and OSError where the file cannot be opened."""
+    log = EventLog()
+    with open(path, "rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError):
+                log.unreadable_lines += 1
+                continue
+            if not isinstance(record, dict) or not isinstance(record.get("ev"), str) or "v" not in record:
+                log.unreadable_lines += 1
+                continue
+            if record["v"] != SCHEMA_VERSION:
+                raise UnknownVersion(
+                    f"{path}: schema version {record['v']!r}; this code reads version {SCHEMA_VERSION}: "
+                    "update it, or read the study with the version that wrote it"
+                )
+            log.events.append(record)
+    return log
+
+
+def attempt_dirs(run_dir: Path) -> List[Path]:
+    """The folders `attempt-<k>` of a run, first attempt first."""
+    found = []
+    if run_dir.is_dir():
+        for path in run_dir.iterdir():
+            number = path.name[len("attempt-") :]
+            if path.name.startswith("attempt-") and number.isdigit():
+                found.append((int(number), path))
+    return [path for _, path in sorted(found)]
+
+
+def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
+    """Writes `result.json` unless the run already has one; says whether this call wrote it.
+
+    A hard link, and not a rename, so that of two writers exactly one wins and a finished result is never replaced.
+    """
+    path = run_dir / "result.json"
+    temporary = run_dir / f".result.{os.uname().nodename}.{os.getpid()}.tmp"
+    temporary.write_text(json.dumps(_finite(result), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    try:
+        os.link(temporary, path)
+        return True
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+
+
+def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
+    """The run's `result.json`, or None when there is none. Raises ValueError where it is not one of ours."""
+    path = run_dir / "result.json"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(result, dict) or result.get("v") != RESULT_VERSION or "status" not in result:
+        raise ValueError(f"{path} is not a result of version {RESULT_VERSION}")
+    return result
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,230 @@
+"""What one run is: `RunSpec`, the frozen value that crosses every wall, and its content hash `run_id`.
+
+Standard library only, and no syntax newer than Python 3.8: this file is read on the login node, on the
+compute node, and inside every framework's environment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Mapping, Optional, Type, TypeVar
+
+SPEC_VERSION = 1
+STRONG, WEAK = "strong", "weak"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the ranks of a run sit. One rank drives one GPU (on a CPU machine: one share of the cores)."""
+
+    nodes: int
+    ranks_per_node: int
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    def __str__(self) -> str:
+        return f"{self.nodes} x {self.ranks_per_node}"
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """Which data set, in which form the network sees it.
+
+    image_size: pixels of one side after the reader's resize (square images).
+    mean, std: per channel, of pixel values scaled to 0..1.
+    train_samples, test_samples: how many samples the synthetic reader makes; unused by the others.
+    """
+
+    name: str
+    reader: str
+    classes: int
+    channels: int
+    image_size: int
+    mean: typing.Tuple[float, ...]
+    std: typing.Tuple[float, ...]
+    augment: bool = True
+    train_samples: int = 0
+    test_samples: int = 0
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks.
+
+    lr: the learning rate at `lr_batch` samples per step; scaled linearly with the global batch when
+    `lr_rule` is 'linear' (Goyal et al. 2017, section 2.1), not at all when it is 'constant'.
+    """
+
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    nesterov: bool = False
+    lr_rule: str = "linear"
+    lr_batch: int = 128
+    warmup_steps: int = 0
+
+    def learning_rate(self, global_batch: int, step: int) -> float:
+        """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first."""
+        lr = self.lr * global_batch / self.lr_batch if self.lr_rule == "linear" else self.lr
+        if step < self.warmup_steps:
+            lr *= (step + 1) / self.warmup_steps
+        return lr
+
+
+@dataclass(frozen=True)
+class MeasureSpec:
+    """How long a run goes on and what it measures. Counts are optimiser steps, except where a name says otherwise.
+
+    warmup_steps: run first, logged apart, never part of a throughput figure.
+    steps: timed steps, in blocks of `block_steps` between fences.
+    probe_steps: steps of each probe (cached batch, no synchronisation) after the timed steps; 0 turns probes off.
+    evaluate_samples: test samples scored at the end; 0 turns evaluation off, -1 takes the whole test set.
+    """
+
+    warmup_steps: int = 10
+    steps: int = 200
+    block_steps: int = 10
+    probe_steps: int = 10
+    evaluate_samples: int = -1
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What of the machine determines a measurement. Accounts, limits and paths do not, and are not here."""
+
+    name: str
+    device: str
+    cpus_per_gpu: int
+    gpu_type: Optional[str] = None
+    partition: Optional[str] = None
+    constraint: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that determines one measurement, and nothing else.
+
+    gpus: ranks in all. global_batch, batch_per_gpu: samples per optimiser step, over all ranks and per rank.
+    environment: the framework environment as the configuration names it (not the path that it resolves to).
+    env: environment variables set for every rank, such as NCCL_*.
+    """
+
+    framework: str
+    framework_options: Mapping[str, Any]
+    environment: str
+    strategy: str
+    strategy_options: Mapping[str, Any]
+    model: str
+    dataset: DatasetSpec
+    precision: str
+    gpus: int
+    placement: Placement
+    scaling: str
+    global_batch: int
+    batch_per_gpu: int
+    seed: int
+    repeat: int
+    optimizer: OptimizerSpec
+    measure: MeasureSpec
+    cluster: ClusterSpec
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """A readable name and 12 hex digits of SHA-256 over the canonical JSON: equal requests, equal ids."""
+        text = json.dumps([SPEC_VERSION, to_plain(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
+        return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a rank needs on this machine, and what does not change the measurement: never hashed.
+
+    python: the interpreter of the framework's environment. data_root: folder of the data set, or None.
+    project: folder that holds `harness` and `models`. code_version: git commit of it, '-dirty' when edited.
+    oversubscribed: why the plan already knows that ranks share cores or GPUs, or None.
+    visible_gpus: GPUs that a local run may use, as CUDA_VISIBLE_DEVICES names them; None: the scheduler gives them.
+    timeout_seconds: a run longer than this is ended.
+    """
+
+    python: str
+    data_root: Optional[str]
+    project: str
+    code_version: str
+    oversubscribed: Optional[str]
+    visible_gpus: Optional[typing.Tuple[str, ...]]
+    timeout_seconds: float
+
+
+def to_plain(value: Any) -> Any:
+    """A dataclass as the dicts, lists and scalars that JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): to_plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(v) for v in value]
+    return value
+
+
+def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
+    """The dataclass `cls` from `to_plain`'s dicts; unknown keys are passed over, so that old readers read new files.
+
+    Raises ValueError where a field without default is missing or nested data has the wrong form.
+    """
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if f.name not in plain:
+            continue
+        value, hint = plain[f.name], hints[f.name]
+        if dataclasses.is_dataclass(hint):
+            value = from_plain(hint, value)  # type: ignore[arg-type]
+        elif isinstance(value, list):
+            value = tuple(value)
+        values[f.name] = value
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from None
+
+
+def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
+    """Writes `spec.json`, by rename, so that a reader sees all of it or nothing."""
+    path = run_dir / "spec.json"
+    document = {"v": SPEC_VERSION, "run_id": spec.run_id, "spec": to_plain(spec), "site": to_plain(site)}
+    write_json(path, document)
+    return path
+
+
+def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
+    """Reads `spec.json`. Raises ValueError with the file's path where it is not one of ours, OSError where it is absent."""
+    path = Path(run_dir) / "spec.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or document.get("v") != SPEC_VERSION:
+            version = document.get("v") if isinstance(document, dict) else None
+            raise ValueError(f"version {version!r}, this code reads version {SPEC_VERSION}")
+        return from_plain(RunSpec, document["spec"]), from_plain(Site, document["site"])
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not a run's spec.json: {error}") from None
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Writes JSON to a temporary name and renames it: no reader ever sees half a file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(path)
