@@ -1,0 +1,1 @@
+"""Launching a plan: `local.py` on this machine, `slurm.py` through Slurm. The only rooms that know submitit."""

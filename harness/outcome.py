@@ -1,0 +1,136 @@
+"""How a run ended, from the files of its attempt: what each rank left, who failed first, who shared what."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import events, spec
+
+STDERR_TAIL_LINES = 30
+# A NumPy or framework traceback can hold very long lines.
+STDERR_LINE_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class RankExit:
+    """How one rank's process ended: `exit.rank<r>.json` in the attempt's folder.
+
+    code: its exit code; negative: minus the signal that ended it. t: unix seconds.
+    reason: why this rank was ended by the harness, where it was; a rank that ended by itself failed before it.
+    interrupted: ended because the user or the scheduler said so: the run has not failed, it is not finished.
+    """
+
+    rank: int
+    code: int
+    t: float
+    reason: str | None = None
+    interrupted: bool = False
+
+    @property
+    def sentence(self) -> str:
+        if self.reason:
+            return f"rank {self.rank}: {self.reason}"
+        if self.code < 0:
+            return f"rank {self.rank} was ended by signal {-self.code} ({_signal_name(-self.code)})"
+        return f"rank {self.rank} exited with code {self.code}"
+
+
+def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
+    spec.write_json(attempt_dir / f"exit.rank{exit_.rank}.json", asdict(exit_))
+
+
+def read_exits(attempt_dir: Path) -> list[RankExit]:
+    """Of the ranks that have ended, in the order in which they did."""
+    exits = []
+    for path in attempt_dir.glob("exit.rank*.json"):
+        exits.append(RankExit(**json.loads(path.read_text(encoding="utf-8"))))
+    return sorted(exits, key=lambda exit_: exit_.t)
+
+
+def failure(attempt_dir: Path) -> RankExit | None:
+    """The rank that failed first; a rank that a lost peer took with it ends later than the peer."""
+    failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.code != 0]
+    by_itself = [exit_ for exit_ in failed if exit_.reason is None]
+    return (by_itself or failed or [None])[0]
+
+
+def result(
+    run_dir: Path,
+    attempt: int,
+    status: str,
+    *,
+    reason: str | None = None,
+    rank_exit: RankExit | None = None,
+    started: float | None = None,
+    job_id: str | None = None,
+    written_by: str = "job",
+) -> dict[str, Any]:
+    """The document `result.json` (schemas/result.schema.json)."""
+    run_spec, site = spec.read_run(run_dir)
+    attempt_dir = run_dir / f"attempt-{attempt}"
+    failed_rank = rank_exit.rank if rank_exit else None
+    return {
+        "v": events.RESULT_VERSION,
+        "run_id": run_spec.run_id,
+        "status": status,
+        "attempt": attempt,
+        "reason": reason or (rank_exit.sentence if rank_exit else None),
+        "failed_rank": failed_rank,
+        "exit_code": rank_exit.code if rank_exit else None,
+        "stderr_tail": [] if status == events.COMPLETED else stderr_tail(attempt_dir, failed_rank or 0),
+        "started": started,
+        "ended": time.time(),
+        "job_id": job_id,
+        "written_by": written_by,
+        "oversubscribed": oversubscribed(attempt_dir) or site.oversubscribed,
+    }
+
+
+def stderr_tail(attempt_dir: Path, rank: int) -> list[str]:
+    """The last lines that the rank wrote to stderr."""
+    try:
+        with open(attempt_dir / f"stderr.rank{rank}", "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - STDERR_TAIL_LINES * STDERR_LINE_CHARACTERS))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line[:STDERR_LINE_CHARACTERS] for line in text.splitlines()[-STDERR_TAIL_LINES:]]
+
+
+def oversubscribed(attempt_dir: Path) -> str | None:
+    """Why ranks shared cores or GPUs, from what each rank saw when it started; None where they did not.
+
+    Ranks are counted per machine (the kernel's boot id), not per host name: virtual nodes of one machine share cores.
+    """
+    starts = []
+    for path in sorted(attempt_dir.glob("events.rank*.jsonl")):
+        starts += [event for event in events.read_events(path).events if event["ev"] == "start"][-1:]
+    by_machine: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for start in starts:
+        by_machine[start["machine"]].append(start)
+    for ranks in by_machine.values():
+        cores = ranks[0]["cores"]
+        threads = sum(start["threads"] for start in ranks)
+        if threads > cores:
+            return f"{len(ranks)} ranks with {threads} threads on a machine with {cores} cores"
+        declared = max(start.get("cores_declared") or 0 for start in ranks)
+        if declared > cores:
+            return f"the scheduler gave {declared} cores on a machine with {cores}: a virtual node"
+    shared = [n for n in Counter(start["device_id"] for start in starts if start.get("device_id")).values() if n > 1]
+    if shared:
+        return f"{max(shared)} ranks on one GPU"
+    return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,159 @@
+"""The schema of the configuration: names, types and allowed values. Plain dataclasses; `config.py` gives them to Hydra.
+
+What each key means stands beside its default in `conf/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
+
+
+class Scaling(Enum):
+    strong = "strong"
+    weak = "weak"
+
+
+class Precision(Enum):
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class Device(Enum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Scheduler(Enum):
+    local = "local"
+    slurm = "slurm"
+
+
+class LrRule(Enum):
+    constant = "constant"
+    linear = "linear"
+
+
+@dataclass
+class PyTorchOptions:
+    compile: bool = False
+    channels_last: bool = True
+
+
+@dataclass
+class AllreduceOptions:
+    bucket_mb: float = 25.0
+
+
+# The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
+FRAMEWORK_OPTIONS: dict[str, type] = {"pytorch": PyTorchOptions}
+STRATEGY_OPTIONS: dict[str, type] = {"allreduce": AllreduceOptions}
+
+
+@dataclass
+class Framework:
+    name: str = MISSING
+    environment: str = MISSING
+    strategies: list[str] = field(default_factory=list)
+    options: Any = field(default_factory=dict)
+
+
+@dataclass
+class Strategy:
+    name: str = MISSING
+    options: Any = field(default_factory=dict)
+
+
+@dataclass
+class Model:
+    name: str = MISSING
+
+
+@dataclass
+class Dataset:
+    name: str = MISSING
+    reader: str = MISSING
+    classes: int = MISSING
+    channels: int = MISSING
+    image_size: int = MISSING
+    mean: list[float] = MISSING
+    std: list[float] = MISSING
+    augment: bool = True
+    train_samples: int = 0
+    test_samples: int = 0
+
+
+@dataclass
+class Cluster:
+    name: str = MISSING
+    scheduler: Scheduler = MISSING
+    device: Device = Device.auto
+    gpus_per_node: int | None = None
+    cpus_per_gpu: int | None = None
+    timeout_minutes: float = 30.0
+    gres: str | None = None
+    gpu_type: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    memory_per_node: str | None = None
+    exclusive: bool = False
+    array_parallelism: int | None = None
+    setup: list[str] = field(default_factory=list)
+    srun_args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Measure:
+    warmup_steps: int = MISSING
+    steps: int = MISSING
+    block_steps: int = MISSING
+    probe_steps: int = MISSING
+    evaluate_samples: int = MISSING
+
+
+@dataclass
+class Optimizer:
+    lr: float = MISSING
+    momentum: float = MISSING
+    weight_decay: float = MISSING
+    nesterov: bool = MISSING
+    lr_rule: LrRule = MISSING
+    lr_batch: int = MISSING
+    warmup_steps: int = MISSING
+
+
+@dataclass
+class Data:
+    root: str = MISSING
+    check: bool = True
+
+
+@dataclass
+class Config:
+    """One point of a sweep, as conf/config.yaml composes it; its comments say what each key means."""
+
+    study: str = MISSING
+    results: str = MISSING
+    data: Data = field(default_factory=Data)
+    gpus: int = MISSING
+    scaling: Scaling = MISSING
+    batch: int = MISSING
+    precision: Precision = MISSING
+    seed: int = MISSING
+    repeat: int = MISSING
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    framework: Framework = field(default_factory=Framework)
+    strategy: Strategy = field(default_factory=Strategy)
+    model: Model = field(default_factory=Model)
+    dataset: Dataset = field(default_factory=Dataset)
+    cluster: Cluster = field(default_factory=Cluster)
+    measure: Measure = field(default_factory=Measure)
+    plan_only: bool = False

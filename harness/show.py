@@ -1,0 +1,103 @@
+"""What the harness says on the terminal: the plan, each run's end, the summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness import events
+from harness.plan import Array, Plan, node_hours
+from harness.study import Study
+
+_console = Console(highlight=False, soft_wrap=True)
+
+
+def plan(plan: Plan, study: Study, scheduler: str) -> None:
+    """The plan as a table: arrays, nodes, GPUs, wall limit, node-hours; and what needs no launch."""
+    where = {
+        "local": "on this machine, one run after another",
+        "slurm": "through Slurm, one job array per resource shape",
+    }
+    _console.print(f"study [bold]{study.name}[/] in {escape(str(study.folder))}; runs {where[scheduler]} "
+                   f"(cluster={scheduler}; force it with cluster=local|slurm)")  # fmt: skip
+    gpu = any(request.spec.cluster.device == "cuda" for request in plan.requests)
+    table = Table(title=f"plan: {len(plan.to_launch)} runs in {len(plan.arrays)} arrays", title_justify="left")
+    for name in ("array", "runs", "nodes", "ranks/node", "GPUs" if gpu else "ranks (CPU)", "wall limit", "node-hours", ""):
+        table.add_column(name, justify="left" if name in ("array", "") else "right")
+    for number, array in enumerate(plan.arrays, start=1):
+        table.add_row(*_row(number, array))
+    if plan.arrays:
+        _console.print(table)
+        _console.print(f"at most {node_hours(plan.arrays):.2f} node-hours, if every run took its whole wall limit")
+    for request in plan.requests:
+        _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}") if len(plan.requests) <= 12 else None
+    if plan.completed:
+        _console.print(f"{len(plan.completed)} runs are completed already and are not run again")
+    if plan.queued:
+        _console.print(f"{len(plan.queued)} runs are already pending or running and are waited for")
+    if plan.repeated:
+        _console.print(f"{plan.repeated} points of the sweep are the same run as another one and are run once")
+
+
+def submitted(array: Array, job: str) -> None:
+    _console.print(f"submitted job {job}: {len(array.requests)} runs on {array.resources.placement} ranks")
+
+
+class Progress:
+    """Prints each run's end and counts."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.total = len(plan.to_launch) + len(plan.queued)
+        self.already = len(plan.completed)
+        self.failed: list[str] = []
+        self.completed = 0
+
+    def report(self, run_id: str, result: dict[str, Any] | None) -> None:
+        done = self.completed + len(self.failed) + 1
+        if result is not None and result["status"] == events.COMPLETED:
+            self.completed += 1
+            mark = f" [yellow](oversubscribed: {escape(result['oversubscribed'])})[/]" if result["oversubscribed"] else ""
+            _console.print(f"\\[{done}/{self.total}] [green]completed[/] {run_id}{mark}")
+            return
+        self.failed.append(run_id)
+        reason = str((result or {}).get("reason") or "no result")
+        _console.print(f"\\[{done}/{self.total}] [red]failed[/] {run_id}: {escape(reason)}")
+        for line in (result or {}).get("stderr_tail", [])[-3:]:
+            _console.print(f"    {escape(line)}")
+
+    def summary(self, study: Study) -> int:
+        """Prints how the study stands; gives the exit code."""
+        _console.print(f"{self.completed} completed, {len(self.failed)} failed, {self.already} were completed before")
+        if self.failed:
+            _console.print(f"the log of a failed run: {study.run_dir(self.failed[0])}; the same command runs it again")
+        _console.print(f"report: python -m analysis {study.folder}")
+        return 1 if self.failed else 0
+
+
+def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
+    left = progress.total - progress.completed - len(progress.failed)
+    what = "the jobs go on in Slurm" if on_slurm else f"{left} runs are left"
+    _console.print(f"\ninterrupted; {progress.completed} runs completed, nothing is lost; {what}; "
+                   "the same command again continues the study")  # fmt: skip
+
+
+def _row(number: int, array: Array) -> list[str]:
+    placement = array.resources.placement
+    why = next((r.site.oversubscribed for r in array.requests if r.site.oversubscribed), None)
+    return [
+        str(number),
+        str(len(array.requests)),
+        str(placement.nodes),
+        str(placement.ranks_per_node),
+        str(placement.world_size),
+        f"{array.resources.timeout_minutes:g} min",
+        f"{array.worst_case_node_hours:.2f}",
+        f"[yellow]oversubscribed: {escape(why)}[/]" if why else "",
+    ]
+
+
+def _batches(spec: Any) -> str:
+    return f"{spec.scaling} scaling, {spec.global_batch} samples per step, {spec.batch_per_gpu} per GPU"

@@ -1,0 +1,135 @@
+"""The results folder of a study: opening it, locking it, what it already has, and its `study.json`."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness import events, spec
+from harness.errors import UserError
+from harness.plan import Array, Plan, Request
+
+STUDY_VERSION = 1
+
+
+class Study:
+    """One study's folder. Reading it creates nothing; `locked` does."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Raises UserError where the folder is another study's, or not a study's at all."""
+        self.name = name
+        self.folder = folder
+        self.document = self._read()
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.folder / "runs" / run_id
+
+    def completed(self, run_ids: Iterable[str]) -> set[str]:
+        """Those of the runs that have a result that says so. Raises UserError for a damaged result."""
+        return {run_id for run_id in run_ids if (self.result(run_id) or {}).get("status") == events.COMPLETED}
+
+    def result(self, run_id: str) -> dict[str, Any] | None:
+        """Raises UserError where `result.json` cannot be read: to overwrite it could lose a finished run."""
+        try:
+            return events.read_result(self.run_dir(run_id))
+        except (ValueError, OSError) as error:
+            raise UserError(f"{error}; move it away to have the run measured again") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Creates the folder and holds it against other invocations. Raises UserError."""
+        try:
+            (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}") from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    # Some parallel file systems have no locks: said, and left to the user.
+                    print(f"note: {self.folder} cannot be locked here ({error.strerror}); start one command at a time")
+                else:
+                    raise UserError(
+                        f"another harness command is at work on {self.folder}; wait for it, or choose another study=<name>"
+                    ) from None
+            yield
+        finally:
+            os.close(handle)
+
+    def prepare(self, request: Request) -> int:
+        """Makes the run's folder ready for a new attempt; gives the attempt's number.
+
+        The result of a failed attempt moves into that attempt's folder, so that nothing is lost.
+        """
+        run_dir = self.run_dir(request.spec.run_id)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            attempts = events.attempt_dirs(run_dir)
+            if (run_dir / "result.json").exists():
+                kept = attempts[-1] if attempts else run_dir
+                (run_dir / "result.json").replace(kept / "result-of-this-attempt.json")
+            spec.write_run(run_dir, request.spec, request.site)
+            number = int(attempts[-1].name.split("-")[1]) + 1 if attempts else 1
+            (run_dir / f"attempt-{number}").mkdir()
+        except OSError as error:
+            raise UserError(f"{run_dir} cannot be written: {error.strerror}; {_OTHER}") from None
+        return number
+
+    def record(self, plan: Plan, command: Sequence[str], cluster: str, code_version: str) -> None:
+        """Adds this command to `study.json`."""
+        self.document["invocations"].append(
+            {
+                "t": time.time(),
+                "command": list(command),
+                "code_version": code_version,
+                "cluster": cluster,
+                "runs": [request.spec.run_id for request in plan.requests],
+                "arrays": [_array(array) for array in plan.arrays],
+            }
+        )
+        try:
+            spec.write_json(self.folder / "study.json", self.document)
+        except OSError as error:
+            raise UserError(f"{self.folder / 'study.json'} cannot be written: {error.strerror}; {_OTHER}") from None
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / "study.json"
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if self.folder.is_dir() and any(p.name not in ("runs", ".lock") for p in self.folder.iterdir()):
+                raise UserError(
+                    f"{self.folder} has files but no study.json: it is not a study's folder; choose another study=<name>"
+                ) from None
+            return {"v": STUDY_VERSION, "study": self.name, "created": time.time(), "invocations": []}
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read ({error}); move it away, the runs beside it stay valid") from None
+        if not isinstance(document, dict) or document.get("v") != STUDY_VERSION or "invocations" not in document:
+            raise UserError(f"{path} is not a study.json of version {STUDY_VERSION}; choose another study=<name>")
+        if document.get("study") != self.name:
+            raise UserError(
+                f"{self.folder} belongs to study '{document.get('study')}', not to '{self.name}'; "
+                "choose another results=<folder> or study=<name>"
+            )
+        return document
+
+
+def _array(array: Array) -> dict[str, Any]:
+    return {
+        "nodes": array.resources.placement.nodes,
+        "ranks_per_node": array.resources.placement.ranks_per_node,
+        "timeout_minutes": array.resources.timeout_minutes,
+        "runs": [request.spec.run_id for request in array.requests],
+    }
+
+
+_OTHER = "choose another results=<folder>"

@@ -1,0 +1,59 @@
+"""One rank: `python -m harness.worker <run directory> <attempt directory>`, inside the framework's environment."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from harness.events import EventWriter
+from harness.spec import read_run, write_json
+from harness.worker import capture, loop
+from harness.worker.data.batches import Batches
+from harness.worker.data.errors import DataError
+from harness.worker.data.readers import open_dataset
+from harness.worker.data.sharding import SampleOrder
+from harness.worker.rendezvous import from_environment
+
+
+def main(run_dir: Path, attempt_dir: Path) -> None:
+    startup = loop.Stopwatch()
+    spec, site = read_run(run_dir)
+    rendezvous = from_environment(os.environ)
+    log = EventWriter(attempt_dir / f"events.rank{rendezvous.rank}.jsonl", rendezvous.rank)
+    framework = importlib.import_module(f"harness.worker.{spec.framework}")
+    startup.lap("imports")
+    train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
+    order = SampleOrder(len(train), spec.seed)
+    batches = Batches(
+        train, order, spec.dataset, spec.global_batch, rendezvous.rank, rendezvous.world_size, spec.seed
+    )
+    startup.lap("data")
+    adapter = framework.Adapter(spec, site, rendezvous, batches)
+    startup.lap("rendezvous_and_build")
+    facts = {**capture.start_facts(spec, rendezvous), **adapter.facts()}
+    log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps)
+    if rendezvous.rank == 0:
+        write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
+    loop.run(spec, adapter, test, rendezvous, log)
+    adapter.close()
+    batches.close()
+    log.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    else:
+        sys.exit(0)
+    # At once, without the interpreter's clean-up: it can wait for a collective that the peers will never join, and
+    # then nobody would learn that this rank has failed.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,150 @@
+"""Images in class folders, decoded on demand (needs Pillow).
+
+Two layouts: MIT Indoor 67 as published (Images/<class>/<file>, with lists of `class/file` per line), and
+train/<class>/, test/<class>/. The label of a class is its place in the sorted class names.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from harness.worker.data.errors import DataError
+from harness.worker.data.splits import Split
+
+_SUFFIXES = (".jpg", ".jpeg", ".png")
+_MOST_THREADS = 8
+
+
+class ImageFolderSplit(Split):
+    """Image files with labels; each is made RGB, its short side resized to `image_size`, and cropped at the centre."""
+
+    def __init__(self, files: Sequence[str], labels: Sequence[int], image_size: int) -> None:
+        assert len(files) == len(labels), (len(files), len(labels))
+        self._files = list(files)
+        self.labels = np.array(labels, dtype=np.int64)
+        self.image_shape = (image_size, image_size, 3)
+        self._pool: Optional[ThreadPoolExecutor] = None
+
+    def images(self, indices: np.ndarray) -> np.ndarray:
+        image_module = _pillow()
+        if self._pool is None:  # made on first use: threads do not survive a fork
+            self._pool = ThreadPoolExecutor(min(_MOST_THREADS, _usable_cores()), thread_name_prefix="decode")
+        out = np.empty((len(indices), *self.image_shape), dtype=np.uint8)
+
+        def decode(place: int) -> None:
+            out[place] = _decode(image_module, self._files[indices[place]], self.image_shape[0])
+
+        for _ in self._pool.map(decode, range(len(indices))):
+            pass
+        return out
+
+
+def open_listed(train_list: Path, test_list: Path, images: Path, image_size: int) -> Tuple[Split, Split]:
+    """Both splits of the layout with lists. Raises DataError where a list is malformed or names absent files."""
+    listed = [_read_list(train_list), _read_list(test_list)]
+    classes = sorted({name for entries in listed for name, _ in entries})
+    label_of = {name: label for label, name in enumerate(classes)}
+    present: Dict[str, Set[str]] = {name: _names_in(images / name) for name in classes}
+    splits = []
+    for path, entries in zip((train_list, test_list), listed):
+        absent = [f"{name}/{file}" for name, file in entries if file not in present[name]]
+        if absent:
+            raise DataError(
+                f"{path} lists {len(entries)} images, of which {len(absent)} are absent under {images}: "
+                f"{_first_names(absent)}; unpack the images again"
+            )
+        files = [os.path.join(str(images), name, file) for name, file in entries]
+        splits.append(ImageFolderSplit(files, [label_of[name] for name, _ in entries], image_size))
+    return splits[0], splits[1]
+
+
+def open_folders(train: Path, test: Path, image_size: int) -> Tuple[Split, Split]:
+    """Both splits of the layout train/<class>/, test/<class>/. Raises DataError where test has a class train lacks."""
+    classes = _class_folders(train)
+    label_of = {name: label for label, name in enumerate(classes)}
+    unknown = [name for name in _class_folders(test) if name not in label_of]
+    if unknown:
+        raise DataError(
+            f"{test} has {len(unknown)} class folders that {train} lacks: {_first_names(unknown)}; "
+            "both need the same class names"
+        )
+    return _open_folder(train, label_of, image_size), _open_folder(test, label_of, image_size)
+
+
+def _open_folder(folder: Path, label_of: Dict[str, int], image_size: int) -> ImageFolderSplit:
+    files: List[str] = []
+    labels: List[int] = []
+    for name, label in label_of.items():
+        found = sorted(file for file in _names_in(folder / name) if file.lower().endswith(_SUFFIXES))
+        files.extend(os.path.join(str(folder), name, file) for file in found)
+        labels.extend([label] * len(found))
+    if not files:
+        raise DataError(f"{folder} has no image files; expected are {', '.join(_SUFFIXES)} files in a folder per class")
+    return ImageFolderSplit(files, labels, image_size)
+
+
+def _read_list(path: Path) -> List[Tuple[str, str]]:
+    entries = []
+    # surrogateescape: file names are bytes, and come back as the same bytes when opened.
+    lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        name, slash, file = line.strip().partition("/")
+        if not slash or not file or "/" in file or name in ("", ".", ".."):
+            raise DataError(f"{path} line {number}: {line.strip()!r} is not of the form class/file.jpg; correct the line")
+        entries.append((name, file))
+    if not entries:
+        raise DataError(f"{path} lists no images; expected is one class/file.jpg per line")
+    return entries
+
+
+def _class_folders(folder: Path) -> List[str]:
+    return sorted(name for name in _names_in(folder) if name[0] != "." and os.path.isdir(folder / name))
+
+
+def _names_in(folder: Path) -> Set[str]:
+    # One listing per class instead of one question per file: a shared file system answers the first far faster.
+    return set(os.listdir(folder)) if os.path.isdir(folder) else set()
+
+
+def _first_names(names: Sequence[str]) -> str:
+    # Names that are not UTF-8 are escaped: a message must be printable anywhere.
+    shown = ", ".join(name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names[:3])
+    return shown + (", ..." if len(names) > 3 else "")
+
+
+def _decode(image_module: Any, file: str, size: int) -> np.ndarray:
+    try:
+        with image_module.open(file) as image:
+            # JPEG can decode at 1/2, 1/4 or 1/8; twice the target keeps the resize below its own filter.
+            image.draft("RGB", (2 * size, 2 * size))
+            width, height = image.size
+            side = min(width, height)
+            left, top = (width - side) / 2, (height - side) / 2
+            square = image.convert("RGB").resize(
+                (size, size), image_module.BILINEAR, box=(left, top, left + side, top + side)
+            )
+            return np.asarray(square)
+    except Exception as error:  # Pillow's plug-ins raise many kinds of exceptions on broken files
+        name = _first_names([file])
+        raise DataError(
+            f"image {name} cannot be decoded ({type(error).__name__}: {error}); replace the file or remove its entry"
+        ) from error
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("reading image folders needs Pillow; install it in this framework's environment") from None
+    return Image
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

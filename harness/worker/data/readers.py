@@ -1,0 +1,65 @@
+"""Opens a data set by its specification and verifies that what was read is what the specification says."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import numpy as np
+
+from harness.spec import DatasetSpec
+from harness.worker.data import cifar, idx, imagefolder, synthetic
+from harness.worker.data.errors import DataError
+from harness.worker.data.locate import files_in, locate
+from harness.worker.data.splits import ArraySplit, Split
+
+__all__ = ["ArraySplit", "DataError", "Split", "open_dataset"]
+
+
+def open_dataset(spec: DatasetSpec, root: Optional[str], seed: int = 0) -> Tuple[Split, Split]:
+    """The training and the test split.
+
+    root: the configuration's `data.root`. seed: of the synthetic reader's samples; unused by the others.
+    Raises DataError where the data set is absent, incomplete, unreadable or disagrees with `spec`.
+    """
+    train, test = _read(spec, root, seed)
+    _verify(spec, "training", train)
+    _verify(spec, "test", test)
+    return train, test
+
+
+def _read(spec: DatasetSpec, root: Optional[str], seed: int) -> Tuple[Split, Split]:
+    folder = locate(spec.name, spec.reader, root)
+    if folder is None:
+        return synthetic.make(spec, seed)
+    names = files_in(spec.reader, folder)
+    if names is None:
+        raise DataError(f"files of data set '{spec.name}' vanished from {folder} while it was opened; put them back")
+    paths = [folder / name for name in names]
+    if spec.reader == "cifar10":
+        return cifar.read(paths[:5], paths[5])
+    if spec.reader == "idx":
+        return idx.read(paths[0], paths[1]), idx.read(paths[2], paths[3])
+    if len(paths) == 3:
+        return imagefolder.open_listed(paths[0], paths[1], paths[2], spec.image_size)
+    return imagefolder.open_folders(paths[0], paths[1], spec.image_size)
+
+
+def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
+    said = (spec.image_size, spec.image_size, spec.channels)
+    if len(split) == 0:
+        raise DataError(f"the {which} split of data set '{spec.name}' is empty; it needs at least one sample")
+    if split.image_shape != said:
+        raise DataError(
+            f"the {which} images of data set '{spec.name}' are {_shape(split.image_shape)} (height x width x channels), "
+            f"but the configuration says {_shape(said)}; correct image_size or channels in conf/dataset/{spec.name}.yaml"
+        )
+    low, high = int(np.min(split.labels)), int(np.max(split.labels))
+    if low < 0 or high >= spec.classes:
+        raise DataError(
+            f"the {which} labels of data set '{spec.name}' run from {low} to {high}, but {spec.classes} classes "
+            f"have labels 0 to {spec.classes - 1}; correct classes in conf/dataset/{spec.name}.yaml or the data"
+        )
+
+
+def _shape(shape: Tuple[int, ...]) -> str:
+    return " x ".join(str(n) for n in shape)

@@ -1,0 +1,96 @@
+"""Reads pickles of plain values and byte arrays, and runs nothing that the pickle names.
+
+A pickle may call any importable function. Here the few NumPy names that a pickled array needs lead to stand-ins
+that only record what they are given, and every other name is refused; so neither foreign code nor NumPy's own
+state setters (which trust their input) see the file, and the private module names of NumPy versions do not matter.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any, Dict, Tuple
+
+import numpy as np
+
+
+def load_plain(content: bytes) -> Any:
+    """The pickled dict, list or scalar; arrays directly inside a dict or list, uint8 only, become NumPy arrays.
+
+    Byte strings of Python 2 stay bytes. Raises ValueError with the reason where the content is not such a pickle.
+    """
+    try:
+        value = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except _Refused as error:
+        raise ValueError(str(error)) from None
+    except Exception as error:  # a foreign file makes the unpickler fail in a dozen ways, MemoryError among them
+        raise ValueError(f"it cannot be unpickled ({type(error).__name__}: {error})") from None
+    return _with_arrays(value)
+
+
+class _Refused(Exception):
+    pass
+
+
+class _PickledDtype:
+    """Stands for numpy.dtype: the type's name; its state (byte order, alignment) says nothing new for one byte."""
+
+    def __init__(self, name: Any = None, *_: Any) -> None:
+        self.name = name
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _PickledArray:
+    """Stands for numpy.ndarray: keeps the state (version, shape, dtype, is_fortran, raw bytes) as it comes."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def array(self) -> np.ndarray:
+        try:
+            _, shape, dtype, is_fortran, raw = self.state
+            if dtype.name not in (b"u1", "u1"):
+                raise ValueError(f"array of type {dtype.name!r}")
+            return np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if is_fortran else "C")
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"an array in it is not a whole uint8 array ({error})") from None
+
+
+def _reconstruct(*_: Any) -> _PickledArray:
+    return _PickledArray()
+
+
+def _encode(text: Any, encoding: Any = None) -> bytes:
+    # How Python 3 writes bytes into pickles of protocol 2 and older.
+    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+        raise _Refused(f"it asks for the encoding {encoding!r}, which no data set needs")
+    return text.encode("latin1")
+
+
+_ALLOWED: Dict[Tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): _PickledArray,
+    ("numpy", "dtype"): _PickledDtype,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise _Refused(f"it asks for {module}.{name}, which no data set needs; do not trust its source") from None
+
+
+def _with_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: item.array() if isinstance(item, _PickledArray) else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [item.array() if isinstance(item, _PickledArray) else item for item in value]
+    return value

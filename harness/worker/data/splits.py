@@ -1,0 +1,43 @@
+"""What a data set looks like to the rest: a `Split` gives labels at once and images on demand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Tuple
+
+import numpy as np
+
+
+class Split(ABC):
+    """The training or the test part of a data set.
+
+    labels: int64 [n]. image_shape: (H, W, C), the same for every image.
+    """
+
+    labels: np.ndarray
+    image_shape: Tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def images(self, indices: np.ndarray) -> np.ndarray:
+        """The images at `indices` (int64 [k]) as a new C-contiguous array, uint8 [k, H, W, C].
+
+        Raises DataError where an image cannot be read.
+        """
+
+
+class ArraySplit(Split):
+    """A split that lies in memory: images uint8 [n, H, W, C], labels int64 [n]."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        assert images.dtype == np.uint8, images.dtype
+        assert images.ndim == 4, images.shape
+        assert labels.shape == images.shape[:1], (labels.shape, images.shape)
+        self._images = np.ascontiguousarray(images)
+        self.labels = np.ascontiguousarray(labels, dtype=np.int64)
+        self.image_shape = (images.shape[1], images.shape[2], images.shape[3])
+
+    def images(self, indices: np.ndarray) -> np.ndarray:
+        return self._images[indices]

@@ -1,0 +1,239 @@
+"""The framework-neutral table of networks: layers, parameters, FLOPs.
+
+A row is a function of (channels, classes) that gives a tuple of layers. A framework's builder
+(`models/<framework>.py`) is an interpreter of these few layer kinds, so that every framework builds the same
+network from the same row. Standard library only, no syntax newer than Python 3.8.
+
+To add a network: write its layers as one function and add it to `CATALOG`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, List, Tuple, Union
+
+# One epsilon and one momentum for all frameworks. `BATCHNORM_MOMENTUM` is the weight of the new batch, as PyTorch
+# counts; TensorFlow and Keras call 1 minus it "momentum".
+BATCHNORM_EPSILON = 1e-5
+BATCHNORM_MOMENTUM = 0.1
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Square kernel, the same explicit zero padding on all four sides, no bias (a BatchNorm always follows)."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+
+    @property
+    def padding(self) -> int:
+        return self.kernel // 2
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    channels: int
+    # The last BatchNorm of a residual body can start at scale 0, so that the block starts as identity
+    # (Goyal et al. 2017, section 5.1). The CIFAR networks of He et al. 2015 do not.
+    zero_scale: bool = False
+
+
+@dataclass(frozen=True)
+class ReLU:
+    pass
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    kernel: int
+    stride: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class GlobalAveragePool:
+    """Mean over height and width; gives a vector."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Fully connected, with bias."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class PadShortcut:
+    """He et al. 2015, option A: every `stride`-th pixel, new channels filled with zeros; no parameters."""
+
+    inputs: int
+    outputs: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Residual:
+    """`ReLU(body(x) + shortcut(x))`; an empty shortcut is the identity."""
+
+    body: Tuple[Layer, ...]
+    shortcut: Tuple[Layer, ...] = ()
+
+
+Layer = Union[Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Linear, PadShortcut, Residual]
+Layers = Tuple[Layer, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """One row of the table.
+
+    layers: (input channels, classes) -> the layers in order.
+    min_image_size: pixels of the smallest square image that the network makes sense for.
+    source: where the network was published.
+    """
+
+    name: str
+    layers: Callable[[int, int], Layers]
+    min_image_size: int
+    source: str
+
+
+def network(name: str) -> Network:
+    """The row `name`. Raises ValueError that lists the rows."""
+    if name not in CATALOG:
+        raise ValueError(f"model '{name}' is not in the catalogue; it has: {', '.join(CATALOG)}")
+    return CATALOG[name]
+
+
+def parameters(layers: Layers) -> int:
+    """Trainable parameters: weights, and scale and shift of BatchNorm."""
+    count = 0
+    for layer in flat(layers):
+        if isinstance(layer, Convolution):
+            count += layer.inputs * layer.outputs * layer.kernel**2
+        elif isinstance(layer, BatchNorm):
+            count += 2 * layer.channels
+        elif isinstance(layer, Linear):
+            count += (layer.inputs + 1) * layer.outputs
+    return count
+
+
+def forward_flops(layers: Layers, image_size: int) -> int:
+    """Floating-point operations of the forward pass for one sample: convolutions and fully connected layers only.
+
+    A multiply-add counts as 2. A training step takes about three times as many (forward, and two products of the
+    same size backward).
+    """
+    return _flops(layers, image_size)[0]
+
+
+def flat(layers: Layers) -> Iterator[Layer]:
+    """Every layer in order, residual blocks opened: body first, then shortcut."""
+    for layer in layers:
+        if isinstance(layer, Residual):
+            yield from flat(layer.body)
+            yield from flat(layer.shortcut)
+        else:
+            yield layer
+
+
+def _flops(layers: Layers, size: int) -> Tuple[int, int]:
+    """(FLOPs, pixels of a side after the layers)."""
+    total = 0
+    for layer in layers:
+        if isinstance(layer, Convolution):
+            size = _strided(size + 2 * layer.padding, layer.kernel, layer.stride)
+            total += 2 * layer.inputs * layer.outputs * layer.kernel**2 * size**2
+        elif isinstance(layer, MaxPool):
+            size = _strided(size + 2 * layer.padding, layer.kernel, layer.stride)
+        elif isinstance(layer, GlobalAveragePool):
+            size = 1
+        elif isinstance(layer, Linear):
+            total += 2 * layer.inputs * layer.outputs
+        elif isinstance(layer, PadShortcut):
+            size = _strided(size, 1, layer.stride)
+        elif isinstance(layer, Residual):
+            body, after = _flops(layer.body, size)
+            shortcut, after_shortcut = _flops(layer.shortcut, size)
+            assert after == after_shortcut, f"residual branches of different size: {layer}"
+            total, size = total + body + shortcut, after
+    return total, size
+
+
+def _strided(padded: int, kernel: int, stride: int) -> int:
+    return (padded - kernel) // stride + 1
+
+
+def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, zero_scale: bool = False) -> Layers:
+    return Convolution(inputs, outputs, kernel, stride), BatchNorm(outputs, zero_scale)
+
+
+def _basic_body(inputs: int, outputs: int, stride: int, zero_scale: bool) -> Layers:
+    return (*_conv_bn(inputs, outputs, 3, stride), ReLU(), *_conv_bn(outputs, outputs, 3, zero_scale=zero_scale))
+
+
+def _cifar_resnet(depth: int) -> Callable[[int, int], Layers]:
+    """He et al. 2015, section 4.2: 6n+2 layers, three stages of 16, 32, 64 channels, option A shortcuts."""
+    blocks = (depth - 2) // 6
+    assert 6 * blocks + 2 == depth
+
+    def layers(channels: int, classes: int) -> Layers:
+        net: List[Layer] = [*_conv_bn(channels, 16, 3), ReLU()]
+        width = 16
+        for outputs in (16, 32, 64):
+            for _ in range(blocks):
+                stride = 1 if outputs == width else 2
+                shortcut: Layers = () if stride == 1 else (PadShortcut(width, outputs, stride),)
+                net.append(Residual(_basic_body(width, outputs, stride, zero_scale=False), shortcut))
+                width = outputs
+        return (*net, GlobalAveragePool(), Linear(width, classes))
+
+    return layers
+
+
+def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Callable[[int, int], Layers]:
+    """He et al. 2015, table 1, with projection shortcuts (option B) and, in bottlenecks, the stride in the 3x3
+    convolution ("v1.5", as all frameworks' own ResNet-50 benchmarks have it)."""
+    expansion = 4 if bottleneck else 1
+
+    def body(inputs: int, width: int, stride: int) -> Layers:
+        if not bottleneck:
+            return _basic_body(inputs, width, stride, zero_scale=True)
+        return (
+            *_conv_bn(inputs, width, 1),
+            ReLU(),
+            *_conv_bn(width, width, 3, stride),
+            ReLU(),
+            *_conv_bn(width, width * expansion, 1, zero_scale=True),
+        )
+
+    def layers(channels: int, classes: int) -> Layers:
+        net: List[Layer] = [*_conv_bn(channels, 64, 7, 2), ReLU(), MaxPool(3, 2, 1)]
+        inputs = 64
+        for stage, count in enumerate(blocks):
+            width = 64 * 2**stage
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                outputs = width * expansion
+                same = stride == 1 and inputs == outputs
+                shortcut = () if same else _conv_bn(inputs, outputs, 1, stride)
+                net.append(Residual(body(inputs, width, stride), shortcut))
+                inputs = outputs
+        return (*net, GlobalAveragePool(), Linear(inputs, classes))
+
+    return layers
+
+
+_HE = "He et al. 2015, Deep Residual Learning for Image Recognition (arXiv 1512.03385)"
+
+CATALOG: Dict[str, Network] = {
+    row.name: row
+    for row in (
+        *(Network(f"resnet{d}", _cifar_resnet(d), 8, f"{_HE}, section 4.2") for d in (20, 32, 44, 56, 110)),
+        Network("resnet18", _imagenet_resnet((2, 2, 2, 2), bottleneck=False), 32, f"{_HE}, table 1"),
+        Network("resnet50", _imagenet_resnet((3, 4, 6, 3), bottleneck=True), 32, f"{_HE}, table 1"),
+    )
+}
