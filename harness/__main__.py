@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 all runs completed, 1 some failed, 2 a mistake in what was asked for, 130 interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     config.register()
-    arguments = get_args_parser().parse_args(argv)
+    arguments = get_args_parser().parse_intermixed_args(argv)
     if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (
         arguments.shell_completion
     ):

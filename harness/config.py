@@ -50,7 +50,7 @@ def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_d
     if config_dir:
         if not Path(config_dir).is_dir():
             raise UserError(f"--config-dir {config_dir}: there is no such folder")
-        search_path.append("command-line", f"file://{Path(config_dir).resolve()}")
+        search_path.append("command-line", f"file://{Path(config_dir).resolve()}", anchor="main")
     hydra = Hydra.create_main_hydra2(task_name="harness", config_search_path=search_path)
     try:
         return [_typed(point) for point in _points(hydra.config_loader, config_name, list(overrides), multirun)]

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness import events, outcome
 from harness.command import rank_command, rank_environment
 from harness.outcome import RankExit
 from harness.spec import RunSpec, Site, read_run
+from harness.worker.capture import DECLARED_CORES_VARIABLE
 from harness.worker.rendezvous import Rendezvous, from_launcher
 
 POLL_SECONDS = 0.2
@@ -68,11 +71,25 @@ def run_rank(run_dir_text: str, first_attempt: int) -> None:
             sys.exit(1)
 
 
-def job_name(environ: os._Environ[str]) -> str | None:
+def job_name(environ: Mapping[str, str]) -> str | None:
     """The job as the scheduler's commands name it: '123_4' for an array's element."""
     if "SLURM_ARRAY_JOB_ID" in environ:
         return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ['SLURM_ARRAY_TASK_ID']}"
     return environ.get("SLURM_JOB_ID") or environ.get("SUBMITIT_LOCAL_JOB_ID")
+
+
+def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
+    """How many cores Slurm believes this node to have, for the rank's start event: more than it has means that it is a
+    virtual node, whose figures are no scaling result. Empty where Slurm does not say."""
+    node = environ.get("SLURMD_NODENAME")
+    if not node:
+        return {}
+    try:
+        shown = subprocess.run(["scontrol", "show", "node", node], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    match = re.search(r"\bCPUTot=(\d+)", shown.stdout)
+    return {DECLARED_CORES_VARIABLE: match.group(1)} if match else {}
 
 
 class Rank:
@@ -83,6 +100,8 @@ class Rank:
     ) -> None:
         self.argv = rank_command(site, run_dir, attempt_dir)
         self.environment = rank_environment(spec, site, rendezvous, os.environ)
+        if rendezvous.local_rank == 0:
+            self.environment.update(declared_cores(os.environ))
         self.rank = rendezvous.rank
         self.attempt_dir = attempt_dir
         self.deadline = time.monotonic() + site.timeout_seconds
@@ -137,8 +156,10 @@ class Rank:
         self.stop_reason = self.stop_reason or why
 
     def _interrupt(self) -> None:
-        self.interrupted = self.stop_reason is None
-        self._stop("the job was told to end")
+        # The word may come more than once; only a run that had not failed before is interrupted.
+        if self.stop_reason is None:
+            self.interrupted = True
+            self._stop("the job was told to end")
 
     def _end(self, process: subprocess.Popen[bytes]) -> int:
         for number, patience in ((signal.SIGTERM, KILL_GRACE_SECONDS), (signal.SIGKILL, None)):

@@ -122,7 +122,7 @@ def oversubscribed(attempt_dir: Path) -> str | None:
             return f"{len(ranks)} ranks with {threads} threads on a machine with {cores} cores"
         declared = max(start.get("cores_declared") or 0 for start in ranks)
         if declared > cores:
-            return f"the scheduler gave {declared} cores on a machine with {cores}: a virtual node"
+            return f"a virtual node: the scheduler declares {declared} cores, the machine has {cores}"
     shared = [n for n in Counter(start["device_id"] for start in starts if start.get("device_id")).values() if n > 1]
     if shared:
         return f"{max(shared)} ranks on one GPU"

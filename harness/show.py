@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +13,10 @@ from harness import events
 from harness.plan import Array, Plan, node_hours
 from harness.study import Study
 
-_console = Console(highlight=False, soft_wrap=True)
+# Into a file or a pipe, tables are not squeezed into 80 columns.
+_console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+
+LISTED_RUNS = 12
 
 
 def plan(plan: Plan, study: Study, scheduler: str) -> None:
@@ -32,8 +36,12 @@ def plan(plan: Plan, study: Study, scheduler: str) -> None:
     if plan.arrays:
         _console.print(table)
         _console.print(f"at most {node_hours(plan.arrays):.2f} node-hours, if every run took its whole wall limit")
-    for request in plan.requests:
-        _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}") if len(plan.requests) <= 12 else None
+    for why in dict.fromkeys(request.site.oversubscribed for request in plan.to_launch):
+        if why:
+            _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result, and marked so everywhere[/]")
+    if len(plan.requests) <= LISTED_RUNS:
+        for request in plan.requests:
+            _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}")
     if plan.completed:
         _console.print(f"{len(plan.completed)} runs are completed already and are not run again")
     if plan.queued:
@@ -95,7 +103,7 @@ def _row(number: int, array: Array) -> list[str]:
         str(placement.world_size),
         f"{array.resources.timeout_minutes:g} min",
         f"{array.worst_case_node_hours:.2f}",
-        f"[yellow]oversubscribed: {escape(why)}[/]" if why else "",
+        "[yellow]oversubscribed[/]" if why else "",
     ]
 
 

@@ -27,8 +27,15 @@ COMMAND_SECONDS = 120
 
 
 def submit(plan: Plan, study: Study) -> list[str]:
-    """Submits every array of the plan; gives the array's job ids. Raises UserError with Slurm's own words."""
-    return [_submit(array, study) for array in plan.arrays]
+    """Submits every array of the plan; gives the arrays' job ids. Raises UserError with Slurm's own words."""
+    jobs: list[str] = []
+    for array in plan.arrays:
+        try:
+            jobs.append(_submit(array, study))
+        except UserError as error:
+            before = f"; submitted before and going on: {', '.join(jobs)} (`scancel` ends them)" if jobs else ""
+            raise UserError(f"{error}{before}") from None
+    return jobs
 
 
 def wait(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | None], None]) -> None:
@@ -144,7 +151,10 @@ def _submit(array: Array, study: Study) -> str:
         jobs = executor.map_array(run_rank, run_dirs, attempts)
     except (FailedSubmissionError, FailedJobError, OSError) as error:
         words = " ".join(str(error).split())
-        raise UserError(f"Slurm refused the array for {array.resources.placement} ranks: {words}") from None
+        raise UserError(
+            f"Slurm refused the array for {array.resources.placement} ranks: {words}; "
+            "correct the keys of `cluster`, or take cluster=local to run on this machine"
+        ) from None
     for run_dir, attempt, job in zip(run_dirs, attempts, jobs, strict=True):
         spec.write_json(Path(run_dir) / f"attempt-{attempt}" / "job.json", {"job_id": job.job_id})
     return str(jobs[0].job_id.split("_")[0])

@@ -13,6 +13,7 @@ from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 
 ENV_VERSION = 1
+DECLARED_CORES_VARIABLE = "HARNESS_CORES_DECLARED"
 ALLOWED_VARIABLES = re.compile(
     r"(SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|JOB_NUM_NODES|NTASKS|CPUS_ON_NODE|CLUSTER_NAME)"
     r"|NCCL_\w+|GLOO_SOCKET_IFNAME|CUDA_VISIBLE_DEVICES|(OMP|MKL|OPENBLAS)_NUM_THREADS|OMP_PROC_BIND|OMP_PLACES|KMP_AFFINITY)"
@@ -21,7 +22,7 @@ ALLOWED_VARIABLES = re.compile(
 
 def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
     """What a rank knows of its place without its framework."""
-    declared = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    declared = os.environ.get(DECLARED_CORES_VARIABLE, "")
     return {
         "local_rank": rendezvous.local_rank,
         "host": socket.gethostname(),
@@ -48,7 +49,7 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
         "interpreter": site.python,
         "versions": versions,
         "code_version": site.code_version,
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _lines("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader"),
@@ -57,7 +58,7 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
     }
 
 
-def _cpu_model() -> Optional[str]:
+def cpu_model() -> Optional[str]:
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
     return match.group(1).strip() if match else None
 

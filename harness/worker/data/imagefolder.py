@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
+from harness.spec import DatasetSpec
 from harness.worker.data.errors import DataError
 from harness.worker.data.splits import Split
 
@@ -44,36 +45,55 @@ class ImageFolderSplit(Split):
         return out
 
 
-def open_listed(train_list: Path, test_list: Path, images: Path, image_size: int) -> Tuple[Split, Split]:
-    """Both splits of the layout with lists. Raises DataError where a list is malformed or names absent files."""
-    listed = [_read_list(train_list), _read_list(test_list)]
-    classes = sorted({name for entries in listed for name, _ in entries})
-    label_of = {name: label for label, name in enumerate(classes)}
-    present: Dict[str, Set[str]] = {name: _names_in(images / name) for name in classes}
-    splits = []
-    for path, entries in zip((train_list, test_list), listed):
+def open_listed(train_list: Path, test_list: Path, images: Path, spec: DatasetSpec) -> Tuple[Split, Split]:
+    """Both splits of the layout with lists.
+
+    Raises DataError where a list is malformed or names absent files, or the number of classes is not the spec's.
+    """
+    listed = {path: _read_list(path) for path in (train_list, test_list)}
+    classes = {name for entries in listed.values() for name, _ in entries}
+    present = {name: _names_in(images / name) for name in classes}
+    for path, entries in listed.items():
         absent = [f"{name}/{file}" for name, file in entries if file not in present[name]]
         if absent:
             raise DataError(
                 f"{path} lists {len(entries)} images, of which {len(absent)} are absent under {images}: "
                 f"{_first_names(absent)}; unpack the images again"
             )
-        files = [os.path.join(str(images), name, file) for name, file in entries]
-        splits.append(ImageFolderSplit(files, [label_of[name] for name, _ in entries], image_size))
-    return splits[0], splits[1]
+    label_of = _label_of(classes, train_list, spec)
+    train, test = (_open_entries(images, entries, label_of, spec.image_size) for entries in listed.values())
+    return train, test
 
 
-def open_folders(train: Path, test: Path, image_size: int) -> Tuple[Split, Split]:
-    """Both splits of the layout train/<class>/, test/<class>/. Raises DataError where test has a class train lacks."""
-    classes = _class_folders(train)
-    label_of = {name: label for label, name in enumerate(classes)}
+def open_folders(train: Path, test: Path, spec: DatasetSpec) -> Tuple[Split, Split]:
+    """Both splits of the layout train/<class>/, test/<class>/.
+
+    Raises DataError where test has a class that train lacks, or the number of classes is not the spec's.
+    """
+    label_of = _label_of(set(_class_folders(train)), train, spec)
     unknown = [name for name in _class_folders(test) if name not in label_of]
     if unknown:
         raise DataError(
             f"{test} has {len(unknown)} class folders that {train} lacks: {_first_names(unknown)}; "
             "both need the same class names"
         )
-    return _open_folder(train, label_of, image_size), _open_folder(test, label_of, image_size)
+    return _open_folder(train, label_of, spec.image_size), _open_folder(test, label_of, spec.image_size)
+
+
+def _label_of(classes: Set[str], where: Path, spec: DatasetSpec) -> Dict[str, int]:
+    if len(classes) != spec.classes:
+        raise DataError(
+            f"{where} has {len(classes)} classes but the configuration of data set '{spec.name}' says {spec.classes}; "
+            f"correct classes in conf/dataset/{spec.name}.yaml or the data"
+        )
+    return {name: label for label, name in enumerate(sorted(classes))}
+
+
+def _open_entries(
+    images: Path, entries: List[Tuple[str, str]], label_of: Dict[str, int], image_size: int
+) -> ImageFolderSplit:
+    files = [os.path.join(str(images), name, file) for name, file in entries]
+    return ImageFolderSplit(files, [label_of[name] for name, _ in entries], image_size)
 
 
 def _open_folder(folder: Path, label_of: Dict[str, int], image_size: int) -> ImageFolderSplit:
@@ -97,7 +117,9 @@ def _read_list(path: Path) -> List[Tuple[str, str]]:
             continue
         name, slash, file = line.strip().partition("/")
         if not slash or not file or "/" in file or name in ("", ".", ".."):
-            raise DataError(f"{path} line {number}: {line.strip()!r} is not of the form class/file.jpg; correct the line")
+            raise DataError(
+                f"{path} line {number}: {line.strip()!r} is not of the form class/file.jpg; correct the line"
+            )
         entries.append((name, file))
     if not entries:
         raise DataError(f"{path} lists no images; expected is one class/file.jpg per line")

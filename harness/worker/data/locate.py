@@ -109,12 +109,15 @@ def _what_is_wrong(reader: str, folder: Path) -> str:
         return "no such folder"
     if not os.access(folder, os.R_OK | os.X_OK):
         return "no permission to read"
-    missing = [[" or ".join(e) for e in layout if _present(folder, e) is None] for layout in _LAYOUTS[reader]]
-    lengths = [len(layout) for layout in _LAYOUTS[reader]]
-    begun = [names for names, length in zip(missing, lengths) if len(names) < length]
+    begun: List[List[str]] = []
+    for layout in _LAYOUTS[reader]:
+        missing = [" or ".join(entry) for entry in layout if _present(folder, entry) is None]
+        if len(missing) < len(layout):
+            begun.append(missing)
     if not begun:
         return "none of its files"
-    return "missing " + ", ".join(min(begun, key=len))
+    fewest = min(begun, key=len)
+    return "missing " + ", ".join(fewest)
 
 
 def _how_to_get(spec_name: str, reader: str) -> str:

@@ -40,8 +40,8 @@ def _read(spec: DatasetSpec, root: Optional[str], seed: int) -> Tuple[Split, Spl
     if spec.reader == "idx":
         return idx.read(paths[0], paths[1]), idx.read(paths[2], paths[3])
     if len(paths) == 3:
-        return imagefolder.open_listed(paths[0], paths[1], paths[2], spec.image_size)
-    return imagefolder.open_folders(paths[0], paths[1], spec.image_size)
+        return imagefolder.open_listed(paths[0], paths[1], paths[2], spec)
+    return imagefolder.open_folders(paths[0], paths[1], spec)
 
 
 def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
@@ -50,8 +50,9 @@ def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
         raise DataError(f"the {which} split of data set '{spec.name}' is empty; it needs at least one sample")
     if split.image_shape != said:
         raise DataError(
-            f"the {which} images of data set '{spec.name}' are {_shape(split.image_shape)} (height x width x channels), "
-            f"but the configuration says {_shape(said)}; correct image_size or channels in conf/dataset/{spec.name}.yaml"
+            f"the {which} images of data set '{spec.name}' are {_shape(split.image_shape)} (height x width x "
+            f"channels), but the configuration says {_shape(said)}; correct image_size or channels in "
+            f"conf/dataset/{spec.name}.yaml"
         )
     low, high = int(np.min(split.labels)), int(np.max(split.labels))
     if low < 0 or high >= spec.classes:

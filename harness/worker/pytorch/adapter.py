@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from harness.spec import RunSpec, Site
-from harness.worker import loop
+from harness.worker import capture, loop
 from harness.worker.pytorch.strategies import STRATEGIES
 from harness.worker.rendezvous import Rendezvous
 from models import pytorch as networks
@@ -76,7 +76,7 @@ class Adapter(loop.Adapter):
         return {
             "world_size": dist.get_world_size(),
             "device": self.device.type,
-            "device_name": torch.cuda.get_device_name(self.device) if cuda else torch.backends.cpu.get_cpu_capability(),
+            "device_name": torch.cuda.get_device_name(self.device) if cuda else capture.cpu_model() or "CPU",
             "device_id": str(torch.cuda.get_device_properties(self.device).uuid) if cuda else None,
             "threads": torch.get_num_threads(),
             "parameters": sum(p.numel() for p in self.weights),

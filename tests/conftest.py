@@ -1,0 +1,80 @@
+"""What all tests share: the project, its frameworks' environments, the command line as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    return PROJECT
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> Path:
+    """The interpreter of the PyTorch environment."""
+    python = PROJECT / ".envs" / "pytorch" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no PyTorch environment: build it with sbatch/env/pytorch.sh (`make test` does)")
+    return python
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist() -> Path:
+    """A data.root that has the real Fashion-MNIST."""
+    for root in (PROJECT / "data", Path("/usr/share/datasets")):
+        if (root / "fashion-mnist" / "train-images-idx3-ubyte.gz").exists():
+            return root
+    pytest.skip("no Fashion-MNIST: get it with sbatch/data/fashion-mnist.sh (`make test` does)")
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """`cli("harness", "-m", "gpus=1,2")` as a user calls it, in an empty folder and without a scheduler."""
+
+    def run(module: str, *arguments: str, env: dict[str, str] | None = None, **keywords: Any) -> Any:
+        environ = dict(os.environ if env is None else env)
+        environ["PYTHONPATH"] = str(PROJECT)
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=keywords.pop("timeout", 240),
+            **keywords,
+        )
+
+    return run
+
+
+@pytest.fixture
+def in_torch(torch_python: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a function of `tests/torch_side.py` in the PyTorch environment; gives what it returned (as JSON)."""
+
+    def run(function: str, *arguments: Any) -> Any:
+        code = f"import json, torch_side as s; print(json.dumps(s.{function}(*json.loads({json.dumps(json.dumps(arguments))!s}))))"
+        done = subprocess.run(
+            [str(torch_python), "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run

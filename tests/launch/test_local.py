@@ -1,0 +1,270 @@
+"""Real studies on this machine: real ranks, real gloo."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from conftest import PROJECT, Cli
+
+from harness import events
+
+pytestmark = pytest.mark.torch
+
+SHORT = (
+    "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=16",
+    "measure=smoke", "measure.evaluate_samples=101",
+)  # fmt: skip
+ENDLESS = (*SHORT[:-2], "measure=default", "measure.steps=100000")
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+def run_dirs(tmp_path: Path, study: str = "scaling") -> list[Path]:
+    return sorted((tmp_path / "results" / study / "runs").iterdir())
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def validate(document: Any, schema: str) -> None:
+    jsonschema.validate(document, read_json(PROJECT / "harness" / "schemas" / f"{schema}.schema.json"))
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the harness and gives the process; whatever is left is ended after the test."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {condition}")
+
+
+def workers(run_id_part: str) -> dict[int, int]:
+    """rank -> process id of the workers whose command line has the text."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                argv = (entry / "cmdline").read_bytes().decode().split("\0")
+                environ = (entry / "environ").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if "harness.worker" in argv and any(run_id_part in word for word in argv):
+                rank = next(word[5:] for word in environ if word.startswith("RANK="))
+                found[int(rank)] = int(entry.name)
+    return found
+
+
+def steps_logged(tmp_path: Path, rank: int) -> bool:
+    return any(
+        '"ev":"steps"' in path.read_text()
+        for path in tmp_path.glob(f"results/*/runs/*-2gpu-*/attempt-*/events.rank{rank}.jsonl")
+    )
+
+
+def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "-m", "gpus=1,2", *SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 completed, 0 failed" in done.stdout
+    validate(read_json(tmp_path / "results/scaling/study.json"), "study")
+    assert len(run_dirs(tmp_path)) == 2
+    for run_dir in run_dirs(tmp_path):
+        spec = read_json(run_dir / "spec.json")
+        validate(spec, "spec")
+        validate(read_json(run_dir / "attempt-1" / "env.json"), "env")
+        result = read_json(run_dir / "result.json")
+        validate(result, "result")
+        assert result["status"] == "completed"
+        checksums = set()
+        for rank in range(spec["spec"]["gpus"]):
+            log = events.read_events(run_dir / "attempt-1" / f"events.rank{rank}.jsonl")
+            assert log.unreadable_lines == 0
+            for event in log.events:
+                validate(event, "events")
+            kinds = [event["ev"] for event in log.events]
+            assert kinds == ["start", "steps", "steps", "steps", "steps", "eval", "end", "probe", "probe", "probe"]
+            start = log.events[0]
+            assert start["world_size"] == spec["spec"]["gpus"]
+            assert start["threads"] == 1
+            # Every one of the 101 test samples scored once, though 101 is odd and there are two ranks.
+            assert next(e["samples"] for e in log.events if e["ev"] == "eval") == 101
+            checksums.add(log.events[6]["weights_checksum"])
+        assert len(checksums) == 1, "the ranks' weights differ"
+
+
+def test_asking_again_runs_nothing_and_asking_for_more_runs_the_rest(cli: Cli, tmp_path: Path) -> None:
+    first = cli("harness", "gpus=1", *SHORT)
+    assert first.returncode == 0, first.stdout + first.stderr
+    (run_dir,) = run_dirs(tmp_path)
+    before = (run_dir / "result.json").read_bytes()
+    again = cli("harness", "gpus=1", *SHORT)
+    assert "1 runs are completed already" in again.stdout
+    assert again.returncode == 0
+    more = cli("harness", "-m", "gpus=1", "seed=0,1", *SHORT)
+    assert "plan: 1 runs in 1 arrays" in more.stdout
+    assert "1 completed, 0 failed, 1 were completed before" in more.stdout
+    assert (run_dir / "result.json").read_bytes() == before
+    assert len(read_json(tmp_path / "results/scaling/study.json")["invocations"]) == 3
+
+
+def test_training_on_the_same_seed_gives_the_same_weights(cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ends = [
+        next(e for e in events.read_events(d / "attempt-1/events.rank0.jsonl").events if e["ev"] == "end")
+        for d in run_dirs(tmp_path)
+    ]
+    assert len(ends) == 2
+    assert ends[0]["weights_checksum"] == ends[1]["weights_checksum"]
+
+
+def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(
+    started: Callable[..., subprocess.Popen[str]], cli: Cli, tmp_path: Path
+) -> None:
+    process = started("-m", "gpus=2", "seed=0,1", *ENDLESS)
+    wait_for(lambda: steps_logged(tmp_path, 1))
+    victims = workers("2gpu")
+    os.kill(victims[1], signal.SIGKILL)
+    killed = time.monotonic()
+    (first,) = wait_for(lambda: list(tmp_path.glob("results/*/runs/*/result.json")), 15)
+    assert time.monotonic() - killed < 10
+    result = read_json(first)
+    validate(result, "result")
+    assert result["status"] == "failed"
+    assert result["reason"] == "rank 1 was ended by signal 9 (SIGKILL)"
+    assert (result["failed_rank"], result["exit_code"]) == (1, -9)
+    # The second run has started, with ranks of its own.
+    assert wait_for(lambda: len(workers("2gpu")) == 2 and not set(workers("2gpu").values()) & set(victims.values()))
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    # The same command with few steps is another run; with the same ones it tries the failed run again.
+    assert read_json(first)["status"] == "failed"
+
+
+def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tmp_path: Path) -> None:
+    # A data set that is there when the command looks, and cannot be read: real files, too short.
+    root = tmp_path / "data" / "cifar10"
+    root.mkdir(parents=True)
+    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+        (root / name).write_bytes(b"\0" * 3072)
+    broken = (*SHORT, "dataset=cifar10", "gpus=2")
+    done = cli("harness", *broken)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "1 failed" in done.stdout
+    (run_dir,) = run_dirs(tmp_path)
+    result = read_json(run_dir / "result.json")
+    assert result["status"] == "failed"
+    assert "exited with code 1" in result["reason"]
+    assert any("data_batch_1.bin" in line and "3073" in line for line in result["stderr_tail"])
+    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+        (root / name).write_bytes((b"\1" + bytes(range(256)) * 12) * 64)
+    again = cli("harness", *broken)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert read_json(run_dir / "result.json")["attempt"] == 2
+    assert read_json(run_dir / "attempt-1" / "result-of-this-attempt.json") == result
+
+
+@pytest.mark.parametrize("whom", ["terminal", "process", "terminate"])
+def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(
+    started: Callable[..., subprocess.Popen[str]], cli: Cli, tmp_path: Path, whom: str
+) -> None:
+    first = cli("harness", "gpus=1", *SHORT)
+    assert first.returncode == 0, first.stdout + first.stderr
+    process = started("gpus=2", *ENDLESS)
+    wait_for(lambda: steps_logged(tmp_path, 1))
+    if whom == "terminal":  # Ctrl-C reaches every process of the terminal
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT if whom == "process" else signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in output
+    assert "the same command again continues the study" in output
+    assert wait_for(lambda: not workers("2gpu"), 10)
+    finished = [d for d in run_dirs(tmp_path) if (d / "result.json").exists()]
+    assert [d.name.split("-")[3] for d in finished] == ["1gpu"], "an interrupted run has no result, a finished one keeps it"
+
+
+def test_a_run_over_its_time_limit_is_ended_and_said_so(cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "gpus=2", *ENDLESS, "cluster.timeout_minutes=0.15")
+    assert done.returncode == 1
+    (run_dir,) = run_dirs(tmp_path)
+    assert "the run took longer than 9 s" in read_json(run_dir / "result.json")["reason"]
+    assert not workers("2gpu")
+
+
+def test_a_second_command_on_the_same_study_is_refused(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "scaling"
+    (folder / "runs").mkdir(parents=True)
+    with open(folder / ".lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = cli("harness", "gpus=1", *SHORT)
+    assert done.returncode == 2
+    assert "another harness command is at work" in done.stderr
+
+
+def test_a_damaged_result_is_named_and_not_overwritten(cli: Cli, tmp_path: Path) -> None:
+    assert cli("harness", "gpus=1", *SHORT).returncode == 0
+    (run_dir,) = run_dirs(tmp_path)
+    (run_dir / "result.json").write_text('{"v": 1')
+    done = cli("harness", "gpus=1", *SHORT)
+    assert done.returncode == 2
+    assert "result.json is not JSON" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (run_dir / "result.json").read_text() == '{"v": 1'
+
+
+def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path) -> None:
+    ranks = (os.cpu_count() or 1) + 1
+    done = cli("harness", f"gpus={ranks}", *SHORT, "batch=4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run_dir,) = run_dirs(tmp_path)
+    assert f"{ranks} ranks" in read_json(run_dir / "result.json")["oversubscribed"]
+    assert "oversubscribed" in done.stdout
+
+
+@pytest.mark.parametrize("options", [["precision=bf16"], ["framework.options.channels_last=false"]], ids=str)
+def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str]) -> None:
+    done = cli("harness", "gpus=1", *SHORT, *options)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,123 @@
+"""Reads the imports of every file and keeps the walls that docs/architecture.md draws."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT
+
+STANDARD = set(sys.stdlib_module_names)
+FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py"}
+SHARED = {"harness.spec", "harness.events", "models.catalog"}
+OLDEST_PYTHON = (3, 8)
+
+SOURCES = sorted(
+    path.relative_to(PROJECT)
+    for room in ("harness", "models", "analysis")
+    for path in (PROJECT / room).rglob("*.py")
+)
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    """Dotted names of all modules that the file imports."""
+    tree = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
+    found = set()
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            # `from harness import spec` names the module harness.spec.
+            found.update(f"{module}.{a.name}" if module in ("harness", "models", "analysis") else module for a in node.names)
+    return found
+
+
+def roots(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def of(*patterns: str) -> list[Path]:
+    return [path for path in SOURCES if any(path.match(pattern) for pattern in patterns)]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(SOURCES) > 20
+    assert "hydra" in roots(imports(Path("harness/config.py")))
+
+
+@pytest.mark.parametrize("path", of("harness/spec.py", "harness/events.py", "models/catalog.py"), ids=str)
+def test_what_all_environments_share_is_standard_library_only(path: Path) -> None:
+    assert roots(imports(path)) <= STANDARD | {"__future__"}
+
+
+@pytest.mark.parametrize("path", of("harness/spec.py", "harness/events.py", "models/*.py", "harness/worker/**/*.py"), ids=str)
+def test_what_runs_in_a_framework_environment_parses_with_the_oldest_python(path: Path) -> None:
+    ast.parse((PROJECT / path).read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_only_config_and_main_know_hydra(path: Path) -> None:
+    if path not in (Path("harness/config.py"), Path("harness/__main__.py")):
+        assert not roots(imports(path)) & {"hydra", "omegaconf"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_only_launch_knows_submitit(path: Path) -> None:
+    if path.parent != Path("harness/launch"):
+        assert "submitit" not in roots(imports(path))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_frameworks_stay_in_their_adapters(path: Path) -> None:
+    home = path.parent.name if path.parent.parent == Path("harness/worker") else path.stem
+    allowed = {"torch"} if home == "pytorch" else {home}
+    assert roots(imports(path)) & FRAMEWORKS <= allowed
+
+
+@pytest.mark.parametrize("path", of("harness/worker/**/*.py", "harness/worker/*.py"), ids=str)
+def test_the_worker_needs_nothing_of_the_login_node(path: Path) -> None:
+    allowed = STANDARD | {"__future__", "numpy", "PIL", "harness", "models", "torch"}
+    assert roots(imports(path)) <= allowed
+    ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models", "analysis")}
+    assert all(any(name.startswith(ok) for ok in SHARED | {"harness.worker", "models.pytorch"}) for name in ours), ours
+
+
+def test_the_loop_knows_no_framework() -> None:
+    assert not roots(imports(Path("harness/worker/loop.py"))) & FRAMEWORKS
+    assert not {n for n in imports(Path("harness/worker/loop.py")) if n.startswith("harness.worker.pytorch")}
+
+
+@pytest.mark.parametrize("path", of("analysis/**/*.py", "analysis/*.py"), ids=str)
+def test_analysis_reads_files_and_knows_no_launcher(path: Path) -> None:
+    ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models")}
+    assert all(any(name.startswith(ok) for ok in SHARED) for name in ours), ours
+
+
+@pytest.mark.parametrize("module", ["harness", "analysis"])
+def test_help_imports_no_framework_and_no_pandas(module: str) -> None:
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = ['{module}', '--help']\n"
+        "try:\n"
+        f"    runpy.run_module('{module}', run_name='__main__', alter_sys=True)\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        "print('LOADED', sorted({name.split('.')[0] for name in sys.modules}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(ast.literal_eval(done.stdout.split("LOADED ")[1].strip()))
+    assert not loaded & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "submitit"})
