@@ -19,3 +19,85 @@ def describe(name: str, size: int) -> dict:
         # torch counts 2 per multiply-add, and two samples went through.
         "multiply_adds": counter.get_total_flops() // 4,
     }
+
+
+def refuses_cpu_instead_of_gpu() -> str:
+    """What the adapter says when a run asks for CUDA and torch has none."""
+    import dataclasses
+
+    from builders import make_spec
+
+    from harness.worker.pytorch import adapter
+
+    spec = make_spec()
+    try:
+        adapter._device(dataclasses.replace(spec, cluster=dataclasses.replace(spec.cluster, device="cuda")))
+    except RuntimeError as error:
+        return str(error)
+    return "accepted"
+
+
+def step_by_hand() -> dict:
+    """Steps of the adapter, alone, against the same steps written with torch's functions only.
+
+    Gives the largest difference of the weights after three of them.
+    """
+    import dataclasses
+    import itertools
+
+    import numpy as np
+    import torch
+    from builders import make_site, make_spec
+
+    from harness.worker.pytorch.adapter import Adapter
+    from harness.worker.rendezvous import Rendezvous
+    from models import pytorch as networks
+
+    spec = make_spec(gpus=1, global_batch=8, batch_per_gpu=8)
+    spec = dataclasses.replace(spec, optimizer=dataclasses.replace(spec.optimizer, lr=0.004, lr_batch=32, nesterov=True))
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    labels = rng.integers(0, 10, 8)
+
+    adapter = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29555), itertools.repeat((images, labels)))
+    for _ in range(3):
+        adapter.step()
+    ours = [w.detach().clone() for w in adapter.weights]
+    adapter.close()
+
+    torch.manual_seed(spec.seed)
+    network = networks.build(spec.model, 3, 10).to(memory_format=torch.channels_last)
+    # Linear rule: 0.004 for 32 samples is 0.001 for 8. Small, so that three steps on noise do not amplify rounding.
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4, nesterov=True)
+    x = (torch.tensor(images).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(x), torch.tensor(labels)).backward()
+        optimizer.step()
+    return {"difference": max(float((a - b).abs().max()) for a, b in zip(ours, network.parameters()))}
+
+
+def evaluation_counts() -> list:
+    """(samples, correct) as the adapter counts them, and counted here with the same weights."""
+    import itertools
+
+    import numpy as np
+    import torch
+    from builders import make_site, make_spec
+
+    from harness.worker.pytorch.adapter import Adapter
+    from harness.worker.rendezvous import Rendezvous
+
+    spec = make_spec(gpus=1)
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (37, 32, 32, 3), dtype=np.uint8)
+    labels = rng.integers(0, 10, 37)
+    adapter = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29556), itertools.repeat((images, labels)))
+    adapter.step()
+    samples, correct, _ = adapter.evaluate(iter([(images[:20], labels[:20]), (images[20:], labels[20:])]))
+    network = adapter.plain_network.eval()
+    with torch.no_grad():
+        x = (torch.tensor(images).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
+        expected = int((network(x).argmax(1).numpy() == labels).sum())
+    adapter.close()
+    return [[samples, correct], [37, expected]]

@@ -136,8 +136,13 @@ def array_parameters(resources: Resources) -> dict[str, Any]:
         "cpus_per_task": resources.cpus_per_gpu,
         "time": math.ceil(resources.timeout_minutes),
         "signal_delay_s": SIGNAL_SECONDS,
-        # When one rank's watcher fails, the others' are ended at once.
-        "srun_args": ["--kill-on-bad-exit=1", *resources.srun_args],
+        "srun_args": [
+            # When one rank's watcher fails, the others' are ended at once.
+            "--kill-on-bad-exit=1",
+            # Since Slurm 22.05 srun does not take it over from sbatch, and would bind each rank to one core.
+            f"--cpus-per-task={resources.cpus_per_gpu}",
+            *resources.srun_args,
+        ],
         **extra,
     }
 

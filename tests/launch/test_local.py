@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 from conftest import PROJECT, Cli
+from processes import wait_for, workers
 
 from harness import events
 
@@ -68,31 +69,6 @@ def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {condition}")
-
-
-def workers(run_id_part: str) -> dict[int, int]:
-    """rank -> process id of the workers whose command line has the text."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                argv = (entry / "cmdline").read_bytes().decode().split("\0")
-                environ = (entry / "environ").read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            if "harness.worker" in argv and any(run_id_part in word for word in argv):
-                rank = next(word[5:] for word in environ if word.startswith("RANK="))
-                found[int(rank)] = int(entry.name)
-    return found
 
 
 def steps_logged(tmp_path: Path, rank: int) -> bool:
@@ -268,3 +244,16 @@ def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path
 def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str]) -> None:
     done = cli("harness", "gpus=1", *SHORT, *options)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_training_on_real_images_learns(cli: Cli, tmp_path: Path, fashion_mnist: Path) -> None:
+    done = cli(
+        "harness", "gpus=2", *SHORT[:3], "dataset=fashion_mnist", f"data.root={fashion_mnist}", "batch=32",
+        "measure=smoke", "measure.steps=60", "measure.evaluate_samples=500", "optimizer.lr=0.05",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run_dir,) = run_dirs(tmp_path)
+    log = events.read_events(run_dir / "attempt-1" / "events.rank0.jsonl")
+    accuracy = next(e["accuracy"] for e in log.events if e["ev"] == "eval")
+    # Ten classes: chance is 0.10; four standard errors of 500 samples above it is 0.154.
+    assert accuracy > 0.3

@@ -108,7 +108,7 @@ class Adapter(loop.Adapter):
 
     def loss(self) -> float:
         assert self.last_loss is not None
-        return float(self.last_loss)
+        return float(self.last_loss.item())
 
     @torch.no_grad()
     def evaluate(self, batches: Iterator[Tuple[np.ndarray, np.ndarray]]) -> Tuple[int, int, float]:
@@ -131,7 +131,7 @@ class Adapter(loop.Adapter):
 
     def weights_checksum(self) -> float:
         with torch.no_grad():
-            return float(sum(weight.double().sum() for weight in self.weights))
+            return float(sum(weight.double().sum().item() for weight in self.weights))
 
     def close(self) -> None:
         dist.destroy_process_group()

@@ -1,0 +1,199 @@
+"""Builds study folders for the tests, through the writers that the harness itself uses.
+
+A built run is as regular as can be, so that a test's figures can be worked out by hand: each block of a rank takes
+`block_seconds` and holds `batch_per_gpu` x `n` samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.events import EventWriter, write_result
+from harness.spec import (
+    WEAK,
+    ClusterSpec,
+    DatasetSpec,
+    MeasureSpec,
+    OptimizerSpec,
+    Placement,
+    RunSpec,
+    Site,
+    write_json,
+    write_run,
+)
+
+CREATED = 1_700_000_000.0
+DATASET = DatasetSpec("cifar10", "cifar10", 10, 3, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+SPEC = RunSpec(
+    framework="pytorch",
+    framework_options={},
+    environment="pytorch",
+    strategy="allreduce",
+    strategy_options={},
+    model="resnet44",
+    dataset=DATASET,
+    precision="fp32",
+    gpus=1,
+    placement=Placement(1, 1),
+    scaling=WEAK,
+    global_batch=128,
+    batch_per_gpu=128,
+    seed=1,
+    repeat=0,
+    optimizer=OptimizerSpec(),
+    measure=MeasureSpec(warmup_steps=10, steps=40, block_steps=10),
+    cluster=ClusterSpec("atlas", "cuda", 8),
+)
+SITE = Site("python", None, ".", "0123456789abcdef", None, None, 600.0)
+RESULT = {
+    "v": 1,
+    "status": "completed",
+    "attempt": 1,
+    "reason": None,
+    "failed_rank": None,
+    "exit_code": 0,
+    "stderr_tail": [],
+    "started": CREATED,
+    "ended": CREATED + 60,
+    "job_id": "17",
+    "written_by": "job",
+    "oversubscribed": None,
+}
+
+
+def spec_of(gpus: int = 1, **changes: Any) -> RunSpec:
+    """The weak-scaling spec of the tests on so many GPUs, all on one node unless `placement` says otherwise."""
+    placement = changes.pop("placement", Placement(1, gpus))
+    batch = changes.pop("batch_per_gpu", 128)
+    values = {"global_batch": gpus * batch, "batch_per_gpu": batch, **changes}
+    return dataclasses.replace(SPEC, gpus=gpus, placement=placement, **values)
+
+
+@dataclass
+class Logs:
+    """What the ranks log. block_seconds: of each measured block of ten steps; one list for all ranks, or one each."""
+
+    block_seconds: Sequence[float] | Sequence[Sequence[float]] = (1.0, 1.0, 1.0, 1.0)
+    world_size: int | None = None
+    device_name: str = "NVIDIA H100"
+    versions: Mapping[str, str] = field(default_factory=lambda: {"torch": "2.13.0", "nccl": "2.27"})
+    startup_seconds: Mapping[str, float] = field(default_factory=lambda: {"imports": 2.0, "build": 1.0})
+    cached_batch_seconds: float | None = None
+    no_sync_seconds: float | None = None
+    allreduce: Mapping[int, float] = field(default_factory=dict)
+    accuracy: float | None = None
+    checksums: Sequence[float | None] | None = None
+
+
+class StudyBuilder:
+    """A study in a folder: `add` runs to it, then hand `folder` to what is tested."""
+
+    def __init__(self, folder: Path, name: str = "how-it-scales") -> None:
+        self.folder = folder
+        self.name = name
+        self.requested: list[str] = []
+        (folder / "runs").mkdir(parents=True)
+        self.write_study()
+
+    def write_study(self, **changes: Any) -> None:
+        invocation = {
+            "t": CREATED,
+            "command": ["python", "-m", "harness", "-m", "gpus=1,2,4"],
+            "code_version": SITE.code_version,
+            "cluster": "atlas",
+            "runs": self.requested,
+            "arrays": [],
+        }
+        document = {"v": 1, "study": self.name, "created": CREATED, "invocations": [invocation], **changes}
+        write_json(self.folder / "study.json", document)
+
+    def add(
+        self,
+        spec: RunSpec,
+        logs: Logs | None = None,
+        result: Mapping[str, Any] | None = None,
+        site: Mapping[str, Any] | None = None,
+        finished: bool = True,
+        attempt: int = 1,
+    ) -> Path:
+        """Writes one run and returns its folder. `result` and `site` change the values given above."""
+        run_dir = self.folder / "runs" / spec.run_id
+        run_dir.mkdir(exist_ok=True)
+        write_run(run_dir, spec, dataclasses.replace(SITE, **(site or {})))
+        if logs is not None:
+            write_logs(run_dir / f"attempt-{attempt}", spec, logs)
+        if finished:
+            write_result(run_dir, {**RESULT, "run_id": spec.run_id, "attempt": attempt, **(result or {})})
+        self.requested.append(spec.run_id)
+        self.write_study()
+        return run_dir
+
+    def completed(self, gpus: int = 1, seconds: float = 1.0, **changes: Any) -> Path:
+        """A completed run whose measured blocks take `seconds` each: 10 x 128 x gpus samples in so long."""
+        return self.add(spec_of(gpus, **changes), Logs(block_seconds=[seconds] * 4))
+
+
+def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
+    """One log per rank, each as a worker writes it."""
+    attempt_dir.mkdir(parents=True, exist_ok=True)
+    for rank in range(spec.gpus):
+        writer = EventWriter(attempt_dir / f"events.rank{rank}.jsonl", rank)
+        _write_rank(writer, rank, spec, logs)
+        writer.close()
+
+
+def _write_rank(writer: EventWriter, rank: int, spec: RunSpec, logs: Logs) -> None:
+    per_node = spec.placement.ranks_per_node
+    writer.write(
+        "start",
+        world_size=spec.gpus if logs.world_size is None else logs.world_size,
+        local_rank=rank % per_node,
+        host=f"node{rank // per_node}",
+        machine=f"boot-{rank // per_node}",
+        cores=64,
+        cores_declared=64,
+        threads=8,
+        device=spec.cluster.device,
+        device_name=logs.device_name,
+        device_id=f"GPU-{rank}",
+        parameters=658_586,
+        gradient_bytes=2_634_344,
+        global_batch=spec.global_batch,
+        batch_per_gpu=spec.batch_per_gpu,
+        train_samples=50_000,
+        versions=dict(logs.versions),
+        startup_seconds=dict(logs.startup_seconds),
+    )
+    n = spec.measure.block_steps
+    writer.write("steps", phase="warmup", step=0, n=n, seconds=9.0, samples=n * spec.batch_per_gpu, loss=2.3)
+    first = logs.block_seconds[0]
+    own = logs.block_seconds if isinstance(first, (int, float)) else logs.block_seconds[rank]
+    for block, seconds in enumerate(own):
+        step = spec.measure.warmup_steps + block * n
+        samples = n * spec.batch_per_gpu
+        writer.write("steps", phase="measure", step=step, n=n, seconds=seconds, samples=samples, loss=1.0)
+    for probe, seconds in (("cached_batch", logs.cached_batch_seconds), ("no_sync", logs.no_sync_seconds)):
+        if seconds is not None:
+            writer.write("probe", probe=probe, n=10, seconds=10 * seconds)
+    for n_bytes, seconds in logs.allreduce.items():
+        writer.write("probe", probe="allreduce", n=5, seconds=5 * seconds, bytes=n_bytes)
+    steps = spec.measure.warmup_steps + len(own) * n
+    seen = steps * spec.global_batch
+    if rank == 0 and logs.accuracy is not None:
+        correct = round(10_000 * logs.accuracy)
+        scored = {"samples": 10_000, "correct": correct, "accuracy": logs.accuracy, "loss": 0.9, "seconds": 2.0}
+        writer.write("eval", step=steps, samples_seen=seen, **scored)
+    checksum = 12345.5 if logs.checksums is None else logs.checksums[rank]
+    writer.write("end", steps=steps, samples_seen=seen, weights_checksum=checksum)
+
+
+def touch_later(path: Path) -> None:
+    """Gives the file a modification time of its own, however coarse the clock of the file system is."""
+    later = time.time_ns() + 5_000_000_000
+    os.utime(path, ns=(later, later))

@@ -1,0 +1,180 @@
+"""The figures of merit, each against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from study_builder import Logs, StudyBuilder, spec_of
+
+from analysis.metrics import (
+    data_stall,
+    efficiency,
+    exposed_communication,
+    percentile,
+    points_of,
+    speedup,
+    speedup_range,
+    spread,
+    throughput,
+)
+from analysis.read import read_study, records
+from harness.spec import STRONG, Placement
+
+
+def points(study: StudyBuilder) -> list[dict]:
+    return records(points_of(read_study(study.folder).runs))
+
+
+def test_rates_are_combined_harmonically() -> None:
+    # 100 samples at 100/s and 100 samples at 50/s: 200 samples in 3 s, and not the mean of the rates, 75/s.
+    assert throughput([100, 100], [1.0, 2.0]) == pytest.approx(200 / 3)
+
+
+def test_spread_of_runs_is_from_smallest_to_largest() -> None:
+    assert spread([3.0, 1.0, 2.0], [9.0, 9.0]) == (1.0, 3.0, "3 runs")
+
+
+def test_spread_of_one_run_is_labelled_so() -> None:
+    low, high, basis = spread([50.0], [float(n) for n in range(101)])  # 0, 1, ..., 100: percentiles are themselves
+    assert (low, high, basis) == (5.0, 95.0, "blocks of one run")
+
+
+def test_one_block_has_no_spread() -> None:
+    assert spread([50.0], [50.0]) == (None, None, None)
+
+
+def test_percentile_is_linear_between_ranks() -> None:
+    assert percentile([4.0, 1.0], 0.05) == pytest.approx(1.15)  # 1 + 0.05 x 3
+
+
+def test_speedup_and_efficiency_are_relative_to_the_smallest_count() -> None:
+    # From 2 GPUs at 100/s to 8 at 300/s: 3x where 4x is ideal.
+    assert speedup(300, 100) == 3.0
+    assert efficiency(300, 8, 100, 2) == 0.75
+
+
+def test_speedup_range_takes_the_ends_of_both_spreads() -> None:
+    assert speedup_range((180.0, 220.0), (90.0, 110.0)) == pytest.approx((180 / 110, 220 / 90))
+    assert speedup_range((180.0, 220.0), (None, None)) == (None, None)
+
+
+def test_lost_time_is_a_difference_and_is_not_clamped() -> None:
+    assert data_stall(0.5, 0.4) == pytest.approx(0.1)
+    assert data_stall(0.4, 0.5) == pytest.approx(-0.1)
+    assert exposed_communication(0.4, 0.3) == pytest.approx(0.1)
+    assert exposed_communication(None, 0.3) is None
+
+
+def test_point_is_all_runs_that_differ_in_seed_and_repeat(study: StudyBuilder) -> None:
+    study.completed(1, seconds=1.0, repeat=0)
+    study.completed(1, seconds=2.0, repeat=1)
+    study.completed(1, seconds=1.0, repeat=0, seed=2)
+    (point,) = points(study)
+    # Each run: 4 blocks of 1,280 samples, in 4, 8 and 4 seconds: 15,360 samples in 16 s.
+    assert point["samples_per_second"] == 960.0
+    assert (point["samples_per_second_low"], point["samples_per_second_high"]) == (640.0, 1280.0)
+    assert point["spread_basis"] == "3 runs"
+    assert point["marks"] is None
+
+
+def test_failed_repeat_does_not_enter_the_figure_and_is_counted(study: StudyBuilder) -> None:
+    study.completed(1, seconds=1.0, repeat=0)
+    study.add(spec_of(1, repeat=1), Logs(block_seconds=[5.0]), result={"status": "failed", "reason": "killed"})
+    (point,) = points(study)
+    assert point["samples_per_second"] == 1280.0
+    assert (point["runs_completed"], point["runs_all"], point["status"]) == (1, 2, "1 completed, 1 failed")
+    assert point["reasons"].endswith(": failed, killed")
+    assert point["marks"] == "single run"
+
+
+def test_point_without_completed_run_stays_without_figures(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.add(spec_of(2), None, finished=False)
+    point = points(study)[1]
+    assert (point["gpus"], point["status"], point["samples_per_second"], point["speedup"]) == (
+        2,
+        "unfinished",
+        None,
+        None,
+    )
+
+
+def test_weak_and_strong_scaling_are_different_series(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.completed(2)
+    study.completed(1, scaling=STRONG, global_batch=128)
+    study.completed(2, scaling=STRONG, batch_per_gpu=64, global_batch=128)
+    found = points(study)
+    assert [(p["scaling"], p["gpus"], p["batch_per_gpu"], p["global_batch"]) for p in found] == [
+        ("strong", 1, 128, 128),
+        ("strong", 2, 64, 128),
+        ("weak", 1, 128, 128),
+        ("weak", 2, 128, 256),
+    ]
+    assert len({p["series"] for p in found}) == 2
+    # Strong: 2 ranks x 64 samples in the time of 1 x 128: no speedup. Weak: twice the samples in the same time.
+    assert [p["speedup"] for p in found] == [1.0, 1.0, 1.0, 2.0]
+    assert [p["efficiency"] for p in found] == [1.0, 0.5, 1.0, 1.0]
+
+
+def test_series_with_equal_labels_say_in_what_they_differ(study: StudyBuilder) -> None:
+    study.completed(1, strategy_options={"bucket_mb": 1})
+    study.completed(1, strategy_options={"bucket_mb": 25})
+    study.completed(1, model="resnet110")
+    assert [p["detail"] for p in points(study)] == ["strategy_options.bucket_mb=1", "strategy_options.bucket_mb=25", ""]
+
+
+def test_baseline_is_the_placement_on_the_fewest_nodes(study: StudyBuilder) -> None:
+    study.completed(2, seconds=2.0, placement=Placement(2, 1))
+    study.completed(2, seconds=1.0)
+    assert [(p["nodes"], p["speedup"]) for p in points(study)] == [(1, 1.0), (2, 0.5)]
+
+
+def test_mixed_code_versions_and_machines_are_marked(study: StudyBuilder) -> None:
+    study.add(spec_of(1), Logs())
+    study.add(spec_of(2), Logs(device_name="NVIDIA A100"), site={"code_version": "other"})
+    for point in points(study):
+        assert point["marks"] == "single run;mixed code versions;mixed machines"
+
+
+def test_point_relative_to_an_oversubscribed_one_is_marked(study: StudyBuilder) -> None:
+    study.add(spec_of(1), Logs(), site={"oversubscribed": "1 rank on a shared GPU"})
+    study.add(spec_of(2), Logs())
+    base, other = points(study)
+    assert base["marks"] == "oversubscribed;single run"
+    assert other["marks"] == "single run;baseline oversubscribed"
+
+
+def test_probes_are_seconds_per_step_of_the_slowest_rank(study: StudyBuilder) -> None:
+    logs = Logs(cached_batch_seconds=0.08, no_sync_seconds=0.09, allreduce={2048: 0.5, 1024: 0.25}, accuracy=0.75)
+    run_dir = study.add(spec_of(2), logs)
+    slower = run_dir / "attempt-1" / "events.rank1.jsonl"
+    lines = slower.read_text()
+    assert lines.count('"seconds":0.8}') == 1  # ten steps of the cached batch
+    slower.write_text(lines.replace('"seconds":0.8}', '"seconds":0.85}'))
+    (point,) = points(study)
+    assert point["step_seconds"] == pytest.approx(0.1)  # blocks of 10 steps take 1 s
+    assert point["cached_batch_seconds"] == pytest.approx(0.085)
+    assert point["data_stall_seconds"] == pytest.approx(0.015)
+    assert point["exposed_communication_seconds"] == pytest.approx(-0.005)
+    assert json.loads(point["allreduce"]) == [{"bytes": 1024, "seconds": 0.25}, {"bytes": 2048, "seconds": 0.5}]
+    assert point["startup_seconds"] == 3.0  # 2 s of imports and 1 s of building
+    assert (point["test_accuracy"], point["test_samples"]) == (0.75, 10_000)
+    assert point["samples_seen"] == 50 * 256  # 10 warm-up steps and 40 measured ones
+
+
+def test_probe_that_one_rank_lacks_is_not_stated(study: StudyBuilder) -> None:
+    run_dir = study.add(spec_of(2), Logs(cached_batch_seconds=0.08))
+    log = run_dir / "attempt-1" / "events.rank1.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(True) if "probe" not in line))
+    (point,) = points(study)
+    assert point["cached_batch_seconds"] is None
+    assert point["data_stall_seconds"] is None
+
+
+def test_series_are_ordered_by_the_numbers_in_their_names(study: StudyBuilder) -> None:
+    for model, batch in (("resnet110", 64), ("resnet20", 1024), ("resnet20", 64)):
+        study.completed(1, model=model, batch_per_gpu=batch)
+    found = [(p["model"], p["batch_per_gpu"]) for p in points(study)]
+    assert found == [("resnet20", 64), ("resnet20", 1024), ("resnet110", 64)]

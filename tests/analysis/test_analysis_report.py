@@ -1,0 +1,253 @@
+"""What a person gets to see: the table, the CSV, the plots, the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from study_builder import Logs, StudyBuilder, spec_of
+
+from analysis.figures import LOOKS, draw_figures
+from analysis.metrics import points_of
+from analysis.read import read_study
+from analysis.report import render_report
+from analysis.tables import print_tables, scaling_csv
+from harness.spec import STRONG, ClusterSpec
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "analysis_table.txt"
+
+
+class Seen:
+    """All that a study's report consists of, as text."""
+
+    def __init__(self, study: StudyBuilder) -> None:
+        read = read_study(study.folder)
+        points = points_of(read.runs)
+        self.figures = draw_figures(points)
+        self.html = render_report(read, points, self.figures)
+        self.csv = list(csv.DictReader(io.StringIO(scaling_csv(points))))
+        stream = io.StringIO()
+        print_tables(Console(file=stream, width=150, highlight=False, markup=False, emoji=False), read, points)
+        self.table = stream.getvalue()
+        self.svg = self.figures["speedup.svg"].decode()
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text between the tags."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def test_terminal_table_is_as_the_golden_file(study: StudyBuilder) -> None:
+    # seconds of a block of 10 steps; samples/s = 1,280 x GPUs / seconds.
+    for gpus, seconds in ((1, 1.0), (2, 1.0), (4, 1.25)):
+        study.add(spec_of(gpus, repeat=0), Logs(block_seconds=[seconds] * 4, accuracy=0.72))
+        study.add(spec_of(gpus, repeat=1), Logs(block_seconds=[seconds * 1.25] * 4, accuracy=0.75))
+    study.add(spec_of(8), Logs(), result={"status": "failed", "reason": "rank 3 ended with signal 9"})
+    shared = {"oversubscribed": "2 ranks share 1 GPU"}
+    study.add(spec_of(1, scaling=STRONG), Logs(block_seconds=[1.0, 2.0]))
+    study.add(spec_of(2, scaling=STRONG, batch_per_gpu=64), Logs(block_seconds=[1.0, 2.0]), result=shared)
+    lines = [line.rstrip() for line in Seen(study).table.splitlines()]
+    assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
+def test_failed_run_is_named_with_its_reason(study: StudyBuilder) -> None:
+    failure = {"status": "failed", "reason": "rank 1 ended with signal 9", "failed_rank": 1}
+    study.completed(1)
+    run_dir = study.add(spec_of(2), Logs(), result={**failure, "stderr_tail": ["CUDA error: out of memory"]})
+    seen = Seen(study)
+    assert f"{run_dir.name}: failed: rank 1 ended with signal 9" in words(seen.table)
+    text = Tags(seen.html).text
+    assert run_dir.name in text
+    assert "rank 1 ended with signal 9" in text
+    assert "CUDA error: out of memory" in text
+    failed = seen.csv[1]
+    assert (failed["gpus"], failed["status"], failed["samples_per_second"]) == ("2", "failed", "")
+    assert "rank 1 ended with signal 9" in failed["reasons"]
+
+
+def test_both_batches_are_shown(study: StudyBuilder) -> None:
+    study.completed(4)
+    seen = Seen(study)
+    assert (seen.csv[0]["global_batch"], seen.csv[0]["batch_per_gpu"]) == ("512", "128")
+    assert re.search(r'"Global batch">512<.*"Batch per GPU">128<', seen.html, re.DOTALL)
+    assert re.search(r"512 .*\n.* 128 ", seen.table)
+
+
+def test_speedup_relative_to_smallest_count_is_stated(study: StudyBuilder) -> None:
+    study.completed(2)
+    study.completed(4)
+    seen = Seen(study)
+    assert [row["relative_to_gpus"] for row in seen.csv] == ["2", "2"]
+    assert "to 2 GPUs" in seen.table
+    assert "relative to 2 GPUs" in seen.svg
+    headline = "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU): 2.00x on 4 GPUs relative to 2 GPUs"
+    assert headline in words(Tags(seen.html).text)
+    assert headline in words(seen.table)
+
+
+def test_single_run_is_marked_in_table_csv_plot_and_report(study: StudyBuilder) -> None:
+    study.add(spec_of(1), Logs(block_seconds=[1.0, 2.0]))
+    seen = Seen(study)
+    assert "single run" in seen.table
+    assert seen.csv[0]["marks"] == "single run"
+    assert seen.csv[0]["spread_basis"] == "blocks of one run"
+    assert "single run" in seen.svg
+    assert '<span class="mark">single run</span>' in seen.html
+    assert "5th to 95th percentile of its blocks" in seen.html
+    assert "no confidence intervals" in seen.html
+
+
+def test_oversubscribed_is_marked_in_table_csv_plot_and_report(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.add(spec_of(2), Logs(), result={"oversubscribed": "2 ranks share 1 GPU"})
+    seen = Seen(study)
+    verdict = "This is not a scaling result: 2 ranks share 1 GPU."
+    assert "oversubscribed" in seen.table
+    assert verdict in words(seen.table)
+    assert [row["marks"] for row in seen.csv] == ["single run", "oversubscribed;single run"]
+    assert "hollow: oversubscribed, not a scaling result" in seen.svg
+    assert '<span class="mark warn">oversubscribed</span>' in seen.html
+    assert verdict in words(Tags(seen.html).text)
+
+
+def test_oversubscribed_point_is_drawn_hollow(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.completed(2)
+    plain = draw_figures(points_of(read_study(study.folder).runs))["speedup.svg"].decode()
+    study.add(spec_of(4), Logs(), result={"oversubscribed": "shared"})
+    marked = draw_figures(points_of(read_study(study.folder).runs))["speedup.svg"].decode()
+    hollow = re.compile(r"fill: #ffffff; stroke: " + LOOKS[0][0].lower())
+    assert not hollow.search(plain)
+    assert hollow.search(marked)
+
+
+def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
+    hostile = "<img src=x onerror=alert(1)>\"'&$\\frac{"
+    study.name = hostile + "\x1b[31m"
+    spec = spec_of(2, model=hostile, framework="_" + hostile, cluster=ClusterSpec(hostile, "cuda", 1))
+    study.add(spec, Logs(device_name=hostile, versions={hostile: hostile}))
+    tail = ["</pre><script>alert(3)</script>", "\ud800 \x00 \x1b]0;x\x07"]
+    study.add(spec_of(4), None, result={"status": "failed", "reason": hostile, "stderr_tail": tail})
+    (study.folder / "runs" / "<script>alert(2)<script>").write_text("x")
+    invocation = {"t": 1e300, "command": [hostile, "\ud800"], "code_version": "\udfff", "cluster": 7, "runs": "none"}
+    study.write_study(created=10**400, invocations=[invocation, {}])
+    seen = Seen(study)
+    tags = Tags(seen.html)
+    assert not {"img", "script"} & {tag for tag, _ in tags.tags}
+    assert not [name for _, attributes in tags.tags for name in attributes if name.startswith("on")]
+    for shown in (hostile, *tail[:1], "<script>alert(2)<script>"):
+        assert shown in tags.text
+    assert not {"\x1b", "\x00", "\ud800"} & set(seen.html + seen.table)
+    for kind in ("speedup", "efficiency"):
+        root = ElementTree.fromstring(seen.figures[f"{kind}.svg"])
+        assert not [element for element in root.iter() if element.tag.endswith(("img", "script"))]
+        assert hostile in "".join(root.itertext())
+
+
+def test_report_has_no_external_reference(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.completed(2)
+    seen = Seen(study)
+    tags = Tags(seen.html).tags
+    assert not {"link", "script", "img", "iframe", "object", "embed", "base"} & {tag for tag, _ in tags}
+    references = [
+        value
+        for _, attributes in tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "srcset", "action", "data")
+    ]
+    assert references  # the markers of the plots
+    assert all(value is not None and value.startswith("#") for value in references)
+    assert "@import" not in seen.html
+    assert set(re.findall(r"url\(([^)])", seen.html)) <= {"#"}
+
+
+def test_ids_of_the_two_plots_do_not_meet(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.completed(2)
+    tags = Tags(Seen(study).html).tags
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in tags:
+        if "xlink:href" in attributes:
+            assert str(attributes["xlink:href"])[1:] in ids
+
+
+def test_study_without_completed_run_still_makes_a_report(study: StudyBuilder) -> None:
+    study.add(spec_of(1), None, finished=False)
+    seen = Seen(study)
+    assert "no completed run yet" in seen.svg
+    assert "No run of this study has completed" in seen.html
+    assert seen.csv[0]["samples_per_second"] == ""
+
+
+def test_total_outside_the_percentiles_of_its_blocks_is_drawn(study: StudyBuilder) -> None:
+    # One block of a thousand seconds among forty of one: the throughput lies below the 5th percentile.
+    study.add(spec_of(1), Logs(block_seconds=[1.0] * 40 + [1000.0]))
+    study.add(spec_of(2), Logs(block_seconds=[1.0] * 40))
+    assert ElementTree.fromstring(Seen(study).svg) is not None
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-9, 1e12, 1e308])
+def test_absurd_durations_make_a_report_all_the_same(study: StudyBuilder, seconds: float) -> None:
+    logs = Logs(block_seconds=[seconds] * 2, cached_batch_seconds=seconds, startup_seconds={"imports": seconds})
+    study.add(spec_of(2), logs)
+    study.add(spec_of(3), Logs(block_seconds=[1.0, 2.0], cached_batch_seconds=1e12))
+    assert "nan" not in Seen(study).table
+
+
+def test_log_scale_labels_measured_counts(study: StudyBuilder) -> None:
+    for gpus in (1, 4, 32):
+        study.completed(gpus)
+    root = ElementTree.fromstring(Seen(study).svg)
+    texts = {element.text.strip() for element in root.iter() if element.tag.endswith("text") and element.text}
+    assert {"1", "4", "32", "GPUs", "ideal"} <= texts
+
+
+def test_series_beyond_the_legend_are_counted_there(study: StudyBuilder) -> None:
+    for i in range(len(LOOKS) + 3):
+        study.completed(1, model=f"model{i}")
+    seen = Seen(study)
+    assert "3 further series, named in the table of the report" in seen.svg
+    assert "3 further series are grey there" in seen.html
+    assert len(seen.csv) == len(LOOKS) + 3
+
+
+def test_equal_studies_make_equal_figures(study: StudyBuilder) -> None:
+    study.completed(1)
+    study.completed(2)
+    points = points_of(read_study(study.folder).runs)
+    assert draw_figures(points) == draw_figures(points)
+
+
+@pytest.mark.parametrize("name", ["how it was asked for", "versions", "device"])
+def test_report_says_where_the_figures_come_from(study: StudyBuilder, name: str) -> None:
+    study.completed(1)
+    text = words(Tags(Seen(study).html).text)
+    expected = {
+        "how it was asked for": "python -m harness -m gpus=1,2,4",
+        "versions": "nccl 2.27, torch 2.13.0",
+        "device": "NVIDIA H100",
+    }
+    assert expected[name] in text

@@ -1,0 +1,142 @@
+"""The Slurm that the tests of this folder run on: real daemons and virtual nodes, by sbatch/slurm-cluster.sh."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SCRIPT = HERE.parents[1] / "sbatch" / "slurm-cluster.sh"
+PROGRAMS = (
+    *("slurmctld", "slurmd", "slurmdbd", "sbatch", "srun", "squeue", "sinfo", "sacct", "sacctmgr", "scontrol"),
+    *("munged", "munge", "mariadbd", "mariadb", "mariadb-install-db", "unshare", "nsenter", "flock", "ss", "ps"),
+)
+
+
+@dataclass(frozen=True)
+class SlurmCluster:
+    """A cluster in a state folder of its own. Its nodes n1, n2, ... see the same files as the tests do."""
+
+    folder: Path
+    port: int
+    nodes: int
+    gpus_per_node: int
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment for programs that use this cluster."""
+        outer = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
+        return {**outer, "SLURM_CONF": str(self.folder / "etc" / "slurm.conf")}
+
+    def run(self, *argv: str | Path, timeout: float = 60, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        """Run a program against this cluster; its output is captured as text. With check=True a failure raises."""
+        options: dict[str, Any] = {"env": self.env, "text": True, "capture_output": True, **kwargs}
+        try:
+            return subprocess.run([str(a) for a in argv], timeout=timeout, **options)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            error.add_note(f"stdout: {error.stdout}\nstderr: {error.stderr}")
+            raise
+
+    def script(self, command: str, *argv: str, timeout: float = 120) -> str:
+        """Run a command of sbatch/slurm-cluster.sh for this cluster and return what it prints; raises if it fails."""
+        settings = {
+            "CLUSTER_DIR": str(self.folder),
+            "CLUSTER_PORT": str(self.port),
+            "CLUSTER_NODES": str(self.nodes),
+            "CLUSTER_GPUS": str(self.gpus_per_node),
+        }
+        outer = {key: value for key, value in os.environ.items() if not key.startswith("CLUSTER_")}
+        # In a session of its own: the Ctrl-C that ends the tests must not end the `down` that follows it.
+        done = self.run(SCRIPT, command, *argv, env=outer | settings, timeout=timeout, start_new_session=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{SCRIPT.name} {command} failed; state folder {self.folder}\n{done.stderr}")
+        return done.stdout
+
+    def node_kill(self, node: str) -> None:
+        """Cut the node's power; slurmctld notices after about 30 seconds."""
+        self.script("node-kill", node)
+
+    def node_fail(self, node: str) -> None:
+        """Cut the node's power and tell slurmctld."""
+        self.script("node-fail", node)
+
+    def node_back(self, node: str) -> None:
+        """Power the node on and wait until it takes jobs."""
+        self.script("node-back", node)
+
+
+@contextmanager
+def running_cluster(nodes: int, gpus_per_node: int) -> Iterator[SlurmCluster]:
+    # Not under pytest's tmp_path: the path of a Unix socket has at most 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="sc-", dir="/tmp"))
+    cluster = SlurmCluster(folder, free_ports(10 + nodes + 1), nodes, gpus_per_node)
+    try:
+        cluster.script("up")
+        yield cluster
+    finally:
+        cluster.script("down")
+    shutil.rmtree(folder)  # not after a failure: the logs in there explain it
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` consecutive free ports, below those that the kernel gives out by itself."""
+    for base in random.sample(range(20000, 32000, 100), 100):
+        try:
+            for port in range(base, base + count):
+                with socket.socket() as probe:
+                    probe.bind(("", port))
+        except OSError:
+            continue
+        return base
+    raise RuntimeError(f"no {count} consecutive free ports between 20000 and 32000")
+
+
+def why_no_cluster() -> str:
+    """Why this machine cannot run the cluster; empty if it can. A cluster that could run and does not is an error."""
+    if not sys.platform.startswith("linux"):
+        return f"needs Linux, this is {sys.platform}"
+    if os.environ.get("SYSTEM") == "0":
+        return "SYSTEM=0 is set"
+    if os.geteuid() != 0:
+        return "not root"
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    missing = [program for program in PROGRAMS if shutil.which(program, path=path) is None]
+    return f"programs missing: {', '.join(missing)}" if missing else ""
+
+
+@pytest.fixture(scope="session")
+def able_to_run_slurm() -> None:
+    if reason := why_no_cluster():
+        pytest.skip(f"no Slurm cluster: {reason}; `make test` as root on Debian/Ubuntu installs and runs one")
+
+
+@pytest.fixture(scope="session")
+def slurm(able_to_run_slurm: None) -> Iterator[SlurmCluster]:
+    """The cluster that the tests share: 3 nodes of 4 declared v100 GPUs. Leave it as you found it."""
+    with running_cluster(nodes=3, gpus_per_node=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def another_slurm(able_to_run_slurm: None) -> Callable[..., AbstractContextManager[SlurmCluster]]:
+    """Starts a cluster for one test only: `with another_slurm(nodes=1, gpus_per_node=0) as cluster: ...`"""
+    return running_cluster
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)

@@ -1,0 +1,182 @@
+"""The main job on a real Slurm: arrays of different shapes, multi-node DDP over gloo, the report from the results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PROJECT, Cli
+from processes import wait_for, workers
+
+from harness import events
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch]
+
+# The nodes declare GPUs that are not there: Slurm hands them out, the ranks compute on the CPU.
+SHORT = (
+    "cluster.device=cpu", "cluster.cpus_per_gpu=1", "model=resnet20", "dataset=synthetic", "batch=4",
+    "measure=smoke", "measure.evaluate_samples=64",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def runs_by_gpus(tmp_path: Path) -> dict[int, Path]:
+    found = {}
+    for run_dir in (tmp_path / "results" / "scaling" / "runs").iterdir():
+        found[read_json(run_dir / "spec.json")["spec"]["gpus"]] = run_dir
+    return found
+
+
+def starts(run_dir: Path) -> list[dict[str, Any]]:
+    logs = sorted((run_dir / "attempt-1").glob("events.rank*.jsonl"))
+    return [events.read_events(path).events[0] for path in logs]
+
+
+def stepping(tmp_path: Path, rank: int) -> Path | None:
+    """The log of the rank of the 6-GPU run, once it has timed a block."""
+    logs = tmp_path.glob(f"results/scaling/runs/*-6gpu-*/attempt-1/events.rank{rank}.jsonl")
+    return next((log for log in logs if '"steps"' in log.read_text()), None)
+
+
+def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    done = cli("harness", "-m", "gpus=1,2,4,6", "seed=0,1", *SHORT, env=slurm.env, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "through Slurm" in done.stdout
+    assert "plan: 8 runs in 4 arrays" in done.stdout
+    assert "8 completed, 0 failed" in done.stdout
+
+    # What Slurm's accounting says of it: four arrays of two elements, with their own nodes and GPUs.
+    jobs = [line.split()[2].rstrip(":") for line in done.stdout.splitlines() if line.startswith("submitted job")]
+    assert len(jobs) == 4
+    listed = slurm.run("sacct", "-X", "-n", "-P", "-j", ",".join(jobs), "--format=JobID,NNodes,AllocTRES").stdout
+    shapes: dict[str, list[str]] = {}
+    for line in listed.splitlines():
+        job, nodes, tres = line.split("|")
+        gpus = next(item.split("=")[1] for item in tres.split(",") if item.startswith("gres/gpu="))
+        shapes.setdefault(job.split("_")[0], []).append(f"{nodes} nodes {gpus} GPUs")
+    assert [shapes[job] for job in jobs] == [
+        ["1 nodes 1 GPUs"] * 2, ["1 nodes 2 GPUs"] * 2, ["1 nodes 4 GPUs"] * 2, ["2 nodes 6 GPUs"] * 2,
+    ]  # fmt: skip
+
+    six = starts(runs_by_gpus(tmp_path)[6])
+    assert [start["world_size"] for start in six] == [6] * 6
+    assert len({start["host"] for start in six}) == 2, "the ranks are on two nodes"
+    assert [start["local_rank"] for start in six] == [0, 1, 2, 0, 1, 2]
+    result = read_json(runs_by_gpus(tmp_path)[1] / "result.json")
+    assert "virtual node" in result["oversubscribed"], "a run on virtual nodes is never a scaling result"
+    assert result["job_id"].startswith(jobs[0])
+
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stderr
+    assert "oversubscribed" in report.stdout
+    for name in ("report.html", "scaling.csv", "speedup.svg", "speedup.png", "efficiency.svg", "efficiency.png"):
+        assert (tmp_path / "results" / "scaling" / name).stat().st_size > 0
+
+    again = cli("harness", "-m", "gpus=1,2,4,6", "seed=0,1", *SHORT, env=slurm.env)
+    assert again.returncode == 0
+    assert "8 runs are completed already" in again.stdout
+    assert "submitted job" not in again.stdout
+
+
+def test_slurms_refusal_is_passed_on_and_nothing_is_left_behind(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    done = cli("harness", "-m", "gpus=1", *SHORT, "cluster.partition=nowhere", env=slurm.env)
+    assert done.returncode == 2
+    assert "invalid partition" in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("results/*/runs/*/result.json"))
+    # With the mistake corrected, the study goes on in the same folder.
+    right = cli("harness", "-m", "gpus=1", *SHORT, "cluster.partition=high", env=slurm.env)
+    assert right.returncode == 0, right.stdout + right.stderr
+
+
+def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "-m", "gpus=6,1", *SHORT, "measure.steps=3000", "measure.block_steps=1"],
+        cwd=tmp_path,
+        env={**slurm.env, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        log = wait_for(lambda: stepping(tmp_path, rank=4), 120)
+        run_dir = log.parent.parent
+        hosts = [start["host"] for start in starts(run_dir)]
+        assert hosts[4] != hosts[0]
+        os.kill(workers("6gpu")[4], signal.SIGKILL)
+        killed = time.monotonic()
+        wait_for(lambda: (run_dir / "result.json").exists(), 30)
+        assert time.monotonic() - killed < 20
+        result = read_json(run_dir / "result.json")
+        assert result["status"] == "failed"
+        assert result["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
+        output, _ = process.communicate(timeout=200)
+        assert process.returncode == 1
+        assert "1 completed, 1 failed" in output
+    finally:
+        process.kill()
+        process.wait()
+        slurm.run("scancel", "--me")
+
+
+def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them_again(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    command = ["-m", "harness", "-m", "gpus=2", "seed=0,1", *SHORT, "measure.steps=60"]
+    environ = {**slurm.env, "PYTHONPATH": str(PROJECT)}
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    printed = ""
+    while "submitted job" not in printed:
+        line = process.stdout.readline()
+        assert line, printed
+        printed += line
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the jobs go on in Slurm" in rest
+    assert "Traceback" not in rest
+    again = cli(*command[1:], env=environ)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "submitted job" not in again.stdout, "a run that is in the queue is not submitted twice"
+    for run_dir in (tmp_path / "results" / "scaling" / "runs").iterdir():
+        assert [p.name for p in events.attempt_dirs(run_dir)] == ["attempt-1"]
+
+
+def test_a_cancelled_job_is_marked_failed_with_slurms_word(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "-m", "gpus=1", *SHORT, "measure.steps=100000"],
+        cwd=tmp_path,
+        env={**slurm.env, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("submitted job"):
+            slurm.run("scancel", line.split()[2].rstrip(":"))
+            break
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    (run_dir,) = (tmp_path / "results" / "scaling" / "runs").iterdir()
+    result = read_json(run_dir / "result.json")
+    assert (result["status"], result["written_by"]) == ("failed", "launcher")
+    assert "left the queue without a result" in result["reason"]
+    assert "CANCELLED" in result["reason"]
+

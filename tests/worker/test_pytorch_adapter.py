@@ -1,0 +1,30 @@
+"""The PyTorch adapter, run in the PyTorch environment (the other halves are in tests/torch_side.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+InTorch = Callable[..., Any]
+
+
+def test_asking_for_a_gpu_where_there_is_none_is_an_error_and_no_fall_back(in_torch: InTorch) -> None:
+    message = in_torch("refuses_cpu_instead_of_gpu")
+    if message == "accepted":
+        pytest.skip("torch sees a GPU here")
+    assert "asks for device cuda" in message
+    assert "cluster.device=cpu" in message
+
+
+def test_a_step_is_what_it_is_when_written_by_hand(in_torch: InTorch) -> None:
+    # fp32 rounding over three steps of weights of order 1.
+    assert in_torch("step_by_hand")["difference"] < 1e-5
+
+
+def test_evaluation_counts_each_sample_once(in_torch: InTorch) -> None:
+    counted, expected = in_torch("evaluation_counts")
+    assert counted == expected
