@@ -1,0 +1,1 @@
+"""From a study's folder to figures: read -> metrics -> tables, figures, report. Files in, files out."""

@@ -1,0 +1,84 @@
+"""`python -m analysis results/<study>`: the report of a study, from whatever of it is there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # pandas is imported only when there is something to read: --help stays quick
+    import pandas as pd
+
+    from analysis.read import Study
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Reads the study, writes its report and prints its table.
+
+    Returns the exit code: 0 when a report was made, also where runs failed (the report names them); 2 for what the
+    user can put right, said in one sentence on stderr.
+    """
+    options = _parser().parse_args(arguments)
+
+    from analysis.errors import StudyError
+
+    try:
+        _analyse(options.study, options.out if options.out is not None else options.study)
+    except StudyError as error:
+        print(f"python -m analysis: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough; the files are written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis",
+        description="Reads every run of a study, failed and unfinished ones too, prints its table and writes "
+        "report.html, scaling.csv, and speedup and efficiency as .svg and .png.",
+    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
+    return parser
+
+
+def _analyse(folder: Path, out: Path) -> None:
+    from analysis.metrics import points_of
+    from analysis.output import prepare_folder, write_files
+    from analysis.read import read_study
+
+    study = read_study(folder)
+    prepare_folder(out)
+    for remark in study.remarks:
+        print(f"python -m analysis: {remark}", file=sys.stderr)
+    points = points_of(study.runs)
+    written = write_files(out, _documents(study, points))
+    _print(study, points, written)
+
+
+def _documents(study: Study, points: pd.DataFrame) -> dict[str, bytes]:
+    from analysis.figures import draw_figures
+    from analysis.report import render_report
+    from analysis.tables import scaling_csv
+
+    figures = draw_figures(points)
+    report = render_report(study, points, figures)
+    return {"report.html": report.encode("utf-8"), "scaling.csv": scaling_csv(points).encode("utf-8"), **figures}
+
+
+def _print(study: Study, points: pd.DataFrame, written: list[Path]) -> None:
+    from analysis.tables import print_tables, terminal
+
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without the en dash shows '?', and no traceback
+    print_tables(terminal(sys.stdout), study, points)
+    print("written:")
+    for path in written:
+        print(f"  {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

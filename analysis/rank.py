@@ -1,0 +1,96 @@
+"""What one rank logged, with its values checked: a log is a file, and a file may hold anything."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from harness.events import EventLog
+
+LARGEST_COUNT = 2**63 - 1  # what a column of whole numbers holds
+# A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
+LONGEST_SECONDS = 1e12
+
+
+class RankLog:
+    """What one rank logged, with events whose values make no sense counted as damaged and left out."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.damaged = log.unreadable_lines
+        self.start: Mapping[str, Any] | None = None
+        self.world_size: int | None = None
+        self.blocks: list[tuple[int, int, float, int]] = []  # first step, steps, seconds, samples
+        self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
+        self.accuracy: tuple[float, int, int | None] | None = None
+        self.checksum: float | None = None
+        for event in log.events:
+            reader = {
+                "start": self._read_start,
+                "steps": self._read_steps,
+                "probe": self._read_probe,
+                "eval": self._read_eval,
+                "end": self._read_end,
+            }.get(event["ev"])
+            if reader is not None and not reader(event):
+                self.damaged += 1
+
+    def _read_start(self, event: Mapping[str, Any]) -> bool:
+        self.start = event
+        self.world_size = count_of(event, "world_size", 1)
+        return self.world_size is not None
+
+    def _read_steps(self, event: Mapping[str, Any]) -> bool:
+        step, n = count_of(event, "step", 0), count_of(event, "n", 1)
+        seconds, samples = seconds_of(event, "seconds"), count_of(event, "samples", 0)
+        if step is None or n is None or seconds is None or samples is None:
+            return False
+        if event.get("phase") == "measure":
+            self.blocks.append((step, n, seconds, samples))
+        return True
+
+    def _read_probe(self, event: Mapping[str, Any]) -> bool:
+        n, seconds = count_of(event, "n", 1), seconds_of(event, "seconds")
+        if n is None or seconds is None or not isinstance(event.get("probe"), str):
+            return False
+        self.probes[event["probe"], count_of(event, "bytes", 0)].append((n, seconds))
+        return True
+
+    def _read_eval(self, event: Mapping[str, Any]) -> bool:
+        accuracy, samples = number_of(event, "accuracy"), count_of(event, "samples", 1)
+        if accuracy is None or accuracy > 1 or samples is None:
+            return False
+        self.accuracy = (accuracy, samples, count_of(event, "samples_seen", 0))
+        return True
+
+    def _read_end(self, event: Mapping[str, Any]) -> bool:
+        self.checksum = number_of(event, "weights_checksum", -math.inf)
+        return True
+
+
+def is_count(value: Any, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= LARGEST_COUNT
+
+
+def count_of(record: Mapping[str, Any], key: str, minimum: int) -> int | None:
+    value = record.get(key)
+    return value if is_count(value, minimum) else None
+
+
+def number_of(record: Mapping[str, Any], key: str, minimum: float = 0.0) -> float | None:
+    """A finite number from `minimum` on, or None: JSON readers take NaN, infinities and 400-digit integers too."""
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        value = float(value)
+    except OverflowError:
+        return None
+    return value if minimum <= value < math.inf and value > -math.inf else None
+
+
+def seconds_of(record: Mapping[str, Any], key: str) -> float | None:
+    """A duration, or None where the value is none that a run could have taken."""
+    seconds = number_of(record, key)
+    return seconds if seconds is not None and seconds <= LONGEST_SECONDS else None

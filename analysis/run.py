@@ -1,0 +1,293 @@
+"""One run's folder -> one row: its spec, how it ended, and what its ranks measured.
+
+Nothing here raises for what a file holds: a run that cannot be read is a row that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.rank import LARGEST_COUNT, RankLog, count_of, is_count, number_of, seconds_of
+from analysis.text import gpus_text, printable
+from harness.events import COMPLETED, FAILED, attempt_dirs, read_events, read_result
+from harness.spec import STRONG, WEAK, RunSpec, Site, read_run, to_plain
+
+UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
+
+# Columns of a run and their pandas types; absent values are NA in all of them. Nested values are JSON text, so that
+# a row is the same whether it comes from the logs or from the cache.
+COLUMNS = {
+    **dict.fromkeys(["run_id", "status", "reason", "notes", "series", "point", "framework", "strategy"], "string"),
+    **dict.fromkeys(
+        ["spec_run_id", "model", "dataset", "precision", "scaling", "cluster", "device", "environment"], "string"
+    ),
+    **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "seed", "repeat"], "Int64"),
+    **dict.fromkeys(["code_version", "oversubscribed", "job_id", "stderr_tail"], "string"),
+    **dict.fromkeys(["attempt", "failed_rank", "exit_code", "unreadable_lines", "left_out_blocks"], "Int64"),
+    **dict.fromkeys(["started", "ended"], "Float64"),
+    **dict.fromkeys(["device_names", "versions", "startup", "block_rates", "allreduce"], "string"),
+    **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen"], "Int64"),
+    **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
+}
+
+CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
+CHECKSUM_TOLERANCE = 1e-6  # relative; replicas that an allreduce keeps equal differ by nothing, rounding by ~1e-12
+
+
+def read_run_row(run_dir: Path) -> dict[str, Any]:
+    """The row of one run (keys of COLUMNS; absent ones left out). Never raises for the contents of the folder."""
+    row: dict[str, Any] = {"run_id": printable(run_dir.name)}
+    try:
+        spec, site = read_run(run_dir)
+        row |= _spec_columns(spec, site) | {"spec_run_id": _run_id(run_dir)}
+        result = read_result(run_dir)
+        row |= _result_columns(result, site)
+        ranks = _read_logs(run_dir, row)
+    except (ValueError, OSError, RecursionError) as error:
+        return row | {"status": UNREADABLE, "reason": _joined(row.get("reason"), _message(error, run_dir))}
+    return row | _measured_columns(spec, row, ranks)
+
+
+def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
+    columns = {
+        "framework": spec.framework,
+        "strategy": spec.strategy,
+        "model": spec.model,
+        "dataset": spec.dataset.name,
+        "precision": spec.precision,
+        "scaling": spec.scaling,
+        "cluster": spec.cluster.name,
+        "device": spec.cluster.device,
+        "environment": spec.environment,
+        "code_version": site.code_version,
+    }
+    counts = {
+        "gpus": spec.gpus,
+        "nodes": spec.placement.nodes,
+        "ranks_per_node": spec.placement.ranks_per_node,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
+    # `from_plain` checks the form of a spec, not the types of its values.
+    for name, value in columns.items():
+        if not isinstance(value, str):
+            raise ValueError(f"spec.json: {name} is {value!r}, expected a text")
+    for name, n in counts.items():
+        if not is_count(n, 1):
+            raise ValueError(f"spec.json: {name} is {n!r}, expected a whole number from 1 on")
+    plain = to_plain(spec)
+    for name in ("seed", "repeat"):
+        if not is_count(plain.pop(name), 0):
+            raise ValueError(f"spec.json: {name} is {getattr(spec, name)!r}, expected a whole number from 0 on")
+    point = json.dumps(plain, sort_keys=True)
+    for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
+        del plain[name]
+    return (
+        {name: printable(value) for name, value in columns.items()}
+        | counts
+        | {"seed": spec.seed, "repeat": spec.repeat, "point": point, "series": json.dumps(plain, sort_keys=True)}
+        | {"oversubscribed": _text(site.oversubscribed)}
+    )
+
+
+def _run_id(run_dir: Path) -> str | None:
+    """The id that spec.json was written under; a later RunSpec may have fields that give another hash."""
+    return _text(json.loads((run_dir / "spec.json").read_bytes()).get("run_id"))
+
+
+def _batch_that_follows(scaling: str) -> tuple[str, ...]:
+    """Of the two batches, the one that the number of GPUs determines along a series."""
+    return {WEAK: ("global_batch",), STRONG: ("batch_per_gpu",)}.get(scaling, ())
+
+
+def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, Any]:
+    if result is None:
+        return {"status": UNFINISHED, "reason": "no result.json: still running, or ended without a word"}
+    if result["status"] not in (COMPLETED, FAILED):
+        raise ValueError(f"result.json: status {result['status']!r}; known are {COMPLETED!r} and {FAILED!r}")
+    tail = result.get("stderr_tail")
+    columns = {
+        "status": result["status"],
+        "reason": _text(result.get("reason")),
+        "oversubscribed": _text(result.get("oversubscribed")) or _text(site.oversubscribed),
+        "job_id": _text(result.get("job_id")),
+        "failed_rank": count_of(result, "failed_rank", 0),
+        "exit_code": count_of(result, "exit_code", -LARGEST_COUNT),
+        "started": number_of(result, "started"),
+        "ended": number_of(result, "ended"),
+        "stderr_tail": json.dumps([printable(str(line)) for line in tail] if isinstance(tail, list) else []),
+    }
+    if columns["status"] == FAILED and not columns["reason"]:
+        columns["reason"] = "result.json gives no reason"
+    return columns
+
+
+def _read_logs(run_dir: Path, row: dict[str, Any]) -> dict[int, RankLog]:
+    """The logs of the last attempt, by rank: only that one counts. Notes the attempt's number in the row."""
+    attempts = [path for path in attempt_dirs(run_dir) if path.is_dir()]
+    if not attempts:
+        return {}
+    row["attempt"] = min(int(attempts[-1].name.removeprefix("attempt-")), LARGEST_COUNT)
+    logs = {}
+    for path in attempts[-1].iterdir():
+        match = re.fullmatch(r"events\.rank([0-9]{1,9})\.jsonl", path.name)
+        if match:
+            logs[int(match[1])] = RankLog(read_events(path))
+    return dict(sorted(logs.items()))
+
+
+def _measured_columns(spec: RunSpec, row: Mapping[str, Any], ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    blocks, left_out = _matched_blocks(ranks)
+    seconds, samples = sum(b[1] for b in blocks), sum(b[2] for b in blocks)
+    steps = sum(b[0] for b in blocks)
+    measured = seconds >= CLOCK_SECONDS and 0 < samples <= LARGEST_COUNT >= steps
+    damaged = sum(rank.damaged for rank in ranks.values())
+    columns: dict[str, Any] = {"unreadable_lines": damaged, "left_out_blocks": left_out}
+    if measured:
+        rates = [b[2] / b[1] for b in blocks if b[1] >= CLOCK_SECONDS]
+        columns |= {"steps": steps, "seconds": seconds, "samples": samples}
+        columns["block_rates"] = json.dumps(rates)
+    columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks)
+
+    notes = []
+    if damaged:
+        notes.append(f"{damaged} unreadable line{'s' * (damaged > 1)} in its logs")
+    if left_out:
+        notes.append(f"{left_out} block{'s' * (left_out > 1)} left out: not in every rank's log, or not alike")
+    status, reason = row["status"], row.get("reason")
+    if status == COMPLETED:
+        faults = _faults(spec, ranks, bool(blocks), measured)
+        if faults:
+            status, reason = INVALID, "; ".join(faults)
+        if spec.strategy == "allreduce" and ranks and all(rank.checksum is None for rank in ranks.values()):
+            notes.append("no rank logged a finite weights_checksum: that the ranks agree was not checked")
+    elif status == UNFINISHED:
+        done = f"{columns['steps']:,} of {spec.measure.steps:,} measured steps logged" if measured else None
+        reason = _joined(reason, done or ("nothing measured yet" if ranks else "no rank has logged anything"))
+    return columns | {"status": status, "reason": reason, "notes": "; ".join(notes) or None}
+
+
+def _matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[list[tuple[int, float, int]], int]:
+    """Blocks that every rank logged once and alike, as (steps, seconds of the slowest rank, samples of all ranks).
+
+    A step of synchronous training ends with its slowest rank. Also returns how many blocks did not match.
+    """
+    by_step: dict[int, list[tuple[int, int, float, int]]] = defaultdict(list)
+    for number, rank in ranks.items():
+        for step, n, seconds, samples in rank.blocks:
+            by_step[step].append((number, n, seconds, samples))
+    matched, everyone = [], list(ranks)
+    for _, parts in sorted(by_step.items()):
+        if [part[0] for part in parts] == everyone and len({part[1] for part in parts}) == 1:
+            matched.append((parts[0][1], max(part[2] for part in parts), sum(part[3] for part in parts)))
+    return matched, len(by_step) - len(matched)
+
+
+def _faults(spec: RunSpec, ranks: Mapping[int, RankLog], has_blocks: bool, measured: bool) -> list[str]:
+    """Why the figures of a completed run cannot be trusted; empty when they can."""
+    faults = []
+    absent = [rank for rank in range(spec.gpus) if rank not in ranks]
+    if absent:
+        shown = ", ".join(map(str, absent[:4])) + (", …" if len(absent) > 4 else "")
+        faults.append(f"no log of rank {shown}")
+    surplus = [rank for rank in ranks if rank >= spec.gpus]
+    if surplus:
+        faults.append(f"a log of rank {surplus[0]}, though the spec asks for {gpus_text(spec.gpus, None)}")
+    for number, rank in ranks.items():
+        if rank.world_size is None:
+            faults.append(f"rank {number} logged no world size")
+            break
+        if rank.world_size != spec.gpus:
+            faults.append(f"rank {number} saw a world size of {rank.world_size}, the spec asks for {spec.gpus}")
+            break
+    if len({rank.world_size for rank in ranks.values()} - {None}) > 1:
+        faults.append("the ranks disagree on the world size")
+    if spec.strategy == "allreduce":
+        faults += _checksum_faults(ranks)
+    if not has_blocks:
+        faults.append("no measured steps")
+    elif not measured:
+        faults.append("the measured steps hold no samples or no seconds")
+    return faults
+
+
+def _checksum_faults(ranks: Mapping[int, RankLog]) -> list[str]:
+    known = {number: rank.checksum for number, rank in ranks.items() if rank.checksum is not None}
+    if not known:
+        return []
+    silent = [number for number in ranks if number not in known]
+    if silent:
+        return [f"rank {silent[0]} logged no finite weights_checksum, other ranks did"]
+    low, high = min(known.values()), max(known.values())
+    scale = max(abs(low), abs(high))
+    difference = (high - low) / scale if scale else 0.0
+    if difference > CHECKSUM_TOLERANCE:
+        return [f"the ranks ended with different weights: their checksums differ by {difference:.1e} (relative)"]
+    return []
+
+
+def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    starts = [rank.start for rank in ranks.values() if rank.start is not None]
+    if not starts:
+        return {}
+    names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
+    versions = starts[0].get("versions")
+    columns: dict[str, Any] = {"device_names": json.dumps(names)}
+    if isinstance(versions, dict):
+        columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
+    parts = [s["startup_seconds"] for s in starts if isinstance(s.get("startup_seconds"), dict)]
+    timed = [{printable(k): v for k in part if (v := seconds_of(part, k)) is not None} for part in parts]
+    slowest = max(timed, key=lambda part: sum(part.values()), default=None)
+    if slowest:
+        columns |= {"startup": json.dumps(slowest), "startup_seconds": sum(slowest.values())}
+    return columns
+
+
+def _probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """Seconds per step, or per message, of the slowest rank; only of probes that every rank logged."""
+    columns: dict[str, Any] = {}
+    messages = []
+    kinds = set().union(*(rank.probes for rank in ranks.values()))
+    for probe, n_bytes in sorted(kinds, key=lambda kind: (kind[0], kind[1] or 0)):
+        logged = [rank.probes[probe, n_bytes] for rank in ranks.values() if (probe, n_bytes) in rank.probes]
+        if len(logged) < len(ranks):
+            continue
+        slowest = max(sum(seconds for _, seconds in parts) / sum(n for n, _ in parts) for parts in logged)
+        if probe == "allreduce":
+            messages.append({"bytes": n_bytes, "seconds": slowest})
+        elif probe in ("cached_batch", "no_sync"):
+            columns[f"{probe}_seconds"] = slowest
+    if messages:
+        columns["allreduce"] = json.dumps(messages)
+    return columns
+
+
+def _eval_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """The last evaluation that rank 0 logged."""
+    if 0 not in ranks or ranks[0].accuracy is None:
+        return {}
+    return dict(zip(("accuracy", "test_samples", "samples_seen"), ranks[0].accuracy, strict=True))
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else printable(str(value))
+
+
+def _joined(*parts: str | None) -> str | None:
+    return "; ".join(part for part in parts if part) or None
+
+
+def _message(error: BaseException, run_dir: Path) -> str:
+    """What went wrong, with paths as seen from the run's folder."""
+    if isinstance(error, RecursionError):
+        return "a file is nested too deeply to be JSON of ours"
+    if isinstance(error, OSError) and error.filename:
+        text = f"cannot read {error.filename}: {error.strerror}"
+    else:
+        text = str(error)
+    return printable(text.replace(f"{run_dir}/", ""))

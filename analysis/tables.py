@@ -1,0 +1,152 @@
+"""The points as a table for the terminal and as CSV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.metrics import OVERSUBSCRIBED
+from analysis.read import records, statuses
+from analysis.run import COMPLETED
+from analysis.sentences import SPREAD_NOTE, headlines, marks_of
+from analysis.text import DASH, count, gpus_text, number, percent, printable, shortened, span, times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.read import Study
+
+MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
+WIDTH_OF_A_FILE = 150  # columns, where the output is no terminal
+WIDTH_OF_ALL_COLUMNS = 125
+SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
+FIGURE_COLUMNS = [
+    *("global batch\nper GPU", "samples/s\nspread", "runs\nspread of", "speedup\nrelative to"),
+    *("efficiency\nrange", "test acc.\nrange"),
+]
+NARROW_COLUMNS = [
+    "batch\nper GPU",
+    "samples/s\nspread",
+    "runs\nof",
+    "speedup\nrelative",
+    "eff.\nrange",
+    "test acc.\nrange",
+]
+MARK_WORDS = {OVERSUBSCRIBED: "oversubscribed: not a scaling result"}
+
+CSV_COLUMNS = [
+    *("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "cluster", "device"),
+    *("device_names", "code_versions", "gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"),
+    *("runs_completed", "runs_all", "status"),
+    *("samples_per_second", "samples_per_second_low", "samples_per_second_high", "spread_basis"),
+    *("relative_to_gpus", "ideal_speedup", "speedup", "speedup_low", "speedup_high"),
+    *("efficiency", "efficiency_low", "efficiency_high"),
+    *("test_accuracy", "test_accuracy_low", "test_accuracy_high", "test_samples", "samples_seen"),
+    *("step_seconds", "cached_batch_seconds", "no_sync_seconds", "data_stall_seconds"),
+    *("exposed_communication_seconds", "startup_seconds", "marks", "oversubscribed", "reasons", "run_ids"),
+]
+
+
+def terminal(stream: TextIO) -> Console:
+    """A console on the stream: as wide as the terminal, or wide enough for the table where there is none."""
+    width = None if stream.isatty() or "COLUMNS" in os.environ else WIDTH_OF_A_FILE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def print_tables(console: Console, study: Study, points: pd.DataFrame) -> None:
+    """Prints the points, what they come to in words, and every run that has no figure, with its reason."""
+    rows = records(points)
+    for table in points_tables(study.name, rows, console.width):
+        console.print(table)
+    _print_lines(console, headlines(rows), "series")
+    console.print(Text(SPREAD_NOTE, style="dim"))
+    others = [run for run in records(study.runs) if run["status"] != COMPLETED]
+    ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
+    _print_lines(console, [f"{len(study.runs):,} runs: {ended}"])
+    named = [f"  {run['run_id']}: {run['status']}: {run['reason'] or 'no reason given'}" for run in others]
+    _print_lines(console, named, "runs")
+    _print_lines(console, [f"  problem: {problem}" for problem in study.problems], "problems")
+
+
+def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Table]:
+    """One row per point, two lines each. Where that does not fit, a table per series under the series' name."""
+    if width >= WIDTH_OF_ALL_COLUMNS:
+        return [_table(title, rows, all_columns=True)]
+    tables = []
+    for _, group in groupby(rows, key=lambda row: row["series"]):
+        series = list(group)
+        name = ", ".join(filter(None, (series[0]["label"], series[0]["precision"], series[0]["detail"])))
+        tables.append(_table(name, series, all_columns=False))
+    return tables
+
+
+def scaling_csv(points: pd.DataFrame) -> str:
+    """The points with units in the names of the columns; marks are joined by ';', absent values are empty."""
+    return points[CSV_COLUMNS].to_csv(index=False, lineterminator="\n")
+
+
+def _table(title: str, rows: list[dict[str, Any]], all_columns: bool) -> Table:
+    table = Table(
+        title=Text(printable(title), style="bold"),
+        title_justify="left",
+        box=box.HORIZONTALS if all_columns else box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=all_columns,
+        header_style="bold",
+    )
+    unit = "ranks" if rows and all(row["device"] == "cpu" for row in rows) else "GPUs"
+    headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for heading in FIGURE_COLUMNS if all_columns else NARROW_COLUMNS:
+        table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
+    table.add_column("status\nmarks", overflow="fold")
+    for i, row in enumerate(rows):
+        last = i + 1 == len(rows) or rows[i + 1]["series"] != row["series"]
+        table.add_row(*(_series_cells(row) if all_columns else ()), *_cells(row), end_section=last)
+    return table
+
+
+def _series_cells(row: Mapping[str, Any]) -> list[Text]:
+    what = Text(f"{row['framework']}\n{row['strategy']}")
+    if row["detail"]:
+        what.append("\n" + shortened(row["detail"], 60), style="dim")
+    return [what, Text(f"{row['model']}\n{row['dataset']}"), Text(f"{row['scaling']}\n{row['precision']}")]
+
+
+def _cells(row: Mapping[str, Any]) -> list[Text]:
+    rate_range = span(row["samples_per_second_low"], row["samples_per_second_high"])
+    base = row["relative_to_gpus"]
+    relative = DASH if base is None else f"to {gpus_text(base, row['device'])}"
+    basis = "blocks" if row["spread_basis"] == "blocks of one run" else row["spread_basis"] or DASH
+    marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in marks_of(row))
+    status = Text(row["status"], style="" if row["status"] == COMPLETED else "red")
+    status.append("\n" + marks, style="yellow")
+    cells = [
+        f"{row['gpus']}\n{row['nodes']} x {row['ranks_per_node']}",
+        f"{count(row['global_batch'])}\n{count(row['batch_per_gpu'])}",
+        f"{number(row['samples_per_second'])}\n{rate_range}",
+        f"{row['runs_completed']}\n{basis}",
+        f"{times(row['speedup'])}\n{relative}",
+        f"{percent(row['efficiency'])}\n{span(row['efficiency_low'], row['efficiency_high'], percent)}",
+        f"{percent(row['test_accuracy'], 1)}\n{span(row['test_accuracy_low'], row['test_accuracy_high'], _tenths)}",
+    ]
+    return [*(Text(cell) for cell in cells), status]
+
+
+def _tenths(fraction: float | None) -> str:
+    return percent(fraction, 1).removesuffix(" %")  # the figure above it has the unit
+
+
+def _print_lines(console: Console, lines: list[str], what: str = "lines") -> None:
+    for line in lines[:MOST_NAMED_RUNS]:
+        console.print(Text(printable(line)))
+    if len(lines) > MOST_NAMED_RUNS:
+        console.print(Text(f"  and {len(lines) - MOST_NAMED_RUNS:,} more {what}, in report.html"))

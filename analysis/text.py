@@ -1,0 +1,96 @@
+"""Numbers and names as people read them. What is absent or not finite is a dash, never a made-up number."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+DASH = "–"
+
+
+def printable(text: str) -> str:
+    """The text with every character that a terminal or a markup parser might obey replaced by U+FFFD.
+
+    Names and log lines come from other programs: terminal escapes, bidirectional overrides and lone surrogates
+    (which no file can be written with) end here.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def shortened(text: str, length: int) -> str:
+    """At most `length` characters, the rest shown as an ellipsis."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """`digits` significant digits; whole numbers with separators from 1,000 on."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if magnitude < -4:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with separators."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def percent(fraction: float | None, digits: int = 0) -> str:
+    """0.953 as '95 %'."""
+    return DASH if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{digits}f} %"
+
+
+def times(ratio: float | None) -> str:
+    """3.8 as '3.80x'."""
+    return DASH if ratio is None or not math.isfinite(ratio) else number(ratio) + "x"
+
+
+def span(low: float | None, high: float | None, show=number) -> str:
+    """A range from `low` to `high`, each as `show` writes it; the unit only once."""
+    first, last = show(low), show(high)
+    if DASH in (first, last):
+        return DASH
+    for unit in (" %", "x"):
+        if first.endswith(unit) and last.endswith(unit):
+            first = first.removesuffix(unit)
+    separator = " to " if first.startswith("-") or last.startswith("-") else DASH
+    return f"{first}{separator}{last}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, milliseconds or microseconds, whichever reads best; the unit is part of the text."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if abs(seconds) * scale >= 1 or unit == "µs":
+            return f"{number(seconds * scale)} {unit}"
+    raise AssertionError("the last unit takes everything")
+
+
+def size(n_bytes: float | None) -> str:
+    """Bytes in the largest binary unit that leaves at least one."""
+    if n_bytes is None or not math.isfinite(n_bytes):
+        return DASH
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024 or unit == "GiB":
+            return f"{n_bytes:,.0f} B" if unit == "B" else f"{number(n_bytes)} {unit}"
+        n_bytes /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def moment(unix_seconds: float | None) -> str:
+    """A point in time, in UTC so that a report reads the same everywhere."""
+    try:
+        return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, OSError):
+        return DASH
+
+
+def gpus_text(gpus: int, device: str | None) -> str:
+    """'1 GPU', '4 GPUs'; on a CPU machine a rank has no GPU and the words say so."""
+    unit = "CPU rank" if device == "cpu" else "GPU"
+    return f"{gpus} {unit}" if gpus == 1 else f"{gpus} {unit}s"
