@@ -21,9 +21,8 @@ from analysis.errors import StudyError
 from analysis.rank import number_of
 from analysis.run import COLUMNS, INVALID, MISSING, UNREADABLE, read_run_row
 from analysis.text import printable
-from harness.events import attempt_dirs
+from harness.events import STUDY_VERSION, attempt_dirs
 
-STUDY_VERSION = 1
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
 ROW_VERSION = 1
 

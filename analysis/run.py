@@ -207,6 +207,16 @@ def _faults(spec: RunSpec, ranks: Mapping[int, RankLog], has_blocks: bool, measu
             break
     if len({rank.world_size for rank in ranks.values()} - {None}) > 1:
         faults.append("the ranks disagree on the world size")
+    # A silent fall-back to the CPU, or to another batch, would make a figure of another measurement.
+    asked = {
+        "device": spec.cluster.device,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
+    for name, value in asked.items():
+        other = {str(rank.start[name]) for rank in ranks.values() if rank.start and name in rank.start} - {str(value)}
+        if other:
+            faults.append(f"a rank ran with {name} {printable(min(other))}, the spec asks for {value}")
     if spec.strategy == "allreduce":
         faults += _checksum_faults(ranks)
     if not has_blocks:

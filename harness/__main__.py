@@ -18,9 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     config.register()
     arguments = get_args_parser().parse_intermixed_args(argv)
-    if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (
-        arguments.shell_completion
-    ):
+    if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (arguments.shell_completion):
         return _hydra(argv)
     try:
         points = config.compose(

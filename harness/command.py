@@ -22,9 +22,7 @@ def rank_command(site: Site, run_dir: Path, attempt_dir: Path) -> list[str]:
     return [site.python, "-u", "-m", "harness.worker", str(run_dir), str(attempt_dir)]
 
 
-def rank_environment(
-    spec: RunSpec, site: Site, rendezvous: Rendezvous, environ: Mapping[str, str]
-) -> dict[str, str]:
+def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of one rank: the job's own, the rendezvous, one GPU visible, equal thread pools, and last what
     the configuration sets (cluster.env)."""
     env = dict(environ)

@@ -16,6 +16,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -50,7 +51,8 @@ def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_d
     if config_dir:
         if not Path(config_dir).is_dir():
             raise UserError(f"--config-dir {config_dir}: there is no such folder")
-        search_path.append("command-line", f"file://{Path(config_dir).resolve()}", anchor="main")
+        folder = f"file://{Path(config_dir).resolve()}"
+        search_path.append("command-line", folder, anchor=SearchPathQuery(provider="main"))
     hydra = Hydra.create_main_hydra2(task_name="harness", config_search_path=search_path)
     try:
         return [_typed(point) for point in _points(hydra.config_loader, config_name, list(overrides), multirun)]
@@ -86,9 +88,7 @@ def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool)
         yield cfg
 
 
-def _split(
-    overrides: Sequence[Override], is_group: Callable[[str], bool]
-) -> tuple[tuple[str, ...], list[Override]]:
+def _split(overrides: Sequence[Override], is_group: Callable[[str], bool]) -> tuple[tuple[str, ...], list[Override]]:
     """(choices of groups and keys of hydra itself, values), as Hydra tells them apart."""
     choices, values = [], []
     for override in overrides:
@@ -110,7 +110,9 @@ def _typed(cfg: DictConfig) -> Config:
     for group, schemas in (("framework", FRAMEWORK_OPTIONS), ("strategy", STRATEGY_OPTIONS)):
         name = cfg[group].name
         if name not in schemas:
-            raise UserError(f"{group} '{name}' has no options schema in harness/config.py; it knows: {', '.join(schemas)}")
+            raise UserError(
+                f"{group} '{name}' has no options schema in harness/config.py; it knows: {', '.join(schemas)}"
+            )
         try:
             cfg[group].options = OmegaConf.merge(OmegaConf.structured(schemas[name]), cfg[group].options)
         except OmegaConfBaseException as error:

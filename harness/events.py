@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional
 
 SCHEMA_VERSION = 1
 RESULT_VERSION = 1
+STUDY_VERSION = 1
 
 COMPLETED, FAILED = "completed", "failed"
 
@@ -30,7 +31,7 @@ class EventWriter:
 
     def __init__(self, path: Path, rank: int) -> None:
         self.rank = rank
-        self._file = open(path, "a", encoding="utf-8", buffering=1)
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed by close)
 
     def write(self, ev: str, **values: Any) -> None:
         record = {"v": SCHEMA_VERSION, "t": round(time.time(), 6), "rank": self.rank, "ev": ev}
@@ -80,7 +81,7 @@ def attempt_dirs(run_dir: Path) -> List[Path]:
     if run_dir.is_dir():
         for path in run_dir.iterdir():
             number = path.name[len("attempt-") :]
-            if path.name.startswith("attempt-") and number.isdigit():
+            if path.name.startswith("attempt-") and number.isascii() and number.isdigit() and path.is_dir():
                 found.append((int(number), path))
     return [path for _, path in sorted(found)]
 
@@ -109,7 +110,7 @@ def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
         result = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(result, dict) or result.get("v") != RESULT_VERSION or "status" not in result:
         raise ValueError(f"{path} is not a result of version {RESULT_VERSION}")

@@ -95,9 +95,7 @@ def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
 class Rank:
     """One rank's process, from start to end."""
 
-    def __init__(
-        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path
-    ) -> None:
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path) -> None:
         self.argv = rank_command(site, run_dir, attempt_dir)
         self.environment = rank_environment(spec, site, rendezvous, os.environ)
         if rendezvous.local_rank == 0:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 
-@lru_cache(maxsize=None)
+@cache
 def gpus() -> tuple[str, ...]:
     """UUIDs of the NVIDIA GPUs that this process may use; empty where there is no driver."""
     try:
@@ -38,7 +38,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def code_version(project: Path) -> str:
     """The git commit of the project, with '-dirty' when tracked files are edited; 'unknown' outside a checkout."""
     try:

@@ -57,7 +57,7 @@ def failure(attempt_dir: Path) -> RankExit | None:
     """The rank that failed first; a rank that a lost peer took with it ends later than the peer."""
     failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.code != 0]
     by_itself = [exit_ for exit_ in failed if exit_.reason is None]
-    return (by_itself or failed or [None])[0]
+    return next(iter(by_itself or failed), None)
 
 
 def result(

@@ -85,7 +85,9 @@ def place(gpus: int, gpus_per_node: int | None) -> Placement:
     if gpus_per_node is None:
         return Placement(1, gpus)
     if gpus_per_node < 1:
-        raise UserError(f"cluster.gpus_per_node={gpus_per_node}: give a whole number of at least 1, or null for no limit")
+        raise UserError(
+            f"cluster.gpus_per_node={gpus_per_node}: give a whole number of at least 1, or null for no limit"
+        )
     if not _fits(gpus, gpus_per_node):
         below = next(n for n in range(gpus - 1, 0, -1) if _fits(n, gpus_per_node))
         above = next(n for n in range(gpus + 1, 2 * gpus + gpus_per_node) if _fits(n, gpus_per_node))

@@ -68,7 +68,9 @@ def request(config: Config) -> Request:
         strategy=config.strategy.name,
         strategy_options=vars(config.strategy.options),
         model=config.model.name,
-        dataset=DatasetSpec(**{**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}),
+        dataset=DatasetSpec(
+            **{**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
+        ),
         precision=config.precision.name,
         gpus=config.gpus,
         placement=placement,
@@ -176,8 +178,8 @@ def _batches(config: Config) -> tuple[int, int]:
         below = config.batch // config.gpus * config.gpus
         nearest = f"{below} and {below + config.gpus}" if below else str(config.gpus)
         raise UserError(
-            f"batch={config.batch} cannot be divided evenly over gpus={config.gpus} (scaling=strong: `batch` is for all "
-            f"GPUs together); the nearest batches that can: {nearest}; or take scaling=weak, where `batch` is per GPU"
+            f"batch={config.batch} cannot be divided evenly over gpus={config.gpus} (scaling=strong: `batch` is for "
+            f"all GPUs together); the nearest batches that can: {nearest}; or take scaling=weak, where `batch` is per GPU"
         )
     return config.batch, config.batch // config.gpus
 

@@ -29,7 +29,16 @@ def plan(plan: Plan, study: Study, scheduler: str) -> None:
                    f"(cluster={scheduler}; force it with cluster=local|slurm)")  # fmt: skip
     gpu = any(request.spec.cluster.device == "cuda" for request in plan.requests)
     table = Table(title=f"plan: {len(plan.to_launch)} runs in {len(plan.arrays)} arrays", title_justify="left")
-    for name in ("array", "runs", "nodes", "ranks/node", "GPUs" if gpu else "ranks (CPU)", "wall limit", "node-hours", ""):
+    for name in (
+        "array",
+        "runs",
+        "nodes",
+        "ranks/node",
+        "GPUs" if gpu else "ranks (CPU)",
+        "wall limit",
+        "node-hours",
+        "",
+    ):
         table.add_column(name, justify="left" if name in ("array", "") else "right")
     for number, array in enumerate(plan.arrays, start=1):
         table.add_row(*_row(number, array))
@@ -67,7 +76,9 @@ class Progress:
         done = self.completed + len(self.failed) + 1
         if result is not None and result["status"] == events.COMPLETED:
             self.completed += 1
-            mark = f" [yellow](oversubscribed: {escape(result['oversubscribed'])})[/]" if result["oversubscribed"] else ""
+            mark = (
+                f" [yellow](oversubscribed: {escape(result['oversubscribed'])})[/]" if result["oversubscribed"] else ""
+            )
             _console.print(f"\\[{done}/{self.total}] [green]completed[/] {run_id}{mark}")
             return
         self.failed.append(run_id)

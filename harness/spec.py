@@ -211,7 +211,7 @@ def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
 
 
 def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
-    """Reads `spec.json`. Raises ValueError with the file's path where it is not one of ours, OSError where it is absent."""
+    """Reads `spec.json`. Raises ValueError that names a file which is not one of ours, OSError where there is none."""
     path = Path(run_dir) / "spec.json"
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -219,7 +219,7 @@ def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
             version = document.get("v") if isinstance(document, dict) else None
             raise ValueError(f"version {version!r}, this code reads version {SPEC_VERSION}")
         return from_plain(RunSpec, document["spec"]), from_plain(Site, document["site"])
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a run's spec.json: {error}") from None
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from harness import events, spec
 from harness.errors import UserError
+from harness.events import STUDY_VERSION
 from harness.plan import Array, Plan, Request
-
-STUDY_VERSION = 1
 
 
 class Study:
@@ -59,7 +58,7 @@ class Study:
                     print(f"note: {self.folder} cannot be locked here ({error.strerror}); start one command at a time")
                 else:
                     raise UserError(
-                        f"another harness command is at work on {self.folder}; wait for it, or choose another study=<name>"
+                        f"another harness command is at work on {self.folder}; wait for it, or take another study=<name>"
                     ) from None
             yield
         finally:
@@ -108,7 +107,7 @@ class Study:
         except FileNotFoundError:
             if self.folder.is_dir() and any(p.name not in ("runs", ".lock") for p in self.folder.iterdir()):
                 raise UserError(
-                    f"{self.folder} has files but no study.json: it is not a study's folder; choose another study=<name>"
+                    f"{self.folder} has files but no study.json: it is not a study's folder; take another study=<name>"
                 ) from None
             return {"v": STUDY_VERSION, "study": self.name, "created": time.time(), "invocations": []}
         except (OSError, ValueError) as error:

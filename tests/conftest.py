@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-PROJECT = Path(__file__).resolve().parent.parent
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+from project import PROJECT, Cli
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +62,9 @@ def in_torch(torch_python: Path, tmp_path: Path) -> Callable[..., Any]:
     """Runs a function of `tests/torch_side.py` in the PyTorch environment; gives what it returned (as JSON)."""
 
     def run(function: str, *arguments: Any) -> Any:
-        code = f"import json, torch_side as s; print(json.dumps(s.{function}(*json.loads({json.dumps(json.dumps(arguments))!s}))))"
+        code = f"import json, sys, torch_side\nprint(json.dumps(torch_side.{function}(*json.loads(sys.argv[1]))))\n"
         done = subprocess.run(
-            [str(torch_python), "-c", code],
+            [str(torch_python), "-c", code, json.dumps(arguments)],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}", "OMP_NUM_THREADS": "1"},
             capture_output=True,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT
+from project import PROJECT
 
 STANDARD = set(sys.stdlib_module_names)
 FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py"}
@@ -17,9 +17,7 @@ SHARED = {"harness.spec", "harness.events", "models.catalog"}
 OLDEST_PYTHON = (3, 8)
 
 SOURCES = sorted(
-    path.relative_to(PROJECT)
-    for room in ("harness", "models", "analysis")
-    for path in (PROJECT / room).rglob("*.py")
+    path.relative_to(PROJECT) for room in ("harness", "models", "analysis") for path in (PROJECT / room).rglob("*.py")
 )
 
 
@@ -35,7 +33,9 @@ def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             module = node.module or ""
             # `from harness import spec` names the module harness.spec.
-            found.update(f"{module}.{a.name}" if module in ("harness", "models", "analysis") else module for a in node.names)
+            found.update(
+                f"{module}.{a.name}" if module in ("harness", "models", "analysis") else module for a in node.names
+            )
     return found
 
 
@@ -57,7 +57,9 @@ def test_what_all_environments_share_is_standard_library_only(path: Path) -> Non
     assert roots(imports(path)) <= STANDARD | {"__future__"}
 
 
-@pytest.mark.parametrize("path", of("harness/spec.py", "harness/events.py", "models/*.py", "harness/worker/**/*.py"), ids=str)
+@pytest.mark.parametrize(
+    "path", of("harness/spec.py", "harness/events.py", "models/*.py", "harness/worker/**/*.py"), ids=str
+)
 def test_what_runs_in_a_framework_environment_parses_with_the_oldest_python(path: Path) -> None:
     ast.parse((PROJECT / path).read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
 

@@ -54,7 +54,9 @@ def step_by_hand() -> dict:
     from models import pytorch as networks
 
     spec = make_spec(gpus=1, global_batch=8, batch_per_gpu=8)
-    spec = dataclasses.replace(spec, optimizer=dataclasses.replace(spec.optimizer, lr=0.004, lr_batch=32, nesterov=True))
+    spec = dataclasses.replace(
+        spec, optimizer=dataclasses.replace(spec.optimizer, lr=0.004, lr_batch=32, nesterov=True)
+    )
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
     labels = rng.integers(0, 10, 8)

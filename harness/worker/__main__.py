@@ -27,9 +27,7 @@ def main(run_dir: Path, attempt_dir: Path) -> None:
     startup.lap("imports")
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     order = SampleOrder(len(train), spec.seed)
-    batches = Batches(
-        train, order, spec.dataset, spec.global_batch, rendezvous.rank, rendezvous.world_size, spec.seed
-    )
+    batches = Batches(train, order, spec.dataset, spec.global_batch, rendezvous.rank, rendezvous.world_size, spec.seed)
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)
     startup.lap("rendezvous_and_build")

@@ -80,7 +80,13 @@ def run(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log:
             n = min(measure.block_steps, count)
             seconds = timed(adapter, adapter.step, n)
             log.write(
-                "steps", phase=phase, step=steps, n=n, seconds=seconds, samples=n * spec.batch_per_gpu, loss=adapter.loss()
+                "steps",
+                phase=phase,
+                step=steps,
+                n=n,
+                seconds=seconds,
+                samples=n * spec.batch_per_gpu,
+                loss=adapter.loss(),
             )
             steps += n
             count -= n
@@ -104,9 +110,7 @@ def timed(adapter: Adapter, step: Callable[[], None], n: int) -> float:
     return time.perf_counter() - start
 
 
-def evaluate(
-    spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter, steps: int
-) -> None:
+def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter, steps: int) -> None:
     """Scores the test samples, each exactly once, over all ranks; not part of any throughput."""
     wanted = len(test) if spec.measure.evaluate_samples < 0 else min(spec.measure.evaluate_samples, len(test))
     shard = evaluation_shard(wanted, rendezvous.rank, rendezvous.world_size)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from project import Cli
 from study_builder import StudyBuilder
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -20,14 +18,7 @@ def study(tmp_path: Path) -> StudyBuilder:
 
 
 @pytest.fixture
-def analyse(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def analyse(cli: Cli) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `python -m analysis` with the arguments given, from another folder than the project's."""
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": path}
-        environment.pop("COLUMNS", None)
-        command = [sys.executable, "-m", "analysis", *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-
-    return run
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    return lambda *arguments: cli("analysis", *map(str, arguments), env=environment)

@@ -81,6 +81,7 @@ class Logs:
 
     block_seconds: Sequence[float] | Sequence[Sequence[float]] = (1.0, 1.0, 1.0, 1.0)
     world_size: int | None = None
+    device: str | None = None
     device_name: str = "NVIDIA H100"
     versions: Mapping[str, str] = field(default_factory=lambda: {"torch": "2.13.0", "nccl": "2.27"})
     startup_seconds: Mapping[str, float] = field(default_factory=lambda: {"imports": 2.0, "build": 1.0})
@@ -159,7 +160,7 @@ def _write_rank(writer: EventWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         cores=64,
         cores_declared=64,
         threads=8,
-        device=spec.cluster.device,
+        device=logs.device or spec.cluster.device,
         device_name=logs.device_name,
         device_id=f"GPU-{rank}",
         parameters=658_586,

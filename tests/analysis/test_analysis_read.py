@@ -80,6 +80,7 @@ def test_run_that_was_asked_for_and_has_no_folder_is_missing(study: StudyBuilder
     ("logs", "reason"),
     [
         (Logs(world_size=1), "rank 0 saw a world size of 1, the spec asks for 2"),
+        (Logs(device="cpu"), "a rank ran with device cpu, the spec asks for cuda"),
         (Logs(block_seconds=[[], []]), "no measured steps"),
         (Logs(block_seconds=[0.0, 0.0]), "no samples or no seconds"),
         (Logs(checksums=[100.0, 100.001]), "checksums differ by 1.0e-05 (relative)"),  # 0.001 / 100.001

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+SCRIPT = Path(__file__).parents[2] / "sbatch" / "slurm-cluster.sh"
+
 
 def until(condition: Callable[[], object], seconds: float = 30) -> None:
     """Poll until the condition holds. Slurm's answers lag: the accounting's by up to 5 seconds."""
@@ -34,6 +36,18 @@ def node_state(slurm, node: str) -> str:
     return slurm.run("sinfo", "-h", "-N", "-p", "main", "-n", node, "-o", "%T", check=True).stdout.strip()
 
 
+def heartbeat(path: Path) -> str:
+    """A batch script whose task writes the time into the file for ever."""
+    return f"srun bash -c 'while :; do date +%s.%N >{path}.new; mv {path}.new {path}; sleep .05; done'"
+
+
+def beats(path: Path, seconds: float = 0.5) -> bool:
+    """Whether the task that writes the file is alive."""
+    before = path.exists() and path.read_text()
+    time.sleep(seconds)
+    return path.exists() and path.read_text() != before
+
+
 def test_three_nodes_with_four_gpus_are_idle(slurm):
     def sinfo() -> list[str]:
         return slurm.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T %G", check=True).stdout.splitlines()
@@ -44,7 +58,9 @@ def test_three_nodes_with_four_gpus_are_idle(slurm):
 def test_array_job_gets_nodes_of_the_requested_shape_and_sees_its_gpus(slurm, tmp_path):
     tell = "$SLURM_ARRAY_TASK_ID $(hostname) $SLURM_JOB_NODELIST $CUDA_VISIBLE_DEVICES"
     shape = ("--nodes=1", "--ntasks-per-node=2", "--gres=gpu:v100:2", "--mem=1000")
-    job = submit(slurm, f"srun bash -c 'echo {tell} > {tmp_path}/$SLURM_ARRAY_TASK_ID.$SLURM_PROCID'", "--array=0-3", *shape)
+    job = submit(
+        slurm, f"srun bash -c 'echo {tell} > {tmp_path}/$SLURM_ARRAY_TASK_ID.$SLURM_PROCID'", "--array=0-3", *shape
+    )
     until(lambda: squeue_is_empty_of(slurm, job))
 
     told = {path.name: path.read_text().split() for path in tmp_path.iterdir()}
@@ -78,20 +94,35 @@ def test_sacct_tells_how_jobs_ended(slurm):
 
 
 def test_power_cut_ends_the_tasks_and_the_node_comes_back(slurm, tmp_path):
-    beat, late = tmp_path / "beat", tmp_path / "late"
-    job = submit(slurm, f"(trap '' TERM; sleep 5; touch {late}) & srun bash -c 'while :; do date +%N >{beat}; done'",
-                 "--nodelist=n2", "--no-requeue")  # fmt: skip
-    until(lambda: beat.exists() and beat.read_text())
+    beat = tmp_path / "beat"
+    job = submit(slurm, heartbeat(beat), "--nodelist=n2", "--no-requeue")
+    until(lambda: beats(beat))
 
     slurm.node_fail("n2")
-    last = beat.read_text()
+    assert not beats(beat), "the task must be dead when node_fail returns"
     assert node_state(slurm, "n2").startswith("down")
     until(lambda: accounted_states(slurm, job) == ["NODE_FAIL"])
-    assert beat.read_text() == last, "the task must be dead when node_fail returns"
 
     slurm.node_back("n2")
     assert slurm.run("srun", "--nodelist=n2", "hostname", check=True).stdout == "n2\n"
-    assert not late.exists()
+
+
+def test_tasks_outlive_slurmd_and_slurmctld(slurm, tmp_path):
+    beat = tmp_path / "beat"
+    job = submit(slurm, heartbeat(beat), "--nodelist=n1")
+    until(lambda: beats(beat))
+
+    slurm.script("slurmd-kill", "n1")
+    assert beats(beat)
+    slurm.node_back("n1")
+    slurm.script("ctld-stop")
+    assert slurm.run(SCRIPT, "status", env={**os.environ, "CLUSTER_DIR": str(slurm.folder)}).returncode == 1
+    assert beats(beat)
+    slurm.script("ctld-start")
+    assert slurm.run("squeue", "-h", "-j", job, "-o", "%T", check=True).stdout == "RUNNING\n"
+    slurm.run("scancel", job, check=True)
+    until(lambda: not beats(beat))
+    until(lambda: [node_state(slurm, f"n{i}") for i in (1, 2, 3)] == ["idle"] * 3)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +141,7 @@ def test_sbatch_refuses_at_once_what_can_never_run(slurm, options, complaint):
 
 def test_second_cluster_on_the_same_ports_is_refused_with_the_reason(slurm, tmp_path):
     settings = {"CLUSTER_DIR": str(tmp_path)[:60], "CLUSTER_PORT": str(slurm.port)}
-    script = Path(__file__).parents[2] / "sbatch" / "slurm-cluster.sh"
-    done = slurm.run(script, "up", env={**os.environ, **settings})
+    done = slurm.run(SCRIPT, "up", env={**os.environ, **settings})
     assert done.returncode == 1
     assert f"ports are taken by somebody else: 127.0.0.1:{slurm.port}" in done.stderr
 
@@ -127,7 +157,9 @@ def test_down_leaves_no_process_and_job_ids_go_on_after_it(another_slurm):
         cluster.script("up")
         second = submit(cluster, "true")
         assert int(running) < int(first) < int(second)
-        assert squeue_is_empty_of(cluster, running), "`up` starts with no jobs"
+        listed = cluster.run("squeue", "-h", "-o", "%i", check=True).stdout.split()
+        assert running not in listed, "`up` starts with no jobs"
+        until(lambda: "RUNNING" not in accounted_states(cluster, running))
     assert not processes_of(cluster.folder)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Cli
 from processes import wait_for, workers
+from project import PROJECT, Cli
 
 from harness import events
 
@@ -138,7 +138,12 @@ def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them_again(cli: Cli, 
     command = ["-m", "harness", "-m", "gpus=2", "seed=0,1", *SHORT, "measure.steps=60"]
     environ = {**slurm.env, "PYTHONPATH": str(PROJECT)}
     process = subprocess.Popen(
-        [sys.executable, *command], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert process.stdout is not None
     printed = ""
@@ -179,4 +184,3 @@ def test_a_cancelled_job_is_marked_failed_with_slurms_word(cli: Cli, slurm: Any,
     assert (result["status"], result["written_by"]) == ("failed", "launcher")
     assert "left the queue without a result" in result["reason"]
     assert "CANCELLED" in result["reason"]
-

@@ -136,12 +136,12 @@ def test_the_cluster_is_slurm_exactly_where_sbatch_is_on_the_path(path_without_s
 
 def test_tab_completion_knows_groups_and_values(tmp_path: Path, project: Path) -> None:
     """As bash does it: the function that `harness -sc install=bash` defines is asked for words."""
-    (tmp_path / "harness").write_text(f"#!/bin/sh\nexec {sys.executable} -m harness \"$@\"\n")
+    (tmp_path / "harness").write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
     (tmp_path / "harness").chmod(0o755)
     script = (
         f'export PATH={tmp_path}:$PATH PYTHONPATH={project}; eval "$(harness -sc install=bash)"; '
-        'COMP_LINE="harness model=resnet1"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(harness model=resnet1); COMP_CWORD=1; '
-        'hydra_bash_completion; echo "${COMPREPLY[@]}"'
+        'COMP_LINE="harness model=resnet1"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(harness model=resnet1); '
+        'COMP_CWORD=1; hydra_bash_completion; echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["model=resnet110", "model=resnet18"], done.stderr

@@ -38,7 +38,8 @@ def test_submitit_local_goes_before_slurm_as_inside_an_allocation() -> None:
 def test_open_mpi() -> None:
     mpi = {
         "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "21000",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "MASTER_ADDR": "n1", "MASTER_PORT": "21000",
     }  # fmt: skip
     found = from_launcher(mpi)
     assert (found.rank, found.world_size, found.local_rank, found.local_world_size) == (3, 4, 1, 2)

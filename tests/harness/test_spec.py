@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from builders import make_site, make_spec
-from conftest import PROJECT
+from project import PROJECT
 
 from harness import events, spec
 

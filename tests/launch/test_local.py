@@ -15,8 +15,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from conftest import PROJECT, Cli
 from processes import wait_for, workers
+from project import PROJECT, Cli
 
 from harness import events
 
@@ -199,7 +199,9 @@ def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(
     assert "the same command again continues the study" in output
     assert wait_for(lambda: not workers("2gpu"), 10)
     finished = [d for d in run_dirs(tmp_path) if (d / "result.json").exists()]
-    assert [d.name.split("-")[3] for d in finished] == ["1gpu"], "an interrupted run has no result, a finished one keeps it"
+    assert [d.name.split("-")[3] for d in finished] == ["1gpu"], (
+        "an interrupted run has no result, a finished one keeps it"
+    )
 
 
 def test_a_run_over_its_time_limit_is_ended_and_said_so(cli: Cli, tmp_path: Path) -> None:

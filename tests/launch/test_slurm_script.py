@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conftest import PROJECT
+from project import PROJECT
 from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.launch.slurm import array_parameters

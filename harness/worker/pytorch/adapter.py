@@ -40,9 +40,7 @@ class Adapter(loop.Adapter):
         # The same on every rank: DDP starts from rank 0's weights anyway.
         torch.manual_seed(spec.seed)
         network = networks.build(spec.model, spec.dataset.channels, spec.dataset.classes).to(self.device)
-        self.memory_format = (
-            torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
-        )
+        self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
         self.weights = list(network.parameters())
         self.plain_network = network

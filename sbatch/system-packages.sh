@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Installs the Debian/Ubuntu packages that tests and demonstrations need beyond Python. Says what it installs; does
+# nothing when all is there.
+#
+#   sbatch/system-packages.sh [SET ...]
+#     slurm            (the default) what sbatch/slurm-cluster.sh needs, and an MPI
+#     fashion-mnist    the Fashion-MNIST images, as Debian packages them
+#
+#   SYSTEM=0 in the environment: leave the system alone.
+# Where it cannot install (SYSTEM=0, not root, not Debian/Ubuntu) it says what is left out and succeeds: those tests
+# skip. A failed installation fails.
+set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin
+
+POLICY=/usr/sbin/policy-rc.d
+POLICY_MARK="# written by system-packages.sh for the time of its installation"
+
+main() {
+  local set missing=() tests=() why=""
+  if [ "${SYSTEM:-1}" = 0 ]; then
+    why="SYSTEM=0"
+  elif ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    why="this is not Debian or Ubuntu"
+  elif [ "$(id -u)" != 0 ]; then
+    why="not root"
+  fi
+  for set in "${@:-slurm}"; do
+    case $set in
+      slurm) need "the tests marked 'cluster'." slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core \
+        mariadb-client-core libpmix2 openmpi-bin iproute2 util-linux procps ;;
+      fashion-mnist) need "the tests that read the Fashion-MNIST images." dataset-fashion-mnist ;;
+      *) die "unknown set '$set'; the sets are: slurm fashion-mnist" ;;
+    esac
+  done
+  if [ -z "$why" ]; then
+    [ ${#missing[@]} = 0 ] || install
+    link_pmix
+  elif [ ${#missing[@]} -gt 0 ]; then
+    say "$why: not installing ${missing[*]}; without them skip: ${tests[*]}"
+  elif [ "$why" = SYSTEM=0 ]; then
+    say "SYSTEM=0: not installing anything; nothing is missing"
+  fi
+}
+
+# need TESTS PACKAGE ...: notes what is missing, and the tests that need it. A package that another one provides is there:
+# Ubuntu 24.04 and Debian 13 call libpmix2 libpmix2t64.
+need() {
+  local package installed before=${#missing[@]}
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package} ${Provides}\n' 2>/dev/null | sed -n 's/^installed //p' |
+    sed 's/([^)]*)//g' | tr -s ', ' '\n') || true
+  for package in "${@:2}"; do
+    grep -qxF "$package" <<<"$installed" || missing+=("$package")
+  done
+  [ ${#missing[@]} = "$before" ] || tests+=("$1")
+}
+
+install() {
+  say "installing (apt-get, without recommended packages): ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  trap allow_services EXIT
+  trap 'exit 1' INT TERM
+  forbid_services
+  apt-get -q -o DPkg::Lock::Timeout=120 update ||
+    die "apt-get update failed (above): check the network and /etc/apt/sources.list, or set SYSTEM=0 to go on without"
+  apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}" ||
+    die "apt-get could not install ${missing[*]} (above); set SYSTEM=0 to go on without"
+}
+
+# The packages would start munge, slurmctld and their like as services of this machine; the cluster of the tests starts its
+# own. Debian's means against that is a policy-rc.d that answers 101, "forbidden". One that is there is somebody's decision
+# and stays, unless a killed run of this script left it.
+forbid_services() {
+  [ ! -e "$POLICY" ] || [ -n "$(policy_is_ours)" ] || return 0
+  printf '#!/bin/sh\n%s\nexit 101\n' "$POLICY_MARK" >"$POLICY"
+  chmod 755 "$POLICY"
+}
+allow_services() { [ -z "$(policy_is_ours)" ] || rm -f "$POLICY"; }
+policy_is_ours() { grep -lxsF "$POLICY_MARK" "$POLICY" || true; }
+
+# Debian's Slurm loads libpmix.so, a name that only libpmix-dev brings; without it `srun --mpi=pmix` cannot start.
+link_pmix() {
+  local library link
+  for library in /usr/lib/*/pmix2/lib/libpmix.so.2; do # one folder per architecture
+    link=${library%.2}
+    [ -e "$library" ] || continue
+    [ -e "$link" ] || { say "linking $link to libpmix.so.2, for srun --mpi=pmix"; ln -sfn libpmix.so.2 "$link"; }
+  done
+}
+
+say() { echo "system-packages: $*"; }
+die() { say "$*" >&2; exit 1; }
+
+main "$@"
