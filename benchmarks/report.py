@@ -1,35 +1,23 @@
 """How long `python -m analysis` takes on a study of 1,000 runs.
 
-Result: 2.5 s uncached, 1.6 s cached; report.html is 0.7 MB.
-Hardware: 2 cores of an AMD EPYC (x86-64 virtual machine), local disk; Python 3.11, pandas 3.1, matplotlib 3.11.
-n: 3 of each, median stated; each is a process of its own, from start to exit, imports included.
-
 The study: 1,000 runs of 50 series (5 models x 10 batch sizes), each on 1 and 2 ranks with 10 repeats; a log of each
 rank with 20 measured blocks, 3 probes and an evaluation; every 50th run failed. It is written to a temporary folder by
-the writers that the harness itself uses. "Uncached" begins without `analysis/runs.parquet`, "cached" with it. The files
-are in the page cache of the operating system, as on the login node that has just run the study.
-
-    python benchmarks/report.py
+the writers that the harness itself uses. "Uncached" begins without `analysis/runs.parquet`, "cached" with it; each is a
+process of its own, from start to exit, imports included. The peer reads the same 1,500 logs with pandas.read_json, one
+after another, and does nothing with them. In turns, n = 3; the files are in the page cache of the operating system, as on the
+login node that has just run the study. The results are in RESULTS.md.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from harness.events import EventWriter, write_result  # noqa: E402
-from harness.spec import (  # noqa: E402
+from benchmarks.common import Row, median_of_ratios, python, seconds_of
+from harness.events import EventWriter, write_result
+from harness.spec import (
     WEAK,
     ClusterSpec,
     DatasetSpec,
@@ -42,34 +30,27 @@ from harness.spec import (  # noqa: E402
     write_run,
 )
 
-RUNS, BLOCKS, REPETITIONS = 1000, 20, 3
-SECONDS_ALLOWED = 5.0
+RUNS, BLOCKS, N = 1000, 20, 3
+PEER = (
+    "import pathlib, sys, pandas; [pandas.read_json(p, lines=True) for p in pathlib.Path(sys.argv[1]).rglob('*.jsonl')]"
+)
 
 
-def main() -> int:
+def rows() -> list[Row]:
+    uncached, cached, peer = [], [], []
     with tempfile.TemporaryDirectory() as temporary:
         study = Path(temporary) / "thousand"
         make_study(study)
-        cache = study / "analysis" / "runs.parquet"
-        times: dict[str, list[float]] = {"uncached": [], "cached": []}
-        for _ in range(REPETITIONS):
-            cache.unlink(missing_ok=True)
-            times["uncached"].append(seconds_of_report(study))
-            times["cached"].append(seconds_of_report(study))
-        for name, seconds in times.items():
-            shown = ", ".join(f"{s:.2f}" for s in seconds)
-            print(f"{name:9} median {statistics.median(seconds):.2f} s of {RUNS:,} runs ({shown})")
-        sizes = {name: (study / name).stat().st_size / 1024 for name in ("report.html", "speedup.svg", "speedup.png")}
-        print("sizes     " + ", ".join(f"{name} {size:,.0f} KiB" for name, size in sizes.items()))
-    print(f"hardware  {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
-    return 0 if statistics.median(times["uncached"]) <= SECONDS_ALLOWED else 1
-
-
-def seconds_of_report(study: Path) -> float:
-    begin = time.perf_counter()
-    command = [sys.executable, "-m", "analysis", str(study)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begin
+        for _ in range(N):
+            (study / "analysis" / "runs.parquet").unlink(missing_ok=True)
+            uncached.append(seconds_of(python("-m", "analysis", str(study))))
+            cached.append(seconds_of(python("-m", "analysis", str(study))))
+            peer.append(seconds_of(python("-c", PEER, str(study))))
+    reader = "pandas.read_json of the logs alone"
+    return [
+        Row("report of 1,000 runs, first", "s", uncached, reader, peer, median_of_ratios(uncached, peer), "≤ 5 s"),
+        Row("report of 1,000 runs, again (cached)", "s", cached, reader, peer, median_of_ratios(cached, peer)),
+    ]
 
 
 def make_study(folder: Path) -> None:
@@ -170,7 +151,3 @@ def result_of(spec: RunSpec, failed: bool) -> dict[str, object]:
         "written_by": "job",
         "oversubscribed": None,
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -179,7 +179,7 @@ def _batches(config: Config) -> tuple[int, int]:
         nearest = f"{below} and {below + config.gpus}" if below else str(config.gpus)
         raise UserError(
             f"batch={config.batch} cannot be divided evenly over gpus={config.gpus} (scaling=strong: `batch` is for "
-            f"all GPUs together); the nearest batches that can: {nearest}; or take scaling=weak, where `batch` is per GPU"
+            f"all GPUs together); the nearest batches that can: {nearest}; or take scaling=weak, where it is per GPU"
         )
     return config.batch, config.batch // config.gpus
 

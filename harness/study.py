@@ -58,7 +58,7 @@ class Study:
                     print(f"note: {self.folder} cannot be locked here ({error.strerror}); start one command at a time")
                 else:
                     raise UserError(
-                        f"another harness command is at work on {self.folder}; wait for it, or take another study=<name>"
+                        f"another harness command is at work on {self.folder}; wait for it, or take another study=…"
                     ) from None
             yield
         finally:

@@ -327,7 +327,7 @@ slurmd_kill() {
 node_up() {
   local started
   started=$(scontrol -o show node "$1" | sed -n 's/.* SlurmdStartTime=\([0-9T:-]*\).*/\1/p')
-  [[ ! $started < "$2" ]] && sinfo -h -N -p main -n "$1" -o %T | grep -qE '^(idle|mixed|allocated)$'
+  [[ ! $started < "$2" ]] && sinfo -h -N -p main -o '%N %T' | grep -qE "^$1 (idle|mixed|allocated)\$"
 }
 nodes_idle() { [ "$(sinfo -h -N -p main -o %T | grep -cx idle)" = "$NODES" ]; }
 

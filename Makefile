@@ -1,0 +1,43 @@
+# Every command a newcomer needs. `make demo` first, `make test` second.
+PYTHON ?= python3
+export PYTHON
+VENV := .venv/bin/python
+
+.PHONY: help demo test lint bench envs login data system format clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: login envs data ## a study of real training on this machine, 1 and 2 ranks, and its report
+	$(VENV) -m harness -m gpus=1,2 +experiment=demo cluster=local
+	$(VENV) -m analysis results/demo
+
+test: system login envs data ## all tests; SYSTEM=0 installs no system packages and leaves out the Slurm tests
+	$(VENV) -m pytest
+
+lint: login ## linters and the type checker
+	$(VENV) -m ruff check .
+	$(VENV) -m ruff format --check .
+	$(VENV) -m mypy
+
+bench: login envs data ## what this program itself costs; writes benchmarks/RESULTS.md
+	$(VENV) -m benchmarks
+
+system: ## Debian/Ubuntu as root: the Slurm and Open MPI packages that the tests use
+	sbatch/system-packages.sh slurm
+
+login: ## the environment of the harness and the analysis: .venv
+	sbatch/env/login.sh
+
+envs: ## the environment of every framework: .envs/<name>
+	sbatch/env/pytorch.sh
+
+data: ## the real Fashion-MNIST: data/fashion-mnist
+	sbatch/data/fashion-mnist.sh
+
+format: login ## format the code
+	$(VENV) -m ruff check --fix .
+	$(VENV) -m ruff format .
+
+clean: ## removes environments and caches; keeps data/ and results/
+	rm -rf .venv .envs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

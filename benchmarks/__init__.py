@@ -1,0 +1,1 @@
+"""What this program itself costs. `python -m benchmarks` runs everything and writes `RESULTS.md`."""

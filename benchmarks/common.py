@@ -1,0 +1,71 @@
+"""What every benchmark returns, and how it is written down."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.worker.capture import cpu_model
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. ours, peer: samples in `unit`, taken in turns in one run. target: what was promised of it.
+
+    ratio: what is promised, and how it follows from both.
+    """
+
+    what: str
+    unit: str
+    ours: Sequence[float]
+    peer_name: str = ""
+    peer: Sequence[float] = ()
+    ratio: float | None = None
+    target: str = ""
+
+    def cells(self) -> list[str]:
+        return [
+            self.what,
+            f"{spread(self.ours)} {self.unit}",
+            f"{spread(self.peer)} {self.unit} ({self.peer_name})" if self.peer else "–",
+            f"{self.ratio:.3g}" if self.ratio is not None else "–",
+            self.target or "–",
+            str(len(self.ours)),
+        ]
+
+
+def spread(samples: Sequence[float]) -> str:
+    """Median (smallest to largest)."""
+    return f"{statistics.median(samples):.3g} ({min(samples):.3g} to {max(samples):.3g})"
+
+
+def median_of_ratios(above: Sequence[float], below: Sequence[float]) -> float:
+    """Of runs that were taken in pairs: the machine's drift is in both of a pair."""
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
+def seconds_of(command: Sequence[str], **keywords: object) -> float:
+    """Wall time of the command, from start to exit. Raises CalledProcessError where it fails."""
+    begin = time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, **keywords)  # type: ignore[call-overload]
+    return time.perf_counter() - begin
+
+
+def machine() -> str:
+    return (
+        f"{os.cpu_count()} cores of {cpu_model()}, {platform.system()}, Python {platform.python_version()}, no GPU used"
+    )
+
+
+def python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]

@@ -1,0 +1,33 @@
+"""How long a user waits for `python -m harness --help`, beside the smallest possible Hydra application.
+
+Both are processes of their own, from start to exit, in turns, files in the page cache. n = 15.
+The results are in RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import Row, median_of_ratios, python, seconds_of
+
+N = 15
+BARE = """
+import hydra
+@hydra.main(version_base="1.3", config_path=None)
+def app(cfg): pass
+app()
+"""
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        bare = Path(folder) / "bare.py"
+        bare.write_text(BARE)
+        ours, peer = [], []
+        for _ in range(N):
+            ours.append(seconds_of(python("-m", "harness", "--help"), cwd=folder))
+            peer.append(seconds_of(python(str(bare), "--help"), cwd=folder))
+    return [
+        Row("`python -m harness --help`", "s", ours, "bare Hydra app", peer, median_of_ratios(ours, peer), "≤ 0.6 s"),
+    ]

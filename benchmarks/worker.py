@@ -1,0 +1,74 @@
+"""Steps per second of our worker beside a hand-written minimal DDP loop: same model, data, batch, ranks and threads.
+
+ResNet-20, real Fashion-MNIST, 64 images per rank, fp32, one compute thread per rank, gloo; augmentation off in both.
+Ours is `python -m harness` as a user starts it, its figure the throughput of the report (the slowest rank of each
+block). The peer is `minimal_ddp.py`, started with the same environment variables, which times the same number of steps as
+one block. Runs are taken in turns, n = 5 pairs for 1 rank and for 2. The results are in RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+from analysis.read import read_study
+from benchmarks.common import ROOT, Row, median_of_ratios, python
+from harness.command import THREAD_VARIABLES
+
+N = 5
+BATCH, WARMUP, STEPS = 64, 20, 100
+
+
+def rows() -> list[Row]:
+    result = []
+    for ranks in (1, 2):
+        ours, peer = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            for pair in range(N):
+                ours.append(harness_steps_per_second(Path(folder), ranks, pair))
+                peer.append(minimal_steps_per_second(ranks))
+        what = f"worker, steps per second, {ranks} rank{'s' * (ranks > 1)}"
+        ratio = median_of_ratios(ours, peer)
+        result.append(Row(what, "steps/s", ours, "hand-written DDP loop", peer, ratio, "≥ 0.98 of the peer"))
+    return result
+
+
+def harness_steps_per_second(folder: Path, ranks: int, repeat: int) -> float:
+    study = f"ranks{ranks}-{repeat}"
+    command = python(
+        *("-m", "harness", f"gpus={ranks}", "cluster=local", "cluster.device=cpu", "model=resnet20"),
+        *("dataset=fashion_mnist", "dataset.augment=false", f"data.root={ROOT / 'data'}", "scaling=weak"),
+        *(f"batch={BATCH}", f"measure.warmup_steps={WARMUP}", f"measure.steps={STEPS}", "measure.probe_steps=0"),
+        *("measure.evaluate_samples=0", f"study={study}"),
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
+    run = read_study(folder / "results" / study).runs.iloc[0]
+    return float(run["steps"] / run["seconds"])
+
+
+def minimal_steps_per_second(ranks: int) -> float:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(ranks):
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT)}
+        environment |= {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        environment["GLOO_SOCKET_IFNAME"] = "lo"
+        script = ROOT / "benchmarks" / "minimal_ddp.py"
+        arguments = [str(ROOT / "data" / "fashion-mnist"), str(BATCH), str(WARMUP), str(STEPS)]
+        command = [str(ROOT / ".envs" / "pytorch" / "bin" / "python"), str(script), *arguments]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    seconds = [json.loads(process.communicate()[0]) for process in processes]
+    assert not any(process.returncode for process in processes), "the minimal loop failed"
+    return STEPS / max(seconds)
