@@ -1,11 +1,12 @@
 """How long `python -m analysis` takes on a study of 1,000 runs.
 
-The study: 1,000 runs of 50 series (5 models x 10 batch sizes), each on 1 and 2 ranks with 10 repeats; a log of each
-rank with 20 measured blocks, 3 probes and an evaluation; every 50th run failed. It is written to a temporary folder by
-the writers that the harness itself uses. "Uncached" begins without `analysis/runs.parquet`, "cached" with it; each is a
-process of its own, from start to exit, imports included. The peer reads the same 1,500 logs with pandas.read_json, one
-after another, and does nothing with them. In turns, n = 3; the files are in the page cache of the operating system, as on the
-login node that has just run the study. The results are in RESULTS.md.
+The study: 1,000 runs of 50 series (5 models x 10 batch sizes), each on 1 and 2 ranks with 10 repeats; a log of
+each rank with 20 measured blocks, 3 probes and an evaluation; every 50th run failed. It is written to a
+temporary folder by the writers that the harness itself uses. "Uncached" begins without `analysis/runs.parquet`,
+"cached" with it; each is a process of its own, from start to exit, imports included. The peer reads the same
+1,500 logs with pandas.read_json, one after another, and does nothing with them. In turns, n = 3; the files are
+in the page cache of the operating system, as on the login node that has just run the study. The results are in
+RESULTS.md.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def accounted_states(slurm, job: str) -> list[str]:
 
 
 def node_states(slurm) -> dict[str, str]:
-    """Of all nodes: asked for a single one, slurmctld answers from memory, and an idle node may stay `mixed` for ever."""
+    """All nodes, for of a single one slurmctld tells what it remembers: an idle node may stay `mixed` for ever."""
     lines = slurm.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T", check=True).stdout.splitlines()
     return dict(line.split() for line in lines)
 
