@@ -21,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (arguments.shell_completion):
         return _hydra(argv)
     try:
+        if arguments.config_path or arguments.experimental_rerun:
+            raise UserError("--config-path and --experimental-rerun have no effect here; --config-dir adds a folder")
         points = config.compose(
             arguments.overrides, arguments.multirun, arguments.config_name or "config", arguments.config_dir
         )

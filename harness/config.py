@@ -64,13 +64,14 @@ def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_d
 
 def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool) -> Iterator[DictConfig]:
     parser = OverridesParser.create(config_loader=loader)
+    parsed = parser.parse_overrides(overrides)
+    for override in parsed:
+        # They steer what Hydra does with a point: its folders, logs, launchers. Here it only composes.
+        if override.is_hydra_override():
+            raise UserError(f"'{override.input_line}': keys of hydra itself have no effect here; leave it out")
     if not multirun:
         yield _without_hydra(loader.load_configuration(config_name, overrides, RunMode.RUN))
         return
-    parsed = parser.parse_overrides(overrides)
-    for override in parsed:
-        if override.is_sweep_override() and override.is_hydra_override():
-            raise UserError(f"'{override.input_line}': keys of hydra itself cannot be swept")
     # An experiment may bring a sweep of its own (hydra.sweeper.params); the command line wins over it, key by key.
     fixed = [o.input_line for o in parsed if not o.is_sweep_override() and o.input_line]
     base = loader.load_configuration(config_name, fixed, RunMode.MULTIRUN)

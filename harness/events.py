@@ -99,8 +99,15 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
         return True
     except FileExistsError:
         return False
+    except OSError:
+        # A file system without hard links: no worse than a rename that looks first.
+        if path.exists():
+            return False
+        os.replace(temporary, path)
+        return True
     finally:
-        temporary.unlink()
+        if temporary.exists():
+            temporary.unlink()
 
 
 def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:

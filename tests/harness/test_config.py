@@ -103,7 +103,8 @@ def test_a_site_adds_its_cluster_in_a_folder_of_its_own(tmp_path: Path) -> None:
         ("strategy.options.bucket_mb=x", "could not be converted to Float"),
         ("experiment=x", "use +experiment=x"),
         ("gpus=1,,2", "gpus=1,,2"),
-        ("hydra.verbose=true,false", "keys of hydra itself cannot be swept"),
+        ("hydra.verbose=true,false", "keys of hydra itself have no effect here"),
+        ("hydra/launcher=basic", "keys of hydra itself have no effect here"),
     ],
 )
 def test_a_mistake_gets_one_sentence(override: str, message: str) -> None:

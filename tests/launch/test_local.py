@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,8 +243,14 @@ def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path
     assert "oversubscribed" in done.stdout
 
 
-@pytest.mark.parametrize("options", [["precision=bf16"], ["framework.options.channels_last=false"]], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [["precision=bf16"], ["framework.options.channels_last=false"], ["framework.options.compile=true"]],
+    ids=str,
+)
 def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str]) -> None:
+    if "compile=true" in options[0] and shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler on the CPU: no g++ on the PATH")
     done = cli("harness", "gpus=1", *SHORT, *options)
     assert done.returncode == 0, done.stdout + done.stderr
 
