@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -56,16 +57,17 @@ def _run(points: list[Any], argv: list[str]) -> int:
 
     asked = study_request(points)
     study = Study(asked.name, asked.folder)
-    run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
     on_slurm = asked.scheduler == "slurm"
-    completed = study.completed(run_ids)
-    queued = slurm.queued(study, run_ids) if on_slurm else set()
-    plan = make_plan(asked.requests, completed, queued)
-    show.plan(plan, study, asked.scheduler)
-    if asked.plan_only:
-        return 0
-    progress = show.Progress(plan)
-    with study.locked():
+    # What the study has is read under the lock, so that no other command adds to it before this one launches.
+    with contextlib.nullcontext() if asked.plan_only else study.locked():
+        run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
+        completed = study.completed(run_ids)
+        queued = slurm.queued(study, run_ids) if on_slurm else set()
+        plan = make_plan(asked.requests, completed, queued)
+        show.plan(plan, study, asked.scheduler)
+        if asked.plan_only:
+            return 0
+        progress = show.Progress(plan)
         study.record(plan, ["python", "-m", "harness", *argv], asked.scheduler, asked.requests[0].site.code_version)
         try:
             if on_slurm:

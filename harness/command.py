@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
     # The login node's environment must not reach into the framework's.
     for name in ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
         env.pop(name, None)
-    env["PYTHONPATH"] = site.project
+    # Behind it what modules of the site put there: that is where their frameworks are.
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
     env.update(rendezvous.environment())
     env.update(dict.fromkeys(THREAD_VARIABLES, str(spec.cluster.cpus_per_gpu)))
     env["CUDA_VISIBLE_DEVICES"] = visible_gpu(spec, site, rendezvous.local_rank, environ)

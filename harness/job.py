@@ -24,6 +24,8 @@ from harness.worker.capture import DECLARED_CORES_VARIABLE
 from harness.worker.rendezvous import Rendezvous, from_launcher
 
 POLL_SECONDS = 0.2
+# Looking for peers that failed reads a folder that many nodes share.
+PEER_POLL_SECONDS = 1.0
 # A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first.
 SETTLE_SECONDS = 1.0
 # How long the others may go on after one rank has failed. Their collectives usually raise before.
@@ -135,6 +137,7 @@ class Rank:
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         peer_failed_at: float | None = None
+        looked_at = 0.0
         while True:
             try:
                 return process.wait(POLL_SECONDS)
@@ -143,10 +146,12 @@ class Rank:
             now = time.monotonic()
             if now > self.deadline:
                 self._stop(f"the run took longer than {self.timeout_seconds:.0f} s (cluster.timeout_minutes)")
-            elif peer_failed_at is None and outcome.failure(self.attempt_dir) is not None:
-                peer_failed_at = now
             elif peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
                 self._stop("another rank failed")
+            elif peer_failed_at is None and now > looked_at + PEER_POLL_SECONDS:
+                looked_at = now
+                if outcome.failure(self.attempt_dir) is not None:
+                    peer_failed_at = now
             if self.stop_reason:
                 return self._end(process)
 
@@ -176,7 +181,7 @@ def _wait_for_all(attempt_dir: Path, world_size: int) -> None:
         exits = outcome.read_exits(attempt_dir)
         if len(exits) == world_size or any(e.code for e in exits):
             return
-        time.sleep(POLL_SECONDS / 2)
+        time.sleep(POLL_SECONDS)
 
 
 def _die_with_parent() -> None:

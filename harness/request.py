@@ -10,12 +10,16 @@ from pathlib import Path
 from harness import environments, machine
 from harness.errors import UserError
 from harness.plan import Request, Resources, place
-from harness.schema import Config, Device, Scaling, Scheduler
+from harness.schema import Cluster, Config, Device, Scaling, Scheduler
 from harness.spec import ClusterSpec, DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec, Site
 from harness.worker.data.locate import DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
+ONLY_SLURM = (
+    *("gres", "gpu_type", "partition", "account", "qos", "constraint", "memory_per_node", "exclusive"),
+    *("array_parallelism", "setup", "srun_args"),
+)
 
 
 @dataclass(frozen=True)
@@ -165,9 +169,20 @@ def _check(config: Config) -> None:
             f"model '{network.name}' needs images of at least {network.min_image_size} pixels; "
             f"data set '{config.dataset.name}' has {config.dataset.image_size}"
         )
-    for key in config.cluster.env:
+    _check_cluster(config.cluster)
+
+
+def _check_cluster(cluster: Cluster) -> None:
+    for key in cluster.env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(key)):
             raise UserError(f"cluster.env: '{key}' is not a name of an environment variable")
+    if cluster.gpu_type and not cluster.gres:
+        raise UserError(f"cluster.gpu_type={cluster.gpu_type} has no effect without cluster.gres; set cluster.gres=gpu")
+    if cluster.scheduler is Scheduler.local:
+        defaults = Cluster()
+        for key in ONLY_SLURM:
+            if getattr(cluster, key) != getattr(defaults, key):
+                raise UserError(f"cluster.{key} has no effect without a scheduler; leave it out, or take cluster=slurm")
 
 
 def _batches(config: Config) -> tuple[int, int]:

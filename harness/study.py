@@ -25,7 +25,7 @@ class Study:
         """Raises UserError where the folder is another study's, or not a study's at all."""
         self.name = name
         self.folder = folder
-        self.document = self._read()
+        self.document = self._read()  # again under the lock, when another command may have added to it
 
     def run_dir(self, run_id: str) -> Path:
         return self.folder / "runs" / run_id
@@ -60,6 +60,7 @@ class Study:
                     raise UserError(
                         f"another harness command is at work on {self.folder}; wait for it, or take another study=…"
                     ) from None
+            self.document = self._read()
             yield
         finally:
             os.close(handle)

@@ -41,17 +41,24 @@ def main(run_dir: Path, attempt_dir: Path) -> None:
     log.close()
 
 
-if __name__ == "__main__":
+def exit_code() -> int:
+    """Of the rank: 0 when all of its work is done and logged."""
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]))
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
     except BaseException:
         traceback.print_exc()
-    else:
-        sys.exit(0)
-    # At once, without the interpreter's clean-up: it can wait for a collective that the peers will never join, and
-    # then nobody would learn that this rank has failed.
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = exit_code()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    # At once, without the interpreter's clean-up. After an error that can wait for a collective which the peers will
+    # never join, and nobody would learn that this rank has failed. After success, gloo's threads can abort the process
+    # in it (github.com/pytorch/pytorch/pull/179291), and a run whose work is done would count as failed.
+    os._exit(code)

@@ -18,11 +18,11 @@ def test_every_thread_pool_gets_the_cores_of_one_rank() -> None:
     assert {env[name] for name in THREAD_VARIABLES} == {"7"}
 
 
-def test_a_rank_gets_its_rendezvous_and_nothing_of_the_login_environment() -> None:
+def test_a_rank_gets_its_rendezvous_the_project_and_what_modules_set() -> None:
     env = rank_environment(make_spec(), make_site(), RANK_1, {"PYTHONHOME": "/x", "PYTHONPATH": "/y", "HOME": "/h"})
     assert env["RANK"] == "1"
     assert env["MASTER_PORT"] == "20001"
-    assert env["PYTHONPATH"] == "/project"
+    assert env["PYTHONPATH"] == "/project:/y"
     assert "PYTHONHOME" not in env
     assert env["HOME"] == "/h"
 
