@@ -4,8 +4,9 @@ threads.
 ResNet-20, real Fashion-MNIST, 64 images per rank, fp32, one compute thread per rank, gloo; augmentation off in
 both. Ours is `python -m harness` as a user starts it, its figure the throughput of the report (the slowest rank
 of each block). The peer is `minimal_ddp.py`, started with the same environment variables, which times the same
-number of steps as one block. Runs are taken in turns, n = 5 pairs for 1 rank and for 2. The results are in
-RESULTS.md.
+number of steps as one block. Runs are taken in turns, n = 5 pairs for 1 rank and for 2. Ours makes its
+batches in a thread of its own, which may use a core that is idle; the peer makes them between its steps. The
+results are in RESULTS.md.
 """
 
 from __future__ import annotations
