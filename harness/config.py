@@ -21,7 +21,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
@@ -152,6 +152,8 @@ def _sentence(error: Exception) -> str:
         return " ".join(kept).removeprefix("In 'config': ")
     if "Ambiguous" in lines[0] or "No match in the defaults list" in lines[0]:
         return " ".join(lines).replace("\\'", "'")
+    if isinstance(error, OverrideParseException):
+        return f"'{error.override}' is not of the form key=value, nor a list of values: {lines[0]}"
     text = "; ".join(dict.fromkeys([lines[0], str(cause).strip().splitlines()[0]]))
     if isinstance(cause, OmegaConfBaseException) and cause.full_key and cause.full_key not in text:
         text = f"{cause.full_key}: {text}"
