@@ -70,12 +70,14 @@ def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool)
         if override.is_hydra_override():
             raise UserError(f"'{override.input_line}': keys of hydra itself have no effect here; leave it out")
     if not multirun:
-        yield _without_hydra(loader.load_configuration(config_name, overrides, RunMode.RUN))
+        cfg = loader.load_configuration(config_name, overrides, RunMode.RUN)
+        if sweep := _sweep_of_experiment(cfg):
+            raise UserError(f"the experiment sweeps over {' '.join(sweep)}: add -m to the command")
+        yield _without_hydra(cfg)
         return
     # An experiment may bring a sweep of its own (hydra.sweeper.params); the command line wins over it, key by key.
     fixed = [o.input_line for o in parsed if not o.is_sweep_override() and o.input_line]
-    base = loader.load_configuration(config_name, fixed, RunMode.MULTIRUN)
-    of_experiment = [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()]
+    of_experiment = _sweep_of_experiment(loader.load_configuration(config_name, fixed, RunMode.MULTIRUN))
     parsed = parser.parse_overrides(of_experiment + overrides)
     composed: dict[tuple[str, ...], DictConfig] = {}
     parse = functools.cache(lambda text: parser.parse_override(text))
@@ -83,7 +85,10 @@ def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool)
     for point in BasicSweeper.split_arguments(parsed, None)[0]:
         choices, values = _split([parse(text) for text in point], is_group)
         if choices not in composed:
-            composed[choices] = _without_hydra(loader.load_configuration(config_name, list(choices), RunMode.RUN))
+            cfg = loader.load_configuration(config_name, list(choices), RunMode.RUN)
+            if _sweep_of_experiment(cfg) != of_experiment:
+                raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
+            composed[choices] = _without_hydra(cfg)
         cfg = copy.deepcopy(composed[choices])
         ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
         yield cfg
@@ -99,6 +104,10 @@ def _split(overrides: Sequence[Override], is_group: Callable[[str], bool]) -> tu
         else:
             choices.append(str(override.input_line))
     return tuple(choices), values
+
+
+def _sweep_of_experiment(cfg: DictConfig) -> list[str]:
+    return [f"{key}={value}" for key, value in (cfg.hydra.sweeper.params or {}).items()]
 
 
 def _without_hydra(cfg: DictConfig) -> DictConfig:

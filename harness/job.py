@@ -75,9 +75,11 @@ def run_rank(run_dir_text: str, first_attempt: int) -> None:
 
 def job_name(environ: Mapping[str, str]) -> str | None:
     """The job as the scheduler's commands name it: '123_4' for an array's element."""
+    if "SUBMITIT_LOCAL_JOB_ID" in environ:  # first, as in `from_launcher`: a local run may be inside an allocation
+        return environ["SUBMITIT_LOCAL_JOB_ID"]
     if "SLURM_ARRAY_JOB_ID" in environ:
         return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ['SLURM_ARRAY_TASK_ID']}"
-    return environ.get("SLURM_JOB_ID") or environ.get("SUBMITIT_LOCAL_JOB_ID")
+    return environ.get("SLURM_JOB_ID")
 
 
 def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:

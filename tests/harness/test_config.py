@@ -76,6 +76,17 @@ def test_an_experiment_brings_its_sweep_and_the_command_line_wins(tmp_path: Path
     ]
 
 
+def test_a_sweep_of_an_experiment_is_never_left_out_silently(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    for name, counts in (("two", "1,2"), ("four", "1,4")):
+        text = f"# @package _global_\nhydra:\n  sweeper:\n    params:\n      gpus: {counts}\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    with pytest.raises(UserError, match="the experiment sweeps over gpus=1,2: add -m"):
+        config.compose(["+experiment=two", "cluster=local"], False, "config", str(tmp_path))
+    with pytest.raises(UserError, match="cannot be swept over"):
+        config.compose(["+experiment=two,four", "cluster=local"], True, "config", str(tmp_path))
+
+
 def test_a_site_adds_its_cluster_in_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     (tmp_path / "cluster" / "mine.yaml").write_text("name: mine\nscheduler: slurm\ndevice: cuda\ngpus_per_node: 8\n")
