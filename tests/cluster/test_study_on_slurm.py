@@ -93,6 +93,17 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
     assert "submitted job" not in again.stdout
 
 
+def test_the_plain_command_is_accepted_and_never_falls_back_to_the_cpu(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    done = cli("harness", "-m", "gpus=1,2,4,8,12", "dataset=synthetic", env=slurm.env, timeout=200)
+    assert done.stdout.count("submitted job") == 5, done.stdout + done.stderr
+    # The declared GPUs are not there.
+    assert done.returncode == 1
+    for run_dir in runs_by_gpus(tmp_path).values():
+        result = read_json(run_dir / "result.json")
+        assert result["status"] == "failed"
+        assert "sees no GPU here" in "".join(result["stderr_tail"])
+
+
 def test_slurms_refusal_is_passed_on_and_nothing_is_left_behind(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     done = cli("harness", "-m", "gpus=1", *SHORT, "cluster.partition=nowhere", env=slurm.env)
     assert done.returncode == 2
