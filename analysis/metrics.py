@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from analysis.attempts import total_if_known
 from analysis.read import frame_of, records
 from analysis.run import COMPLETED
 from analysis.series import name_series, natural_order
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED = "oversubscribed", "baseline oversubscribed"
 SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "mixed machines"
+# Of a run that went on from a checkpoint, its measurement is not of one piece.
+CONTINUED, FAULT_INJECTED = "continued", "fault injected"
 
 Range = tuple[float | None, float | None]
 
@@ -36,6 +39,8 @@ POINT_COLUMNS = {
     **dict.fromkeys(["speedup", "speedup_low", "speedup_high", "ideal_speedup"], "Float64"),
     **dict.fromkeys(["efficiency", "efficiency_low", "efficiency_high"], "Float64"),
     **dict.fromkeys(["test_accuracy", "test_accuracy_low", "test_accuracy_high"], "Float64"),
+    **dict.fromkeys(["goodput", "goodput_low", "goodput_high"], "Float64"),
+    "attempts": "Int64",
     **dict.fromkeys(["step_seconds", "cached_batch_seconds", "no_sync_seconds"], "Float64"),
     **dict.fromkeys(["data_stall_seconds", "exposed_communication_seconds", "startup_seconds"], "Float64"),
     "allreduce": "string",
@@ -88,6 +93,21 @@ def speedup_range(rates: Range, base_rates: Range) -> Range:
     if None in (*rates, *base_rates) or base_rates[0] == 0:
         return None, None
     return rates[0] / base_rates[1], rates[1] / base_rates[0]  # type: ignore[operator]
+
+
+def goodput(useful_seconds: Iterable[float | None], allocated_seconds: Iterable[float | None]) -> float | None:
+    """Useful step time by allocated time, over several runs: all useful seconds by all allocated seconds.
+
+    Useful are the seconds of the steps that the training consists of: warm-up, re-warm-up and measured steps, each step
+    once (what an attempt had done after the checkpoint that the run went on from does not count), each block as long as
+    its slowest rank took. Allocated are, summed over the attempts, the seconds from the attempt's begin to its last
+    sign of life: the latest exit or event of any rank. The time between attempts, in the queue, is not allocated and
+    not counted. Start-up, evaluation, probes and checkpoints are allocated but not useful.
+
+    None where the seconds of one of the runs are not known: a part of them would be another figure.
+    """
+    useful, allocated = total_if_known(useful_seconds), total_if_known(allocated_seconds)
+    return None if useful is None or not allocated else useful / allocated
 
 
 def data_stall(step_seconds: float | None, cached_batch_seconds: float | None) -> float | None:
@@ -170,12 +190,17 @@ def _point(group: list[dict[str, Any]]) -> dict[str, Any]:
     oversubscribed = _distinct(run["oversubscribed"] for run in (completed or group))
     devices = _distinct(name for run in completed for name in json.loads(run["device_names"] or "[]"))
     marks = [OVERSUBSCRIBED] if oversubscribed else []
+    if group[0]["fault"] is not None:
+        marks.append(FAULT_INJECTED)
     if len(completed) == 1:
         marks.append(SINGLE_RUN)
+    if any(run["continued"] for run in completed):
+        marks.append(CONTINUED)
     others = [f"{run['run_id']}: {run['status']}, {run['reason']}" for run in group if run["status"] != COMPLETED]
     return {
         **{name: group[0][name] for name in (*kept, *counts)},
         **_measured(completed),
+        **_goodput_columns(completed),
         "status": _status_text(run["status"] for run in group),
         "reasons": "; ".join(others) or None,
         "run_ids": ";".join(run["run_id"] for run in group),
@@ -217,6 +242,21 @@ def _measured(completed: list[dict[str, Any]]) -> dict[str, Any]:
         "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,
         "test_samples": _common(run["test_samples"] for run in completed),
         "samples_seen": _common(run["samples_seen"] for run in completed),
+    }
+
+
+def _goodput_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+    """attempts: of all completed runs together. Low and high: of the runs, where there is more than one."""
+    if not completed:
+        return {}
+    rates = [goodput([run["useful_seconds"]], [run["allocated_seconds"]]) for run in completed]
+    known = [rate for rate in rates if rate is not None]
+    ranged = len(known) == len(rates) > 1
+    return {
+        "goodput": goodput((r["useful_seconds"] for r in completed), (r["allocated_seconds"] for r in completed)),
+        "goodput_low": min(known) if ranged else None,
+        "goodput_high": max(known) if ranged else None,
+        "attempts": sum(run["attempts"] for run in completed),
     }
 
 

@@ -5,50 +5,124 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from analysis.text import printable
 from harness.events import EventLog
+
+WARMUP, REWARM, MEASURE = "warmup", "rewarm", "measure"
 
 LARGEST_COUNT = 2**63 - 1  # what a column of whole numbers holds
 # A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
 LONGEST_SECONDS = 1e12
 
 
+class Block(NamedTuple):
+    """Steps that were timed together, between two fences.
+
+    phase: WARMUP, REWARM (the cold first steps after a restart) or MEASURE. step: the first one. n: how many.
+    samples: of the rank that logged the block, or of all ranks where blocks have been matched over them.
+    """
+
+    phase: str
+    step: int
+    n: int
+    seconds: float
+    samples: int
+
+    @property
+    def end(self) -> int:
+        return self.step + self.n
+
+
+class Resume(NamedTuple):
+    """Where an attempt went on. step: of the checkpoint, 0: from the beginning. from_attempt: which one had written it.
+    ignored: why a checkpoint that was there was not used."""
+
+    step: int
+    from_attempt: int | None
+    ignored: str | None
+
+
 class RankLog:
-    """What one rank logged, with events whose values make no sense counted as damaged and left out."""
+    """What one rank logged, with events whose values make no sense counted as damaged and left out.
+
+    last_t: unix seconds of the latest event. checkpoints: seconds of each, by step. fault: (name, step) of a failure on
+    purpose. left_at: the step after which the rank left, saved, as it was told to.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self.damaged = log.unreadable_lines
         self.start: Mapping[str, Any] | None = None
         self.world_size: int | None = None
-        self.blocks: list[tuple[int, int, float, int]] = []  # first step, steps, seconds, samples
+        self.last_t: float | None = None
+        self.resume: Resume | None = None
+        self.blocks: list[Block] = []
+        self.checkpoints: dict[int, float] = {}
+        self.fault: tuple[str, int] | None = None
+        self.left_at: int | None = None
         self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
         self.accuracy: tuple[float, int, int | None] | None = None
         self.checksum: float | None = None
+        readers = {
+            "start": self._read_start,
+            "resume": self._read_resume,
+            "steps": self._read_steps,
+            "checkpoint": self._read_checkpoint,
+            "fault": self._read_fault,
+            "leave": self._read_leave,
+            "probe": self._read_probe,
+            "eval": self._read_eval,
+            "end": self._read_end,
+        }
         for event in log.events:
-            reader = {
-                "start": self._read_start,
-                "steps": self._read_steps,
-                "probe": self._read_probe,
-                "eval": self._read_eval,
-                "end": self._read_end,
-            }.get(event["ev"])
+            reader = readers.get(event["ev"])
             if reader is not None and not reader(event):
                 self.damaged += 1
+            t = seconds_of(event, "t")
+            if t is not None and (self.last_t is None or t > self.last_t):
+                self.last_t = t
 
     def _read_start(self, event: Mapping[str, Any]) -> bool:
         self.start = event
         self.world_size = count_of(event, "world_size", 1)
         return self.world_size is not None
 
+    def _read_resume(self, event: Mapping[str, Any]) -> bool:
+        step, ignored = count_of(event, "step", 0), event.get("ignored")
+        if step is None:
+            return False
+        reason = None if ignored is None else printable(str(ignored))
+        self.resume = Resume(step, count_of(event, "from_attempt", 1), reason)
+        return True
+
     def _read_steps(self, event: Mapping[str, Any]) -> bool:
         step, n = count_of(event, "step", 0), count_of(event, "n", 1)
         seconds, samples = seconds_of(event, "seconds"), count_of(event, "samples", 0)
         if step is None or n is None or seconds is None or samples is None:
             return False
-        if event.get("phase") == "measure":
-            self.blocks.append((step, n, seconds, samples))
+        phase = event.get("phase")
+        if phase in (WARMUP, REWARM, MEASURE):
+            self.blocks.append(Block(phase, step, n, seconds, samples))
         return True
+
+    def _read_checkpoint(self, event: Mapping[str, Any]) -> bool:
+        step, seconds = count_of(event, "step", 0), seconds_of(event, "seconds")
+        if step is None or seconds is None:
+            return False
+        self.checkpoints[step] = seconds
+        return True
+
+    def _read_fault(self, event: Mapping[str, Any]) -> bool:
+        step = count_of(event, "step", 0)
+        if step is None:
+            return False
+        self.fault = (printable(str(event.get("fault"))), step)
+        return True
+
+    def _read_leave(self, event: Mapping[str, Any]) -> bool:
+        self.left_at = count_of(event, "step", 0)
+        return self.left_at is not None
 
     def _read_probe(self, event: Mapping[str, Any]) -> bool:
         n, seconds = count_of(event, "n", 1), seconds_of(event, "seconds")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.attempts import is_read
 from analysis.errors import StudyError
 from analysis.rank import number_of
 from analysis.run import COLUMNS, INVALID, MISSING, UNREADABLE, read_run_row
@@ -24,7 +25,7 @@ from analysis.text import printable
 from harness.events import STUDY_VERSION, attempt_dirs
 
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
-ROW_VERSION = 1
+ROW_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -184,14 +185,17 @@ def _damaged_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _signature(run_dir: Path) -> str:
-    """Changes when any file of the run or of its last attempt is added, removed, renamed or written to."""
+    """Changes when a file of the run, or one of any attempt that its row is made of, is added, removed or written to.
+
+    What the ranks printed is not looked at: with many ranks and attempts, to ask for each file is what takes the time.
+    """
     files: list[tuple[str, str, int, int]] = []
-    attempts = [path for path in _attempts(run_dir) if path.is_dir()]
-    for place in (run_dir, *attempts[-1:]):
+    attempts = _attempts(run_dir)
+    for place in (run_dir, *attempts):
         for entry in _listed(place):
             try:
-                stat = entry.stat()
-                if not entry.is_dir():
+                if (place is run_dir and entry.is_file()) or is_read(entry.name):
+                    stat = entry.stat()
                     files.append((place.name, entry.name, stat.st_mtime_ns, stat.st_size))
             except OSError:  # removed meanwhile, or a dangling link
                 continue

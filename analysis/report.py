@@ -19,10 +19,10 @@ from markupsafe import Markup
 
 from analysis import text
 from analysis.figures import unnamed_series
-from analysis.metrics import OVERSUBSCRIBED
+from analysis.metrics import OVERSUBSCRIBED, goodput
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
-from analysis.sentences import SPREAD_NOTE, headlines, marks_of
+from analysis.sentences import GOODPUT_NOTE, SPREAD_NOTE, headlines, marks_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +54,7 @@ def render_report(study: Study, points: pd.DataFrame, figures: Mapping[str, byte
             plots={name: inline_svg(figures[f"{name}.svg"], name) for name in ("speedup", "efficiency")},
             unnamed=unnamed_series(points),
             spread_note=SPREAD_NOTE,
+            goodput_note=GOODPUT_NOTE,
             statuses=sorted(statuses(study.runs).items()),
             completed=[run for run in runs if run["status"] == COMPLETED],
             others=[_with_tail(run) for run in runs if run["status"] != COMPLETED],
@@ -86,6 +87,7 @@ def _environment() -> Environment:
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.times, text.span, text.duration)},
         **{f.__name__: f for f in (text.size, text.moment, text.gpus_text)},
         "marks": marks_of,
+        "run_goodput": lambda run: goodput([run["useful_seconds"]], [run["allocated_seconds"]]),
         "json": json.loads,
     }
     environment.globals |= {"DASH": text.DASH, "tenths": lambda f: text.percent(f, 1), "percents": text.percent}

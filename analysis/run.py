@@ -6,15 +6,17 @@ Nothing here raises for what a file holds: a run that cannot be read is a row th
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.rank import LARGEST_COUNT, RankLog, count_of, is_count, number_of, seconds_of
-from analysis.text import gpus_text, printable
-from harness.events import COMPLETED, FAILED, attempt_dirs, read_events, read_result
+from analysis.attempts import Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
+from analysis.rank import LARGEST_COUNT, MEASURE, RankLog, count_of, is_count, number_of, seconds_of
+from analysis.series import NO_FAULT
+from analysis.text import printable
+from analysis.validity import faults_of
+from harness.events import COMPLETED, FAILED, attempt_dirs, read_result
 from harness.spec import STRONG, WEAK, RunSpec, Site, read_run, to_plain
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
@@ -24,19 +26,22 @@ UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid"
 COLUMNS = {
     **dict.fromkeys(["run_id", "status", "reason", "notes", "series", "point", "framework", "strategy"], "string"),
     **dict.fromkeys(
-        ["spec_run_id", "model", "dataset", "precision", "scaling", "cluster", "device", "environment"], "string"
+        ["spec_run_id", "model", "dataset", "precision", "scaling", "cluster", "device", "environment", "fault"],
+        "string",
     ),
     **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "seed", "repeat"], "Int64"),
     **dict.fromkeys(["code_version", "oversubscribed", "job_id", "stderr_tail"], "string"),
     **dict.fromkeys(["attempt", "failed_rank", "exit_code", "unreadable_lines", "left_out_blocks"], "Int64"),
     **dict.fromkeys(["started", "ended"], "Float64"),
+    **dict.fromkeys(["attempts", "lost_steps"], "Int64"),
+    "continued": "boolean",
+    **dict.fromkeys(["useful_seconds", "allocated_seconds", "idle_seconds", "checkpoint_seconds"], "Float64"),
     **dict.fromkeys(["device_names", "versions", "startup", "block_rates", "allreduce"], "string"),
     **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen"], "Int64"),
     **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
 }
 
 CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
-CHECKSUM_TOLERANCE = 1e-6  # relative; replicas that an allreduce keeps equal differ by nothing, rounding by ~1e-12
 
 
 def read_run_row(run_dir: Path) -> dict[str, Any]:
@@ -47,10 +52,11 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
         row |= _spec_columns(spec, site) | {"spec_run_id": _run_id(run_dir)}
         result = read_result(run_dir)
         row |= _result_columns(result, site)
-        ranks = _read_logs(run_dir, row)
+        row |= _last_attempt(run_dir)
+        attempts = read_attempts(run_dir)
     except (ValueError, OSError, RecursionError) as error:
         return row | {"status": UNREADABLE, "reason": _joined(row.get("reason"), _message(error, run_dir))}
-    return row | _measured_columns(spec, row, ranks)
+    return row | _measured_columns(spec, row, attempts)
 
 
 def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
@@ -92,6 +98,7 @@ def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
         | counts
         | {"seed": spec.seed, "repeat": spec.repeat, "point": point, "series": json.dumps(plain, sort_keys=True)}
         | {"oversubscribed": _text(site.oversubscribed)}
+        | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
     )
 
 
@@ -127,41 +134,43 @@ def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, A
     return columns
 
 
-def _read_logs(run_dir: Path, row: dict[str, Any]) -> dict[int, RankLog]:
-    """The logs of the last attempt, by rank: only that one counts. Notes the attempt's number in the row."""
-    attempts = [path for path in attempt_dirs(run_dir) if path.is_dir()]
-    if not attempts:
+def _last_attempt(run_dir: Path) -> dict[str, Any]:
+    """The number of the last attempt, also where it has not begun."""
+    folders = attempt_dirs(run_dir)
+    if not folders:
         return {}
-    row["attempt"] = min(int(attempts[-1].name.removeprefix("attempt-")), LARGEST_COUNT)
-    logs = {}
-    for path in attempts[-1].iterdir():
-        match = re.fullmatch(r"events\.rank([0-9]{1,9})\.jsonl", path.name)
-        if match:
-            logs[int(match[1])] = RankLog(read_events(path))
-    return dict(sorted(logs.items()))
+    return {"attempt": min(int(folders[-1].name.removeprefix("attempt-")), LARGEST_COUNT)}
 
 
-def _measured_columns(spec: RunSpec, row: Mapping[str, Any], ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    blocks, left_out = _matched_blocks(ranks)
-    seconds, samples = sum(b[1] for b in blocks), sum(b[2] for b in blocks)
-    steps = sum(b[0] for b in blocks)
+def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> dict[str, Any]:
+    pieces = pieces_of(attempts, row["status"] == COMPLETED)
+    blocks = [block for piece in pieces for block in piece.blocks if block.phase == MEASURE]
+    seconds, samples = sum(block.seconds for block in blocks), sum(block.samples for block in blocks)
+    steps = sum(block.n for block in blocks)
     measured = seconds >= CLOCK_SECONDS and 0 < samples <= LARGEST_COUNT >= steps
-    damaged = sum(rank.damaged for rank in ranks.values())
+    damaged = sum(rank.damaged for attempt in attempts for rank in attempt.ranks.values())
+    left_out = sum(piece.left_out for piece in pieces)
     columns: dict[str, Any] = {"unreadable_lines": damaged, "left_out_blocks": left_out}
     if measured:
-        rates = [b[2] / b[1] for b in blocks if b[1] >= CLOCK_SECONDS]
+        rates = [block.samples / block.seconds for block in blocks if block.seconds >= CLOCK_SECONDS]
         columns |= {"steps": steps, "seconds": seconds, "samples": samples}
         columns["block_rates"] = json.dumps(rates)
+    ranks = _last_logs(attempts)
+    columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
     columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks)
 
-    notes = []
+    notes = attempt_notes(attempts, pieces) + _version_notes(pieces)
     if damaged:
         notes.append(f"{damaged} unreadable line{'s' * (damaged > 1)} in its logs")
     if left_out:
         notes.append(f"{left_out} block{'s' * (left_out > 1)} left out: not in every rank's log, or not alike")
     status, reason = row["status"], row.get("reason")
     if status == COMPLETED:
-        faults = _faults(spec, ranks, bool(blocks), measured)
+        faults = faults_of(spec, pieces)
+        if not blocks:
+            faults.append("no measured steps")
+        elif not measured:
+            faults.append("the measured steps hold no samples or no seconds")
         if faults:
             status, reason = INVALID, "; ".join(faults)
         if spec.strategy == "allreduce" and ranks and all(rank.checksum is None for rank in ranks.values()):
@@ -169,85 +178,42 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], ranks: Mapping[int,
     elif status == UNFINISHED:
         done = f"{columns['steps']:,} of {spec.measure.steps:,} measured steps logged" if measured else None
         reason = _joined(reason, done or ("nothing measured yet" if ranks else "no rank has logged anything"))
+        if attempts and attempts[-1].why_ended:
+            reason = _joined(reason, f"attempt {attempts[-1].number} ended: {attempts[-1].why_ended}")
     return columns | {"status": status, "reason": reason, "notes": "; ".join(notes) or None}
 
 
-def _matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[list[tuple[int, float, int]], int]:
-    """Blocks that every rank logged once and alike, as (steps, seconds of the slowest rank, samples of all ranks).
-
-    A step of synchronous training ends with its slowest rank. Also returns how many blocks did not match.
-    """
-    by_step: dict[int, list[tuple[int, int, float, int]]] = defaultdict(list)
-    for number, rank in ranks.items():
-        for step, n, seconds, samples in rank.blocks:
-            by_step[step].append((number, n, seconds, samples))
-    matched, everyone = [], list(ranks)
-    for _, parts in sorted(by_step.items()):
-        if [part[0] for part in parts] == everyone and len({part[1] for part in parts}) == 1:
-            matched.append((parts[0][1], max(part[2] for part in parts), sum(part[3] for part in parts)))
-    return matched, len(by_step) - len(matched)
+def _last_logs(attempts: Sequence[Attempt]) -> Mapping[int, RankLog]:
+    """Of the last attempt that logged anything: start-up, probes, evaluation and end are of that one alone."""
+    return next((attempt.ranks for attempt in reversed(attempts) if attempt.ranks), {})
 
 
-def _faults(spec: RunSpec, ranks: Mapping[int, RankLog], has_blocks: bool, measured: bool) -> list[str]:
-    """Why the figures of a completed run cannot be trusted; empty when they can."""
-    faults = []
-    absent = [rank for rank in range(spec.gpus) if rank not in ranks]
-    if absent:
-        shown = ", ".join(map(str, absent[:4])) + (", …" if len(absent) > 4 else "")
-        faults.append(f"no log of rank {shown}")
-    surplus = [rank for rank in ranks if rank >= spec.gpus]
-    if surplus:
-        faults.append(f"a log of rank {surplus[0]}, though the spec asks for {gpus_text(spec.gpus, None)}")
-    for number, rank in ranks.items():
-        if rank.world_size is None:
-            faults.append(f"rank {number} logged no world size")
-            break
-        if rank.world_size != spec.gpus:
-            faults.append(f"rank {number} saw a world size of {rank.world_size}, the spec asks for {spec.gpus}")
-            break
-    if len({rank.world_size for rank in ranks.values()} - {None}) > 1:
-        faults.append("the ranks disagree on the world size")
-    # A silent fall-back to the CPU, or to another batch, would make a figure of another measurement.
-    asked = {
-        "device": spec.cluster.device,
-        "global_batch": spec.global_batch,
-        "batch_per_gpu": spec.batch_per_gpu,
-    }
-    for name, value in asked.items():
-        other = {str(rank.start[name]) for rank in ranks.values() if rank.start and name in rank.start} - {str(value)}
-        if other:
-            faults.append(f"a rank ran with {name} {printable(min(other))}, the spec asks for {value}")
-    if spec.strategy == "allreduce":
-        faults += _checksum_faults(ranks)
-    if not has_blocks:
-        faults.append("no measured steps")
-    elif not measured:
-        faults.append("the measured steps hold no samples or no seconds")
-    return faults
+def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dict[str, Any]:
+    """On what the steps that count were done, all attempts together."""
+    logs = [*(piece.attempt.ranks for piece in pieces), last]
+    starts = [rank.start for ranks in logs for rank in ranks.values() if rank.start is not None]
+    names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
+    return {"device_names": json.dumps(names)} if starts else {}
 
 
-def _checksum_faults(ranks: Mapping[int, RankLog]) -> list[str]:
-    known = {number: rank.checksum for number, rank in ranks.items() if rank.checksum is not None}
-    if not known:
-        return []
-    silent = [number for number in ranks if number not in known]
-    if silent:
-        return [f"rank {silent[0]} logged no finite weights_checksum, other ranks did"]
-    low, high = min(known.values()), max(known.values())
-    scale = max(abs(low), abs(high))
-    difference = (high - low) / scale if scale else 0.0
-    if difference > CHECKSUM_TOLERANCE:
-        return [f"the ranks ended with different weights: their checksums differ by {difference:.1e} (relative)"]
-    return []
+def _version_notes(pieces: Sequence[Piece]) -> list[str]:
+    """That an environment was changed between two attempts whose steps count."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for piece in pieces:
+        first = next((rank.start for rank in piece.attempt.ranks.values() if rank.start is not None), {})
+        named = first.get("versions")
+        for name, version in named.items() if isinstance(named, dict) else ():
+            versions[printable(name)].add(printable(str(version)))
+    changed = [f"{name} {' / '.join(sorted(values))}" for name, values in sorted(versions.items()) if len(values) > 1]
+    return [f"its attempts ran with different versions: {', '.join(changed)}"] if changed else []
 
 
 def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     starts = [rank.start for rank in ranks.values() if rank.start is not None]
     if not starts:
         return {}
-    names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
     versions = starts[0].get("versions")
-    columns: dict[str, Any] = {"device_names": json.dumps(names)}
+    columns: dict[str, Any] = {}
     if isinstance(versions, dict):
         columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
     parts = [s["startup_seconds"] for s in starts if isinstance(s.get("startup_seconds"), dict)]

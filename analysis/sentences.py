@@ -15,6 +15,11 @@ SPREAD_NOTE = (
     "point has to be repeated."
 )
 
+GOODPUT_NOTE = (
+    "Goodput: seconds of the steps that count by the seconds from begin to end of every attempt, start-up, evaluation, "
+    "probes, checkpoints and lost steps included; not the time in the queue."
+)
+
 
 def headlines(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """One sentence per series, on its largest measured point. The points come ordered by series, then by GPUs."""

@@ -11,22 +11,27 @@ from typing import Any
 from analysis.text import count, printable
 from harness.spec import WEAK
 
+CHECKPOINT, FAULT = "checkpoint", "fault"  # fields of a spec
+NO_FAULT = "none"
+
 
 def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
     """(label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
 
-    The detail is empty unless other series have the same label; it then says in which fields of the spec this one
-    differs from them.
+    The detail says in which fields of the spec this series differs from the others with the same label. A failure on
+    purpose is always said, also where there is no other series: nobody is to take it for a plain measurement.
     """
     by_label: dict[str, list[str]] = defaultdict(list)
     for key, run in series.items():
         by_label[_label(run)].append(key)
     names = {}
     for label, keys in by_label.items():
-        fields = {key: _flat(json.loads(key)) for key in keys}
+        fields = {key: _fields(json.loads(key)) for key in keys}
         differing = [name for name in _all_names(fields) if len({f.get(name, "none") for f in fields.values()}) > 1]
         for key in keys:
-            detail = ", ".join(f"{name}={fields[key].get(name, 'none')}" for name in differing)
+            own = fields[key]
+            said = {**{name: own.get(name, "none") for name in differing}, FAULT: own[FAULT]}
+            detail = ", ".join(text for name, value in sorted(said.items()) if (text := _said(name, value)))
             names[key] = (label, printable(detail))
     return names
 
@@ -44,6 +49,35 @@ def _label(run: Mapping[str, Any]) -> str:
         batch = f"global batch {count(run['global_batch'])}"
     what = f"{run['framework']} {run['strategy']}, {run['model']} on {run['dataset']}"
     return f"{what} ({run['scaling']} scaling, {batch})"
+
+
+def _fields(spec: dict[str, Any]) -> dict[str, str]:
+    """The fields of a spec as texts, by their dotted names; the two whose parts say little alone, in words."""
+    checkpoint, fault = spec.pop("checkpoint", {}), spec.pop("fault", {})
+    return _flat(spec) | {CHECKPOINT: _checkpoint(**checkpoint), FAULT: _fault(**fault)}
+
+
+def _checkpoint(interval_steps: Any = 0, **others: Any) -> str:
+    """'checkpoint every 20 steps'; empty at the default."""
+    every = [f"checkpoint every {interval_steps} steps"] if interval_steps else []
+    return ", ".join(every + _assigned(CHECKPOINT, others))
+
+
+def _fault(name: Any = NO_FAULT, step: Any = 0, rank: Any = 0, seconds: Any = 0, **others: Any) -> str:
+    """'fault=kill_rank at step 50', with the rank unless it is rank 0, and the seconds if there are any; empty at the
+    default."""
+    words = f"fault={name} at step {step}" if step or name != NO_FAULT else ""
+    words += f" on rank {rank}" if rank else ""
+    words += f", {seconds} s per step" if seconds else ""
+    return ", ".join(([words] if words else []) + _assigned(FAULT, others))
+
+
+def _assigned(prefix: str, fields: Mapping[str, Any]) -> list[str]:
+    return [f"{prefix}.{name}={value}" for name, value in sorted(fields.items())]
+
+
+def _said(name: str, value: str) -> str:
+    return value if name in (CHECKPOINT, FAULT) else f"{name}={value}"
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, str]:

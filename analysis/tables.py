@@ -15,7 +15,7 @@ from rich.text import Text
 from analysis.metrics import OVERSUBSCRIBED
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
-from analysis.sentences import SPREAD_NOTE, headlines, marks_of
+from analysis.sentences import GOODPUT_NOTE, SPREAD_NOTE, headlines, marks_of
 from analysis.text import DASH, count, gpus_text, number, percent, printable, shortened, span, times
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from analysis.read import Study
 
 MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
-WIDTH_OF_A_FILE = 150  # columns, where the output is no terminal
-WIDTH_OF_ALL_COLUMNS = 125
+WIDTH_OF_A_FILE = 160  # columns, where the output is no terminal
+WIDTH_OF_ALL_COLUMNS = 150
+WIDTH_OF_GOODPUT = 95  # less has no room for it
 SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
 FIGURE_COLUMNS = [
     *("global batch\nper GPU", "samples/s\nspread", "runs\nspread of", "speedup\nrelative to"),
@@ -39,6 +40,7 @@ NARROW_COLUMNS = [
     "eff.\nrange",
     "test acc.\nrange",
 ]
+GOODPUT_COLUMN = "goodput\nrange"
 MARK_WORDS = {OVERSUBSCRIBED: "oversubscribed: not a scaling result"}
 
 CSV_COLUMNS = [
@@ -49,6 +51,7 @@ CSV_COLUMNS = [
     *("relative_to_gpus", "ideal_speedup", "speedup", "speedup_low", "speedup_high"),
     *("efficiency", "efficiency_low", "efficiency_high"),
     *("test_accuracy", "test_accuracy_low", "test_accuracy_high", "test_samples", "samples_seen"),
+    *("goodput", "goodput_low", "goodput_high", "attempts"),
     *("step_seconds", "cached_batch_seconds", "no_sync_seconds", "data_stall_seconds"),
     *("exposed_communication_seconds", "startup_seconds", "marks", "oversubscribed", "reasons", "run_ids"),
 ]
@@ -66,7 +69,8 @@ def print_tables(console: Console, study: Study, points: pd.DataFrame) -> None:
     for table in points_tables(study.name, rows, console.width):
         console.print(table)
     _print_lines(console, headlines(rows), "series")
-    console.print(Text(SPREAD_NOTE, style="dim"))
+    notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
+    console.print(Text(" ".join(notes), style="dim"))
     others = [run for run in records(study.runs) if run["status"] != COMPLETED]
     ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
     _print_lines(console, [f"{len(study.runs):,} runs: {ended}"])
@@ -78,12 +82,12 @@ def print_tables(console: Console, study: Study, points: pd.DataFrame) -> None:
 def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Table]:
     """One row per point, two lines each. Where that does not fit, a table per series under the series' name."""
     if width >= WIDTH_OF_ALL_COLUMNS:
-        return [_table(title, rows, all_columns=True)]
+        return [_table(title, rows, all_columns=True, goodput=True)]
     tables = []
     for _, group in groupby(rows, key=lambda row: row["series"]):
         series = list(group)
         name = ", ".join(filter(None, (series[0]["label"], series[0]["precision"], series[0]["detail"])))
-        tables.append(_table(name, series, all_columns=False))
+        tables.append(_table(name, series, all_columns=False, goodput=width >= WIDTH_OF_GOODPUT))
     return tables
 
 
@@ -92,7 +96,7 @@ def scaling_csv(points: pd.DataFrame) -> str:
     return points[CSV_COLUMNS].to_csv(index=False, lineterminator="\n")
 
 
-def _table(title: str, rows: list[dict[str, Any]], all_columns: bool) -> Table:
+def _table(title: str, rows: list[dict[str, Any]], all_columns: bool, goodput: bool) -> Table:
     table = Table(
         title=Text(printable(title), style="bold"),
         title_justify="left",
@@ -105,23 +109,24 @@ def _table(title: str, rows: list[dict[str, Any]], all_columns: bool) -> Table:
     headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    for heading in FIGURE_COLUMNS if all_columns else NARROW_COLUMNS:
+    figures = FIGURE_COLUMNS if all_columns else NARROW_COLUMNS
+    for heading in [*figures, GOODPUT_COLUMN] if goodput else figures:
         table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
     table.add_column("status\nmarks", overflow="fold")
     for i, row in enumerate(rows):
         last = i + 1 == len(rows) or rows[i + 1]["series"] != row["series"]
-        table.add_row(*(_series_cells(row) if all_columns else ()), *_cells(row), end_section=last)
+        table.add_row(*(_series_cells(row) if all_columns else ()), *_cells(row, goodput), end_section=last)
     return table
 
 
 def _series_cells(row: Mapping[str, Any]) -> list[Text]:
     what = Text(f"{row['framework']}\n{row['strategy']}")
     if row["detail"]:
-        what.append("\n" + shortened(row["detail"], 60), style="dim")
+        what.append("\n" + shortened(row["detail"], 72), style="dim")
     return [what, Text(f"{row['model']}\n{row['dataset']}"), Text(f"{row['scaling']}\n{row['precision']}")]
 
 
-def _cells(row: Mapping[str, Any]) -> list[Text]:
+def _cells(row: Mapping[str, Any], goodput: bool) -> list[Text]:
     rate_range = span(row["samples_per_second_low"], row["samples_per_second_high"])
     base = row["relative_to_gpus"]
     relative = DASH if base is None else f"to {gpus_text(base, row['device'])}"
@@ -138,6 +143,8 @@ def _cells(row: Mapping[str, Any]) -> list[Text]:
         f"{percent(row['efficiency'])}\n{span(row['efficiency_low'], row['efficiency_high'], percent)}",
         f"{percent(row['test_accuracy'], 1)}\n{span(row['test_accuracy_low'], row['test_accuracy_high'], _tenths)}",
     ]
+    if goodput:
+        cells.append(f"{percent(row['goodput'])}\n{span(row['goodput_low'], row['goodput_high'], percent)}")
     return [*(Text(cell) for cell in cells), status]
 
 

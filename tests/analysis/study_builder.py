@@ -1,7 +1,9 @@
 """Builds study folders for the tests, through the writers that the harness itself uses.
 
 A built run is as regular as can be, so that a test's figures can be worked out by hand: each block of a rank takes
-`block_seconds` and holds `batch_per_gpu` x `n` samples.
+`block_seconds` and holds `batch_per_gpu` x `n` samples. The clock of an attempt begins at CREATED, and what is logged
+takes its seconds: 3 of start-up, 9 per warm-up block, the blocks, checkpoints and probes, 2 for an evaluation, and 1
+until the rank has exited.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import outcome
 from harness.events import EventWriter, write_result
+from harness.outcome import RankExit
 from harness.spec import (
     WEAK,
     ClusterSpec,
@@ -27,6 +31,7 @@ from harness.spec import (
     write_json,
     write_run,
 )
+from harness.worker.loop import blocks
 
 CREATED = 1_700_000_000.0
 DATASET = DatasetSpec("cifar10", "cifar10", 10, 3, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -77,7 +82,13 @@ def spec_of(gpus: int = 1, **changes: Any) -> RunSpec:
 
 @dataclass
 class Logs:
-    """What the ranks log. block_seconds: of each measured block of ten steps; one list for all ranks, or one each."""
+    """What the ranks of one attempt log. block_seconds: of each block of ten steps after the warm-up, or after the step
+    that the attempt goes on from; one list for all ranks, or one each.
+
+    resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
+    a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
+    started; None: it is not written down. exit_codes: one per rank; None: all 0; empty: the watchers died too.
+    """
 
     block_seconds: Sequence[float] | Sequence[Sequence[float]] = (1.0, 1.0, 1.0, 1.0)
     world_size: int | None = None
@@ -90,6 +101,24 @@ class Logs:
     allreduce: Mapping[int, float] = field(default_factory=dict)
     accuracy: float | None = None
     checksums: Sequence[float | None] | None = None
+    resume: Mapping[str, Any] | None = None
+    checkpoints: Mapping[int, float] = field(default_factory=dict)
+    fault: tuple[int, int] | None = None
+    ends: bool = True
+    begin: float | None = CREATED
+    exit_codes: Sequence[int] | None = None
+
+
+def resume(step: int, from_attempt: int | None = None, **values: Any) -> dict[str, Any]:
+    """A resume event as `harness.worker.checkpoint` logs it."""
+    return {
+        "step": step,
+        "from_attempt": from_attempt,
+        "ignored": None,
+        "lost_steps": 0,
+        "idle_seconds": 60.0,
+        **values,
+    }
 
 
 class StudyBuilder:
@@ -135,23 +164,47 @@ class StudyBuilder:
         self.write_study()
         return run_dir
 
+    def attempts(self, spec: RunSpec, *attempts: Logs, finished: bool = True) -> Path:
+        """A run that took these attempts, attempt-1 first; the last one completed it unless it is not `finished`."""
+        for number, logs in enumerate(attempts, start=1):
+            run_dir = self.add(spec, logs, attempt=number, finished=finished and number == len(attempts))
+        return run_dir
+
     def completed(self, gpus: int = 1, seconds: float = 1.0, **changes: Any) -> Path:
         """A completed run whose measured blocks take `seconds` each: 10 x 128 x gpus samples in so long."""
         return self.add(spec_of(gpus, **changes), Logs(block_seconds=[seconds] * 4))
 
 
 def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
-    """One log per rank, each as a worker writes it."""
+    """One log per rank, each as a worker writes it, and what the watchers of the ranks write."""
     attempt_dir.mkdir(parents=True, exist_ok=True)
+    if logs.begin is not None:
+        write_json(attempt_dir / "begin.json", {"t": logs.begin, "job_id": "17"})
+    codes = [0] * spec.gpus if logs.exit_codes is None else logs.exit_codes
     for rank in range(spec.gpus):
-        writer = EventWriter(attempt_dir / f"events.rank{rank}.jsonl", rank)
+        writer = TimedWriter(attempt_dir / f"events.rank{rank}.jsonl", rank, logs.begin or CREATED)
         _write_rank(writer, rank, spec, logs)
         writer.close()
+        if rank < len(codes):
+            outcome.write_exit(attempt_dir, RankExit(rank, codes[rank], writer.t + 1.0))
 
 
-def _write_rank(writer: EventWriter, rank: int, spec: RunSpec, logs: Logs) -> None:
+class TimedWriter(EventWriter):
+    """The writer of the harness, with a clock of its own: t, in unix seconds."""
+
+    def __init__(self, path: Path, rank: int, t: float) -> None:
+        super().__init__(path, rank)
+        self.t = t
+
+    def write_after(self, passed: float, ev: str, /, **values: Any) -> None:
+        self.t += passed
+        self.write(ev, t=self.t, **values)
+
+
+def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> None:
     per_node = spec.placement.ranks_per_node
-    writer.write(
+    writer.write_after(
+        sum(logs.startup_seconds.values()),
         "start",
         world_size=spec.gpus if logs.world_size is None else logs.world_size,
         local_rank=rank % per_node,
@@ -171,27 +224,44 @@ def _write_rank(writer: EventWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         versions=dict(logs.versions),
         startup_seconds=dict(logs.startup_seconds),
     )
-    n = spec.measure.block_steps
-    writer.write("steps", phase="warmup", step=0, n=n, seconds=9.0, samples=n * spec.batch_per_gpu, loss=2.3)
-    first = logs.block_seconds[0]
-    own = logs.block_seconds if isinstance(first, (int, float)) else logs.block_seconds[rank]
-    for block, seconds in enumerate(own):
-        step = spec.measure.warmup_steps + block * n
-        samples = n * spec.batch_per_gpu
-        writer.write("steps", phase="measure", step=step, n=n, seconds=seconds, samples=samples, loss=1.0)
+    if logs.resume is not None:
+        writer.write_after(0.0, "resume", **logs.resume)
+    steps = _write_blocks(writer, rank, spec, logs)
+    if not logs.ends:
+        return
     for probe, seconds in (("cached_batch", logs.cached_batch_seconds), ("no_sync", logs.no_sync_seconds)):
         if seconds is not None:
-            writer.write("probe", probe=probe, n=10, seconds=10 * seconds)
+            writer.write_after(10 * seconds, "probe", probe=probe, n=10, seconds=10 * seconds)
     for n_bytes, seconds in logs.allreduce.items():
-        writer.write("probe", probe="allreduce", n=5, seconds=5 * seconds, bytes=n_bytes)
-    steps = spec.measure.warmup_steps + len(own) * n
+        writer.write_after(5 * seconds, "probe", probe="allreduce", n=5, seconds=5 * seconds, bytes=n_bytes)
     seen = steps * spec.global_batch
     if rank == 0 and logs.accuracy is not None:
         correct = round(10_000 * logs.accuracy)
         scored = {"samples": 10_000, "correct": correct, "accuracy": logs.accuracy, "loss": 0.9, "seconds": 2.0}
-        writer.write("eval", step=steps, samples_seen=seen, **scored)
+        writer.write_after(2.0, "eval", step=steps, samples_seen=seen, **scored)
     checksum = 12345.5 if logs.checksums is None else logs.checksums[rank]
-    writer.write("end", steps=steps, samples_seen=seen, weights_checksum=checksum)
+    writer.write_after(0.0, "end", steps=steps, samples_seen=seen, weights_checksum=checksum)
+
+
+def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> int:
+    """The blocks, under the phases that the measuring loop gives them; returns the number of steps done."""
+    first = logs.block_seconds[0] if logs.block_seconds else 0.0
+    own = list(logs.block_seconds if isinstance(first, (int, float)) else logs.block_seconds[rank])
+    n, warmup = spec.measure.block_steps, spec.measure.warmup_steps
+    first_step = logs.resume["step"] if logs.resume else 0
+    steps = max(first_step, warmup) + len(own) * n
+    measure = dataclasses.replace(spec.measure, steps=steps - warmup)
+    for phase, step, n in blocks(measure, first_step):
+        seconds = 9.0 if phase == "warmup" else own.pop(0)
+        loss = 2.3 if phase == "warmup" else 1.0
+        samples = n * spec.batch_per_gpu
+        writer.write_after(seconds, "steps", phase=phase, step=step, n=n, seconds=seconds, samples=samples, loss=loss)
+        if step + n in logs.checkpoints:
+            taken, size = logs.checkpoints[step + n], 5_268_688 if rank == 0 else None
+            writer.write_after(taken, "checkpoint", step=step + n, why="interval", seconds=taken, bytes=size)
+    if logs.fault is not None and rank == logs.fault[0]:
+        writer.write_after(0.0, "fault", fault=spec.fault.name, step=logs.fault[1])
+    return steps
 
 
 def touch_later(path: Path) -> None:

@@ -249,6 +249,13 @@ WHOLE_LINES = st.sampled_from(
         '{"v":1,"t":1.0,"rank":0,"ev":"eval","step":1,"samples":10,"accuracy":7,"correct":1,"seconds":1}',
         '{"v":1,"t":1.0,"rank":0,"ev":"end","steps":1,"samples_seen":1,"weights_checksum":[1]}',
         '{"v":1,"t":1.0,"rank":0,"ev":"\\ud800"}',
+        '{"v":1,"t":1e400,"rank":0,"ev":"resume","step":0,"from_attempt":[1],"ignored":{"a":1}}',
+        '{"v":1,"t":-1,"rank":0,"ev":"resume","step":"0","from_attempt":1}',
+        '{"v":1,"t":"1","rank":0,"ev":"resume","step":7,"from_attempt":1}',
+        '{"v":1,"rank":0,"ev":"checkpoint","step":10,"seconds":-1}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"checkpoint","step":10,"seconds":1e400}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"fault","fault":["x"],"step":null}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"leave","step":true}',
         '{"v":2,"ev":"start"}',
         "[" * 3000,
     ]
@@ -270,6 +277,8 @@ def test_damaged_logs_never_raise_and_never_become_a_number(
     # The only block of the lines above that makes sense: 10 samples in 2 seconds, and only where it stands once.
     assert run["seconds"] in (None, 2.0)
     assert run["samples"] in (None, 10)
+    assert run["useful_seconds"] in (None, 0.0, 2.0)
+    assert run["checkpoint_seconds"] in (None, 0.0)
     assert run["accuracy"] is None
     assert run["startup_seconds"] is None
     assert all(value is None or not isinstance(value, float) or math.isfinite(value) for value in run.values())

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from study_builder import Logs, StudyBuilder, spec_of
+from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.figures import LOOKS, draw_figures
 from analysis.metrics import points_of
 from analysis.read import read_study
 from analysis.report import render_report
-from analysis.tables import print_tables, scaling_csv
-from harness.spec import STRONG, ClusterSpec
+from analysis.tables import WIDTH_OF_A_FILE, print_tables, scaling_csv
+from harness import outcome
+from harness.spec import STRONG, ClusterSpec, FaultSpec
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "analysis_table.txt"
 
@@ -33,7 +34,8 @@ class Seen:
         self.html = render_report(read, points, self.figures)
         self.csv = list(csv.DictReader(io.StringIO(scaling_csv(points))))
         stream = io.StringIO()
-        print_tables(Console(file=stream, width=150, highlight=False, markup=False, emoji=False), read, points)
+        wide = Console(file=stream, width=WIDTH_OF_A_FILE, highlight=False, markup=False, emoji=False)
+        print_tables(wide, read, points)
         self.table = stream.getvalue()
         self.svg = self.figures["speedup.svg"].decode()
 
@@ -67,6 +69,7 @@ def test_terminal_table_is_as_the_golden_file(study: StudyBuilder) -> None:
     shared = {"oversubscribed": "2 ranks share 1 GPU"}
     study.add(spec_of(1, scaling=STRONG), Logs(block_seconds=[1.0, 2.0]))
     study.add(spec_of(2, scaling=STRONG, batch_per_gpu=64), Logs(block_seconds=[1.0, 2.0]), result=shared)
+    continued(study)
     lines = [line.rstrip() for line in Seen(study).table.splitlines()]
     assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
 
@@ -131,6 +134,53 @@ def test_oversubscribed_is_marked_in_table_csv_plot_and_report(study: StudyBuild
     assert verdict in words(Tags(seen.html).text)
 
 
+def continued(study: StudyBuilder) -> Path:
+    """Useful: the warm-up, 9 s, and three blocks of 1 s. Allocated: start-up 3, 9 + 1 + 1, a checkpoint of 1, and 1 to
+    the exit; start-up 3, a block of 1, and 1 to the exit: 16 + 5."""
+    spec = spec_of(1, fault=FaultSpec("kill_rank", 35))
+    first = Logs(block_seconds=[1.0, 1.0], checkpoints={30: 1.0}, fault=(0, 35), ends=False, exit_codes=[-9])
+    second = Logs(block_seconds=[1.0], resume=resume(30, 1), begin=CREATED + 76)
+    run_dir = study.attempts(spec, first, second)
+    outcome.write_again(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 30)
+    return run_dir
+
+
+def test_continued_run_is_marked_and_its_goodput_shown(study: StudyBuilder) -> None:
+    continued(study)
+    seen = Seen(study)
+    assert seen.csv[0]["marks"] == "fault injected;single run;continued"
+    assert float(seen.csv[0]["goodput"]) == pytest.approx(12 / 21)
+    assert (seen.csv[0]["attempts"], seen.csv[0]["detail"]) == ("2", "fault=kill_rank at step 35")
+    assert re.search(r"57 % .*completed", seen.table)
+    assert "fault injected" in seen.svg
+    assert '<span class="mark warn">fault injected</span> <span class="mark">single run</span>' in seen.html
+    assert re.search(r'"Goodput">57 %\s*<span class="sub">2 attempts</span>', seen.html)
+    text = words(Tags(seen.html).text)
+    assert "2 attempts: 12.0 s useful of 21.0 s allocated, goodput 57 %" in text
+    assert "60.0 s between the attempts, 1.00 s in checkpoints, 0 steps lost" in text
+    assert "attempt 1 ended: failure: rank 0 was ended by signal 9 (SIGKILL)" in text
+
+
+def test_unknown_goodput_is_a_dash(study: StudyBuilder) -> None:
+    (continued(study) / "attempt-1" / "begin.json").unlink()
+    seen = Seen(study)
+    assert seen.csv[0]["goodput"] == ""
+    assert re.search(r'"Goodput">–', seen.html)
+    cost = "12.0 s useful of – allocated, goodput –; 60.0 s between the attempts"
+    assert cost in words(Tags(seen.html).text)
+    assert not re.search(r"57 %", seen.table + seen.html)
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, False), (95, True), (150, True)])
+def test_goodput_is_in_the_table_where_there_is_room(study: StudyBuilder, width: int, shown: bool) -> None:
+    continued(study)
+    read = read_study(study.folder)
+    stream = io.StringIO()
+    print_tables(Console(file=stream, width=width), read, points_of(read.runs))
+    assert ("57 %" in stream.getvalue()) == shown
+    assert ("Goodput: " in stream.getvalue()) == shown
+
+
 def test_oversubscribed_point_is_drawn_hollow(study: StudyBuilder) -> None:
     study.completed(1)
     study.completed(2)
@@ -150,6 +200,11 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     tail = ["</pre><script>alert(3)</script>", "\ud800 \x00 \x1b]0;x\x07"]
     study.add(spec_of(4), None, result={"status": "failed", "reason": hostile, "stderr_tail": tail})
     (study.folder / "runs" / "<script>alert(2)<script>").write_text("x")
+    cut = Logs(block_seconds=[1.0], ends=False, fault=(0, 20))
+    rest = Logs(resume=resume(20, 1, ignored=hostile + "\x1b[31m"), begin=CREATED + 50)
+    fault = FaultSpec(hostile + "\x1b[31m", 20)
+    twice = study.attempts(spec_of(1, fault=fault), cut, rest)
+    outcome.write_again(twice / "attempt-1", hostile, "\x1b]0;x\x07" + hostile, 20)
     invocation = {"t": 1e300, "command": [hostile, "\ud800"], "code_version": "\udfff", "cluster": 7, "runs": "none"}
     study.write_study(created=10**400, invocations=[invocation, {}])
     seen = Seen(study)

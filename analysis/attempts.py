@@ -1,0 +1,289 @@
+"""The attempts of a run: which of them are one measurement, whose steps count, and what time they took.
+
+A run that was cut short (its wall limit, a preemption, a failure) goes on in a new attempt from its last checkpoint.
+What the run trained is then a chain of pieces: the last attempt from the step of its checkpoint on, before it the
+attempt that had written that checkpoint, up to there, and so on back to step 0. Steps that an attempt had done after
+the checkpoint were lost, and done again: they count once, as the chain did them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from analysis.rank import LARGEST_COUNT, REWARM, Block, RankLog, Resume, seconds_of
+from analysis.text import printable
+from harness.events import COMPLETED, LEFT, attempt_dirs, read_events
+
+BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
+_LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
+_EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt left behind.
+
+    blocks: those that every rank logged once and alike, by their first step: seconds of the slowest rank, samples of
+    all. unmatched: (first step, steps) of the others. begin: unix seconds when its ranks were started; None: not known.
+    last_sign: unix seconds of the last sign of life, the latest exit or event of any rank, or the begin itself; None:
+    not known, since a file that would tell it cannot be read, or because there is none.
+    why_ended: what ended it, as far as its files say.
+    """
+
+    number: int
+    ranks: Mapping[int, RankLog]
+    blocks: tuple[Block, ...]
+    unmatched: tuple[tuple[int, int], ...]
+    begin: float | None
+    last_sign: float | None
+    why_ended: str | None
+
+    @property
+    def resume(self) -> Resume | None:
+        """As the first rank that logged it says; that all say the same is for `analysis.validity`."""
+        return next((rank.resume for rank in self.ranks.values() if rank.resume), None)
+
+    @property
+    def first_step(self) -> int:
+        return self.resume.step if self.resume else 0
+
+    @property
+    def trained(self) -> bool:
+        """Whether it got as far as training; what ended while it started has changed nothing."""
+        return self.resume is not None or bool(self.blocks or self.unmatched)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The part of an attempt that counts. left_out: how many blocks lie in it that did not match over the ranks."""
+
+    attempt: Attempt
+    blocks: tuple[Block, ...]
+    left_out: int
+
+
+def is_read(name: str) -> bool:
+    """Whether a file of an attempt's folder can change the run's row."""
+    return name in (BEGIN, AGAIN, REPLACED_RESULT) or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
+
+
+def read_attempts(run_dir: Path) -> list[Attempt]:
+    """The attempts of the present measurement that have begun, first attempt first.
+
+    An attempt that was completed, and all before it, are of a measurement that was replaced: they are not read. Raises
+    UnknownVersion, OSError, and ValueError for a replaced result that is no result.
+    """
+    found: list[Attempt] = []
+    for folder in reversed(attempt_dirs(run_dir)):
+        names = sorted(path.name for path in folder.iterdir())
+        result = _replaced_result(folder) if REPLACED_RESULT in names else {}
+        if result.get("status") == COMPLETED:
+            break
+        attempt = _read_attempt(folder, names, result)
+        if attempt is not None:
+            found.append(attempt)
+    return found[::-1]
+
+
+def pieces_of(attempts: Sequence[Attempt], completed: bool) -> list[Piece]:
+    """The chain of pieces that the run's training consists of, first piece first.
+
+    Each attempt names the one whose checkpoint it went on from: attempts in between have no part in it. An attempt
+    without a resume event began at step 0. The last attempt of a completed run is part of the chain in any case.
+    """
+    pieces: list[Piece] = []
+    limit, wanted = math.inf, None
+    for attempt in reversed(attempts):
+        needed = attempt.number == wanted if wanted is not None else attempt.trained
+        if not needed and not (completed and attempt is attempts[-1]):
+            continue
+        first = attempt.first_step
+        # Also a block that reaches over the checkpoint's step is not of this chain: no step counts twice.
+        blocks = tuple(b for b in attempt.blocks if first <= b.step and b.end <= limit)
+        left_out = sum(first <= step < limit for step, _ in attempt.unmatched)
+        pieces.append(Piece(attempt, blocks, left_out))
+        if first == 0:
+            break
+        limit, wanted = first, attempt.resume.from_attempt if attempt.resume else None
+    return pieces[::-1]
+
+
+def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
+    """What the run's attempts cost: counts of attempts and steps, and seconds; None for what is not known."""
+    if not attempts:
+        return {"attempts": 0}
+    counted = [block for piece in pieces for block in piece.blocks]
+    return {
+        "attempts": len(attempts),
+        "continued": len(pieces) > 1,
+        # Where the beginning of the chain is not there, neither is the time that it took.
+        "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
+        "allocated_seconds": total_if_known(_allocated(attempt) for attempt in attempts),
+        "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
+        "lost_steps": min(_lost_steps(attempts, pieces), LARGEST_COUNT),
+        "checkpoint_seconds": math.fsum(_checkpoint_seconds(attempt) for attempt in attempts),
+    }
+
+
+def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[str]:
+    """What a reader should know of a run that took several attempts, or was made to fail."""
+    notes = []
+    if len(pieces) > 1:
+        notes.append(f"continued over {len(attempts)} attempts")
+        cold = sum(block.n for piece in pieces for block in piece.blocks if block.phase == REWARM)
+        if cold:
+            notes.append(f"{_steps(cold, 're-warm-up ')} in no throughput figure")
+    elif len(attempts) > 1:
+        notes.append(f"{len(attempts)} attempts, the last one from step 0")
+    if _torn(pieces):
+        first = pieces[0].attempt
+        notes.append(f"attempt {first.number} went on from step {first.first_step:,}; what was before is not here")
+    for attempt in attempts:
+        if attempt.resume is not None and attempt.resume.ignored:
+            notes.append(f"attempt {attempt.number}: {attempt.resume.ignored}")
+    if lost := _lost_steps(attempts, pieces):
+        notes.append(f"{_steps(lost)} lost work")
+    notes += [f"attempt {a.number} ended: {a.why_ended or 'without a word'}" for a in attempts[:-1]]
+    for attempt in attempts:
+        for number, rank in attempt.ranks.items():
+            if rank.fault is not None:
+                name, step = rank.fault
+                notes.append(f"{name} was injected at step {step:,} on rank {number} in attempt {attempt.number}")
+    return notes
+
+
+def total_if_known(parts: Iterable[float | None]) -> float | None:
+    """The sum, or None where a part of it is not known: it is not guessed."""
+    values = list(parts)
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
+
+
+def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any]) -> Attempt | None:
+    """None where no rank has begun: the attempt waits in the queue, or was cancelled there."""
+    logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
+    exits = [_document(folder / name) for name in names if _EXIT.fullmatch(name)]
+    if not logs and not exits and BEGIN not in names:
+        return None
+    ranks = {number: RankLog(read_events(folder / name)) for number, name in sorted(logs.items())}
+    begin = seconds_of(_document(folder / BEGIN), "t") if BEGIN in names else None
+    signs = [begin, *(rank.last_t for rank in ranks.values())]
+    ends = [seconds_of(exit_, "t") for exit_ in exits]
+    known = [t for t in (*signs, *ends) if t is not None]
+    blocks, unmatched = _matched(ranks)
+    again = _document(folder / AGAIN) if AGAIN in names else {}
+    return Attempt(
+        number=min(int(folder.name.removeprefix("attempt-")), LARGEST_COUNT),
+        ranks=ranks,
+        blocks=blocks,
+        unmatched=unmatched,
+        begin=begin,
+        last_sign=None if None in ends else max(known, default=None),
+        why_ended=_why_ended(again, result, exits, ranks),
+    )
+
+
+def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
+    """(blocks that every rank logged once and alike, (first step, steps) of the others).
+
+    A step of synchronous training ends with its slowest rank.
+    """
+    by_step: dict[int, list[tuple[int, Block]]] = defaultdict(list)
+    for number, rank in ranks.items():
+        for block in rank.blocks:
+            by_step[block.step].append((number, block))
+    matched, unmatched, everyone = [], [], list(ranks)
+    for step, parts in sorted(by_step.items()):
+        alike = len({(block.phase, block.n) for _, block in parts}) == 1
+        if alike and [number for number, _ in parts] == everyone:
+            seconds, samples = max(b.seconds for _, b in parts), sum(b.samples for _, b in parts)
+            matched.append(parts[0][1]._replace(seconds=seconds, samples=samples))
+        else:
+            unmatched.append((step, max(block.n for _, block in parts)))
+    return tuple(matched), tuple(unmatched)
+
+
+def _why_ended(
+    again: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exits: Iterable[Mapping[str, Any]],
+    ranks: Mapping[int, RankLog],
+) -> str | None:
+    if again:
+        by, reason = printable(str(again.get("by"))), printable(str(again.get("reason")))
+        return reason if reason.startswith(by) else f"{by}: {reason}"
+    if result.get("reason"):
+        return printable(str(result["reason"]))
+    left_at = next((rank.left_at for rank in ranks.values() if rank.left_at is not None), None)
+    if left_at is not None:
+        return f"left at step {left_at:,}, saved, as it was told to"
+    if any(exit_.get("code") == LEFT for exit_ in exits):
+        return "left, saved, as it was told to"
+    return next((printable(str(exit_["reason"])) for exit_ in exits if exit_.get("reason")), None)
+
+
+def _allocated(attempt: Attempt) -> float | None:
+    if attempt.begin is None or attempt.last_sign is None:
+        return None
+    return attempt.last_sign - attempt.begin
+
+
+def _idle(former: Attempt, latter: Attempt) -> float | None:
+    """Seconds between two attempts: in the queue, mostly."""
+    if former.last_sign is None or latter.begin is None:
+        return None
+    return max(0.0, latter.begin - former.last_sign)  # the clocks of two nodes
+
+
+def _lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
+    """Steps that are in the log of a rank, and not in the chain: as far as is known, the last block may be longer."""
+    done = sum(b.n for attempt in attempts for b in attempt.blocks) - sum(b.n for p in pieces for b in p.blocks)
+    limits = {piece.attempt.number: after.attempt.first_step for piece, after in pairwise(pieces)}
+    if pieces:
+        limits[pieces[-1].attempt.number] = LARGEST_COUNT
+    return done + sum(n for a in attempts for step, n in a.unmatched if step >= limits.get(a.number, 0))
+
+
+def _checkpoint_seconds(attempt: Attempt) -> float:
+    """Of all its checkpoints, each as long as its slowest rank took."""
+    slowest: dict[int, float] = defaultdict(float)
+    for rank in attempt.ranks.values():
+        for step, seconds in rank.checkpoints.items():
+            slowest[step] = max(slowest[step], seconds)
+    return math.fsum(slowest.values())
+
+
+def _torn(pieces: Sequence[Piece]) -> bool:
+    """Whether the attempt is missing that wrote the first piece's checkpoint."""
+    return bool(pieces) and pieces[0].attempt.first_step > 0
+
+
+def _steps(n: int, kind: str = "") -> str:
+    return f"{n:,} {kind}step is" if n == 1 else f"{n:,} {kind}steps are"
+
+
+def _replaced_result(folder: Path) -> Mapping[str, Any]:
+    path = folder / REPLACED_RESULT
+    document = _document(path)
+    # Taken for a failed attempt, a replaced measurement would become part of the present one.
+    if "status" not in document:
+        raise ValueError(f"{path} is not a result")
+    return document
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """A JSON object; empty where the file holds none, or is gone again: what it would say is not known. Raises OSError
+    where it cannot be read."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
