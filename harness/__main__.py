@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
 
 from harness import config
 from harness.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.plan import Plan
+    from harness.request import StudyRequest
+    from harness.study import Study
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,36 +55,56 @@ def _hydra(argv: Sequence[str]) -> int:
 
 def _run(points: list[Any], argv: list[str]) -> int:
     from harness import show
-    from harness.launch import local, slurm
-    from harness.plan import make_plan
+    from harness.launch import allocation, local, slurm
     from harness.request import study_request
     from harness.study import Study
 
     asked = study_request(points)
     study = Study(asked.name, asked.folder)
-    on_slurm = asked.scheduler == "slurm"
     # What the study has is read under the lock, so that no other command adds to it before this one launches.
     with contextlib.nullcontext() if asked.plan_only else study.locked():
-        run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
-        completed = study.completed(run_ids)
-        queued = slurm.queued(study, run_ids) if on_slurm else set()
-        plan = make_plan(asked.requests, completed, queued)
-        show.plan(plan, study, asked.scheduler)
+        plan = _plan(asked, study)
         if asked.plan_only:
             return 0
         progress = show.Progress(plan)
-        study.record(plan, ["python", "-m", "harness", *argv], asked.scheduler, asked.requests[0].site.code_version)
+        code_version = asked.requests[0].site.code_version
+        submitter = slurm.Submitter(plan, study, show.note) if asked.scheduler == "slurm" else None
+        study.record(plan, ["python", "-m", "harness", *argv], asked.scheduler, code_version)
         try:
-            if on_slurm:
-                for array, job in zip(plan.arrays, slurm.submit(plan, study), strict=True):
-                    show.submitted(array, job)
-                slurm.wait(plan, study, progress.report)
+            if submitter is None:
+                launch = allocation.launch if asked.scheduler == "allocation" else local.launch
+                launch(plan, study, progress.report)
             else:
-                local.launch(plan, study, progress.report)
+                submitter.submit(len(plan.queued))
+                if not asked.wait:
+                    return show.left(study, submitter.kept_back)
+                slurm.wait(plan, study, submitter, progress.report, show.note)
         except KeyboardInterrupt:
-            show.interrupted(progress, study, on_slurm)
+            show.interrupted(progress, study, submitter is not None)
             return 130
     return progress.summary(study)
+
+
+def _plan(asked: StudyRequest, study: Study) -> Plan:
+    """What is to be launched; printed. Raises UserError where it would exceed the budget."""
+    from harness import cost, show
+    from harness.events import COMPLETED, FAILED
+    from harness.launch import slurm
+    from harness.plan import make_plan
+
+    run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
+    ended = study.ended(run_ids)
+    completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
+    failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
+    queued = slurm.queued(study, run_ids, show.note) if asked.scheduler == "slurm" else set()
+    plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
+    expected = cost.expected(plan.arrays, study.folder)
+    show.plan(plan, study, asked.scheduler, expected)
+    now = asked.requests[0].site.code_version
+    if plan.to_launch and (others := study.code_versions(completed) - {now}):
+        show.mixed_code(len(completed), others, now)
+    cost.check_budget(plan.arrays, asked.budget_node_hours, expected)
+    return plan
 
 
 if __name__ == "__main__":

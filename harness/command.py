@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,9 +19,26 @@ THREAD_VARIABLES = (
     "TF_NUM_INTRAOP_THREADS",
 )
 
+# What each rank must have of its own, and cluster.env cannot set for all of them.
+OWN_VARIABLES = (*Rendezvous(0, 1, 0, 1, "", 0).environment(), "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
+# In a container's command line: the node of the rank's watcher, known only there.
+NODE = "--nodelist=<this node>"
+# An image has variables of its own, and so has a step of srun (all GPUs of the job, for one): in the container, what
+# the harness sets is set again. Until the rank listens, the word to leave must not kill it there either.
+AGAIN = "HARNESS_ENVIRONMENT"
+IN_CONTAINER = ("sh", "-c", f'trap "" USR2; eval "${AGAIN}" && exec "$@"', "sh")
+# What srun, and Slurm's other commands, need to know inside a job. The rest describes the step of the watcher, and srun
+# would take it for what is asked of the rank's own step: another rank's cores, the number of tasks.
+KEPT_OF_SLURM = ("SLURM_CONF", "SLURM_JOB_", "SLURM_ARRAY_", "SLURM_CLUSTER_")
 
-def rank_command(site: Site, run_dir: Path, attempt_dir: Path) -> list[str]:
-    return [site.python, "-u", "-m", "harness.worker", str(run_dir), str(attempt_dir)]
+
+def rank_command(site: Site, run_dir: Path, attempt_dir: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """environ: of the rank's watcher."""
+    worker = [site.python, "-u", "-m", "harness.worker", str(run_dir), str(attempt_dir)]
+    if not site.container:
+        return worker
+    node = f"--nodelist={environ.get('SLURMD_NODENAME', '')}"
+    return [*(node if word == NODE else word for word in site.container), *IN_CONTAINER, *worker]
 
 
 def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ: Mapping[str, str]) -> dict[str, str]:
@@ -30,16 +48,25 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
     # The login node's environment must not reach into the framework's.
     for name in ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
         env.pop(name, None)
-    # Behind it what modules of the site put there: that is where their frameworks are.
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
-    env.update(rendezvous.environment())
-    env.update(dict.fromkeys(THREAD_VARIABLES, str(spec.cluster.cpus_per_gpu)))
-    env["CUDA_VISIBLE_DEVICES"] = visible_gpu(spec, site, rendezvous.local_rank, environ)
+    own = {
+        **rendezvous.environment(),
+        **dict.fromkeys(THREAD_VARIABLES, str(spec.cluster.cpus_per_gpu)),
+        "CUDA_VISIBLE_DEVICES": visible_gpu(spec, site, rendezvous.local_rank, environ),
+    }
     if spec.cluster.name == "local" or spec.placement.nodes == 1:
         # Host names of laptops and containers often do not resolve; one node needs none.
-        env.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    env.update(spec.env)
-    return env
+        own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
+    own.update(spec.env)
+    if site.container:
+        # The image's modules, and not those of the machine.
+        env.pop("PYTHONPATH", None)
+        own[AGAIN] = _exports(own, site.project)
+        if NODE in site.container:
+            env = {k: v for k, v in env.items() if not k.startswith("SLURM") or k.startswith(KEPT_OF_SLURM)}
+    else:
+        # Behind it what modules of the site put there: that is where their frameworks are.
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
+    return {**env, **own}
 
 
 def visible_gpu(spec: RunSpec, site: Site, local_rank: int, environ: Mapping[str, str]) -> str:
@@ -52,3 +79,8 @@ def visible_gpu(spec: RunSpec, site: Site, local_rank: int, environ: Mapping[str
     given = environ.get("CUDA_VISIBLE_DEVICES", "")
     devices = site.visible_gpus or tuple(filter(None, given.split(",")))
     return devices[local_rank % len(devices)] if devices else str(local_rank)
+
+
+def _exports(variables: Mapping[str, str], project: str) -> str:
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    return "\n".join([*lines, f"export PYTHONPATH={shlex.quote(project)}${{PYTHONPATH:+:$PYTHONPATH}}"])

@@ -20,6 +20,8 @@ RESULT_VERSION = 1
 STUDY_VERSION = 1
 
 COMPLETED, FAILED = "completed", "failed"
+# Exit code of a rank that saved its state and left when it was told to: EX_TEMPFAIL of sysexits.h.
+LEFT = 75
 
 
 class UnknownVersion(ValueError):

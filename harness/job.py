@@ -1,4 +1,4 @@
-"""On the node: starts one rank in the framework's environment, watches it and the others, writes how it ended.
+"""On the node: runs one rank to its end, and decides with the others' watchers what the run's end is.
 
 submitit calls `run_rank` once per task, with plain values only. Files in the attempt's folder are all that the ranks'
 watchers tell each other, so the same code serves one machine and many nodes.
@@ -6,71 +6,170 @@ watchers tell each other, so the same code serves one machine and many nodes.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import re
-import signal
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import events, outcome
-from harness.command import rank_command, rank_environment
-from harness.outcome import RankExit
-from harness.spec import RunSpec, Site, read_run
-from harness.worker.capture import DECLARED_CORES_VARIABLE
+from harness import events, outcome, spec
+from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
+from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank
+from harness.spec import Site, read_run
+from harness.worker import checkpoint
 from harness.worker.rendezvous import Rendezvous, from_launcher
 
-POLL_SECONDS = 0.2
-# Looking for peers that failed reads a folder that many nodes share.
-PEER_POLL_SECONDS = 1.0
-# A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first.
+# A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first. The watchers of
+# those that do not notice end them soon after; one that says nothing by then is gone, with its node.
 SETTLE_SECONDS = 1.0
-# How long the others may go on after one rank has failed. Their collectives usually raise before.
-PEER_GRACE_SECONDS = 5.0
-# After its own success, rank 0 waits this long for the others', who may still flush their logs.
+VANISHED_SECONDS = LOOK_SECONDS + PEER_GRACE_SECONDS + 3.0
+# After its own end, rank 0 waits this long for the others', who may still flush their logs.
 LAST_RANKS_SECONDS = 120.0
-KILL_GRACE_SECONDS = 3.0
+# A job that is put back into the queue is ended by Slurm; until then its ranks' watchers wait.
+REQUEUE_SECONDS = 120.0
+# Set by a launcher that starts a failed run again itself, and needs no new job for it.
+RESTARTS_HERE = "HARNESS_RESTARTS_HERE"
 
 
-def run_rank(run_dir_text: str, first_attempt: int) -> None:
-    """Runs this task's rank to its end. Exits with code 1 when it, or another rank, failed."""
+def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
+    """Runs this task's rank to its end. Exits with code 1 when it, or another rank, failed or left.
+
+    A job that Slurm requeued runs with the same arguments: it is another attempt.
+    """
+    run_attempt(run_dir_text, first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0")), submission)
+
+
+def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     run_dir = Path(run_dir_text)
-    # A job that Slurm requeued runs with the same arguments: it is another attempt.
-    attempt = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     attempt_dir = run_dir / f"attempt-{attempt}"
-    attempt_dir.mkdir(exist_ok=True)
-    spec, site = read_run(run_dir)
     rendezvous = from_launcher(os.environ)
-    started = time.time()
-    exit_ = Rank(spec, site, rendezvous, run_dir, attempt_dir).run()
-    outcome.write_exit(attempt_dir, exit_)
-    first = exit_ if exit_.code else None
-    if first is None and rendezvous.rank == 0:
-        _wait_for_all(attempt_dir, rendezvous.world_size)
-    if first is not None or outcome.failure(attempt_dir) is not None:
-        time.sleep(SETTLE_SECONDS)
-        first = outcome.failure(attempt_dir)
+    if why := superseded(run_dir, attempt, submission):
+        print(f"nothing to do: {why}", flush=True)
+        return
+    attempt_dir.mkdir(exist_ok=True)
+    run_spec, site = read_run(run_dir)
     job_id = job_name(os.environ)
-    if first is not None and first.interrupted:
-        sys.exit(1)
-    if first is not None:
-        events.write_result(
-            run_dir, outcome.result(run_dir, attempt, events.FAILED, rank_exit=first, started=started, job_id=job_id)
-        )
-        sys.exit(1)
     if rendezvous.rank == 0:
-        ended = {e.rank for e in outcome.read_exits(attempt_dir)}
-        missing = sorted(set(range(rendezvous.world_size)) - ended)
-        status = events.FAILED if missing else events.COMPLETED
-        reason = f"ranks {missing} did not end within {LAST_RANKS_SECONDS:.0f} s after rank 0" if missing else None
-        events.write_result(
-            run_dir, outcome.result(run_dir, attempt, status, reason=reason, started=started, job_id=job_id)
-        )
-        if missing:
+        outcome.write_job(attempt_dir, submission, job_id)
+        spec.write_json(attempt_dir / "begin.json", {"t": time.time(), "job_id": job_id})
+    rank = Rank(run_spec, site, rendezvous, run_dir, attempt_dir)
+    ended = rank.run()
+    outcome.write_exit(attempt_dir, ended)
+    end = End(run_dir, attempt, site, rendezvous, submission, job_id)
+    failed = ended if ended.failed else None
+    if failed is None and rendezvous.rank == 0:
+        _wait_for_all(attempt_dir, rendezvous.world_size)
+    if failed is not None or outcome.failure(attempt_dir) is not None:
+        _settle(attempt_dir, rendezvous.world_size)
+        failed = outcome.failure(attempt_dir)
+    if failed is not None:
+        end.failed(failed)
+    elif rendezvous.rank == 0:
+        end.together(warned=rank.warned)
+
+
+def superseded(run_dir: Path, attempt: int, submission: str) -> str | None:
+    """Why this job must not run: the run was completed meanwhile, or was submitted again. None where it may.
+
+    So nothing is run twice, even by a job that a scheduler revives after it was given up.
+    """
+    result = events.read_result(run_dir)
+    if result is not None and result["status"] == events.COMPLETED:
+        return "the run is completed"
+    for other in events.attempt_dirs(run_dir):
+        if int(other.name.split("-")[1]) >= attempt:
+            theirs = outcome.read_job(other).get("submission")
+            if theirs is not None and theirs != submission:
+                return f"{other.name} belongs to a later submission"
+    return None
+
+
+class End:
+    """How an attempt ends: with a result, or with another attempt."""
+
+    def __init__(
+        self, run_dir: Path, attempt: int, site: Site, rendezvous: Rendezvous, submission: str, job_id: str | None
+    ) -> None:
+        self.run_dir, self.attempt, self.site = run_dir, attempt, site
+        self.attempt_dir = run_dir / f"attempt-{attempt}"
+        self.world_size = rendezvous.world_size
+        self.submission = submission
+        self.job_id = job_id
+
+    def failed(self, first: RankExit) -> None:
+        """After a rank failed, or was ended: every rank's watcher comes here."""
+        if first.interrupted:
+            sys.exit(1)  # no result: the run has not failed, it is not finished
+        reason, by = first.sentence, BY_LIMIT if first.reason == LIMIT else BY_FAILURE
+        if lost := self._missing():
+            by = BY_NODE
+            reason = f"{_ranks(lost)} vanished without a word, as when a node is lost; then {reason}"
+        refused = self._again(by, reason)
+        self._write(events.FAILED, "; ".join(filter(None, (reason, refused))), first)
+        sys.exit(1)
+
+    def together(self, warned: bool) -> None:
+        """Rank 0 only, after no rank failed: all are done, or all have saved and left."""
+        exits = outcome.read_exits(self.attempt_dir)
+        if missing := self._missing():
+            reason = f"{_ranks(missing)} did not end within {LAST_RANKS_SECONDS:.0f} s after rank 0"
+            self._write(events.FAILED, reason)
             sys.exit(1)
+        if all(e.code == 0 for e in exits):
+            self._write(events.COMPLETED)
+            if not self.site.keep_checkpoint:
+                shutil.rmtree(self.run_dir / checkpoint.FOLDER, ignore_errors=True)
+            return
+        if not warned:
+            sys.exit(1)  # told to end: no result, the same command continues the run
+        step = checkpoint.saved_steps(self.run_dir)[-1]
+        by = BY_PREEMPTION if _preempted() else BY_LIMIT
+        reason = f"{by}: saved at step {step}"
+        refused = self._again(by, reason)
+        self._write(events.FAILED, f"{reason}; {refused}; the same command continues it from there")
+        sys.exit(1)
+
+    def _again(self, by: str, reason: str) -> str | None:
+        """Has another attempt follow; this one then ends here. Otherwise gives why none follows; None: nobody asked."""
+        steps = checkpoint.saved_steps(self.run_dir)
+        saved = steps[-1] if steps else 0
+        before = [
+            again
+            for d in events.attempt_dirs(self.run_dir)
+            if d != self.attempt_dir and (again := outcome.read_again(d))
+        ]
+        done = sum(again["by"] == by for again in before)
+        if by == BY_FAILURE and done >= self.site.max_restarts:
+            return f"restarted {done} times (checkpoint.max_restarts)" if done else None
+        if by in (BY_LIMIT, BY_NODE) and done >= self.site.max_requeues:
+            return f"requeued {done} times (checkpoint.max_requeues)"
+        if by == BY_LIMIT and saved <= max((again["step"] for again in before), default=0):
+            return "not requeued: no step was saved since the last start; give it a longer cluster.timeout_minutes"
+        first = outcome.write_again(self.attempt_dir, by, reason, saved)
+        if by == BY_FAILURE and RESTARTS_HERE in os.environ:
+            sys.exit(1)
+        if not first:
+            time.sleep(REQUEUE_SECONDS)  # another rank's watcher does it
+            sys.exit(1)
+        words = _requeue()
+        if words is None:
+            time.sleep(REQUEUE_SECONDS)
+            sys.exit(1)
+        (self.attempt_dir / outcome.AGAIN).unlink()
+        return f"the job could not be requeued: {words}"
+
+    def _missing(self) -> list[int]:
+        """The ranks of whose end nothing is known."""
+        return sorted(set(range(self.world_size)) - {e.rank for e in outcome.read_exits(self.attempt_dir)})
+
+    def _write(self, status: str, reason: str | None = None, rank_exit: RankExit | None = None) -> None:
+        begin = outcome.read_begin(self.attempt_dir)
+        result = outcome.result(
+            self.run_dir, self.attempt, status, reason=reason, rank_exit=rank_exit, started=begin, job_id=self.job_id
+        )
+        outcome.write_result_of_job(self.run_dir, result)
 
 
 def job_name(environ: Mapping[str, str]) -> str | None:
@@ -82,111 +181,48 @@ def job_name(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID")
 
 
-def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
-    """How many cores Slurm believes this node to have, for the rank's start event: more than it has means that it is a
-    virtual node, whose figures are no scaling result. Empty where Slurm does not say."""
-    node = environ.get("SLURMD_NODENAME")
-    if not node:
-        return {}
+def _requeue() -> str | None:
+    """Puts this job back into the queue; Slurm ends it soon. Gives what went wrong, in Slurm's words."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return "no job of Slurm"
+    return _scontrol("requeue", os.environ["SLURM_JOB_ID"])[1]
+
+
+def _preempted() -> bool:
+    """Whether the warning came because another job takes the nodes, and not because the time is over."""
+    shown = _scontrol("show", "job", os.environ.get("SLURM_JOB_ID", ""))[0]
+    return "PreemptTime=" in shown and "PreemptTime=None" not in shown
+
+
+def _scontrol(*arguments: str) -> tuple[str, str | None]:
     try:
-        shown = subprocess.run(["scontrol", "show", "node", node], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    match = re.search(r"\bCPUTot=(\d+)", shown.stdout)
-    return {DECLARED_CORES_VARIABLE: match.group(1)} if match else {}
-
-
-class Rank:
-    """One rank's process, from start to end."""
-
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path) -> None:
-        self.argv = rank_command(site, run_dir, attempt_dir)
-        self.environment = rank_environment(spec, site, rendezvous, os.environ)
-        if rendezvous.local_rank == 0:
-            self.environment.update(declared_cores(os.environ))
-        self.rank = rendezvous.rank
-        self.attempt_dir = attempt_dir
-        self.deadline = time.monotonic() + site.timeout_seconds
-        self.timeout_seconds = site.timeout_seconds
-        self.stop_reason: str | None = None
-        self.interrupted = False
-
-    def run(self) -> RankExit:
-        """Blocks until the process has ended, by itself or because it was ended."""
-        # submitit's own handlers would requeue; here every signal means: end the rank, say why.
-        signal.signal(signal.SIGUSR2, lambda *_: self._stop("the wall limit was reached"))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._interrupt())
-        with (
-            open(self.attempt_dir / f"stdout.rank{self.rank}", "ab") as stdout,
-            open(self.attempt_dir / f"stderr.rank{self.rank}", "ab") as stderr,
-        ):
-            try:
-                process = subprocess.Popen(
-                    self.argv,
-                    env=self.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent,
-                )
-            except OSError as error:
-                stderr.write(f"{self.argv[0]}: {error.strerror}\n".encode())
-                return RankExit(self.rank, 127, time.time())
-            code = self._watch(process)
-        return RankExit(self.rank, code, time.time(), self.stop_reason, self.interrupted)
-
-    def _watch(self, process: subprocess.Popen[bytes]) -> int:
-        peer_failed_at: float | None = None
-        looked_at = 0.0
-        while True:
-            try:
-                return process.wait(POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
-            now = time.monotonic()
-            if now > self.deadline:
-                self._stop(f"the run took longer than {self.timeout_seconds:.0f} s (cluster.timeout_minutes)")
-            elif peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
-                self._stop("another rank failed")
-            elif peer_failed_at is None and now > looked_at + PEER_POLL_SECONDS:
-                looked_at = now
-                if outcome.failure(self.attempt_dir) is not None:
-                    peer_failed_at = now
-            if self.stop_reason:
-                return self._end(process)
-
-    def _stop(self, why: str) -> None:
-        self.stop_reason = self.stop_reason or why
-
-    def _interrupt(self) -> None:
-        # The word may come more than once; only a run that had not failed before is interrupted.
-        if self.stop_reason is None:
-            self.interrupted = True
-            self._stop("the job was told to end")
-
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
-        for number, patience in ((signal.SIGTERM, KILL_GRACE_SECONDS), (signal.SIGKILL, None)):
-            os.killpg(process.pid, number)
-            try:
-                # Never 0: a rank that had to be ended has not succeeded, whatever it says at the last moment.
-                return process.wait(patience) or -number
-            except subprocess.TimeoutExpired:
-                continue
-        raise AssertionError("SIGKILL cannot be outlived")
+        done = subprocess.run(["scontrol", *arguments], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    return done.stdout, None if done.returncode == 0 else " ".join(
+        done.stderr.split()
+    ) or f"exit code {done.returncode}"
 
 
 def _wait_for_all(attempt_dir: Path, world_size: int) -> None:
     deadline = time.monotonic() + LAST_RANKS_SECONDS
     while time.monotonic() < deadline:
         exits = outcome.read_exits(attempt_dir)
-        if len(exits) == world_size or any(e.code for e in exits):
+        if len(exits) == world_size or any(e.failed for e in exits):
             return
         time.sleep(POLL_SECONDS)
 
 
-def _die_with_parent() -> None:
-    """Linux: the rank gets SIGKILL when its watcher is killed, so that nothing is left running on the node."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+def _settle(attempt_dir: Path, world_size: int) -> None:
+    time.sleep(SETTLE_SECONDS)
+    deadline = time.monotonic() + VANISHED_SECONDS
+    while len(outcome.read_exits(attempt_dir)) < world_size and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+if __name__ == "__main__":
+    run_attempt(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from harness import events, spec
+from harness.worker import checkpoint
 
 STDERR_TAIL_LINES = 30
 # A NumPy or framework traceback can hold very long lines.
 STDERR_LINE_CHARACTERS = 500
+# What ended an attempt that another one is to follow.
+BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
+# Files of an attempt: the job that it belongs to, and that another attempt follows it.
+JOB, AGAIN = "job.json", "again.json"
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class RankExit:
     t: float
     reason: str | None = None
     interrupted: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return self.code not in (0, events.LEFT)
 
     @property
     def sentence(self) -> str:
@@ -55,9 +64,72 @@ def read_exits(attempt_dir: Path) -> list[RankExit]:
 
 def failure(attempt_dir: Path) -> RankExit | None:
     """The rank that failed first; a rank that a lost peer took with it ends later than the peer."""
-    failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.code != 0]
+    failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.failed]
     by_itself = [exit_ for exit_ in failed if exit_.reason is None]
     return next(iter(by_itself or failed), None)
+
+
+def write_job(attempt_dir: Path, submission: str, job_id: str | None, element: int | None = None) -> None:
+    """Which submission, and which job of it, the attempt belongs to; written again when the job begins."""
+    document = {"submission": submission, "job_id": job_id, "element": element}
+    spec.write_json(attempt_dir / JOB, document)
+
+
+def read_job(attempt_dir: Path) -> dict[str, Any]:
+    """Empty where nothing is known."""
+    return _read(attempt_dir / JOB)
+
+
+def read_begin(attempt_dir: Path) -> float | None:
+    """When the attempt's ranks were started, in unix seconds."""
+    return _read(attempt_dir / "begin.json").get("t")
+
+
+def write_again(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
+    """Says that another attempt is to follow, and why; False where another rank's watcher has said so already.
+
+    step: of the last checkpoint."""
+    document = {"by": by, "reason": reason, "step": step, "t": time.time()}
+    try:
+        with open(attempt_dir / AGAIN, "x", encoding="utf-8") as file:
+            file.write(json.dumps(document) + "\n")
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_again(attempt_dir: Path) -> dict[str, Any]:
+    """Empty where no other attempt was to follow."""
+    return _read(attempt_dir / AGAIN)
+
+
+def write_result_of_job(run_dir: Path, document: dict[str, Any]) -> None:
+    """The job's own word. It replaces what a launcher wrote that had given the job up, and the failure of an attempt
+    that Slurm then started again by itself: a finished run is never lost."""
+    if events.write_result(run_dir, document):
+        return
+    there = events.read_result(run_dir) or {}
+    given_up = there.get("written_by") == "launcher"
+    if there.get("status") == events.FAILED and (given_up or document["status"] == events.COMPLETED):
+        attempt_dir = run_dir / f"attempt-{there['attempt']}"
+        (run_dir / "result.json").replace(attempt_dir / "result-of-this-attempt.json")
+        events.write_result(run_dir, document)
+
+
+def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
+    """Why a run has no result although its job, which Slurm says ended in `state`, is gone."""
+    said = f"; Slurm says {state}" if state else ""
+    steps = checkpoint.saved_steps(run_dir)
+    saved = f"; saved at step {steps[-1]}: the same command continues it from there" if steps else ""
+    return f"job {job or '(never submitted)'} left the queue without a result{said}{saved}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def result(

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness import environments, machine
+from harness import environments, machine, site
 from harness.errors import UserError
-from harness.plan import Request, Resources, place
-from harness.schema import Cluster, Config, Device, Scaling, Scheduler
-from harness.spec import ClusterSpec, DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec, Site
+from harness.plan import Request, place
+from harness.schema import Config, Device, Fault, Scaling, Scheduler
+from harness.spec import (
+    CheckpointSpec,
+    ClusterSpec,
+    DatasetSpec,
+    FaultSpec,
+    MeasureSpec,
+    OptimizerSpec,
+    RunSpec,
+    Site,
+)
 from harness.worker.data.locate import DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
-ONLY_SLURM = (
-    *("gres", "gpu_type", "partition", "account", "qos", "constraint", "memory_per_node", "exclusive"),
-    *("array_parallelism", "setup", "srun_args"),
-)
+FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,10 @@ class StudyRequest:
     name: str
     folder: Path
     scheduler: str
+    retry: str
+    wait: bool
+    pack: bool
+    budget_node_hours: float | None
     plan_only: bool
     requests: tuple[Request, ...]
 
@@ -37,17 +48,28 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     """Raises UserError for the first mistake found."""
     first = points[0]
     for point in points:
-        for key in ("study", "results", "plan_only"):
+        for key in ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours"):
             if getattr(point, key) != getattr(first, key):
                 raise UserError(f"'{key}' cannot be swept: one command makes one study")
         if point.cluster.scheduler != first.cluster.scheduler:
             raise UserError("clusters with different schedulers cannot be swept in one command")
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", first.study):
         raise UserError(f"study='{first.study}': use letters, digits, '.', '_' and '-', it names a folder")
+    if first.cluster.scheduler is not Scheduler.slurm:
+        for key in ("pack", "wait"):
+            if getattr(first, key) != getattr(Config(), key):
+                raise UserError(
+                    f"{key}={str(getattr(first, key)).lower()} is for job arrays; "
+                    "here runs go one after another, and this command stays with them"
+                )
     return StudyRequest(
         name=first.study,
         folder=Path(first.results).expanduser() / first.study,
         scheduler=first.cluster.scheduler.name,
+        retry=first.retry.name,
+        wait=first.wait,
+        pack=first.pack,
+        budget_node_hours=first.budget_node_hours,
         plan_only=first.plan_only,
         requests=tuple(map(request, points)),
     )
@@ -57,6 +79,7 @@ def request(config: Config) -> Request:
     """One run. Raises UserError."""
     _check(config)
     cluster = config.cluster
+    results = Path(config.results).expanduser().absolute()
     placement = place(config.gpus, cluster.gpus_per_node)
     global_batch, batch_per_gpu = _batches(config)
     local = cluster.scheduler is Scheduler.local
@@ -68,7 +91,7 @@ def request(config: Config) -> Request:
     spec = RunSpec(
         framework=config.framework.name,
         framework_options=vars(config.framework.options),
-        environment=config.framework.environment,
+        environment=_environment(config),
         strategy=config.strategy.name,
         strategy_options=vars(config.strategy.options),
         model=config.model.name,
@@ -94,25 +117,30 @@ def request(config: Config) -> Request:
             constraint=cluster.constraint,
         ),
         env=dict(sorted(cluster.env.items())),
+        checkpoint=CheckpointSpec(interval_steps=config.checkpoint.interval_steps),
+        fault=_fault(config.fault),
     )
-    site = Site(
-        python=str(environments.interpreter(config.framework.name, config.framework.environment, PROJECT)),
-        data_root=_data_root(config),
+    data_root = _data_root(config)
+    contained = cluster.container.runtime is not None
+    environment = config.framework.environment
+    where = Site(
+        # In a container, only the container knows whether it is there.
+        python=environment if contained else str(environments.interpreter(config.framework.name, environment, PROJECT)),
+        data_root=data_root,
         project=str(PROJECT),
         code_version=machine.code_version(PROJECT),
         oversubscribed=_oversubscribed(config.gpus, cpus_per_gpu, local_gpus) if local else None,
         visible_gpus=local_gpus or None,
-        timeout_seconds=60 * cluster.timeout_minutes,
+        # Slurm counts whole minutes.
+        timeout_seconds=60 * (cluster.timeout_minutes if local else math.ceil(cluster.timeout_minutes)),
+        heartbeat_seconds=config.heartbeat,
+        signal_seconds=cluster.signal_seconds,
+        max_requeues=0 if local else config.checkpoint.max_requeues,
+        max_restarts=config.checkpoint.max_restarts,
+        keep_checkpoint=config.checkpoint.keep,
+        container=site.container(cluster.container, str(PROJECT), tuple(filter(None, (str(results), data_root)))),
     )
-    asked = {f.name: getattr(cluster, f.name) for f in fields(Resources) if hasattr(cluster, f.name)}
-    asked.update(
-        scheduler=cluster.scheduler.name,
-        placement=placement,
-        cpus_per_gpu=cpus_per_gpu,
-        setup=tuple(cluster.setup),
-        srun_args=tuple(cluster.srun_args),
-    )
-    return Request(spec, site, Resources(**asked))
+    return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu))
 
 
 def _check(config: Config) -> None:
@@ -133,7 +161,15 @@ def _check(config: Config) -> None:
         "dataset.classes": (config.dataset.classes, 1),
         "dataset.channels": (config.dataset.channels, 1),
         "cluster.cpus_per_gpu": (config.cluster.cpus_per_gpu or 1, 1),
-        "cluster.array_parallelism": (config.cluster.array_parallelism or 1, 1),
+        "cluster.array_parallelism": (_or(config.cluster.array_parallelism, 1), 1),
+        "cluster.max_submit": (_or(config.cluster.max_submit, 1), 1),
+        "cluster.signal_seconds": (config.cluster.signal_seconds, 1),
+        "checkpoint.interval_steps": (config.checkpoint.interval_steps, 0),
+        "checkpoint.max_requeues": (config.checkpoint.max_requeues, 0),
+        "checkpoint.max_restarts": (config.checkpoint.max_restarts, 0),
+        "fault.step": (config.fault.step, 0),
+        "fault.rank": (config.fault.rank, 0),
+        "fault.seconds": (config.fault.seconds, 0),
     }
     for key, (value, bound) in at_least.items():
         if value < bound:
@@ -141,6 +177,8 @@ def _check(config: Config) -> None:
     above_zero = {
         "optimizer.lr": config.optimizer.lr,
         "cluster.timeout_minutes": config.cluster.timeout_minutes,
+        "heartbeat": _or(config.heartbeat, 1),
+        "budget_node_hours": _or(config.budget_node_hours, 1),
         "strategy.options.bucket_mb": getattr(config.strategy.options, "bucket_mb", 1),
     }
     for key, value in above_zero.items():
@@ -169,20 +207,45 @@ def _check(config: Config) -> None:
             f"model '{network.name}' needs images of at least {network.min_image_size} pixels; "
             f"data set '{config.dataset.name}' has {config.dataset.image_size}"
         )
-    _check_cluster(config.cluster)
+    site.check(config.cluster)
+    _check_fault(config)
 
 
-def _check_cluster(cluster: Cluster) -> None:
-    for key in cluster.env:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(key)):
-            raise UserError(f"cluster.env: '{key}' is not a name of an environment variable")
-    if cluster.gpu_type and not cluster.gres:
-        raise UserError(f"cluster.gpu_type={cluster.gpu_type} has no effect without cluster.gres; set cluster.gres=gpu")
-    if cluster.scheduler is Scheduler.local:
-        defaults = Cluster()
-        for key in ONLY_SLURM:
-            if getattr(cluster, key) != getattr(defaults, key):
-                raise UserError(f"cluster.{key} has no effect without a scheduler; leave it out, or take cluster=slurm")
+def _environment(config: Config) -> str:
+    """The environment as the configuration names it; in a container, it is the image that determines what runs."""
+    container = config.cluster.container
+    name = config.framework.environment
+    return f"{container.runtime}:{container.image}:{name}" if container.runtime else name
+
+
+def _fault(fault: Fault) -> FaultSpec:
+    """Without what has no effect on it: two runs that do the same are the same run."""
+    if fault.name == "none":
+        return FaultSpec()
+    return FaultSpec(fault.name, fault.step, fault.rank, fault.seconds if fault.name == "slow_rank" else 0.0)
+
+
+def _check_fault(config: Config) -> None:
+    fault = config.fault
+    if fault.name not in FAULTS:
+        raise UserError(f"fault.name={fault.name}: there are {', '.join(FAULTS)}")
+    if fault.name == "none":
+        return
+    steps = config.measure.warmup_steps + config.measure.steps
+    if fault.rank >= config.gpus:
+        raise UserError(f"fault.rank={fault.rank}: with gpus={config.gpus} there are ranks 0 to {config.gpus - 1}")
+    if fault.step >= steps:
+        raise UserError(
+            f"fault.step={fault.step} never comes: the run has {steps} steps (measure.warmup_steps + measure.steps)"
+        )
+    if fault.name == "slow_rank" and not fault.seconds > 0:
+        raise UserError(f"fault.seconds={fault.seconds}: say how long each step of the slow rank is held up")
+    if fault.name == "hang" and config.heartbeat is None:
+        raise UserError("fault=hang with heartbeat=null would hang until the wall limit; set heartbeat=<seconds>")
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 def _batches(config: Config) -> tuple[int, int]:

@@ -32,6 +32,18 @@ class Device(Enum):
 class Scheduler(Enum):
     local = "local"
     slurm = "slurm"
+    allocation = "allocation"
+
+
+class GpuOption(Enum):
+    gres = "gres"
+    gpus_per_node = "gpus_per_node"
+
+
+class Retry(Enum):
+    failed = "failed"
+    none = "none"
+    all = "all"
 
 
 class LrRule(Enum):
@@ -89,6 +101,13 @@ class Dataset:
 
 
 @dataclass
+class Container:
+    runtime: str | None = None
+    image: str | None = None
+    args: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Cluster:
     name: str = MISSING
     scheduler: Scheduler = MISSING
@@ -96,17 +115,24 @@ class Cluster:
     gpus_per_node: int | None = None
     cpus_per_gpu: int | None = None
     timeout_minutes: float = 30.0
+    signal_seconds: int = 60
     gres: str | None = None
+    gpu_option: GpuOption = GpuOption.gres
     gpu_type: str | None = None
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
+    reservation: str | None = None
     memory_per_node: str | None = None
     exclusive: bool = False
     array_parallelism: int | None = None
+    max_submit: int | None = None
+    modules: list[str] = field(default_factory=list)
     setup: list[str] = field(default_factory=list)
+    sbatch_args: dict[str, Any] = field(default_factory=dict)
     srun_args: list[str] = field(default_factory=list)
+    container: Container = field(default_factory=Container)
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -128,6 +154,22 @@ class Optimizer:
     lr_rule: LrRule = MISSING
     lr_batch: int = MISSING
     warmup_steps: int = MISSING
+
+
+@dataclass
+class Checkpoint:
+    interval_steps: int = 0
+    keep: bool = False
+    max_requeues: int = 1
+    max_restarts: int = 0
+
+
+@dataclass
+class Fault:
+    name: str = MISSING
+    step: int = 0
+    rank: int = 0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -156,4 +198,11 @@ class Config:
     dataset: Dataset = field(default_factory=Dataset)
     cluster: Cluster = field(default_factory=Cluster)
     measure: Measure = field(default_factory=Measure)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    fault: Fault = field(default_factory=Fault)
+    heartbeat: float | None = None
+    retry: Retry = Retry.failed
+    wait: bool = True
+    pack: bool = False
+    budget_node_hours: float | None = None
     plan_only: bool = False

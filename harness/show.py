@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness import events
-from harness.plan import Array, Plan, node_hours
+from harness.cost import Expected
+from harness.plan import Array, Plan, gpu_hours, node_hours
 from harness.study import Study
 
 # Into a file or a pipe, tables are not squeezed into 80 columns.
@@ -19,11 +20,16 @@ _console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isa
 LISTED_RUNS = 12
 
 
-def plan(plan: Plan, study: Study, scheduler: str) -> None:
+def note(text: str) -> None:
+    _console.print(escape(text))
+
+
+def plan(plan: Plan, study: Study, scheduler: str, expected: Expected) -> None:
     """The plan as a table: arrays, nodes, GPUs, wall limit, node-hours; and what needs no launch."""
     where = {
         "local": "on this machine, one run after another",
         "slurm": "through Slurm, one job array per resource shape",
+        "allocation": "inside this allocation, one run after another",
     }
     _console.print(f"study [bold]{study.name}[/] in {escape(str(study.folder))}; runs {where[scheduler]} "
                    f"(cluster={scheduler}; force it with cluster=local|slurm)")  # fmt: skip
@@ -44,7 +50,12 @@ def plan(plan: Plan, study: Study, scheduler: str) -> None:
         table.add_row(*_row(number, array))
     if plan.arrays:
         _console.print(table)
-        _console.print(f"at most {node_hours(plan.arrays):.2f} node-hours, if every run took its whole wall limit")
+        gpu_hours_text = f" ({gpu_hours(plan.arrays):.2f} {'GPU' if gpu else 'rank'}-hours)"
+        _console.print(
+            f"at most {node_hours(plan.arrays):.2f} node-hours{gpu_hours_text}, if every run took its whole wall "
+            "limit, each time that it may start"
+        )
+        _console.print(expected.sentence)
     for why in dict.fromkeys(request.site.oversubscribed for request in plan.to_launch):
         if why:
             _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result, and marked so everywhere[/]")
@@ -53,14 +64,32 @@ def plan(plan: Plan, study: Study, scheduler: str) -> None:
             _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}")
     if plan.completed:
         _console.print(f"{len(plan.completed)} runs are completed already and are not run again")
+    if plan.failed:
+        _console.print(f"{len(plan.failed)} runs have failed and are not tried again (retry=none)")
     if plan.queued:
         _console.print(f"{len(plan.queued)} runs are already pending or running and are waited for")
     if plan.repeated:
         _console.print(f"{plan.repeated} points of the sweep are the same run as another one and are run once")
 
 
-def submitted(array: Array, job: str) -> None:
-    _console.print(f"submitted job {job}: {len(array.requests)} runs on {array.resources.placement} ranks")
+def mixed_code(completed: int, others: set[str], now: str) -> None:
+    _console.print(
+        f"[yellow]warning: of the {completed} completed runs some were measured with code "
+        f"{escape(', '.join(sorted(others)))}, this is {escape(now)}: the study mixes code versions, and the report "
+        "will say so; retry=all measures all again[/]"
+    )
+
+
+def left(study: Study, kept_back: int) -> int:
+    """After a submission that is not waited for. The exit code."""
+    if kept_back:
+        _console.print(
+            f"[yellow]{kept_back} runs are not submitted yet (cluster.max_submit): "
+            "the same command submits them later[/]"
+        )
+    _console.print(f"not waited for (wait=false); how it stands: python -m harness.status {study.folder}")
+    _console.print(f"to end its jobs: python -m harness.cancel {study.folder}")
+    return 0
 
 
 class Progress:
@@ -69,6 +98,7 @@ class Progress:
     def __init__(self, plan: Plan) -> None:
         self.total = len(plan.to_launch) + len(plan.queued)
         self.already = len(plan.completed)
+        self.not_retried = len(plan.failed)
         self.failed: list[str] = []
         self.completed = 0
 
@@ -90,6 +120,8 @@ class Progress:
     def summary(self, study: Study) -> int:
         """Prints how the study stands; gives the exit code."""
         _console.print(f"{self.completed} completed, {len(self.failed)} failed, {self.already} were completed before")
+        if self.not_retried:
+            _console.print(f"{self.not_retried} failed before and were not tried again (retry=none)")
         if self.failed:
             _console.print(f"the log of a failed run: {study.run_dir(self.failed[0])}; the same command runs it again")
         _console.print(f"report: python -m analysis {study.folder}")
@@ -101,6 +133,9 @@ def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
     what = "the jobs go on in Slurm" if on_slurm else f"{left} runs are left"
     _console.print(f"\ninterrupted; {progress.completed} runs completed, nothing is lost; {what}; "
                    "the same command again continues the study")  # fmt: skip
+    if on_slurm:
+        _console.print(f"how it stands: python -m harness.status {study.folder}")
+        _console.print(f"to end its jobs: python -m harness.cancel {study.folder}")
 
 
 def _row(number: int, array: Array) -> list[str]:
@@ -112,9 +147,9 @@ def _row(number: int, array: Array) -> list[str]:
         str(placement.nodes),
         str(placement.ranks_per_node),
         str(placement.world_size),
-        f"{array.resources.timeout_minutes:g} min",
+        f"{array.resources.timeout_minutes:g} min" + (f" x {array.starts}" if array.starts > 1 else ""),
         f"{array.worst_case_node_hours:.2f}",
-        "[yellow]oversubscribed[/]" if why else "",
+        ", ".join(filter(None, ("packed" if array.packed else "", "[yellow]oversubscribed[/]" if why else ""))),
     ]
 
 

@@ -6,17 +6,22 @@ compute node, and inside every framework's environment.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Mapping, Optional, Type, TypeVar
+from typing import Any, Dict, Mapping, Optional, Type, TypeVar
 
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
+
+# Marks the fields of RunSpec that came after the first measurements.
+LATER = {"later": True}
 
 T = TypeVar("T")
 
@@ -99,6 +104,28 @@ class MeasureSpec:
 
 
 @dataclass(frozen=True)
+class CheckpointSpec:
+    """interval_steps: the state is saved at the first end of a block after so many steps; 0: only when the run has to
+    leave, and at the end of training."""
+
+    interval_steps: int = 0
+
+
+@dataclass(frozen=True)
+class FaultSpec:
+    """A failure on purpose, once per run (harness/worker/faults.py).
+
+    name: none, kill_rank, kill_node, slow_rank or hang. step: before which optimiser step, from 0. rank: which rank, or
+    the rank whose node. seconds: slow_rank only: the delay of each step from there on.
+    """
+
+    name: str = "none"
+    step: int = 0
+    rank: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class ClusterSpec:
     """What of the machine determines a measurement. Accounts, limits and paths do not, and are not here."""
 
@@ -138,11 +165,20 @@ class RunSpec:
     measure: MeasureSpec
     cluster: ClusterSpec
     env: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=LATER)
+    fault: FaultSpec = field(default_factory=FaultSpec, metadata=LATER)
 
     @property
     def run_id(self) -> str:
-        """A readable name and 12 hex digits of SHA-256 over the canonical JSON: equal requests, equal ids."""
-        text = json.dumps([SPEC_VERSION, to_plain(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        """A readable name and 12 hex digits of SHA-256 over the canonical JSON: equal requests, equal ids.
+
+        A field that came later is left out at its default, so that what was measured before it keeps its id.
+        """
+        plain = to_plain(self)
+        for f in dataclasses.fields(self):
+            if f.metadata.get("later") and getattr(self, f.name) == typing.cast(Any, f.default_factory)():
+                del plain[f.name]
+        text = json.dumps([SPEC_VERSION, plain], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
 
@@ -155,7 +191,12 @@ class Site:
     project: folder that holds `harness` and `models`. code_version: git commit of it, '-dirty' when edited.
     oversubscribed: why the plan already knows that ranks share cores or GPUs, or None.
     visible_gpus: GPUs that a local run may use, as CUDA_VISIBLE_DEVICES names them; None: the scheduler gives them.
-    timeout_seconds: a run longer than this is ended.
+    timeout_seconds: an attempt longer than this is ended.
+    heartbeat_seconds: an attempt without any progress for so long is ended; None: never.
+    signal_seconds: how long before the wall limit the scheduler tells the ranks to save and leave.
+    max_requeues, max_restarts: how often the run is started again, from its last checkpoint, after it reached its wall
+    limit, and after a rank failed. keep_checkpoint: whether the last one stays when the run is completed.
+    container: what stands before `python` on a rank's command line; empty without a container.
     """
 
     python: str
@@ -165,6 +206,12 @@ class Site:
     oversubscribed: Optional[str]
     visible_gpus: Optional[typing.Tuple[str, ...]]
     timeout_seconds: float
+    heartbeat_seconds: Optional[float] = None
+    signal_seconds: float = 60.0
+    max_requeues: int = 0
+    max_restarts: int = 0
+    keep_checkpoint: bool = False
+    container: typing.Tuple[str, ...] = ()
 
 
 def to_plain(value: Any) -> Any:
@@ -185,7 +232,7 @@ def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
     """
     if not isinstance(plain, Mapping):
         raise ValueError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     values = {}
     for f in dataclasses.fields(cls):  # type: ignore[arg-type]
         if f.name not in plain:
@@ -200,6 +247,11 @@ def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
         return cls(**values)
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from None
+
+
+@functools.lru_cache(maxsize=None)
+def _hints(cls: Any) -> Dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
@@ -225,6 +277,12 @@ def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
 
 def write_json(path: Path, document: Any) -> None:
     """Writes JSON to a temporary name and renames it: no reader ever sees half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        # A full disk: half a file would only take more of it.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

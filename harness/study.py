@@ -6,16 +6,18 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import events, spec
+from harness import events, outcome, spec
 from harness.errors import UserError
 from harness.events import STUDY_VERSION
 from harness.plan import Array, Plan, Request
+from harness.worker import checkpoint
 
 
 class Study:
@@ -30,9 +32,10 @@ class Study:
     def run_dir(self, run_id: str) -> Path:
         return self.folder / "runs" / run_id
 
-    def completed(self, run_ids: Iterable[str]) -> set[str]:
-        """Those of the runs that have a result that says so. Raises UserError for a damaged result."""
-        return {run_id for run_id in run_ids if (self.result(run_id) or {}).get("status") == events.COMPLETED}
+    def ended(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """The status of those of the runs that have a result. Raises UserError for a damaged one."""
+        results = {run_id: self.result(run_id) for run_id in run_ids}
+        return {run_id: str(result["status"]) for run_id, result in results.items() if result is not None}
 
     def result(self, run_id: str) -> dict[str, Any] | None:
         """Raises UserError where `result.json` cannot be read: to overwrite it could lose a finished run."""
@@ -65,24 +68,32 @@ class Study:
         finally:
             os.close(handle)
 
-    def prepare(self, request: Request) -> int:
+    def prepare(self, request: Request, submission: str, element: int) -> int:
         """Makes the run's folder ready for a new attempt; gives the attempt's number.
 
-        The result of a failed attempt moves into that attempt's folder, so that nothing is lost.
+        submission, element: which job it will be. The result of an attempt moves into that attempt's folder, so that
+        nothing is lost. A run that was completed starts afresh, one that failed from its last checkpoint.
         """
         run_dir = self.run_dir(request.spec.run_id)
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
             attempts = events.attempt_dirs(run_dir)
-            if (run_dir / "result.json").exists():
+            if (result := self.result(request.spec.run_id)) is not None:
                 kept = attempts[-1] if attempts else run_dir
                 (run_dir / "result.json").replace(kept / "result-of-this-attempt.json")
+                if result["status"] == events.COMPLETED:
+                    shutil.rmtree(run_dir / checkpoint.FOLDER, ignore_errors=True)
             spec.write_run(run_dir, request.spec, request.site)
             number = int(attempts[-1].name.split("-")[1]) + 1 if attempts else 1
             (run_dir / f"attempt-{number}").mkdir()
+            outcome.write_job(run_dir / f"attempt-{number}", submission, None, element)
         except OSError as error:
             raise UserError(f"{run_dir} cannot be written: {error.strerror}; {_OTHER}") from None
         return number
+
+    def code_versions(self, run_ids: Iterable[str]) -> set[str]:
+        """Of the code that measured these runs."""
+        return {spec.read_run(self.run_dir(run_id))[1].code_version for run_id in run_ids}
 
     def record(self, plan: Plan, command: Sequence[str], cluster: str, code_version: str) -> None:
         """Adds this command to `study.json`."""
@@ -128,6 +139,7 @@ def _array(array: Array) -> dict[str, Any]:
         "nodes": array.resources.placement.nodes,
         "ranks_per_node": array.resources.placement.ranks_per_node,
         "timeout_minutes": array.resources.timeout_minutes,
+        "worst_case_node_hours": array.worst_case_node_hours,
         "runs": [request.spec.run_id for request in array.requests],
     }
 

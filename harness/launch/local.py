@@ -13,16 +13,18 @@ from typing import Any
 
 import submitit
 
-from harness import events, outcome
-from harness.job import run_rank
+from harness.job import RESTARTS_HERE, run_attempt
+from harness.launch.attempts import to_result
 from harness.plan import Plan, Request
 from harness.study import Study
+from harness.submissions import new_token
 from harness.worker.rendezvous import PORT_VARIABLE
 
 POLL_SECONDS = 0.1
 # The rank's own watcher ends it at the limit; submitit's limit stands behind it.
 SPARE_MINUTES = 2
-INTERRUPT_SECONDS = 10
+# Longer than a rank's watcher gives it to save and leave.
+INTERRUPT_SECONDS = 30
 
 
 def launch(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | None], None]) -> None:
@@ -40,8 +42,17 @@ def launch(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | Non
 
 def run(request: Request, study: Study) -> dict[str, Any] | None:
     """One run, to its end; gives its result."""
-    attempt = study.prepare(request)
+    token = new_token()
+    attempt = study.prepare(request, token, 0)
     run_dir = study.run_dir(request.spec.run_id).absolute()
+    os.environ[RESTARTS_HERE] = "1"
+    result = to_result(run_dir, attempt, lambda number: _start(request, study, run_dir, number, token))
+    if result is None:  # somebody told the run's processes to end, and not this one
+        raise KeyboardInterrupt
+    return result
+
+
+def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: str) -> str:
     executor = submitit.LocalExecutor(study.folder.absolute() / "submitit" / "%j")
     executor.update_parameters(
         tasks_per_node=request.resources.placement.ranks_per_node,
@@ -52,7 +63,7 @@ def run(request: Request, study: Study) -> dict[str, Any] | None:
     # The controller is to end its tasks on our word, in order, and not to be hit by the terminal's Ctrl-C itself.
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        job = executor.submit(run_rank, str(run_dir), attempt)
+        job = executor.submit(run_attempt, str(run_dir), attempt, token)
     finally:
         signal.signal(signal.SIGINT, previous)
     try:
@@ -61,25 +72,19 @@ def run(request: Request, study: Study) -> dict[str, Any] | None:
     except KeyboardInterrupt:
         _end(job)
         raise
-    return _result(run_dir, attempt, job.job_id)
-
-
-def _result(run_dir: Path, attempt: int, job_id: str) -> dict[str, Any] | None:
-    if events.read_result(run_dir) is None:
-        reason = "the run's processes ended without a word; were they killed?"
-        events.write_result(
-            run_dir,
-            outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job_id, written_by="launcher"),
-        )
-    return events.read_result(run_dir)
+    return str(job.job_id)
 
 
 def _end(job: Any) -> None:
-    """Ends the job's ranks and waits for them. Repeated, because a task that is still starting misses the signal."""
+    """Tells the job's ranks to save and leave, and waits for them. Repeated, because a task that is still starting
+    misses the signal. A second Ctrl-C ends them at once."""
     deadline = time.monotonic() + INTERRUPT_SECONDS
-    while not job.done() and time.monotonic() < deadline:
-        job._process.send_signal(signal.SIGTERM)
-        time.sleep(1)
+    try:
+        while not job.done() and time.monotonic() < deadline:
+            job._process.send_signal(signal.SIGTERM)
+            time.sleep(1)
+    except KeyboardInterrupt:
+        pass
     if not job.done():
         job._process.kill()
 

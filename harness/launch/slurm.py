@@ -1,141 +1,277 @@
-"""Launches through Slurm: one submitit job array per resource shape, then waits for the runs' results."""
+"""Launches through Slurm: submitit job arrays, one or more per resource shape; then waits for the runs' results."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import functools
+import io
 import math
-import subprocess
+import re
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from harness import events, outcome, spec
+from harness import events, outcome, scheduler, site, submissions
 from harness.errors import UserError
 from harness.job import run_rank
+from harness.launch.allocation import run_element
 from harness.plan import Array, Plan, Resources
+from harness.scheduler import Away, Queued
 from harness.study import Study
+from harness.submissions import Submission
 
+# Results are files: looking for them asks nothing of Slurm.
 POLL_SECONDS = 5.0
+QUEUE_SECONDS = 20.0
+ACCOUNTING_SECONDS = 60.0
 # After a job has left the queue, its last files may take a moment to be seen through a shared file system.
 FILE_SECONDS = 15.0
-SIGNAL_SECONDS = 30
-COMMAND_SECONDS = 120
+# How long a controller that does not answer is waited for while submitting.
+AWAY_SECONDS = 600.0
+RETRY_SECONDS = 5.0
+# Slurm's own default, where the controller does not say.
+MAX_ARRAY_SIZE = 1001
+
+Say = Callable[[str], None]
 
 
-def submit(plan: Plan, study: Study) -> list[str]:
-    """Submits every array of the plan; gives the arrays' job ids. Raises UserError with Slurm's own words."""
-    jobs: list[str] = []
-    for array in plan.arrays:
+class Submitter:
+    """Submits a plan, array by array; what a limit of the site keeps back, later."""
+
+    def __init__(self, plan: Plan, study: Study, say: Say) -> None:
+        """Asks Slurm about every shape before anything is submitted. Raises UserError with Slurm's own words."""
+        self.study = study
+        self.say = say
+        self.submitted: dict[str, Submission] = {}
+        self.gave_away = ""
+        self.chunks: deque[Array] = deque()
+        self.limits = [array.resources.max_submit for array in plan.arrays if array.resources.max_submit]
+        self.allowed = min(self.limits, default=None)
+        if plan.arrays:
+            _ask_first(plan.arrays, say)
+            size = self._wait_for(lambda: int(scheduler.setting("MaxArraySize") or MAX_ARRAY_SIZE))
+            # At least one element: MaxArraySize=0 means that there are no arrays here.
+            largest = max(1, min(size, self.allowed or size))
+            self.chunks.extend(chunk for array in plan.arrays for chunk in chunks(array, largest))
+
+    @property
+    def kept_back(self) -> int:
+        """Runs that are not submitted yet."""
+        return sum(len(array.requests) for array in self.chunks)
+
+    def submit(self, in_queue: int) -> None:
+        """Submits what fits beside `in_queue` jobs of this study. Raises UserError; what was submitted goes on."""
+        while self.chunks:
+            room = None if self.allowed is None else self.allowed - in_queue
+            if room is not None and room < 1:
+                return
+            if room is not None and room < len(self.chunks[0].elements):
+                chunk = self.chunks.popleft()
+                self.chunks.extendleft(reversed(chunks(chunk, room)))
+            array = self.chunks[0]
+            submission = self._submit(array)
+            self.chunks.popleft()
+            self.submitted[submission.token] = submission
+            in_queue += len(array.elements)
+            shape = array.resources.placement
+            self.say(f"submitted job {submission.job_id}: {len(array.requests)} runs on {shape} ranks")
+
+    def _submit(self, array: Array) -> Submission:
+        resources = array.resources
+        token = submissions.new_token()
+        elements = tuple(tuple(r.spec.run_id for r in element) for element in array.elements)
+        several = len(elements) > 1
+        submission = Submission(token, None, elements, several, resources.placement.nodes, array.worst_case_node_hours)
+        # Before sbatch is asked: should this process die, the jobs are found again by the token in their name.
+        self._write(submission)
+        run_dirs = [[str(self.study.run_dir(r.spec.run_id).absolute()) for r in element] for element in array.elements]
+        attempts = [
+            [self.study.prepare(request, token, number) for request in element]
+            for number, element in enumerate(array.elements)
+        ]
+        executor = submitit.SlurmExecutor(self.study.folder.absolute() / "submitit" / "%j")
+        executor.update_parameters(**array_parameters(array, token))
+        while True:
+            try:
+                with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises too
+                    jobs = _map(executor, array, run_dirs, attempts, token)
+                job_id = str(jobs[0].job_id.split("_")[0])
+                break
+            except (FailedSubmissionError, FailedJobError, OSError) as error:
+                said = scheduler.words(_stderr_of(error))
+                if not isinstance(error, OSError) and scheduler.is_away(said):
+                    self._say_away(said)
+                    # It may have taken the array all the same, without submitit knowing: to ask again would run it
+                    # twice. Its jobs still wait for their pickles, so none has begun.
+                    queue = self._wait_for(scheduler.queue)
+                    for taken in submissions.adopt({token: submission}, queue):
+                        self._wait_for(functools.partial(scheduler.cancel, [str(taken.job_id)]))
+                    time.sleep(RETRY_SECONDS)
+                    continue
+                submissions.forget(self.study.folder, submission)
+                raise UserError(self._refused(array, said)) from None
+        submission = replace(submission, job_id=job_id)
+        self._write(submission)
+        return submission
+
+    def _write(self, submission: Submission) -> None:
         try:
-            jobs.append(_submit(array, study))
-        except UserError as error:
-            before = f"; submitted before and going on: {', '.join(jobs)} (`scancel` ends them)" if jobs else ""
-            raise UserError(f"{error}{before}") from None
-    return jobs
+            submissions.write(self.study.folder, submission)
+        except OSError as error:
+            raise UserError(
+                f"{self.study.folder} cannot be written: {error.strerror}; choose another results=<folder>"
+            ) from None
+
+    def _refused(self, array: Array, said: str) -> str:
+        jobs = [str(s.job_id) for s in self.submitted.values()]
+        before = f"; submitted before and going on: {', '.join(jobs)} (`scancel` ends them)" if jobs else ""
+        return f"Slurm refused the array for {array.resources.placement} ranks: {said}; {advice(said)}{before}"
+
+    def _wait_for(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` gives once Slurm answers. Raises UserError when it stays away."""
+        deadline = time.monotonic() + AWAY_SECONDS
+        while True:
+            try:
+                return ask()
+            except Away as away:
+                self._say_away(str(away))
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"Slurm has not answered for {AWAY_SECONDS / 60:.0f} min ({away}); try again later: the same "
+                        "command submits what is missing"
+                    ) from None
+                time.sleep(RETRY_SECONDS)
+
+    def _say_away(self, said: str) -> None:
+        if said != self.gave_away:
+            self.gave_away = said
+            self.say(f"Slurm does not answer ({said}); waiting for it, up to {AWAY_SECONDS / 60:.0f} min")
 
 
-def wait(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | None], None]) -> None:
+def wait(
+    plan: Plan, study: Study, submitter: Submitter, report: Callable[[str, dict[str, Any] | None], None], say: Say
+) -> None:
     """Until every run of the plan, launched now or before, has a result; `report(run_id, result)` for each.
 
-    A job that left the queue without a result gets one that says so, with Slurm's word for its end.
+    A job that left the queue without a result gets one that says so, with Slurm's word for its end. Results are looked
+    for every 5 s, the queue every 20 s, the accounting at most once a minute, and only when a job was lost.
     """
     open_runs = {request.spec.run_id for request in plan.to_launch} | set(plan.queued)
     gone_since: dict[str, float] = {}
-    while open_runs:
+    asked_queue = time.monotonic()
+    asked_accounting = -math.inf
+    away = False
+    held: set[str] = set()
+    while True:
         for run_id in sorted(open_runs):
-            result = study.result(run_id)
-            if result is not None:
+            if (result := study.result(run_id)) is not None:
                 open_runs.discard(run_id)
                 report(run_id, result)
         if not open_runs:
             return
-        jobs = {run_id: job_of(study.run_dir(run_id)) for run_id in open_runs}
-        alive = in_queue(job for job in jobs.values() if job)
-        if alive is not None:
-            for run_id, job in jobs.items():
-                if job in alive:
+        now = time.monotonic()
+        if now > asked_queue + QUEUE_SECONDS:
+            asked_queue = now
+            try:
+                queue = scheduler.queue()
+                away = False
+            except Away as error:
+                if not away:
+                    say(f"Slurm does not answer ({error}); the runs go on, and so does the waiting")
+                away = True
+                queue = None
+            if queue is not None:
+                _say_held(queue.values(), held, say)
+                jobs = submissions.jobs(study.folder, open_runs)
+                kept_back = {r.spec.run_id for array in submitter.chunks for r in array.requests}
+                alive = {r for r, job in jobs.items() if job in queue or r in kept_back}
+                for run_id in alive:
                     gone_since.pop(run_id, None)
-                elif time.monotonic() - gone_since.setdefault(run_id, time.monotonic()) > FILE_SECONDS:
-                    _write_lost(study.run_dir(run_id), job)
+                for run_id in open_runs - alive:
+                    gone_since.setdefault(run_id, now)
+                submitter.submit(len({jobs[r] for r in alive - kept_back}))
+        lost = {r for r, since in gone_since.items() if r in open_runs and now > since + FILE_SECONDS}
+        if lost and now > asked_accounting + ACCOUNTING_SECONDS and not away:
+            asked_accounting = now
+            for run_id in sorted(lost):
+                gone_since.pop(run_id)
+            for run_id, result in _write_lost(study, lost):
+                open_runs.discard(run_id)
+                report(run_id, result)
         time.sleep(POLL_SECONDS)
 
 
-def queued(study: Study, run_ids: Iterable[str]) -> set[str]:
+def _say_held(queue: Iterable[Queued], told: set[str], say: Say) -> None:
+    """Jobs of the harness that will not start by themselves: once each."""
+    for job in queue:
+        if job.state == "PENDING" and job.name.startswith("harness-") and re.search(_HELD, job.reason, re.IGNORECASE):
+            if job.job not in told:
+                say(
+                    f"job {job.job} will not start by itself, Slurm says {job.reason}: `scontrol release {job.job}`, "
+                    "or end it with harness.cancel"
+                )
+            told.add(job.job)
+
+
+def queued(study: Study, run_ids: Sequence[str], say: Say) -> set[str]:
     """Those of the unfinished runs whose job is still pending or running: ONE call of squeue.
 
     Raises UserError where Slurm does not answer: to submit again blindly could run them twice.
     """
-    jobs = {r: job_of(study.run_dir(r)) for r in run_ids if study.result(r) is None}
-    wanted = [job for job in jobs.values() if job]
-    if not wanted:
-        return set()
-    alive = in_queue(wanted)
-    if alive is None:
-        raise UserError("squeue does not answer, so it is not known which runs are still queued; try again later")
-    return {run_id for run_id, job in jobs.items() if job in alive}
-
-
-def job_of(run_dir: Path) -> str | None:
-    """The job that the run's last attempt was submitted as."""
-    attempts = events.attempt_dirs(run_dir)
-    try:
-        return str(json.loads((attempts[-1] / "job.json").read_text(encoding="utf-8"))["job_id"])
-    except (IndexError, OSError, ValueError, KeyError):
-        return None
-
-
-def in_queue(jobs: Iterable[str]) -> set[str] | None:
-    """Those of the jobs ('123_4') that squeue lists; None where squeue cannot be asked."""
-    wanted = set(jobs)
-    arrays = sorted({job.split("_")[0] for job in wanted})
-    if not arrays:
+    known = submissions.read(study.folder)
+    jobs = submissions.unfinished_jobs(study.folder, run_ids)
+    if not jobs and all(s.job_id is not None for s in known.values()):
         return set()
     try:
-        # --me, and not --jobs: that fails as a whole when one of the jobs is already forgotten.
-        listed = subprocess.run(
-            ["squeue", "--me", "--array", "--noheader", "--format=%i"],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return wanted & set(listed.stdout.split()) if listed.returncode == 0 else None
+        queue = scheduler.queue()
+    except Away as away:
+        raise UserError(
+            f"Slurm does not answer ({away}), so it is not known which runs are still queued; try again later"
+        ) from None
+    for found in submissions.adopt(known, queue):
+        say(f"job {found.job_id} was submitted by a command that died before it could note so; it is taken over")
+        submissions.write(study.folder, found)
+        jobs = submissions.unfinished_jobs(study.folder, run_ids)
+    return {run_id for run_id, job in jobs.items() if job in queue}
 
 
-def array_parameters(resources: Resources) -> dict[str, Any]:
-    """submitit's parameters for a shape (tests keep the sbatch text that comes of them as a golden file)."""
+def chunks(array: Array, largest: int) -> list[Array]:
+    """The array in pieces of at most `largest` jobs."""
+    starts = range(0, len(array.elements), largest)
+    return [replace(array, elements=array.elements[start : start + largest]) for start in starts]
+
+
+def array_parameters(array: Array, token: str) -> dict[str, Any]:
+    """submitit's parameters for an array (tests keep the sbatch text that comes of them as a golden file)."""
+    resources = array.resources
     placement = resources.placement
-    extra: dict[str, Any] = {}
-    gres = None
-    if resources.gres:
-        gres = ":".join(filter(None, (resources.gres, resources.gpu_type, str(placement.ranks_per_node))))
-    for name, value in (("account", resources.account), ("qos", resources.qos), ("constraint", resources.constraint)):
-        if value:
-            extra[name] = value
-    if resources.exclusive:
-        extra["exclusive"] = True
-    if resources.memory_per_node:
-        extra["mem"] = resources.memory_per_node
-    if resources.partition:
-        extra["partition"] = resources.partition
-    if gres:
-        extra["gres"] = gres
-    if resources.array_parallelism:
-        extra["array_parallelism"] = resources.array_parallelism
-    if resources.setup:
-        extra["setup"] = list(resources.setup)
-    return {
-        "job_name": f"harness-{placement.world_size}gpu",
+    own = {
+        "job_name": submissions.name_of(token, f"{placement.world_size}gpu"),
         "nodes": placement.nodes,
         "ntasks_per_node": placement.ranks_per_node,
         "cpus_per_task": resources.cpus_per_gpu,
         "time": math.ceil(resources.timeout_minutes),
-        "signal_delay_s": SIGNAL_SECONDS,
+        "signal_delay_s": resources.signal_seconds,
+        # submitit's own default of 256 would be a limit that nobody asked for.
+        "array_parallelism": resources.array_parallelism or len(array.elements),
+        "wckey": None,
+        # After a preemption, a node's failure, or the wall limit, the run goes on from its last checkpoint.
+        "additional_parameters": {
+            "requeue": True,
+            **{k: v if v is True else site.escaped(v) for k, v in site_options(resources).items()},
+        },
+    }
+    if setup := site.setup_lines(resources):
+        own["setup"] = setup
+    if array.packed:
+        return {**own, "use_srun": False}
+    return {
+        **own,
         "srun_args": [
             # When one rank's watcher fails, the others' are ended at once.
             "--kill-on-bad-exit=1",
@@ -143,46 +279,146 @@ def array_parameters(resources: Resources) -> dict[str, Any]:
             f"--cpus-per-task={resources.cpus_per_gpu}",
             *resources.srun_args,
         ],
-        **extra,
     }
 
 
-def _submit(array: Array, study: Study) -> str:
-    executor = submitit.SlurmExecutor(study.folder.absolute() / "submitit" / "%j")
-    executor.update_parameters(**array_parameters(array.resources))
-    run_dirs = [str(study.run_dir(r.spec.run_id).absolute()) for r in array.requests]
-    attempts = [study.prepare(request) for request in array.requests]
+def site_options(resources: Resources) -> dict[str, Any]:
+    """The options of sbatch that come from the site's configuration; True: one without a value."""
+    options: dict[str, Any] = {}
+    for name in ("partition", "account", "qos", "constraint", "reservation"):
+        if value := getattr(resources, name):
+            options[name] = value
+    if resources.memory_per_node:
+        options["mem"] = resources.memory_per_node
+    if resources.exclusive:
+        options["exclusive"] = True
+    if resources.gres:
+        count = str(resources.placement.ranks_per_node)
+        if resources.gpu_option == "gpus_per_node":
+            options["gpus-per-node"] = ":".join(filter(None, (resources.gpu_type, count)))
+        else:
+            options["gres"] = ":".join(filter(None, (resources.gres, resources.gpu_type, count)))
+    for name, value in resources.sbatch_args:
+        options[name] = True if value == site.SWITCH else value
+    return options
+
+
+def test_options(resources: Resources) -> list[str]:
+    """The same job for `sbatch --test-only`."""
+    placement = resources.placement
+    options = {
+        "nodes": placement.nodes,
+        "ntasks-per-node": placement.ranks_per_node,
+        "cpus-per-task": resources.cpus_per_gpu,
+        "time": math.ceil(resources.timeout_minutes),
+        **site_options(resources),
+    }
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+
+
+def advice(said: str) -> str:
+    """What to change, for Slurm's words."""
+    for pattern, key in _ADVICE:
+        if re.search(pattern, said, re.IGNORECASE):
+            return key
+    return "correct the keys of `cluster`, or take cluster=local to run on this machine"
+
+
+# In this order: Slurm's words for an account name the partition too, and those for a limit name them all.
+_HELD = r"held|BadConstraints|NeverSatisfied|PartitionTimeLimit|PartitionNodeLimit|InvalidAccount|InvalidQOS"
+_ADVICE = (
+    (r"MaxSubmit", "set cluster.max_submit to the site's limit on jobs in the queue"),
+    (
+        r"MaxWall|time limit|time-min",
+        "set cluster.timeout_minutes within the limit (`sinfo -o '%P %l'`, `sacctmgr show qos format=name,maxwall`)",
+    ),
+    (
+        r"accounting/QOS policy",
+        "ask for what the account and the QOS allow (`sacctmgr show qos format=name,maxtres,maxwall,maxsubmitpu`), or "
+        "set cluster.qos or cluster.account to others",
+    ),
+    (r"account", "set cluster.account to one that `sacctmgr show assoc user=$USER` lists"),
+    (r"qos", "set cluster.qos to one that `sacctmgr show assoc user=$USER format=account,qos` lists"),
+    (r"partition", "set cluster.partition to one that `sinfo` lists as up"),
+    (r"reservation", "set cluster.reservation to one that `scontrol show reservation` lists for you"),
+    (r"feature|--constraint", "set cluster.constraint to features that the nodes have (`sinfo -o '%P %f'`)"),
+    (
+        r"generic resource|gres|--gpus-per-node",
+        "set cluster.gres, cluster.gpu_type and cluster.gpu_option to what the site has (`sinfo -o '%P %G'`)",
+    ),
+    (r"node count", "take fewer gpus, or a cluster.partition with more nodes (`sinfo -o '%P %D nodes'`)"),
+    (
+        r"--mem\b|memory",
+        "set cluster.memory_per_node to what a node has, such as 64000M (`sinfo -o '%P %m MB'`)",
+    ),
+    (
+        r"more processors|cpu count",
+        "set cluster.gpus_per_node x cluster.cpus_per_gpu to at most the cores of a node (`sinfo -o '%P %c cores'`)",
+    ),
+    (
+        r"node configuration|too many",
+        "set cluster.gpu_type, cluster.gpus_per_node, cluster.cpus_per_gpu and cluster.memory_per_node to what a node "
+        "of the partition has (`sinfo -o '%P %D nodes, %c cores, %m MB, %G, %T'`)",
+    ),
+    (
+        r"option|--[a-z]|specification|license|dependency|node name",
+        "correct cluster.sbatch_args, where what has no key of its own is set",
+    ),
+)
+
+
+def _ask_first(arrays: Sequence[Array], say: Say) -> None:
+    """Has Slurm refuse before anything is submitted, and not after half of it."""
+    for array in arrays:
+        try:
+            refused = scheduler.refusal(test_options(array.resources))
+        except Away as away:
+            say(f"Slurm cannot be asked beforehand ({away})")
+            return
+        if refused:
+            raise UserError(
+                f"Slurm would refuse the array for {array.resources.placement} ranks: {refused}; {advice(refused)}; "
+                "nothing was submitted"
+            )
+
+
+def _map(
+    executor: submitit.SlurmExecutor,
+    array: Array,
+    run_dirs: list[list[str]],
+    attempts: list[list[int]],
+    token: str,
+) -> list[submitit.Job[Any]]:
+    tokens = [token] * len(run_dirs)
+    if array.packed:
+        arguments = [list(array.resources.srun_args)] * len(run_dirs)
+        return list(executor.map_array(run_element, run_dirs, attempts, tokens, arguments))
+    first = [dirs[0] for dirs in run_dirs], [numbers[0] for numbers in attempts]
+    return list(executor.map_array(run_rank, *first, tokens))
+
+
+def _stderr_of(error: Exception) -> str:
+    """What sbatch wrote; submitit wraps it in what it knows of subprocesses."""
+    return re.sub(r"\s*-*\s*Command '.*", "", str(error), flags=re.DOTALL) or str(error)
+
+
+def _write_lost(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, Any] | None]]:
+    """Results for runs whose job left without one: ONE call of sacct. Slurm's word stands in the reason."""
+    jobs = submissions.jobs(study.folder, run_ids)
     try:
-        jobs = executor.map_array(run_rank, run_dirs, attempts)
-    except (FailedSubmissionError, FailedJobError, OSError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(
-            f"Slurm refused the array for {array.resources.placement} ranks: {words}; "
-            "correct the keys of `cluster`, or take cluster=local to run on this machine"
-        ) from None
-    for run_dir, attempt, job in zip(run_dirs, attempts, jobs, strict=True):
-        spec.write_json(Path(run_dir) / f"attempt-{attempt}" / "job.json", {"job_id": job.job_id})
-    return str(jobs[0].job_id.split("_")[0])
-
-
-def _write_lost(run_dir: Path, job: str | None) -> None:
-    attempts = events.attempt_dirs(run_dir)
-    attempt = int(attempts[-1].name.split("-")[1])
-    state = _accounting_state(job) if job else None
-    reason = f"job {job} left the queue without a result" + (f"; Slurm says {state}" if state else "")
-    events.write_result(
-        run_dir, outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
-    )
-
-
-def _accounting_state(job: str) -> str | None:
-    try:
-        listed = subprocess.run(
-            ["sacct", "-X", "-j", job, "--noheader", "--format=State%40"],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return " ".join(listed.stdout.split()) or None
+        states = scheduler.accounting(job for job in jobs.values() if job)
+    except Away:
+        states = {}
+    written: list[tuple[str, dict[str, Any] | None]] = []
+    for run_id in sorted(run_ids):
+        run_dir, job = study.run_dir(run_id), jobs[run_id]
+        reason = outcome.lost_reason(run_dir, job, states.get(job or ""))
+        attempt = int(events.attempt_dirs(run_dir)[-1].name.split("-")[1])
+        result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
+        try:
+            events.write_result(run_dir, result)
+            written.append((run_id, study.result(run_id)))
+        except OSError as error:
+            note = f"{reason}; result.json cannot be written: {error.strerror}"
+            written.append((run_id, {**result, "reason": note}))
+    return written

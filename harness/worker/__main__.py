@@ -2,56 +2,85 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
-from harness.events import EventWriter
+from harness.events import LEFT, EventWriter
 from harness.spec import read_run, write_json
-from harness.worker import capture, loop
+from harness.worker import capture, checkpoint, loop
 from harness.worker.data.batches import Batches
 from harness.worker.data.errors import DataError
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.sharding import SampleOrder
+from harness.worker.faults import with_fault
 from harness.worker.rendezvous import from_environment
 
 
-def main(run_dir: Path, attempt_dir: Path) -> None:
+def main(run_dir: Path, attempt_dir: Path) -> bool:
+    """True when all is done, False when the ranks were told to leave and did."""
     startup = loop.Stopwatch()
+    leave = LeaveOnSignal()
+    # The watcher of a rank that makes no progress asks where it is: all threads' stacks into stderr.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
     log = EventWriter(attempt_dir / f"events.rank{rendezvous.rank}.jsonl", rendezvous.rank)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     startup.lap("imports")
+    saved, ignored = checkpoint.latest(run_dir, site.code_version)
+    first_step = saved.step if saved else 0
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     order = SampleOrder(len(train), spec.seed)
-    batches = Batches(train, order, spec.dataset, spec.global_batch, rendezvous.rank, rendezvous.world_size, spec.seed)
+    share = (spec.global_batch, rendezvous.rank, rendezvous.world_size)
+    batches = Batches(train, order, spec.dataset, *share, spec.seed, first_step)
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)
     startup.lap("rendezvous_and_build")
+    attempt = int(attempt_dir.name.split("-")[1])
+    checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
     facts = {**capture.start_facts(spec, rendezvous), **adapter.facts()}
     log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps)
+    checkpoints.resume(adapter, saved, ignored)
     if rendezvous.rank == 0:
         write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
-    loop.run(spec, adapter, test, rendezvous, log)
+    step = with_fault(adapter.step, spec, rendezvous, run_dir, attempt_dir, log, first_step)
+    done = loop.run(spec, adapter, step, first_step, test, rendezvous, log, checkpoints, leave)
     adapter.close()
     batches.close()
     log.close()
+    return done
+
+
+class LeaveOnSignal:
+    """SIGUSR2 means: save at the end of the block, and leave. A second thread or framework sees nothing of it."""
+
+    def __init__(self) -> None:
+        self._told = False
+        signal.signal(signal.SIGUSR2, self._tell)
+
+    def _tell(self, *_: Any) -> None:
+        self._told = True
+
+    def __call__(self) -> bool:
+        return self._told
 
 
 def exit_code() -> int:
-    """Of the rank: 0 when all of its work is done and logged."""
+    """Of the rank: 0 when all of its work is done and logged, LEFT when it left early and all is saved."""
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
+        return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseException:
         traceback.print_exc()
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 import numpy as np
 
 from harness.events import EventWriter
-from harness.spec import RunSpec
+from harness.spec import MeasureSpec, RunSpec
+from harness.worker.checkpoint import Checkpoints
 from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.sharding import evaluation_shard
 from harness.worker.rendezvous import Rendezvous
@@ -51,6 +53,18 @@ class Adapter(ABC):
         """Sums a message of `nbytes` bytes of float32 over the ranks."""
 
     @abstractmethod
+    def maximum(self, value: float) -> float:
+        """The largest of all ranks' values, on every rank. Waits for the others, and for the device."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Writes into `folder`, which all ranks share, what this rank must keep to go on exactly from here."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Takes back what `save` wrote, before the first step: what follows is as if the run had never been cut."""
+
+    @abstractmethod
     def fence(self) -> None:
         """Returns when all work that was given to this rank's device is done."""
 
@@ -71,33 +85,63 @@ class Adapter(ABC):
         """Leaves the other ranks."""
 
 
-def run(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter) -> None:
-    """Warm-up, timed steps, evaluation, probes; in this order, so that the probes change nothing that is reported."""
+def run(
+    spec: RunSpec,
+    adapter: Adapter,
+    step: Callable[[], None],
+    first_step: int,
+    test: Any,
+    rendezvous: Rendezvous,
+    log: EventWriter,
+    checkpoints: Checkpoints,
+    leave: Callable[[], bool],
+) -> bool:
+    """Warm-up, timed steps, evaluation, probes; in this order, so that the probes change nothing that is reported.
+
+    step: the adapter's, or that with a failure on purpose. first_step: where an earlier attempt was left.
+    leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved.
+    Gives False when they left, True when all is done.
+    """
     measure = spec.measure
-    steps = 0
-    for phase, count in (("warmup", measure.warmup_steps), ("measure", measure.steps)):
-        while count > 0:
-            n = min(measure.block_steps, count)
-            seconds = timed(adapter, adapter.step, n)
-            log.write(
-                "steps",
-                phase=phase,
-                step=steps,
-                n=n,
-                seconds=seconds,
-                samples=n * spec.batch_per_gpu,
-                loss=adapter.loss(),
-            )
-            steps += n
-            count -= n
+    for phase, start, n in blocks(measure, first_step):
+        seconds = timed(adapter, step, n)
+        samples = n * spec.batch_per_gpu
+        log.write("steps", phase=phase, step=start, n=n, seconds=seconds, samples=samples, loss=adapter.loss())
+        leaving = adapter.maximum(float(leave())) > 0
+        if leaving or checkpoints.due(start + n):
+            checkpoints.save(adapter, start + n, "leave" if leaving else "interval")
+        if leaving:
+            log.write("leave", step=start + n)
+            return False
+    steps = measure.warmup_steps + measure.steps
+    checkpoints.save(adapter, steps, "end")
     if measure.evaluate_samples:
         evaluate(spec, adapter, test, rendezvous, log, steps)
     log.write("end", steps=steps, samples_seen=steps * spec.global_batch, weights_checksum=adapter.weights_checksum())
     if measure.probe_steps:
+        if first_step == steps:
+            step()  # the probes need a batch that is on the device
         probe(adapter, measure.probe_steps, log)
     # Leaves together: a rank that is gone early looks like a failure to its peers.
     adapter.allreduce(ALIGN_BYTES)
     adapter.fence()
+    return True
+
+
+def blocks(measure: MeasureSpec, first_step: int) -> Iterator[Tuple[str, int, int]]:
+    """(phase, first step, steps) of each block from `first_step` on, which is an end of a block.
+
+    After a restart everything is cold again: the first steps are logged as 'rewarm', in no throughput figure.
+    """
+    start = 0
+    for phase, count in (("warmup", measure.warmup_steps), ("measure", measure.steps)):
+        end = start + count
+        while start < end:
+            n = min(measure.block_steps, end - start)
+            if start >= first_step:
+                cold = first_step > 0 and start < first_step + measure.warmup_steps
+                yield ("rewarm" if cold and phase == "measure" else phase), start, n
+            start += n
 
 
 def timed(adapter: Adapter, step: Callable[[], None], n: int) -> float:

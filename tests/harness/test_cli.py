@@ -26,7 +26,8 @@ def test_plan_only_prints_the_plan_and_creates_nothing(cli: Cli, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "plan: 30 runs in 5 arrays" in done.stdout
     # 6 runs of 30 minutes on 1, 1, 1, 2 and 3 nodes.
-    assert "24.00 node-hours" in done.stdout
+    # 30 min, and once more after a requeue.
+    assert "48.00 node-hours" in done.stdout
     assert "cluster=slurm" in done.stdout
     assert list(tmp_path.iterdir()) == []
 

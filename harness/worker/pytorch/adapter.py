@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import Any, Callable, ContextManager, Dict, Iterator, Optional, Tuple
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -19,6 +20,26 @@ from models import pytorch as networks
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = Tuple[torch.Tensor, torch.Tensor]
+
+
+def versions() -> Dict[str, str]:
+    """Of torch, and of what its build brings along. Needs neither a GPU nor a process group: "cuda" says that the build
+    has it, not that there is a GPU."""
+    found = {"torch": str(torch.__version__), "numpy": np.__version__}
+    if torch.version.cuda is not None:
+        found["cuda"] = torch.version.cuda
+        if dist.is_nccl_available():
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        if torch.backends.cudnn.is_available():
+            found["cudnn"] = str(torch.backends.cudnn.version())
+    return found
+
+
+def gpus() -> List[str]:
+    """The names of the GPUs that torch can use here."""
+    if not torch.cuda.is_available():  # with a driver that is too old, torch counts them, and cannot use them
+        return []
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 class Adapter(loop.Adapter):
@@ -66,11 +87,6 @@ class Adapter(loop.Adapter):
 
     def facts(self) -> Dict[str, Any]:
         cuda = self.device.type == "cuda"
-        versions = {"torch": torch.__version__, "numpy": np.__version__}
-        if cuda:
-            versions["cuda"] = str(torch.version.cuda)
-            versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-            versions["cudnn"] = str(torch.backends.cudnn.version())
         return {
             "world_size": dist.get_world_size(),
             "device": self.device.type,
@@ -79,7 +95,7 @@ class Adapter(loop.Adapter):
             "threads": torch.get_num_threads(),
             "parameters": sum(p.numel() for p in self.weights),
             "gradient_bytes": sum(p.numel() * p.element_size() for p in self.weights),
-            "versions": versions,
+            "versions": versions(),
         }
 
     def step(self) -> None:
@@ -99,6 +115,52 @@ class Adapter(loop.Adapter):
         if nbytes not in self.messages:
             self.messages[nbytes] = torch.zeros(max(1, nbytes // 4), device=self.device)
         dist.all_reduce(self.messages[nbytes])
+
+    def maximum(self, value: float) -> float:
+        largest = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return float(largest.item())
+
+    def save(self, folder: Path) -> None:
+        # The replicas are equal, and BatchNorm's statistics count only on rank 0; random numbers are each rank's own.
+        if dist.get_rank() == 0:
+            state = {
+                "network": self.plain_network.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "scaler": self.scaler.state_dict(),
+                "steps": self.steps,
+            }
+            torch.save(state, folder / "replica.pt")
+        torch.save(self._random_state(), folder / f"random.rank{dist.get_rank()}.pt")
+
+    def load(self, folder: Path) -> None:
+        self._rebuild_buckets()
+        state = torch.load(folder / "replica.pt", map_location=self.device, weights_only=True)
+        self.plain_network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.steps = state["steps"]
+        random = torch.load(folder / f"random.rank{dist.get_rank()}.pt", map_location="cpu", weights_only=True)
+        torch.set_rng_state(random["cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(random["cuda"], self.device)
+
+    def _random_state(self) -> Dict[str, torch.Tensor]:
+        state = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(self.device)
+        return state
+
+    def _rebuild_buckets(self) -> None:
+        """A backward pass whose gradients nobody uses. DDP orders its buckets anew after the first one, and sums of
+        more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
+        image = (self.spec.dataset.channels, self.spec.dataset.image_size, self.spec.dataset.image_size)
+        images = torch.zeros(self.spec.batch_per_gpu, *image, device=self.device)
+        labels = torch.zeros(self.spec.batch_per_gpu, dtype=torch.int64, device=self.device)
+        with self._autocast():
+            loss = self.criterion(self.network(images.contiguous(memory_format=self.memory_format)), labels)
+        loss.backward()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def fence(self) -> None:
         if self.device.type == "cuda":

@@ -1,0 +1,122 @@
+"""Launches inside an allocation that Slurm has given: each run is a step of srun, one after another, without submitit.
+
+Two ways lead here: `pack=true`, where submitit runs `run_element` in the batch step of a job, and
+`cluster.scheduler=allocation`, for sbatch/headless.sh and salloc.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import events, outcome, spec
+from harness.errors import UserError
+from harness.job import RESTARTS_HERE
+from harness.launch.attempts import to_result
+from harness.plan import Plan
+from harness.study import Study
+from harness.submissions import new_token
+from harness.worker.rendezvous import FIRST_PORT, PORT_VARIABLE, PORTS
+
+Report = Callable[[str, dict[str, Any] | None], None]
+
+
+def launch(plan: Plan, study: Study, report: Report) -> None:
+    """Runs everything in the plan inside this allocation. Raises UserError where it does not fit."""
+    _check_fits(plan)
+    token = new_token()
+    for array in plan.arrays:
+        for request in array.requests:
+            attempt = study.prepare(request, token, 0)
+            run_dir = study.run_dir(request.spec.run_id).absolute()
+            result = _run(run_dir, attempt, token, array.resources.srun_args)
+            if result is None:
+                raise KeyboardInterrupt
+            report(request.spec.run_id, result)
+
+
+def run_element(run_dirs: Sequence[str], attempts: Sequence[int], token: str, srun_args: Sequence[str]) -> None:
+    """The runs of one packed job, one after another on the same nodes; those that have a result are passed over.
+
+    A failed run does not stop the others. When the job is requeued, it goes on with the run that was cut.
+    """
+    for run_dir_text, first in zip(run_dirs, attempts, strict=True):
+        run_dir = Path(run_dir_text)
+        if events.read_result(run_dir) is None and _run(run_dir, _next(run_dir, first), token, srun_args) is None:
+            sys.exit(1)
+
+
+def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> dict[str, Any] | None:
+    placement = spec.read_run(run_dir)[0].placement
+    cpus = spec.read_run(run_dir)[0].cluster.cpus_per_gpu
+
+    def start(number: int) -> str | None:
+        attempt_dir = run_dir / f"attempt-{number}"
+        attempt_dir.mkdir(exist_ok=True)
+        argv = [
+            "srun",
+            f"--nodes={placement.nodes}",
+            f"--ntasks={placement.world_size}",
+            f"--ntasks-per-node={placement.ranks_per_node}",
+            f"--cpus-per-task={cpus}",
+            "--kill-on-bad-exit=1",
+            "--unbuffered",
+            f"--output={_escaped(attempt_dir)}/watcher.rank%t",
+            *srun_args,
+            *(sys.executable, "-u", "-m", "harness.job", str(run_dir), str(number), token),
+        ]
+        environment = {**os.environ, RESTARTS_HERE: "1", PORT_VARIABLE: str(_port(run_dir, number))}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (spec.read_run(run_dir)[1].project, os.environ.get("PYTHONPATH")))
+        )
+        # The ranks are told by Slurm, or by srun; a Ctrl-C is handed on by srun itself.
+        process = subprocess.Popen(argv, env=environment)
+        previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+        try:
+            process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+        return os.environ.get("SLURM_JOB_ID")
+
+    return to_result(run_dir, attempt, start)
+
+
+def _next(run_dir: Path, first: int) -> int:
+    """The attempt to make: the first one that has not begun."""
+    begun = [int(d.name.split("-")[1]) for d in events.attempt_dirs(run_dir) if outcome.read_begin(d) is not None]
+    return max([first - 1, *begun]) + 1
+
+
+def _port(run_dir: Path, attempt: int) -> int:
+    """Steps of one job follow each other at once: each gets a port of its own."""
+    job = int(os.environ["SLURM_JOB_ID"])
+    return FIRST_PORT + (job * 17 + int(run_dir.name[-12:], 16) + attempt) % PORTS
+
+
+def _escaped(path: Path) -> str:
+    """In the name of an output file, srun replaces what follows a '%'."""
+    return str(path).replace("%", "%%")
+
+
+def _check_fits(plan: Plan) -> None:
+    if "SLURM_JOB_ID" not in os.environ:
+        raise UserError(
+            "cluster.scheduler=allocation needs an allocation: start it inside `salloc`, or by sbatch/headless.sh"
+        )
+    nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+    tasks = os.environ.get("SLURM_NTASKS_PER_NODE") or os.environ.get("SLURM_TASKS_PER_NODE", "")
+    match = re.match(r"\d+", tasks)
+    per_node = int(match.group()) if match else None
+    for request in plan.to_launch:
+        p = request.spec.placement
+        if p.nodes > nodes or (per_node is not None and p.ranks_per_node > per_node):
+            raise UserError(
+                f"gpus={request.spec.gpus} needs {p} ranks, this allocation has {nodes} x {per_node or '?'}; "
+                "ask for more with sbatch --nodes, --ntasks-per-node and --gres, or take fewer gpus"
+            )

@@ -1,0 +1,34 @@
+"""Runs that this process itself starts, one after another: each to its result, with the restarts that it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import events, outcome
+
+NO_WORD = "the run's processes ended without a word; were they killed?"
+
+
+def to_result(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -> dict[str, Any] | None:
+    """start(attempt): runs one attempt to its end, gives the job's id.
+
+    Gives the run's result, or None where it was told to end, or where its job goes back into the queue.
+    """
+    while True:
+        job_id = start(attempt)
+        attempt_dir = run_dir / f"attempt-{attempt}"
+        if (result := events.read_result(run_dir)) is not None:
+            return result
+        again = outcome.read_again(attempt_dir)
+        if again.get("by") == outcome.BY_FAILURE:
+            attempt += 1
+            continue
+        told = any(e.interrupted or e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
+        if again or told:
+            return None
+        events.write_result(
+            run_dir,
+            outcome.result(run_dir, attempt, events.FAILED, reason=NO_WORD, job_id=job_id, written_by="launcher"),
+        )

@@ -1,0 +1,116 @@
+"""What a study has submitted: one file per job array, written before sbatch is asked and completed after.
+
+So a login node that dies in between leaves a trace: the array is found again by the token in its name, and nothing is
+submitted twice.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import events, outcome, spec
+from harness.scheduler import Queued
+
+FOLDER = "submissions"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """token: in the job's name. job_id: of the array, once sbatch has said it. elements: run ids, by array index.
+
+    array: whether the jobs are elements of an array ('123_4') or one job ('123'). nodes: of each job.
+    wall_hours: the most that the jobs may take, all together and each as often as it may start.
+    """
+
+    token: str
+    job_id: str | None
+    elements: tuple[tuple[str, ...], ...]
+    array: bool
+    nodes: int
+    wall_hours: float
+
+    def job(self, element: int) -> str | None:
+        if self.job_id is None:
+            return None
+        return f"{self.job_id}_{element}" if self.array else self.job_id
+
+
+def new_token() -> str:
+    return secrets.token_hex(5)
+
+
+def name_of(token: str, label: str) -> str:
+    """The name of the jobs, by which they are found again."""
+    return f"harness-{label}-{token}"
+
+
+def write(study_folder: Path, submission: Submission) -> None:
+    folder = study_folder / FOLDER
+    folder.mkdir(exist_ok=True)
+    document = {"v": events.STUDY_VERSION, "t": time.time(), **spec.to_plain(submission)}
+    spec.write_json(folder / f"{submission.token}.json", document)
+
+
+def forget(study_folder: Path, submission: Submission) -> None:
+    """After sbatch refused it."""
+    (study_folder / FOLDER / f"{submission.token}.json").unlink(missing_ok=True)
+
+
+def read(study_folder: Path) -> dict[str, Submission]:
+    """By token; what cannot be read is passed over: its jobs are found by what they write when they begin."""
+    found = {}
+    folder = study_folder / FOLDER
+    for path in folder.iterdir() if folder.is_dir() else ():
+        try:
+            if not path.name.startswith("."):
+                document = json.loads(path.read_text(encoding="utf-8"))
+                document["elements"] = tuple(tuple(element) for element in document["elements"])
+                submission = spec.from_plain(Submission, document)
+                found[submission.token] = submission
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def adopt(submissions: Mapping[str, Submission], queue: Mapping[str, Queued]) -> list[Submission]:
+    """Those whose job id was never written down, and whose jobs are in the queue: with the id that they have there."""
+    unknown = {token: s for token, s in submissions.items() if s.job_id is None}
+    found = {}
+    for queued in queue.values():
+        token = queued.name.rpartition("-")[2]
+        if token in unknown:
+            found[token] = queued.job.split("_")[0]
+    return [
+        Submission(s.token, found[s.token], s.elements, s.array, s.nodes, s.wall_hours)
+        for s in unknown.values()
+        if s.token in found
+    ]
+
+
+def jobs(study_folder: Path, run_ids: Iterable[str]) -> dict[str, str | None]:
+    """The job that each run was last submitted as; None where none is known."""
+    submissions = read(study_folder)
+    return {run_id: job_of(study_folder / "runs" / run_id, submissions) for run_id in run_ids}
+
+
+def job_of(run_dir: Path, submissions: Mapping[str, Submission]) -> str | None:
+    for attempt in reversed(events.attempt_dirs(run_dir)):
+        job = outcome.read_job(attempt)
+        if not job:
+            continue
+        submission = submissions.get(job.get("submission", ""))
+        if submission is not None and submission.job_id is not None and isinstance(job.get("element"), int):
+            return submission.job(job["element"])
+        return job.get("job_id")
+    return None
+
+
+def unfinished_jobs(study_folder: Path, run_ids: Sequence[str]) -> dict[str, str]:
+    """run id -> job, of the runs without a result that have a job."""
+    without = [r for r in run_ids if not (study_folder / "runs" / r / "result.json").exists()]
+    return {run_id: job for run_id, job in jobs(study_folder, without).items() if job is not None}
