@@ -33,6 +33,7 @@ class SlurmCluster:
     port: int
     nodes: int
     gpus_per_node: int
+    extra_conf: str = ""
 
     @property
     def env(self) -> dict[str, str]:
@@ -56,6 +57,7 @@ class SlurmCluster:
             "CLUSTER_PORT": str(self.port),
             "CLUSTER_NODES": str(self.nodes),
             "CLUSTER_GPUS": str(self.gpus_per_node),
+            "CLUSTER_EXTRA_CONF": self.extra_conf,
         }
         outer = {key: value for key, value in os.environ.items() if not key.startswith("CLUSTER_")}
         # In a session of its own: the Ctrl-C that ends the tests must not end the `down` that follows it.
@@ -78,10 +80,10 @@ class SlurmCluster:
 
 
 @contextmanager
-def running_cluster(nodes: int, gpus_per_node: int) -> Iterator[SlurmCluster]:
+def running_cluster(nodes: int, gpus_per_node: int, extra_conf: str = "") -> Iterator[SlurmCluster]:
     # Not under pytest's tmp_path: the path of a Unix socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="sc-", dir="/tmp"))
-    cluster = SlurmCluster(folder, free_ports(10 + nodes + 1), nodes, gpus_per_node)
+    cluster = SlurmCluster(folder, free_ports(10 + nodes + 1), nodes, gpus_per_node, extra_conf)
     try:
         cluster.script("up")
         yield cluster

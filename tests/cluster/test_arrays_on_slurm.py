@@ -1,0 +1,234 @@
+"""Arrays as sites allow them, submit-and-leave, and many runs at once, on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for
+from project import PROJECT, Cli
+from slurm_study import (
+    LONG,
+    SHORT,
+    hosts,
+    in_queue,
+    logged,
+    read_json,
+    run_dirs,
+    run_of,
+    started,
+    steps_done,
+    study_dir,
+)
+
+from harness import events
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+def status(cli: Cli, env: dict[str, str]) -> dict[str, Any]:
+    done = cli("harness.status", "results/scaling", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def counting(tmp_path: Path, env: dict[str, str], *programs: str) -> tuple[dict[str, str], Path]:
+    """An environment where each call of the real programs is noted in a file first."""
+    folder, log = tmp_path / "counting", tmp_path / "calls"
+    folder.mkdir()
+    for program in programs:
+        (folder / program).write_text(f'#!/bin/sh\necho {program} >> {log}\nexec {shutil.which(program)} "$@"\n')
+        (folder / program).chmod(0o755)
+    log.touch()
+    return {**env, "PATH": f"{folder}:{env['PATH']}"}, log
+
+
+def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    other = slurm.run("sbatch", "--parsable", "--wrap=sleep 300", "--output=/dev/null", check=True).stdout.strip()
+    try:
+        done = cli("harness", "-m", "gpus=2,8", "seed=0,1", *LONG, "wait=false", env=slurm.env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "harness.status results/scaling" in done.stdout
+        wait_for(lambda: any(run["samples_per_second"] for run in status(cli, slurm.env)["runs"]), 90)
+        now = status(cli, slurm.env)
+        states = Counter(run["state"] for run in now["runs"])
+        assert states["running"] >= 1
+        assert states["running"] + states["pending"] == 4
+        going = next(run for run in now["runs"] if run["samples_per_second"])
+        assert going["eta_seconds"] > 0
+        assert 0 < going["steps_done"] < going["steps"] == 402
+        assert 0 < now["used_node_hours"] < now["planned_node_hours"]
+        shown = cli("harness.status", "results/scaling", env=slurm.env)
+        assert "running" in shown.stdout
+        assert "samples/s" in shown.stdout
+
+        cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
+        assert cancelled.returncode == 0, cancelled.stderr
+        assert "cancelled 4 jobs" in cancelled.stdout
+        wait_for(lambda: [line for line in in_queue(slurm) if "COMPLETING" not in line] == [f"{other} RUNNING"], 60)
+        wait_for(lambda: {run["state"] for run in status(cli, slurm.env)["runs"]} == {"stopped"}, 60)
+        assert "CANCELLED" in status(cli, slurm.env)["runs"][0]["note"]
+        nothing = cli("harness.cancel", "results/scaling", env=slurm.env)
+        assert "no job of study scaling is in the queue" in nothing.stdout
+        assert not list(tmp_path.glob("results/*/runs/*/result.json")), "cancelled runs are not finished, nor failed"
+
+        # Half of the study goes on; what had been saved is not done again.
+        more = cli("harness", "-m", "gpus=2", "seed=0,1", *LONG, "wait=false", env=slurm.env)
+        assert "plan: 2 runs in 1 arrays" in more.stdout
+    finally:
+        slurm.run("scancel", "--me")
+    wait_for(lambda: not in_queue(slurm), 60)
+
+
+def test_a_status_call_asks_the_accounting_at_most_once(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
+    try:
+        done = cli("harness", "-m", "gpus=1,2", "seed=range(20)", *SHORT, "wait=false", env=slurm.env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        slurm.run("scancel", "--me")
+        wait_for(lambda: not in_queue(slurm), 30)
+        env, log = counting(tmp_path, slurm.env, "squeue", "sacct")
+        assert {run["state"] for run in status(cli, env)["runs"]} == {"stopped"}
+        assert Counter(log.read_text().split()) == {"squeue": 1, "sacct": 1}
+        # Waiting: forty jobs are lost while it waits, and one question is enough.
+        log.write_text("")
+        again = ("-m", "gpus=1,2", "seed=range(20)", *SHORT)
+        with started(_With(slurm, env), tmp_path, *again) as waiting:
+            wait_for(lambda: len(in_queue(slurm)) == 40, 60)
+            slurm.run("scancel", "--me")
+            output, _ = waiting.communicate(timeout=120)
+        assert waiting.returncode == 1, output
+        assert "40 failed" in output
+        assert Counter(log.read_text().split())["sacct"] == 1
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+
+
+class _With:
+    """The cluster with another environment."""
+
+    def __init__(self, slurm: Any, env: dict[str, str]) -> None:
+        self.env, self.run = env, slurm.run
+
+
+def test_a_limit_on_submitted_jobs_is_kept_and_everything_runs(another_slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    with another_slurm(
+        nodes=1, gpus_per_node=4, extra_conf="AccountingStorageEnforce=associations,limits,qos"
+    ) as slurm:
+        slurm.run("sacctmgr", "-i", "add", "account", "project", check=True)
+        slurm.run("sacctmgr", "-i", "add", "user", "root", "account=project", "defaultaccount=project")
+        slurm.run("sacctmgr", "-i", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=2", check=True)
+        arguments = ("-m", "gpus=1", "seed=range(5)", *SHORT)
+        refused = cli("harness", *arguments, env=slurm.env)
+        assert refused.returncode == 2, refused.stdout
+        assert "MaxSubmit" in refused.stderr
+        assert "cluster.max_submit" in refused.stderr
+        done = cli("harness", *arguments, "cluster.max_submit=2", env=slurm.env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("submitted job") >= 3
+        assert "5 completed, 0 failed" in done.stdout
+
+
+def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, "pack=true", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "plan: 6 runs in 1 arrays" in done.stdout
+    jobs = Counter(read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path))
+    assert sorted(jobs.values()) == [3, 3], "one element of the array per seed"
+    for run_dir in run_dirs(tmp_path):
+        spec = read_json(run_dir / "spec.json")["spec"]
+        assert logged(run_dir, "start")[0]["world_size"] == spec["gpus"]
+        assert len(set(hosts(run_dir))) == spec["placement"]["nodes"]
+        largest = next(
+            d
+            for d in run_dirs(tmp_path)
+            if read_json(d / "spec.json")["spec"]["gpus"] == 6
+            and read_json(d / "result.json")["job_id"] == read_json(run_dir / "result.json")["job_id"]
+        )
+        assert set(hosts(run_dir)) <= set(hosts(largest))
+
+
+def test_a_failed_run_in_a_packed_job_does_not_stop_the_others(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    fault = ("fault=kill_rank", "fault.step=3", "fault.rank=1", "checkpoint.interval_steps=2")
+    done = cli("harness", "-m", "gpus=2,4", *SHORT, *fault, "checkpoint.max_restarts=1", "pack=true", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for gpus in (2, 4):
+        assert [d.name for d in events.attempt_dirs(run_of(tmp_path, gpus))] == ["attempt-1", "attempt-2"]
+    failing = cli("harness", "-m", "gpus=2,4", *SHORT, *fault, "seed=1", "pack=true", env=slurm.env)
+    assert failing.returncode == 1
+    assert "0 completed, 2 failed" in failing.stdout
+
+
+def test_a_packed_job_that_is_preempted_goes_on_where_it_was(slurm: Any, tmp_path: Path) -> None:
+    with started(slurm, tmp_path, "-m", "gpus=1,2", *LONG, "measure.steps=100", "pack=true") as process:
+        wait_for(lambda: steps_done(tmp_path, 1) + steps_done(tmp_path, 2) >= 110, 120)
+        slurm.run("scancel", "--signal=USR2", "--me")  # as at the wall limit
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    attempts = sorted(len(events.attempt_dirs(run_of(tmp_path, gpus))) for gpus in (1, 2))
+    assert attempts == [1, 2], "the run that was done is not run again"
+
+
+def test_headless_the_whole_plan_inside_one_allocation(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    script = PROJECT / "sbatch" / "headless.sh"
+    log = tmp_path / "headless.log"
+    submitted = slurm.run(
+        "sbatch", "--parsable", "--wait", "--nodes=2", "--ntasks-per-node=4", "--gres=gpu:4", "--time=10",
+        f"--output={log}", script, "-m", "gpus=1,2,6", *SHORT, "cluster=slurm", f"results={tmp_path}/results",
+        cwd=PROJECT, timeout=300, check=False,
+    )  # fmt: skip
+    assert submitted.returncode == 0, log.read_text()
+    assert "3 completed, 0 failed" in log.read_text()
+    assert {read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path)} == {submitted.stdout.strip()}
+    assert len(set(hosts(run_of(tmp_path, 6)))) == 2
+    # On the login node, the same command finds everything done: it is the same plan.
+    again = cli("harness", "-m", "gpus=1,2,6", *SHORT, env=slurm.env)
+    assert "3 runs are completed already" in again.stdout
+
+
+def test_headless_refuses_what_does_not_fit_its_allocation(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    outside = cli("harness", "gpus=1", *SHORT, "cluster.scheduler=allocation", env=slurm.env)
+    assert outside.returncode == 2
+    assert "needs an allocation" in outside.stderr
+    log = tmp_path / "headless.log"
+    slurm.run(
+        "sbatch", "--wait", "--nodes=1", "--ntasks-per-node=2", "--time=5", f"--output={log}",
+        PROJECT / "sbatch" / "headless.sh", "-m", "gpus=2,4", *SHORT, "cluster=slurm", f"results={tmp_path}/results",
+        cwd=PROJECT, timeout=120,
+    )  # fmt: skip
+    assert "this allocation has 1 x 2" in log.read_text()
+
+
+def test_two_hundred_runs_and_a_node_that_dies_in_the_middle(slurm: Any, tmp_path: Path) -> None:
+    runs = 200
+    quick = ("measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1", "measure.probe_steps=0")
+    with started(slurm, tmp_path, "-m", "gpus=1", f"seed=range({runs})", *SHORT, *quick) as process:
+        wait_for(lambda: len(list(study_dir(tmp_path).glob("runs/*/result.json"))) >= runs // 3, 500)
+        slurm.node_fail("n2")
+        slurm.node_back("n2")
+        output, _ = process.communicate(timeout=850)
+    assert process.returncode == 0, output[-3000:]
+    assert f"{runs} completed, 0 failed" in output
+    finished = Counter()
+    hit = 0
+    for run_dir in run_dirs(tmp_path):
+        assert read_json(run_dir / "result.json")["status"] == "completed"
+        attempts = events.attempt_dirs(run_dir)
+        hit += len(attempts) > 1
+        for attempt in attempts:
+            exits = [read_json(path) for path in attempt.glob("exit.rank*.json")]
+            finished[run_dir.name] += any(e["code"] == 0 for e in exits)
+    assert len(finished) == runs
+    assert set(finished.values()) == {1}, "nothing is run twice"
+    assert hit >= 1, "the node that died was running something"
+    assert os.listdir(study_dir(tmp_path) / "submissions") != []

@@ -1,0 +1,333 @@
+"""What happens on a shared cluster, made to happen on a real Slurm: nothing hangs, nothing is lost, no failure is
+reported as success."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for, workers
+from project import Cli
+from slurm_study import LONG, SHORT, hosts, in_queue, logged, read_json, run_dirs, run_of, started, steps_done
+
+from harness import events
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+def losses(run_dir: Path, attempts: int) -> dict[int, float]:
+    """Training loss of rank 0 by step; later attempts count."""
+    found = {}
+    for attempt in range(1, attempts + 1):
+        found.update({block["step"]: block["loss"] for block in logged(run_dir, "steps", attempt)})
+    return found
+
+
+def uncut(cli: Cli, slurm: Any, *arguments: str) -> None:
+    done = cli("harness", *arguments, env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_at_the_wall_limit_a_run_saves_goes_back_into_the_queue_and_goes_on(
+    slurm: Any, cli: Cli, tmp_path: Path
+) -> None:
+    """The limit itself, not a signal sent by hand: Slurm counts whole minutes."""
+    limit = ("cluster.timeout_minutes=1", "cluster.signal_seconds=40", "fault=slow_rank", "fault.seconds=0.2")
+    with started(
+        slurm, tmp_path, "gpus=2", *LONG, "checkpoint.interval_steps=0", "checkpoint.max_requeues=9", *limit
+    ) as p:
+        output, _ = p.communicate(timeout=380)
+    assert p.returncode == 0, output
+    (run_dir,) = run_dirs(tmp_path)
+    attempts = events.attempt_dirs(run_dir)
+    assert len(attempts) >= 2
+    for number in range(1, len(attempts)):
+        again = read_json(run_dir / f"attempt-{number}" / "again.json")
+        assert again["by"] == "wall limit"
+        left = [logged(run_dir, "leave", number, rank)[0]["step"] for rank in range(2)]
+        assert left[0] == left[1] == again["step"], "all ranks leave at the same step"
+        assert logged(run_dir, "resume", number + 1)[0]["step"] == again["step"]
+        assert logged(run_dir, "resume", number + 1)[0]["lost_steps"] == 0
+    assert read_json(run_dir / "result.json")["attempt"] == len(attempts)
+    assert not (run_dir / "checkpoint").exists(), "what is completed needs no checkpoint"
+
+
+def test_a_run_that_has_used_up_its_requeues_fails_and_the_same_command_continues_it(
+    slurm: Any, cli: Cli, tmp_path: Path
+) -> None:
+    arguments = ("gpus=1", *LONG, "checkpoint.max_requeues=0", "cluster.signal_seconds=40")
+    with started(slurm, tmp_path, *arguments) as process:
+        wait_for(lambda: steps_done(tmp_path) >= 10, 60)
+        slurm.run("scancel", "--signal=USR2", "--me")
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    (run_dir,) = run_dirs(tmp_path)
+    result = read_json(run_dir / "result.json")
+    assert result["status"] == "failed"
+    saved = int(result["reason"].split("saved at step ")[1].split(";")[0])
+    assert saved >= 10
+    again = cli("harness", *arguments, env=slurm.env)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert logged(run_dir, "resume", 2)[0]["step"] == saved
+
+
+def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    arguments = ("gpus=4", *LONG, "checkpoint.max_requeues=0")
+    with started(slurm, tmp_path, *arguments) as process:
+        wait_for(lambda: steps_done(tmp_path, 4) >= 10, 90)
+        node = hosts(run_of(tmp_path, 4))[0]
+        urgent = slurm.run(
+            "sbatch", "--parsable", "--partition=high", f"--nodelist={node}", "--exclusive", "--time=1",
+            "--output=/dev/null", "--wrap=sleep 5", check=True,
+        ).stdout.strip()  # fmt: skip
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    run_dir = run_of(tmp_path, 4)
+    assert read_json(run_dir / "attempt-1" / "again.json")["by"] == "preemption"
+    assert len({logged(run_dir, "leave", 1, rank)[0]["step"] for rank in range(4)}) == 1
+    assert slurm.run("sacct", "-X", "-n", "-P", "-j", urgent, "--format=State").stdout.strip() == "COMPLETED"
+
+    other = tmp_path / "uncut"
+    other.mkdir()
+    done = cli("harness", *arguments, f"results={other}", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (whole,) = (other / "scaling" / "runs").iterdir()
+    assert len(events.attempt_dirs(whole)) == 1
+    assert losses(run_dir, 2) == losses(whole, 1)
+    assert len(losses(whole, 1)) == 201
+    ends = [logged(d, "end", attempt)[0]["weights_checksum"] for d, attempt in ((run_dir, 2), (whole, 1))]
+    assert ends[0] == ends[1]
+
+
+def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path: Path) -> None:
+    with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=200") as process:
+        wait_for(lambda: steps_done(tmp_path, 6) >= 24, 90)
+        run_dir = run_of(tmp_path, 6)
+        victim = hosts(run_dir)[5]
+        try:
+            slurm.node_fail(victim)
+            output, _ = process.communicate(timeout=200)  # on the two nodes that are left
+        finally:
+            slurm.node_back(victim)
+    assert process.returncode == 0, output
+    assert victim not in hosts(run_dir, 2)
+    resume = logged(run_dir, "resume", 2)[0]
+    assert resume["step"] >= 20
+    assert resume["step"] % 20 in (0, 2), "from the last interval's checkpoint"
+    assert read_json(run_dir / "result.json")["status"] == "completed"
+
+
+def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_path: Path) -> None:
+    with started(
+        slurm, tmp_path, "gpus=6", *LONG, "heartbeat=8", "fault=hang", "fault.step=21", "fault.rank=4"
+    ) as process:
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    run_dir = run_of(tmp_path, 6)
+    result = read_json(run_dir / "result.json")
+    assert result["status"] == "failed"
+    assert "no progress for 8 s (heartbeat)" in result["reason"]
+    assert "_hang" in (run_dir / "attempt-1" / "stderr.rank4").read_text(), "its stacks"
+    assert not workers("6gpu")
+    assert not in_queue(slurm)
+
+
+def test_a_failed_rank_is_started_again_from_its_checkpoint_as_often_as_it_may(slurm: Any, tmp_path: Path) -> None:
+    fault = ("fault=kill_node", "fault.step=31", "fault.rank=5", "checkpoint.max_restarts=1")
+    with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60", *fault) as process:
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    run_dir = run_of(tmp_path, 6)
+    assert [bool(logged(run_dir, "fault", 1, rank)) for rank in range(6)] == [False] * 3 + [True] * 3
+    assert read_json(run_dir / "attempt-1" / "again.json")["by"] == "failure"
+    assert logged(run_dir, "resume", 2)[0]["step"] in (20, 22)
+    assert not logged(run_dir, "fault", 2, 5), "a fault is injected once"
+
+
+def test_an_exception_in_every_rank_is_a_failure_with_its_reason(slurm: Any, tmp_path: Path) -> None:
+    arguments = (*SHORT, "gpus=1", "dataset=fashion_mnist", "data.check=false", f"data.root={tmp_path}/nowhere")
+    with started(slurm, tmp_path, *arguments) as process:
+        output, _ = process.communicate(timeout=90)
+    assert process.returncode == 1, output
+    (run_dir,) = run_dirs(tmp_path)
+    assert "was not found" in "".join(read_json(run_dir / "result.json")["stderr_tail"])
+
+
+def test_a_job_over_its_memory_is_no_success(slurm: Any, tmp_path: Path) -> None:
+    with started(slurm, tmp_path, "gpus=1", *LONG, "cluster.memory_per_node=120M") as process:
+        output, _ = process.communicate(timeout=180)
+    assert process.returncode == 1, output
+    (run_dir,) = run_dirs(tmp_path)
+    result = read_json(run_dir / "result.json")
+    assert result["status"] == "failed"
+    assert "memory" in result["reason"].lower(), result
+
+
+def test_the_submitting_process_is_killed_and_the_same_command_finds_its_jobs(
+    slurm: Any, cli: Cli, tmp_path: Path
+) -> None:
+    arguments = ("-m", "gpus=1", "seed=0,1", *SHORT, "measure.steps=60")
+    with started(slurm, tmp_path, *arguments) as process:
+        assert process.stdout is not None
+        while "submitted job" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        again = cli("harness", *arguments, env=slurm.env)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "submitted job" not in again.stdout
+    for run_dir in run_dirs(tmp_path):
+        assert [p.name for p in events.attempt_dirs(run_dir)] == ["attempt-1"]
+
+
+def test_killed_between_sbatch_and_its_own_note_the_array_is_found_by_its_name(
+    slurm: Any, cli: Cli, tmp_path: Path
+) -> None:
+    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)  # it stays pending
+    try:
+        arguments = ("-m", "gpus=1", "seed=0,1", *SHORT)
+        first = cli("harness", *arguments, "wait=false", env=slurm.env)
+        assert first.returncode == 0, first.stdout + first.stderr
+        # As it is when the process dies before it can write down what sbatch said.
+        (note,) = (tmp_path / "results/scaling/submissions").iterdir()
+        note.write_text(note.read_text().replace(f'"job_id": "{read_json(note)["job_id"]}"', '"job_id": null'))
+        assert read_json(note)["job_id"] is None
+        again = cli("harness", *arguments, "wait=false", env=slurm.env)
+        assert "is taken over" in again.stdout
+        assert "submitted job" not in again.stdout
+        assert len(in_queue(slurm)) == 2
+        cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
+        assert "cancelled 2 jobs" in cancelled.stdout
+        wait_for(lambda: not in_queue(slurm), 20)
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+        slurm.run("scancel", "--me")
+
+
+def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
+    another_slurm: Any, cli: Cli, tmp_path: Path
+) -> None:
+    with another_slurm(nodes=1, gpus_per_node=4) as slurm:
+        arguments = ("gpus=1", *LONG, "measure.steps=2000")
+        with started(slurm, tmp_path, *arguments) as process:
+            wait_for(lambda: steps_done(tmp_path) >= 22, 60)
+            slurm.script("down")
+            slurm.script("up")  # knows nothing of former jobs
+            output, _ = process.communicate(timeout=150)
+        assert process.returncode == 1, output
+        (run_dir,) = run_dirs(tmp_path)
+        result = read_json(run_dir / "result.json")
+        assert (result["status"], result["written_by"]) == ("failed", "launcher")
+        assert "left the queue without a result" in result["reason"]
+        assert "saved at step" in result["reason"]
+        again = cli("harness", "gpus=1", *LONG, "measure.steps=2000", "wait=false", env=slurm.env)
+        assert again.returncode == 0, again.stdout + again.stderr
+        wait_for(lambda: logged(run_dir, "resume", 2), 60)
+        assert logged(run_dir, "resume", 2)[0]["step"] >= 20
+
+
+def test_slurmctld_away_while_submitting_and_while_asking(another_slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    with another_slurm(nodes=1, gpus_per_node=4) as slurm:
+        slurm.script("ctld-stop")
+        with started(slurm, tmp_path, "gpus=1", *SHORT, "measure.steps=60") as process:
+            assert process.stdout is not None
+            printed = ""
+            while "waiting for it" not in printed:
+                line = process.stdout.readline()
+                assert line, printed
+                printed += line
+            time.sleep(20)
+            slurm.script("ctld-start")
+            while "submitted job" not in printed:
+                line = process.stdout.readline()
+                assert line, printed
+                printed += line
+            wait_for(lambda: steps_done(tmp_path) > 0, 60)
+            slurm.script("ctld-stop")
+            asked = time.monotonic()
+            status = cli("harness.status", "results/scaling", env=slurm.env)
+            assert time.monotonic() - asked < 100
+            assert status.returncode == 0, status.stderr
+            assert "Slurm does not answer" in status.stdout
+            assert "1 completed" in status.stdout or "1 running" in status.stdout
+            slurm.script("ctld-start")
+            rest, _ = process.communicate(timeout=150)
+        assert process.returncode == 0, printed + rest
+        assert "1 completed, 0 failed" in rest
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A results folder on a file system of its own, mounted before a cluster starts, so that its nodes see it."""
+    results = tmp_path / "results"
+    results.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(results)], check=True)
+    yield results
+    subprocess.run(["umount", "-l", str(results)], check=True)
+
+
+def test_a_results_folder_that_becomes_full(another_slurm: Any, small_disk: Path, cli: Cli, tmp_path: Path) -> None:
+    arguments = ("gpus=2", *LONG, "measure.steps=2000")
+    with another_slurm(nodes=1, gpus_per_node=4) as slurm:
+        with started(slurm, tmp_path, *arguments) as process:
+            wait_for(lambda: steps_done(tmp_path, 2) >= 24, 60)
+            filled = subprocess.run(["dd", "if=/dev/zero", f"of={small_disk}/filler", "bs=4k"], capture_output=True)
+            assert b"No space left" in filled.stderr
+            output, _ = process.communicate(timeout=200)
+        assert process.returncode == 1, output
+        assert "Traceback" not in output
+        assert "0 completed, 1 failed" in output
+        wait_for(lambda: not workers("2gpu"), 20)
+        (run_dir,) = run_dirs(tmp_path)
+        kept = [path.name for path in (run_dir / "checkpoint").iterdir() if not path.name.endswith(".tmp")]
+        assert len(kept) == 1, "the checkpoint from before is still there"
+        (small_disk / "filler").unlink()
+        again = cli("harness", "gpus=2", *LONG, "measure.steps=2000", "wait=false", env=slurm.env)
+        assert again.returncode == 0, again.stdout + again.stderr
+        wait_for(lambda: logged(run_dir, "resume", 2), 60)
+        assert logged(run_dir, "resume", 2)[0]["step"] >= 20
+
+
+def test_a_results_folder_that_becomes_read_only(
+    another_slurm: Any, small_disk: Path, cli: Cli, tmp_path: Path
+) -> None:
+    def make(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(small_disk)], check=True)
+
+    with another_slurm(nodes=1, gpus_per_node=4) as slurm:
+        slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
+        first = cli("harness", "gpus=1", *SHORT, "wait=false", env=slurm.env)
+        assert first.returncode == 0, first.stdout + first.stderr
+        make("ro")
+        refused = cli("harness", "gpus=1", *SHORT, "seed=1", env=slurm.env)
+        assert refused.returncode == 2
+        assert "cannot be written: Read-only file system" in refused.stderr
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+        wait_for(lambda: not in_queue(slurm), 60)  # it cannot even open its log
+        status = cli("harness.status", "results/scaling", "--json", env=slurm.env)
+        assert [run["state"] for run in json.loads(status.stdout)["runs"]] == ["stopped"]
+        make("rw")
+        again = cli("harness", "gpus=1", *SHORT, env=slurm.env)
+        assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_a_killed_rank_takes_its_job_with_it_and_nothing_is_left(slurm: Any, tmp_path: Path) -> None:
+    with started(slurm, tmp_path, "gpus=6", *LONG) as process:
+        wait_for(lambda: steps_done(tmp_path, 6, rank=4) > 2, 90)
+        os.kill(workers("6gpu")[4], signal.SIGKILL)
+        output, _ = process.communicate(timeout=90)
+    assert process.returncode == 1, output
+    assert read_json(run_of(tmp_path, 6) / "result.json")["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
+    wait_for(lambda: not workers("6gpu"), 10)
