@@ -232,7 +232,7 @@ def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
     """
     if not isinstance(plain, Mapping):
         raise ValueError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
-    hints = _hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     values = {}
     for f in dataclasses.fields(cls):  # type: ignore[arg-type]
         if f.name not in plain:

@@ -1,0 +1,238 @@
+"""Runs that are cut, fail, or are asked for again: on this machine, with real ranks and real gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for, workers
+from project import PROJECT, Cli
+
+from harness import events
+
+pytestmark = pytest.mark.torch
+
+SHORT = (
+    "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke",
+    "measure.evaluate_samples=64", "measure.block_steps=1",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "harness", *arguments],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": str(PROJECT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    return sorted((folder / "results" / "scaling" / "runs").iterdir())
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def logged(run_dir: Path, kind: str, attempt: int = 1, rank: int = 0) -> list[dict[str, Any]]:
+    path = run_dir / f"attempt-{attempt}" / f"events.rank{rank}.jsonl"
+    return [e for e in events.read_events(path).events if e["ev"] == kind] if path.exists() else []
+
+
+def losses(run_dir: Path) -> dict[tuple[int, int], float]:
+    """(rank, step) -> training loss of the rank's batch; later attempts count."""
+    found = {}
+    for number in range(1, len(events.attempt_dirs(run_dir)) + 1):
+        for rank in range(read_json(run_dir / "spec.json")["spec"]["gpus"]):
+            found.update({(rank, block["step"]): block["loss"] for block in logged(run_dir, "steps", number, rank)})
+    return found
+
+
+def test_a_run_that_was_cut_twice_gives_the_same_losses_as_one_that_never_was(
+    cli: Cli, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """Bit for bit, on four ranks: with more than two, a sum depends on the order in which it is made."""
+    arguments = ("gpus=4", *SHORT, "measure.steps=40", "measure.warmup_steps=4", "optimizer.momentum=0.9")
+    for cut in (1, 2):
+        process = started(*arguments)
+        wait_for(lambda cut=cut: any(len(logged(d, "steps", cut)) >= 8 for d in tmp_path.glob("results/*/runs/*")), 90)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, output
+    (run_dir,) = run_dirs(tmp_path)
+    assert not (run_dir / "result.json").exists()
+    last = cli("harness", *arguments)
+    assert last.returncode == 0, last.stdout + last.stderr
+    for attempt in (1, 2):
+        left = {logged(run_dir, "leave", attempt, rank)[0]["step"] for rank in range(4)}
+        assert len(left) == 1, "all ranks leave at the same step"
+        (resume,) = logged(run_dir, "resume", attempt + 1)
+        assert (resume["step"], resume["lost_steps"], resume["from_attempt"]) == (left.pop(), 0, attempt)
+        assert resume["idle_seconds"] > 0
+    phases = [block["phase"] for block in logged(run_dir, "steps", 2)]
+    assert phases[:4] == ["rewarm"] * 4
+
+    uncut = tmp_path / "uncut"
+    uncut.mkdir()
+    whole = cli("harness", *arguments, f"results={uncut}/results")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    (whole_dir,) = run_dirs(uncut)
+    assert len(losses(whole_dir)) == 4 * 44
+    assert losses(run_dir) == losses(whole_dir)
+    assert logged(run_dir, "end", 3)[0]["weights_checksum"] == logged(whole_dir, "end", 1)[0]["weights_checksum"]
+    assert logged(run_dir, "eval", 3)[0]["loss"] == logged(whole_dir, "eval", 1)[0]["loss"]
+
+
+def test_a_killed_rank_is_started_again_as_often_as_it_may_and_only_fails_once(cli: Cli, tmp_path: Path) -> None:
+    fault = ("fault=kill_rank", "fault.step=5", "fault.rank=1", "checkpoint.interval_steps=2")
+    done = cli("harness", "-m", "gpus=2", *SHORT, *fault, "checkpoint.max_restarts=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run_dir,) = run_dirs(tmp_path)
+    assert read_json(run_dir / "attempt-1" / "again.json")["by"] == "failure"
+    assert [event["step"] for event in logged(run_dir, "fault", 1, 1)] == [5]
+    assert logged(run_dir, "resume", 2)[0]["step"] == 4
+    assert read_json(run_dir / "result.json")["attempt"] == 2
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0
+    assert "continued" in report.stdout
+    assert "fault" in report.stdout
+
+
+def test_without_restarts_a_fault_is_a_failure_that_the_same_command_continues(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("gpus=1", *SHORT, "fault=kill_rank", "fault.step=5", "checkpoint.interval_steps=2")
+    first = cli("harness", *arguments)
+    assert first.returncode == 1
+    assert "was ended by signal 9 (SIGKILL)" in first.stdout
+    kept = cli("harness", *arguments, "retry=none")
+    assert kept.returncode == 0
+    assert "1 runs have failed and are not tried again (retry=none)" in kept.stdout
+    assert "1 failed before and were not tried again" in kept.stdout
+    again = cli("harness", *arguments)
+    assert again.returncode == 0, again.stdout
+    (run_dir,) = run_dirs(tmp_path)
+    assert read_json(run_dir / "attempt-1" / "result-of-this-attempt.json")["status"] == "failed"
+    assert logged(run_dir, "resume", 2)[0]["step"] == 4
+
+
+def test_retry_all_measures_again_from_the_start_and_keeps_the_old_result(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("gpus=1", *SHORT, "checkpoint.keep=true")
+    assert cli("harness", *arguments).returncode == 0
+    (run_dir,) = run_dirs(tmp_path)
+    assert [path.name for path in (run_dir / "checkpoint").iterdir()] == ["step-8"]
+    done = cli("harness", *arguments, "retry=all")
+    assert done.returncode == 0, done.stdout
+    assert "1 completed" in done.stdout
+    assert read_json(run_dir / "attempt-1" / "result-of-this-attempt.json")["status"] == "completed"
+    assert [block["step"] for block in logged(run_dir, "steps", 2)] == list(range(8))
+
+
+def test_a_checkpoint_of_other_code_is_not_continued_from_and_mixing_is_said(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("-m", "gpus=1", "seed=0,1", *SHORT, "checkpoint.interval_steps=2")
+    done = cli("harness", *arguments, "fault=kill_rank", "fault.step=5")
+    assert done.returncode == 1
+    for run_dir in run_dirs(tmp_path):
+        about = run_dir / "checkpoint" / "step-4" / "about.json"
+        about.write_text(json.dumps({**read_json(about), "code_version": "0000000"}))
+    again = cli("harness", *arguments, "fault=kill_rank", "fault.step=5")
+    assert again.returncode == 0, again.stdout
+    for run_dir in run_dirs(tmp_path):
+        (resume,) = logged(run_dir, "resume", 2)
+        assert resume["step"] == 0
+        assert "written by code 0000000" in resume["ignored"]
+        # As if it had been measured before an edit of the code.
+        spec = read_json(run_dir / "spec.json")
+        spec["site"]["code_version"] = "0000000"
+        (run_dir / "spec.json").write_text(json.dumps(spec))
+    more = cli("harness", "-m", "gpus=1", "seed=0,1,2", *SHORT, "checkpoint.interval_steps=2", "fault=kill_rank",
+               "fault.step=5", "plan_only=true")  # fmt: skip
+    assert "warning: of the 2 completed runs some were measured with code 0000000" in " ".join(more.stdout.split())
+
+
+def test_a_rank_that_hangs_is_ended_with_its_stacks_shown(cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=6")
+    assert done.returncode == 1
+    assert "no progress for 6 s (heartbeat)" in done.stdout
+    (run_dir,) = run_dirs(tmp_path)
+    assert "in _hang" in (run_dir / "attempt-1" / "stderr.rank1").read_text()
+    assert "loop.py" in (run_dir / "attempt-1" / "stderr.rank0").read_text()
+    assert not workers("2gpu")
+
+
+def test_a_slow_rank_holds_up_all_of_them(cli: Cli, tmp_path: Path) -> None:
+    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.3", "fault.step=5")
+    done = cli("harness", "gpus=2", *SHORT, *slow)
+    assert done.returncode == 0, done.stdout
+    (run_dir,) = run_dirs(tmp_path)
+    seconds = {block["step"]: block["seconds"] for block in logged(run_dir, "steps", rank=0)}
+    assert min(seconds[step] for step in (5, 6, 7)) > 0.25, "rank 0 waits for rank 1"
+    assert min(seconds[step] for step in (1, 2, 3, 4)) < 0.25
+    report = cli("analysis", "results/scaling")
+    assert "fault injected" in report.stdout
+
+
+def test_the_plan_expects_what_earlier_runs_took_and_keeps_to_a_budget(cli: Cli, tmp_path: Path) -> None:
+    assert cli("harness", "gpus=1", *SHORT).returncode == 0
+    plan = cli("harness", "-m", "gpus=1", "seed=0,1,2", *SHORT, "plan_only=true")
+    assert "(2 from earlier runs of the same point)" in plan.stdout
+    other_study = cli("harness", "-m", "gpus=2", *SHORT, "study=other", "plan_only=true")
+    assert "1 estimated from the same model at other sizes" in other_study.stdout
+    unknown = cli("harness", "gpus=1", *(word for word in SHORT if "resnet20" not in word), "plan_only=true")
+    assert "expected: unknown, no earlier run" in unknown.stdout
+    refused = cli("harness", "-m", "gpus=1", "seed=1,2", *SHORT, "budget_node_hours=0.9")
+    assert refused.returncode == 2
+    assert "can take 1.00 node-hours, more than budget_node_hours=0.9" in refused.stderr
+    assert len(run_dirs(tmp_path)) == 1, "nothing was launched"
+    allowed = cli("harness", "-m", "gpus=1", "seed=1", *SHORT, "budget_node_hours=0.5")
+    assert allowed.returncode == 0, allowed.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (("fault=kill_rank", "fault.rank=2"), "fault.rank=2: with gpus=2 there are ranks 0 to 1"),
+        (("fault=kill_rank", "fault.step=99"), "fault.step=99 never comes: the run has 8 steps"),
+        (("fault=hang", "fault.step=3", "heartbeat=null"), "would hang until the wall limit"),
+        (("fault=melt",), "Could not find 'fault/melt'"),
+        (("heartbeat=0",), "heartbeat=0.0: give a number above 0"),
+        (("retry=maybe",), "retry"),
+        (("wait=false",), "wait=false is for job arrays"),
+        (("pack=true",), "pack=true is for job arrays"),
+        (("budget_node_hours=-1",), "budget_node_hours=-1.0: give a number above 0"),
+        (("checkpoint.interval_steps=-1",), "checkpoint.interval_steps=-1: give a number of at least 0"),
+    ],
+)
+def test_mistakes_are_one_sentence(cli: Cli, tmp_path: Path, wrong: tuple[str, ...], sentence: str) -> None:
+    done = cli("harness", "gpus=2", *SHORT, *wrong)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
