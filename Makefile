@@ -3,14 +3,17 @@ PYTHON ?= python3
 export PYTHON
 VENV := .venv/bin/python
 
-.PHONY: help demo test lint bench envs login data system format clean
+.PHONY: help demo demo-cluster test lint bench envs login data system format clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: login envs data ## a study of real training on this machine, 1 and 2 ranks, and its report
 	$(VENV) -m harness -m gpus=1,2 +experiment=demo cluster=local
 	$(VENV) -m analysis results/demo
+
+demo-cluster: system login envs data ## root: a throw-away Slurm cluster, a sweep on it, a node killed, continued
+	sbatch/demo-cluster.sh
 
 test: system login envs data ## all tests; SYSTEM=0 installs no system packages and leaves out the Slurm tests
 	$(VENV) -m pytest

@@ -9,7 +9,7 @@ import sys
 from benchmarks.common import ROOT, Row, machine
 from harness.machine import code_version
 
-NAMES = ("startup", "planning", "worker", "report")
+NAMES = ("startup", "planning", "submission", "worker", "report")
 
 HEADER = """# What this program itself costs
 

@@ -168,7 +168,7 @@ class RunSpec:
     checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=LATER)
     fault: FaultSpec = field(default_factory=FaultSpec, metadata=LATER)
 
-    @property
+    @functools.cached_property
     def run_id(self) -> str:
         """A readable name and 12 hex digits of SHA-256 over the canonical JSON: equal requests, equal ids.
 

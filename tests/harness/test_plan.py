@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from builders import make_request
+from builders import make_request, make_site
 
 from harness.errors import UserError
 from harness.plan import make_plan, node_hours, place
@@ -81,3 +83,57 @@ def test_other_wall_limits_are_other_shapes() -> None:
     long = make_request(1, seed=1)
     long = dataclasses.replace(long, resources=dataclasses.replace(long.resources, timeout_minutes=60))
     assert len(make_plan([short, long], (), ()).arrays) == 2
+
+
+def test_within_a_shape_the_order_is_random_as_to_what_is_measured_and_always_the_same() -> None:
+    requests = [make_request(gpus=2, seed=seed) for seed in range(30)]
+    (array,) = make_plan(requests, (), ()).arrays
+    seeds = [request.spec.seed for request in array.requests]
+    assert sorted(seeds) == list(range(30))
+    assert seeds != list(range(30))
+    (again,) = make_plan(list(reversed(requests)), (), ()).arrays
+    assert again.requests == array.requests
+
+
+def test_failed_runs_are_left_out_where_they_are_not_to_be_tried_again() -> None:
+    requests = [make_request(seed=0), make_request(seed=1)]
+    failed = requests[1].spec.run_id
+    plan = make_plan(requests, (), (), failed=[failed])
+    assert [request.spec.seed for request in plan.to_launch] == [0]
+    assert plan.failed == (failed,)
+
+
+def test_packed_sizes_are_one_job_as_large_as_the_largest_and_as_long_as_all() -> None:
+    sizes = {1: 1, 2: 1, 4: 1, 8: 2, 12: 3}
+    requests = [
+        make_request(gpus=gpus, nodes=nodes, seed=seed, global_batch=8 * gpus)
+        for gpus, nodes in sizes.items()
+        for seed in (0, 1)
+    ]
+    (array,) = make_plan(requests, (), (), pack=True).arrays
+    assert array.packed
+    assert array.resources.placement == Placement(3, 4)
+    assert array.resources.timeout_minutes == 5 * 30
+    assert [sorted(r.spec.gpus for r in element) for element in array.elements] == [list(sizes)] * 2
+    assert [len({r.spec.seed for r in element}) for element in array.elements] == [1, 1]
+    # Two jobs of 2.5 h on 3 nodes of 4 GPUs.
+    assert array.worst_case_node_hours == 15
+    assert array.worst_case_gpu_hours == 60
+
+
+def test_packing_takes_the_largest_node_count_and_the_largest_node() -> None:
+    # 12 GPUs on 8-GPU nodes are 2 x 6, and 8 are 1 x 8.
+    requests = [
+        make_request(gpus=12, nodes=2, global_batch=96),
+        make_request(gpus=8, nodes=1, global_batch=64),
+    ]
+    (array,) = make_plan(requests, (), (), pack=True).arrays
+    assert array.resources.placement == Placement(2, 8)
+
+
+def test_what_may_start_several_times_costs_several_times_in_the_worst_case() -> None:
+    request = make_request(gpus=8, nodes=2)
+    again = dataclasses.replace(request, site=make_site(max_requeues=2, max_restarts=1))
+    (array,) = make_plan([again], (), ()).arrays
+    assert array.starts == 4
+    assert array.worst_case_node_hours == 4 * 2 * 0.5

@@ -1,0 +1,78 @@
+"""What 1,000 runs cost on the login node, on a real Slurm controller: submitting them, and asking how they stand.
+
+A throw-away cluster of sbatch/slurm-cluster.sh, its partition closed, so that nothing starts and only the submission is
+measured. Ours: `python -m harness -m` with 1,000 runs of one shape and wait=false, the whole process. The peer: `sbatch
+--array=0-999` of the same script text, with 1,000 elements that do nothing. In turns, n = 3. Status: `python -m
+harness.status` on the 1,000 pending runs, the whole process, and beside it one `squeue --me --array`.
+Needs root and Slurm's packages; left out, and said so, where they are missing. The results are in RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.common import ROOT, Row, median_of_ratios, python, seconds_of
+
+N = 3
+RUNS = 1000
+SCRIPT = ROOT / "sbatch" / "slurm-cluster.sh"
+
+
+def rows() -> list[Row]:
+    if os.geteuid() != 0:
+        print("submission: left out, it needs root for a Slurm cluster of its own", file=sys.stderr)
+        return []
+    ours, peer, status, squeue = [], [], [], []
+    with tempfile.TemporaryDirectory() as folder, closed_cluster():
+        sweep = ["-m", "gpus=1", f"seed=range({RUNS})", "cluster=slurm", "dataset=synthetic", "wait=false"]
+        for turn in range(N):
+            ours.append(seconds_of(python("-m", "harness", *sweep, f"study=s{turn}"), cwd=folder))
+            for _ in range(3):
+                status.append(seconds_of(python("-m", "harness.status", f"results/s{turn}"), cwd=folder))
+                squeue.append(seconds_of(["squeue", "--me", "--array", "--noheader"]))
+            _empty_queue()
+            (submission,) = Path(folder).glob(f"results/s{turn}/submitit/*/*_submission.sh")
+            plain = Path(folder) / "plain.sh"
+            plain.write_text(submission.read_text().split("# command")[0] + "true\n")
+            peer.append(seconds_of(["sbatch", str(plain)], cwd=folder))
+            _empty_queue()
+    beside = [a - b for a, b in zip(ours, peer, strict=True)]
+    return [
+        Row(f"submitting {RUNS:,} runs, all of it", "s", ours, f"sbatch of an array of {RUNS:,}", peer,
+            median_of_ratios(ours, peer), ""),
+        Row("… beside what sbatch itself needs", "s", beside, target="≤ 30 s"),
+        Row(f"`harness.status` of {RUNS:,} runs", "s", status, "squeue alone", squeue, median_of_ratios(status, squeue),
+            "≤ 2 s"),
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def closed_cluster() -> Iterator[None]:
+    """A cluster whose partition takes jobs and starts none; this process's commands use it."""
+    state = tempfile.mkdtemp(prefix="bench-", dir="/tmp")
+    os.rmdir(state)
+    before = dict(os.environ)
+    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT="16960", CLUSTER_NODES="1")
+    try:
+        subprocess.run([SCRIPT, "up"], check=True, stdout=subprocess.DEVNULL)
+        os.environ["SLURM_CONF"] = f"{state}/etc/slurm.conf"
+        subprocess.run(["scontrol", "update", "partition=main", "state=down"], check=True)
+        yield
+    finally:
+        subprocess.run([SCRIPT, "down"], check=False)
+        os.environ.clear()
+        os.environ.update(before)
+        subprocess.run(["rm", "-rf", state], check=True)
+
+
+def _empty_queue() -> None:
+    subprocess.run(["scancel", "--me"], check=True)
+    while subprocess.run(["squeue", "--me", "--noheader"], capture_output=True, text=True).stdout.strip():
+        time.sleep(0.2)
