@@ -1,0 +1,341 @@
+"""`python -m harness.doctor --probe`: one real, tiny job on a whole node, and what it saw there.
+
+The two halves tell each other by files in a folder beside the results, which shows at once whether the nodes share it:
+`probe` submits and reads, `python -m harness.doctor_probe <folder>` is what the job runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness import environments, scheduler, site, spec
+from harness.command import NODE
+from harness.doctor_checks import MISSING, NOTE, OK, Check, Silent, ask, counted, judged, nvidia_smi, uses_cuda
+from harness.doctor_slurm import whole_node
+from harness.errors import UserError
+from harness.launch.slurm import advice, test_options
+from harness.plan import Resources
+from harness.request import PROJECT
+from harness.scheduler import Away, words
+from harness.schema import Config
+from harness.worker.data.locate import DataError, locate
+
+# Wall limit of the job. What it does takes seconds, unless a file system or an import hangs.
+JOB_MINUTES = 2
+WAIT_MINUTES = 10
+QUEUE_SECONDS = 3.0
+LOOK_SECONDS = 0.2
+# After a job's end, its last file may take a moment to be seen through a shared file system.
+FILE_SECONDS = 15.0
+FRAMEWORK_SECONDS = 60.0
+# How long the node waits for the other side's time.
+CLOCK_SECONDS = 20.0
+# A difference that puts the events of two nodes into a wrong order.
+CLOCK_DIFFERENCE_SECONDS = 1.0
+WAITING = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED")
+NOT_SHARED = 77
+PING, PONG, QUESTION, ANSWER, RANKS, STDERR = "ping", "pong", "question.json", "answer.json", "ranks", "stderr"
+
+# Not with `cd`: the lines of cluster.setup may read files where the command was given, as in a run.
+SCRIPT = """#!/bin/bash
+[ -d {folder} ] || exit {not_shared}
+exec 2>{folder}/{stderr}
+{setup}
+PYTHONPATH={project}${{PYTHONPATH:+:$PYTHONPATH}} {python} -m harness.doctor_probe {folder}
+srun --kill-on-bad-exit=1 --cpus-per-task={cpus} {srun_args} hostname >{folder}/{ranks}
+"""
+
+
+def probe(config: Config, say: Callable[[str], None]) -> Iterator[Check]:
+    """Submits the job, waits for it, and tells what it saw. Cancels it, and takes its files away, whatever happens."""
+    results = Path(config.results).expanduser().absolute()
+    asked = replace(whole_node(config), timeout_minutes=JOB_MINUTES)
+    token = secrets.token_hex(8)
+    name = f"harness-doctor-{token}"
+    folder = results / f".doctor-{token}"
+    made = [path for path in (results, *results.parents) if not path.exists()]
+    ended = False
+    try:
+        folder.mkdir(parents=True)
+        spec.write_json(folder / QUESTION, _question(config, results))
+        submitted = scheduler.command(
+            *("sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue"),
+            *test_options(asked),
+            stdin=_script(asked, folder),
+        )
+        if submitted.returncode != 0:
+            ended = True
+            said = words(submitted.stderr)
+            yield _check("job", MISSING, f"Slurm refused it: {said}", advice(said))
+            return
+        job = submitted.stdout.strip().split(";")[0]
+        fields = _wait(job, folder, say)
+        ended = fields["JobState"] not in WAITING
+        yield from _told(job, fields, folder, config, asked)
+    except OSError as error:
+        how = "set results=<a folder that you can write, and that the nodes see>"
+        yield _check("results folder", MISSING, f"{folder} cannot be written: {error.strerror}", how)
+    except Away as away:
+        yield _check("job", MISSING, f"Slurm does not answer: {away}", "try again later")
+    finally:
+        if not ended:
+            # By its name: it may have been submitted without its id having arrived here.
+            with contextlib.suppress(Away):
+                scheduler.command("scancel", f"--name={name}")
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def on_node(folder: Path) -> None:
+    """The job's half. Each answer is written as soon as it is there, so that what hangs does not hide the others."""
+    question = json.loads((folder / QUESTION).read_text(encoding="utf-8"))
+    answer: dict[str, Any] = {"host": socket.gethostname()}
+    spec.write_json(folder / ANSWER, answer)
+    try:
+        answer["smi"] = [re.sub(r" \(UUID:.*\)", "", line) for line in nvidia_smi("-L")]
+        answer["driver"] = nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")[0]
+    except Away as away:
+        answer["no_smi"] = str(away)
+    try:
+        data = question["data"]
+        answer["data"] = str(locate(data["name"], data["reader"], data["root"]) or "made from the seed")
+    except DataError as error:
+        answer["no_data"] = str(error)
+    spec.write_json(folder / ANSWER, answer)
+    if question["command"]:
+        try:
+            node = f"--nodelist={os.environ.get('SLURMD_NODENAME', '')}"
+            command = [node if word == NODE else word for word in question["command"]]
+            answer["framework"] = ask(question["framework"], command, question["variables"], FRAMEWORK_SECONDS)
+        except Silent as silent:
+            answer["no_framework"] = str(silent)
+        spec.write_json(folder / ANSWER, answer)
+    answer["clock"] = _clock(folder)
+    spec.write_json(folder / ANSWER, answer)
+
+
+def _clock(folder: Path) -> list[float] | None:
+    """[how far the other side's clock is ahead of this node's, give or take], in seconds; None: it did not answer."""
+    asked = time.time()
+    (folder / PING).touch()
+    while time.time() < asked + CLOCK_SECONDS:
+        # Listed, because shared file systems remember for long that a single file was not there.
+        if PONG in os.listdir(folder):
+            theirs, now = float((folder / PONG).read_text()), time.time()
+            return [theirs - (asked + now) / 2, (now - asked) / 2]
+        time.sleep(LOOK_SECONDS)
+    return None
+
+
+def _question(config: Config, results: Path) -> dict[str, Any]:
+    """What the node is to look at. command: the framework's Python, with a container what stands before it."""
+    framework, container = config.framework, config.cluster.container
+    data = {
+        "name": config.dataset.name,
+        "reader": config.dataset.reader,
+        "root": str(Path(config.data.root).expanduser().absolute()),
+    }
+    command: list[str] | None
+    if container.runtime:
+        # An image has variables of its own: in the container, what is set here is set again.
+        exports = {**config.cluster.env, "PYTHONPATH": str(PROJECT)}.items()
+        again = "; ".join(f"export {name}={shlex.quote(str(value))}" for name, value in exports)
+        prefix = site.container(container, str(PROJECT), (str(results), data["root"]))
+        command = [*prefix, "sh", "-c", f'{again}; exec "$@"', "sh", framework.environment]
+    else:
+        try:
+            command = [str(environments.interpreter(framework.name, framework.environment, PROJECT))]
+        except UserError:
+            command = None  # the check of this machine says so
+    return {
+        "framework": framework.name,
+        "command": command,
+        "variables": config.cluster.env,
+        "data": data,
+    }
+
+
+def _script(asked: Resources, folder: Path) -> str:
+    return SCRIPT.format(
+        setup="\n".join(site.setup_lines(asked)),
+        folder=shlex.quote(str(folder)),
+        not_shared=NOT_SHARED,
+        stderr=STDERR,
+        project=shlex.quote(str(PROJECT)),
+        # The harness's own Python: what submitit starts on the node.
+        python=shlex.quote(sys.executable),
+        cpus=asked.cpus_per_gpu,
+        srun_args=shlex.join(asked.srun_args),
+        ranks=RANKS,
+    )
+
+
+def _wait(job: str, folder: Path, say: Callable[[str], None]) -> dict[str, str]:
+    """Until the job has ended, or WAIT_MINUTES are over: what Slurm last said of it. Gives the node the time meanwhile.
+
+    Raises Away where Slurm answers neither at the end nor before.
+    """
+    deadline = time.monotonic() + 60 * WAIT_MINUTES
+    fields = {"JobState": "PENDING"}
+    asked_at, said = float("-inf"), ""
+    while fields["JobState"] in WAITING and time.monotonic() < deadline:
+        if time.monotonic() > asked_at + QUEUE_SECONDS:
+            asked_at = time.monotonic()
+            with contextlib.suppress(Away):
+                fields = _fields(job)
+            state = " ".join(word for word in (fields["JobState"], fields.get("Reason", "None")) if word != "None")
+            if fields["JobState"] in WAITING and state != said:
+                said = state
+                say(f"probe: job {job} is {state}; waiting up to {WAIT_MINUTES} min for its end, Ctrl-C cancels it")
+        if fields["JobState"] == "RUNNING" and PING in os.listdir(folder) and not (folder / PONG).exists():
+            (folder / "pong.new").write_text(repr(time.time()))
+            (folder / "pong.new").rename(folder / PONG)
+        time.sleep(LOOK_SECONDS)
+    return fields
+
+
+def _fields(job: str) -> dict[str, str]:
+    """Slurm's words on a job; from the accounting once the controller has forgotten it. Raises Away."""
+    shown = scheduler.command("scontrol", "--oneliner", "show", "job", job)
+    if shown.returncode == 0:
+        return dict(re.findall(r"(\S+?)=(\S*)", shown.stdout))
+    return {"JobState": scheduler.accounting([job]).get(job, "UNKNOWN").split(" ")[0]}
+
+
+def _told(job: str, fields: dict[str, str], folder: Path, config: Config, asked: Resources) -> Iterator[Check]:
+    state = fields["JobState"]
+    if state in WAITING:
+        what = f"job {job} did not end within {WAIT_MINUTES} min: {state} {fields.get('Reason', '')}; it is cancelled"
+        yield _check("job", MISSING, what, "try again when the queue is shorter, or with a partition for short jobs")
+        return
+    if fields.get("ExitCode", "").startswith(f"{NOT_SHARED}:"):
+        yield _not_shared(folder.parent, f"node {fields.get('BatchHost', '')} does not see {folder.parent}")
+        return
+    answer = _answer(folder, state == "COMPLETED")
+    host = str(answer.get("host", fields.get("BatchHost", "a node")))
+    if state == "COMPLETED":
+        yield _check("job", OK, f"job {job} ran on {host}{_queued(fields)}")
+    else:
+        ended = f"job {job} on {host} ended as {state} ({fields.get('Reason', '')}, exit code {fields.get('ExitCode')})"
+        yield _check("job", MISSING, f"{ended}: {_stderr(folder)}", "mend what it says; the same command tries again")
+    if not (folder / STDERR).exists():
+        if state == "COMPLETED":
+            yield _not_shared(
+                folder.parent, f"job {job} wrote into {folder.parent} on {host}, and nothing is seen here"
+            )
+        return
+    yield _check("results folder", OK, f"{host} reads what is written here, and the other way round")
+    if answer:
+        yield _check("harness", OK, f"{sys.executable} starts on {host}")
+    elif state == "COMPLETED":
+        found = f"{sys.executable} does not start on {host}: {_stderr(folder)}"
+        yield _check("harness", MISSING, found, "build .venv (`make login`) in a folder that the nodes see")
+    if (folder / RANKS).exists():
+        yield _srun(folder, host, asked)
+    if "smi" in answer or "no_smi" in answer:
+        yield _gpus(answer, host, config)
+    if "framework" in answer:
+        cuda, gpus = uses_cuda(config.cluster), asked.placement.ranks_per_node
+        yield judged("probe", config.framework.name, answer["framework"], config.framework, cuda, gpus)
+    elif "no_framework" in answer:
+        how = "build it in a folder that the nodes see, or correct cluster.modules and cluster.setup"
+        yield _check(config.framework.name, MISSING, f"on {host}: {answer['no_framework']}", how)
+    if "data" in answer:
+        yield _check(f"data set {config.dataset.name}", OK, f"on {host}: {answer['data']}")
+    elif "no_data" in answer:
+        found, _, how = answer["no_data"].partition(". To get it: ")
+        yield _check(f"data set {config.dataset.name}", MISSING, f"on {host}: {found}", f"{how}; or set data.root")
+    if "clock" in answer:
+        yield _clocks(answer["clock"], host)
+
+
+def _answer(folder: Path, wait: bool) -> dict[str, Any]:
+    """What the node wrote; empty where nothing of it is seen here."""
+    deadline = time.monotonic() + (FILE_SECONDS if wait else 0)
+    while True:
+        try:
+            answer = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+            if "clock" in answer or time.monotonic() > deadline:
+                return dict(answer)
+        except (OSError, ValueError):
+            if time.monotonic() > deadline:
+                return {}
+        time.sleep(LOOK_SECONDS)
+
+
+def _srun(folder: Path, host: str, asked: Resources) -> Check:
+    started = (folder / RANKS).read_text(encoding="utf-8").split()
+    ranks = asked.placement.ranks_per_node
+    found = f"srun started {len(started)} of {ranks} ranks on {host}"
+    if len(started) == ranks:
+        return _check("ranks", OK, found)
+    return _check("ranks", MISSING, f"{found}: {_stderr(folder)}", "correct cluster.srun_args, or ask the site")
+
+
+def _gpus(answer: dict[str, Any], host: str, config: Config) -> Check:
+    if listed := answer.get("smi"):
+        found = counted([re.sub(r"^GPU \d+: ", "", line) for line in listed])
+        return _check("GPUs", OK, f"{host} has {found}, driver {answer.get('driver', 'unknown')}")
+    said = f"{host} lists none ({answer['no_smi']})"
+    if uses_cuda(config.cluster):
+        how = "set cluster.gres and cluster.partition to nodes with GPUs, or take cluster.device=cpu"
+        return _check("GPUs", MISSING, said, how)
+    return _check("GPUs", OK, f"{said}; none needed with cluster.device=cpu")
+
+
+def _clocks(clock: list[float] | None, host: str) -> Check:
+    if clock is None:
+        return _check("clock", NOTE, f"not compared: files take more than {CLOCK_SECONDS:.0f} s to be seen on {host}")
+    ahead, give_or_take = clock
+    found = f"{host} and this machine agree, to within {abs(ahead) + give_or_take:.1f} s"
+    if abs(ahead) > CLOCK_DIFFERENCE_SECONDS + give_or_take:
+        found = f"{host} is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} this machine's"
+        return _check("clock", NOTE, found, "ask the site for synchronised clocks; times of two nodes do not match")
+    return _check("clock", OK, found)
+
+
+def _queued(fields: dict[str, str]) -> str:
+    try:
+        submitted, started = (datetime.fromisoformat(fields[key]) for key in ("SubmitTime", "StartTime"))
+    except (KeyError, ValueError):
+        return ""
+    return f" after {(started - submitted).total_seconds():.0f} s in the queue"
+
+
+def _stderr(folder: Path) -> str:
+    """The last lines of what the job complained about."""
+    try:
+        lines = (folder / STDERR).read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return "it left no output"
+    return "; ".join([line.strip() for line in lines if line.strip()][-3:]) or "it left no output"
+
+
+def _not_shared(results: Path, found: str) -> Check:
+    return _check(
+        "results folder", MISSING, found, f"{results} is not shared: set results=<a folder that the nodes see>"
+    )
+
+
+def _check(name: str, state: str, found: str, how: str = "") -> Check:
+    return Check("probe", name, state, found, how)
+
+
+if __name__ == "__main__":
+    on_node(Path(sys.argv[1]))

@@ -1,0 +1,333 @@
+"""The doctor on a real Slurm: what it asks the controller, and the probe job really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for
+from project import PROJECT, Cli
+
+from harness import config, doctor_probe
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch]
+
+# The nodes declare GPUs that are not there: Slurm hands them out, the framework computes on the CPU.
+CPU = ("cluster=slurm", "dataset=synthetic", "cluster.device=cpu")
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+def checks(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
+    """The checks of `--json`, by group and name."""
+    assert "Traceback" not in done.stderr
+    return {f"{check['group']}: {check['name']}": check for check in json.loads(done.stdout)}
+
+
+def missing(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [name for name, check in checks(done).items() if check["state"] == "missing"]
+
+
+@contextmanager
+def hidden_from(slurm: Any, node: str, folder: Path) -> Iterator[None]:
+    """The node sees an empty folder there, as it does where a file system is not shared."""
+    process = (slurm.folder / "run" / f"node-{node}.pid").read_text().split()[0]
+    inside = ("nsenter", "--target", process, "--mount")
+    slurm.run(*inside, "mount", "-t", "tmpfs", "tmpfs", folder, check=True)
+    try:
+        yield
+    finally:
+        slurm.run(*inside, "umount", folder, check=True)
+
+
+def left_behind(slurm: Any, tmp_path: Path) -> list[str]:
+    """Jobs in the queue, and files."""
+    jobs = slurm.run("squeue", "--noheader", "--format=%j", check=True).stdout.split()
+    return [name for name in jobs if "doctor" in name] + [str(path) for path in tmp_path.iterdir()]
+
+
+def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    done = cli("harness.doctor", *CPU, "gpus=12", "cluster.gpu_type=v100", "--json", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = checks(done)
+    assert found["Slurm: sbatch"]["found"].startswith("slurm")
+    assert "is UP" in found["Slurm: controller"]["found"]
+    assert found["Slurm: accounting"]["found"] == "answers"
+    assert found["Slurm: accounts"]["found"] == "root (QOS normal)"
+    # As sbatch/slurm-cluster.sh sets them.
+    assert found["Slurm: limits"]["found"] == "MaxArraySize=10001, MaxJobCount=50000, KillWait=3 sec"
+    assert "pmi2" in found["Slurm: MPI"]["found"]
+    assert found["Slurm: partition main"]["found"].endswith("/3, the default")
+    assert found["Slurm: partition high"]["state"] == "ok"
+    assert found["Slurm: GPUs per node"]["found"] == "gpu:v100:4 needed; the nodes have gpu:v100:4 on 3"
+    assert found["Slurm: cores per node"]["found"] == "8 (4 ranks x 2) needed; the nodes have 8 cores on 3"
+    assert found["Slurm: nodes"]["found"].startswith("3 of 3 in main have all")
+    assert "GraceTime=20 s: a preempted job is warned first" in found["Slurm: preemption"]["found"]
+    assert found["Slurm: Slurm's word"]["found"] == "a job of one node with 4 ranks would be taken"
+    assert left_behind(slurm, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "advice"),
+    [
+        (
+            ["cluster.gpu_type=a100"],
+            ["Slurm: GPUs per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            "set cluster.gpu_type=v100",
+        ),
+        (
+            ["cluster.gpus_per_node=8", "cluster.cpus_per_gpu=1"],
+            ["Slurm: GPUs per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            "set cluster.gpus_per_node=4",
+        ),
+        (
+            ["cluster.cpus_per_gpu=3"],
+            ["Slurm: cores per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            "set cluster.cpus_per_gpu to at most 2",
+        ),
+        (
+            ["cluster.memory_per_node=100GB"],
+            ["Slurm: memory per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            "set cluster.memory_per_node to at most 64000MB",
+        ),
+        (["gpus=16"], ["Slurm: nodes"], "the configuration needs 4"),
+        (
+            ["cluster.partition=gpu"],
+            ["Slurm: partition gpu", "Slurm: Slurm's word"],
+            "set cluster.partition to one of: main, high",
+        ),
+        (["cluster.constraint=fast"], ["Slurm: Slurm's word"], "cluster.constraint"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
+)
+def test_what_the_nodes_do_not_have(
+    cli: Cli, slurm: Any, arguments: list[str], expected: list[str], advice: str
+) -> None:
+    done = cli("harness.doctor", *CPU, *arguments, "--json", env=slurm.env)
+    assert done.returncode == 1
+    assert missing(done) == expected
+    assert advice in checks(done)[expected[0]]["advice"]
+
+
+def test_an_account_that_is_not_the_users(cli: Cli, slurm: Any) -> None:
+    done = cli("harness.doctor", *CPU, "cluster.account=theirs", "--json", env=slurm.env)
+    check = checks(done)["Slurm: accounts"]
+    assert check["state"] == "note", "this cluster does not enforce accounts"
+    assert "cluster.account=theirs is not among root's" in check["found"]
+
+
+def test_a_build_without_cuda_for_gpu_nodes(cli: Cli, slurm: Any, torch_python: Path) -> None:
+    cuda = subprocess.run([torch_python, "-c", "import torch; assert torch.version.cuda"], capture_output=True)
+    if cuda.returncode == 0:
+        pytest.skip("this is a CUDA build of torch")
+    done = cli("harness.doctor", "cluster=slurm", "dataset=synthetic", "--json", env=slurm.env)
+    assert done.returncode == 1
+    assert missing(done) == ["frameworks: pytorch"]
+    assert "VARIANT=cuda sbatch/env/pytorch.sh" in checks(done)["frameworks: pytorch"]["advice"]
+
+
+def test_a_cluster_as_it_changes_and_goes_away(
+    cli: Cli, another_slurm: Callable[..., AbstractContextManager[Any]]
+) -> None:
+    def look(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return cli("harness.doctor", *CPU, "cluster.gpus_per_node=2", *arguments, "--json", env=slurm.env)
+
+    # No --signal before a preemption, associations enforced, jobs beyond a partition's limit not refused.
+    conf = "SlurmctldParameters=max_dbd_msg_action=discard\nAccountingStorageEnforce=associations\nEnforcePartLimits=NO"
+    with another_slurm(nodes=2, gpus_per_node=2, extra_conf=conf) as slurm:
+        slurm.run("scontrol", "update", "partitionname=main", "maxtime=10", check=True)
+        slurm.run("sacctmgr", "-i", "modify", "user", "root", "set", "maxsubmitjobs=7", check=True)
+        done = look()
+        assert missing(done) == ["Slurm: partition main"]
+        assert checks(done)["Slurm: partition main"]["advice"] == "set cluster.timeout_minutes to at most 10"
+        assert "set cluster.max_submit=7" in checks(done)["Slurm: accounts"]["advice"]
+        assert checks(done)["Slurm: limits"]["state"] == "note"
+        assert "a preempted job gets no warning" in checks(done)["Slurm: preemption"]["found"]
+        assert checks(done)["Slurm: preemption"]["advice"].startswith("set checkpoint.interval_steps")
+        assert missing(look("cluster.timeout_minutes=10")) == []
+        assert "Slurm: accounts" in missing(look("cluster.account=theirs"))
+        assert checks(look("cluster.max_submit=7"))["Slurm: accounts"]["state"] == "ok"
+
+        slurm.run("scontrol", "update", "nodename=n[1-2]", "state=drain", "reason=test", check=True)
+        nodes = checks(look("cluster.timeout_minutes=10"))["Slurm: nodes"]
+        assert (nodes["state"], nodes["found"].split("; ")[-1]) == ("note", "0 take jobs now")
+
+        slurm.script("dbd-stop")
+        accounting = checks(look())["Slurm: accounting"]
+        assert (accounting["state"], "does not answer" in accounting["found"]) == ("note", True)
+
+        slurm.script("ctld-stop")
+        began = time.monotonic()
+        done = look()
+        assert time.monotonic() - began < 60, "what does not answer is asked once"
+        assert done.returncode == 1
+        assert missing(done) == ["Slurm: controller"]
+        assert "DOWN" in checks(done)["Slurm: controller"]["found"]
+        assert checks(done)["frameworks: pytorch"]["state"] == "ok", "the other groups are looked at all the same"
+
+        done = look("--probe")
+        assert missing(done) == ["Slurm: controller", "probe: job"]
+
+
+def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    done = cli("harness.doctor", *CPU, "--probe", "--json", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "waiting up to 10 min for its end, Ctrl-C cancels it" in done.stderr
+    found = {name: check["found"] for name, check in checks(done).items() if check["group"] == "probe"}
+    job, host = re.match(r"job (\d+) ran on (n[123])", found["probe: job"]).groups()  # type: ignore[union-attr]
+    assert host != socket.gethostname()
+    assert found["probe: results folder"] == f"{host} reads what is written here, and the other way round"
+    assert found["probe: harness"] == f"{sys.executable} starts on {host}"
+    assert found["probe: ranks"] == f"srun started 4 of 4 ranks on {host}"
+    assert found["probe: GPUs"].startswith(f"{host} ")
+    assert "torch " in found["probe: pytorch"]
+    assert found["probe: data set synthetic"] == f"on {host}: made from the seed"
+    # One machine, one clock.
+    assert float(re.search(r"agree, to within ([\d.]+) s", found["probe: clock"])[1]) < 10  # type: ignore[index]
+    assert left_behind(slurm, tmp_path) == []
+    shape = slurm.run("scontrol", "--oneliner", "show", "job", job, check=True).stdout
+    assert "TimeLimit=00:02:00" in shape
+    assert "gres:gpu:4" in shape or "gres/gpu=4" in shape
+
+
+def test_the_probe_finds_that_there_is_no_gpu_and_no_data_on_the_node(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data" / "cifar10"
+    data.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
+        (data / name).touch()
+    with hidden_from(slurm, "n1", data):
+        done = cli(
+            *("harness.doctor", "cluster=slurm", "dataset=cifar10", "+cluster.sbatch_args.nodelist=n1"),
+            *("--probe", "--json"),
+            env=slurm.env,
+        )
+    assert checks(done)["data sets: cifar10"]["state"] == "ok"
+    assert {"probe: GPUs", "probe: pytorch", "probe: data set cifar10"} <= set(missing(done))
+    assert "none of its files" in checks(done)["probe: data set cifar10"]["found"]
+
+
+def test_the_probe_finds_a_results_folder_that_the_node_does_not_share(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    with hidden_from(slurm, "n1", results):
+        done = cli("harness.doctor", *CPU, "+cluster.sbatch_args.nodelist=n1", "--probe", "--json", env=slurm.env)
+    assert done.returncode == 1
+    assert missing(done) == ["probe: results folder"]
+    check = checks(done)["probe: results folder"]
+    assert check["found"] == f"node n1 does not see {results}"
+    assert "results=" in check["advice"]
+    assert list(results.iterdir()) == []
+
+
+def test_the_probe_finds_a_python_that_the_node_does_not_have(cli: Cli, slurm: Any) -> None:
+    with hidden_from(slurm, "n1", Path(sys.executable).parent):
+        done = cli("harness.doctor", *CPU, "+cluster.sbatch_args.nodelist=n1", "--probe", "--json", env=slurm.env)
+    assert done.returncode == 1
+    assert missing(done) == ["probe: harness"]
+    assert "No such file" in checks(done)["probe: harness"]["found"]
+
+
+def test_the_framework_is_asked_in_its_container(cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path) -> None:
+    # Apptainer's command line without its container: what follows the image is run.
+    runtime = tmp_path / "bin" / "apptainer"
+    runtime.parent.mkdir()
+    runtime.write_text(
+        '#!/bin/bash\n[ "$1" = --version ] && echo apptainer version 1.3.4 && exit\n'
+        f'echo "$@" >>{tmp_path}/said\nunset PYTHONPATH\n'
+        'while [ "$1" != torch.sif ]; do shift; done\nshift\nexec "$@"\n'
+    )
+    runtime.chmod(0o755)
+    (tmp_path / "torch.sif").touch()
+    env = {**slurm.env, "PATH": f"{runtime.parent}{os.pathsep}{slurm.env['PATH']}"}
+    asked = ("cluster.container.runtime=apptainer", "cluster.container.image=torch.sif")
+    done = cli("harness.doctor", *CPU, *asked, f"framework.environment={torch_python}", "--probe", "--json", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "torch " in checks(done)["probe: pytorch"]["found"]
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("exec --nv --bind=")
+    assert f"--bind={tmp_path / 'results'}" in said
+
+
+def test_a_probe_job_that_fails(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    asked = ("cluster.setup=['echo no such module >&2; exit 3']", "--probe", "--json")
+    done = cli("harness.doctor", *CPU, *asked, env=slurm.env)
+    assert done.returncode == 1
+    check = checks(done)["probe: job"]
+    assert missing(done) == ["probe: job"]
+    assert "ended as FAILED (NonZeroExitCode, exit code 3:0): no such module" in check["found"]
+    assert left_behind(slurm, tmp_path) == []
+
+
+def test_a_probe_job_that_slurm_refuses(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    done = cli("harness.doctor", *CPU, "cluster.partition=gpu", "--probe", "--json", env=slurm.env)
+    check = checks(done)["probe: job"]
+    assert check["state"] == "missing"
+    assert "invalid partition specified: gpu" in check["found"]
+    assert "cluster.partition" in check["advice"]
+    assert left_behind(slurm, tmp_path) == []
+
+
+def test_a_probe_job_that_does_not_start_is_cancelled(
+    slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_probe, "WAIT_MINUTES", 0.1)
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    config.register()
+    asked = (*CPU, "+cluster.sbatch_args.begin=now+1hour", f"results={tmp_path}/results")
+    (point,) = config.compose(asked, False, "config", None)
+    (check,) = doctor_probe.probe(point, print)
+    assert check.state == "missing"
+    assert "did not end within 0.1 min: PENDING BeginTime; it is cancelled" in check.found
+    wait_for(lambda: left_behind(slurm, tmp_path) == [], 10)
+
+
+def test_an_allocation_is_looked_at_from_inside(cli: Cli, slurm: Any) -> None:
+    asked = (*CPU, "cluster.scheduler=allocation", "--json")
+    outside = cli("harness.doctor", *asked, env=slurm.env)
+    assert missing(outside) == ["Slurm: allocation"]
+    inside = slurm.run(*("salloc", "--quiet", "--nodes=2", "--no-shell", "--job-name=harness-doctor-test"), check=True)
+    job = re.search(r"\d+", slurm.run("squeue", "--noheader", "--name=harness-doctor-test", "--format=%A").stdout)[0]  # type: ignore[index]
+    try:
+        done = cli("harness.doctor", *asked, env={**slurm.env, "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n[1-2]"})
+    finally:
+        slurm.run("scancel", job, check=True)
+    assert done.returncode == 0, done.stdout + done.stderr + inside.stderr
+    assert checks(done)["Slurm: allocation"]["found"] == f"job {job} on n[1-2]"
+
+
+def test_ctrl_c_cancels_the_probe_job(slurm: Any, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.doctor", *CPU, "+cluster.sbatch_args.begin=now+1hour", "--probe"],
+        cwd=tmp_path,
+        env={**slurm.env, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: any("doctor" in name for name in left_behind(slurm, tmp_path)), 60)
+        assert process.stderr is not None
+        # The reason may come a moment after the state.
+        assert any("PENDING BeginTime" in line for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert left_behind(slurm, tmp_path) == []
