@@ -7,11 +7,12 @@ watchers tell each other, so the same code serves one machine and many nodes.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import events, outcome, spec
@@ -62,7 +63,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     if failed is None and rendezvous.rank == 0:
         _wait_for_all(attempt_dir, rendezvous.world_size)
     if failed is not None or outcome.failure(attempt_dir) is not None:
-        _settle(attempt_dir, rendezvous.world_size)
+        _settle(attempt_dir, rendezvous.world_size, lambda: rank.interrupted)
         failed = outcome.failure(attempt_dir)
     if failed is not None:
         end.failed(failed)
@@ -102,6 +103,8 @@ class End:
         """After a rank failed, or was ended: every rank's watcher comes here."""
         if first.interrupted:
             sys.exit(1)  # no result: the run has not failed, it is not finished
+        if events.read_result(self.run_dir) is not None:
+            sys.exit(1)  # another rank's watcher was here
         reason, by = first.sentence, BY_LIMIT if first.reason == LIMIT else BY_FAILURE
         if lost := self._missing():
             by = BY_NODE
@@ -185,13 +188,19 @@ def _requeue() -> str | None:
     """Puts this job back into the queue; Slurm ends it soon. Gives what went wrong, in Slurm's words."""
     if "SLURM_JOB_ID" not in os.environ:
         return "no job of Slurm"
+    if re.search(r"\bJobState=CANCELLED", _show_job()):
+        return "it was cancelled"
     return _scontrol("requeue", os.environ["SLURM_JOB_ID"])[1]
 
 
 def _preempted() -> bool:
     """Whether the warning came because another job takes the nodes, and not because the time is over."""
-    shown = _scontrol("show", "job", os.environ.get("SLURM_JOB_ID", ""))[0]
+    shown = _show_job()
     return "PreemptTime=" in shown and "PreemptTime=None" not in shown
+
+
+def _show_job() -> str:
+    return _scontrol("show", "job", os.environ.get("SLURM_JOB_ID", ""))[0]
 
 
 def _scontrol(*arguments: str) -> tuple[str, str | None]:
@@ -213,10 +222,13 @@ def _wait_for_all(attempt_dir: Path, world_size: int) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _settle(attempt_dir: Path, world_size: int) -> None:
-    time.sleep(SETTLE_SECONDS)
-    deadline = time.monotonic() + VANISHED_SECONDS
-    while len(outcome.read_exits(attempt_dir)) < world_size and time.monotonic() < deadline:
+def _settle(attempt_dir: Path, world_size: int, hurry: Callable[[], bool]) -> None:
+    """Until every rank's end is known, or will not be. hurry: whether Slurm is ending the step, as it does when it finds
+    that a node is lost: then there are only seconds left."""
+    start = time.monotonic()
+    while not hurry() and (waited := time.monotonic() - start) < VANISHED_SECONDS:
+        if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == world_size:
+            return
         time.sleep(POLL_SECONDS)
 
 

@@ -35,10 +35,10 @@ sweep=(-m harness -m gpus=1,2,4,8,12 cluster=slurm +experiment=demo_cluster)
 "$PYTHON" "${sweep[@]}" wait=false
 
 say "when the 12-GPU run, on all three nodes, has trained for a while, the power of node n3 is cut"
-steps() { grep -hc '"ev":"steps"' "$STUDY"/runs/*-12gpu-*/attempt-1/events.rank0.jsonl 2>/dev/null || true; }
+steps() { cat "$STUDY"/runs/*-12gpu-*/attempt-1/events.rank0.jsonl 2>/dev/null | grep -c '"ev":"steps"' || true; }
 gone() { ! squeue --me --noheader | grep -q .; }
 for ((i = 0; i < 1200; i++)); do
-  [ "$(steps || echo 0)" -lt 4 ] 2>/dev/null || break
+  [ "$(steps)" -lt 4 ] || break
   ! gone || break
   sleep 0.5
 done

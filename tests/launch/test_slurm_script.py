@@ -2,42 +2,82 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+from builders import make_request
 from project import PROJECT
 from submitit.slurm.slurm import _make_sbatch_string
 
-from harness.launch.slurm import array_parameters
-from harness.plan import Resources
+from harness.launch.slurm import advice, array_parameters, test_options
+from harness.plan import Array, Resources
 from harness.spec import Placement
 
 GOLDEN = PROJECT / "tests" / "golden"
+test_options.__test__ = False  # type: ignore[attr-defined]  # it is not a test
 
 
-def script(resources: Resources, runs: int) -> str:
+def script(resources: Resources, runs: int, packed: bool = False) -> str:
+    request = dataclasses.replace(make_request(), resources=resources)
     return _make_sbatch_string(
         command="python -u -m submitit.core._submit /study/submitit/%j",
         folder="/study/submitit/%j",
         map_count=runs,
-        **array_parameters(resources),
+        **array_parameters(Array(resources, ((request,),) * runs, packed), "0123456789"),
     )
 
 
-def test_array_of_three_nodes_with_four_v100_each() -> None:
-    resources = Resources(
-        scheduler="slurm",
-        placement=Placement(3, 4),
-        cpus_per_gpu=7,
-        timeout_minutes=30,
-        gres="gpu",
-        gpu_type="v100",
-        partition="gpu",
-        account="project 42",
-        exclusive=True,
-        memory_per_node="120GB",
-        array_parallelism=2,
-        setup=("module load lang/Python",),
-        srun_args=("--cpu-bind=cores",),
-    )
-    assert script(resources, 15) == (GOLDEN / "array_3x4_v100.sbatch").read_text()
+V100 = Resources(
+    scheduler="slurm",
+    placement=Placement(3, 4),
+    cpus_per_gpu=7,
+    timeout_minutes=30,
+    gres="gpu",
+    gpu_type="v100",
+    partition="gpu",
+    account="project 42",
+    exclusive=True,
+    memory_per_node="120GB",
+    array_parallelism=2,
+    setup=("module load lang/Python",),
+    srun_args=("--cpu-bind=cores",),
+)
+EVERYTHING = Resources(
+    scheduler="slurm",
+    placement=Placement(2, 8),
+    cpus_per_gpu=14,
+    timeout_minutes=20,
+    signal_seconds=120,
+    gres="gpu",
+    gpu_option="gpus_per_node",
+    gpu_type="h100",
+    partition="main,high",
+    account="project",
+    qos="long",
+    constraint="[rack1|rack2]&ib",
+    reservation="tuesday",
+    modules=("lang/Python/3.11", "system/CUDA"),
+    setup=("ulimit -l unlimited", 'export WHERE="$HOME"'),
+    srun_args=("--cpu-bind=cores", "--export=ALL,A=it's"),
+    sbatch_args=(
+        ("comment", 'it\'s "a" \\ b; $(touch /tmp/pwned) & `c` # d'),
+        ("mail-type", "END"),
+        ("overcommit", ""),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "packed"),
+    [
+        ("array_3x4_v100", V100, False),
+        ("array_2x8_every_key", EVERYTHING, False),
+        # Its runs are steps of srun that harness/launch/allocation.py starts.
+        ("packed_2x8_every_key", EVERYTHING, True),
+    ],
+)
+def test_script(name: str, resources: Resources, packed: bool) -> None:
+    assert script(resources, 15, packed) == (GOLDEN / f"{name}.sbatch").read_text()
 
 
 def test_cpu_partition_asks_for_no_gpus() -> None:
@@ -47,3 +87,46 @@ def test_cpu_partition_asks_for_no_gpus() -> None:
     assert "gpu" not in text.replace("harness-16gpu", "")
     # Slurm counts whole minutes.
     assert "#SBATCH --time=1\n" in text
+
+
+def test_slurm_is_asked_beforehand_for_the_same_in_words_that_no_shell_reads() -> None:
+    asked = test_options(EVERYTHING)
+    assert '--comment=it\'s "a" \\ b; $(touch /tmp/pwned) & `c` # d' in asked
+    assert "--overcommit" in asked
+    for option in ("--gpus-per-node=h100:8", "--nodes=2", "--constraint=[rack1|rack2]&ib", "--reservation=tuesday"):
+        assert option in asked
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    # As Slurm 22.05 says them; tests/cluster/test_site_on_slurm.py has it say most of them.
+    [
+        ("invalid partition specified: x; allocation failure: Invalid partition name specified", "cluster.partition"),
+        ("Required partition not available (inactive or drain)", "cluster.partition"),
+        ("Invalid account or account/partition combination specified", "cluster.account"),
+        ("Invalid qos specification", "cluster.qos"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "cluster.timeout_minutes"),
+        ("Requested reservation is invalid", "cluster.reservation"),
+        ("Access denied to requested reservation", "cluster.reservation"),
+        ("Invalid feature specification", "cluster.constraint"),
+        ("Invalid generic resource (gres) specification", "cluster.gres"),
+        ("Requested node configuration is not available", "cluster.gpu_type"),
+        ("Node count specification invalid", "fewer gpus"),
+        ("More processors requested than permitted", "cluster.cpus_per_gpu"),
+        ("Invalid --mem specification", "cluster.memory_per_node"),
+        ("Memory required by task is not available", "cluster.memory_per_node"),
+        ("unrecognized option '--nosuch=1'; Try \"sbatch --help\" for more information", "cluster.sbatch_args"),
+        ("Invalid --mail-type specification", "cluster.sbatch_args"),
+        ("Invalid license specification", "cluster.sbatch_args"),
+        (
+            "AssocMaxSubmitJobLimit; Batch job submission failed: Job violates accounting/QOS policy (job submit "
+            "limit, user's size and/or time limits)",
+            "cluster.max_submit",
+        ),
+        ("QOSMaxWallDurationPerJobLimit; Job violates accounting/QOS policy (...)", "cluster.timeout_minutes"),
+        ("QOSMaxNodePerJobLimit; Job violates accounting/QOS policy (job submit limit, ...)", "sacctmgr show qos"),
+        ("something that is new in Slurm 30", "keys of `cluster`"),
+    ],
+)
+def test_advice_names_what_to_change(said: str, key: str) -> None:
+    assert key in advice(said)

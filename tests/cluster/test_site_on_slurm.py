@@ -1,0 +1,412 @@
+"""The description of a machine on a real Slurm: every key arrives, text stays text, a mistake is refused beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import make_request
+from processes import wait_for
+from project import PROJECT, Cli
+from slurm_study import SHORT, in_queue, read_json, run_dirs
+from submitit.slurm.slurm import _make_sbatch_string
+
+from harness import site
+from harness.launch.slurm import array_parameters, test_options
+from harness.plan import Array
+from harness.scheduler import words
+from harness.schema import Cluster, Scheduler
+from harness.spec import Placement
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
+test_options.__test__ = False  # type: ignore[attr-defined]  # it is not a test
+
+NASTY = 'a b; $(touch {made}) `touch {made}` & c | d > {made} it\'s "q" \\ \\\\ \\n # e é→ %j $HOME ~ * !x -f'
+
+TEXTS = (
+    "a b", "it's", 'say "x"', "'", '"', "`id`", "$(id)", "$HOME", "a # b", "#x", "a;b|c&d>e", "!x", "~", "*", "%j",
+    "\\", "\\\\", "a\\", "a\\b", "\\'", '\\"', "\\n", "'\\''", "-x", "--nodes=9", "a=b", "é→😀", "a\tb", " a ",
+    "a\xa0b",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+
+
+@pytest.fixture
+def features(slurm: Any) -> Iterator[None]:
+    """Nodes with features: n1 ib,rack1; n2 ib,rack2; n3 rack2."""
+    for node, has in (("n1", "ib,rack1"), ("n2", "ib,rack2"), ("n3", "rack2")):
+        slurm.run("scontrol", "update", f"nodename={node}", f"features={has}", check=True)
+    yield
+    slurm.run("scontrol", "update", "nodename=n[1-3]", "activefeatures=", "features=", check=True)
+
+
+@pytest.fixture
+def reservation(slurm: Any) -> Iterator[str]:
+    slurm.run(
+        *("scontrol", "create", "reservation=ours", "starttime=now", "duration=60", "users=root", "nodes=n2"),
+        check=True,
+    )
+    yield "ours"
+    slurm.run("scontrol", "delete", "reservation=ours", check=True)
+
+
+def describe(tmp_path: Path, **keys: Any) -> tuple[str, ...]:
+    """A machine's description in a folder of the user's own, as docs/sites.md shows it."""
+    (tmp_path / "site" / "cluster").mkdir(parents=True)
+    described = {"name": "mine", "scheduler": "slurm", "device": "cpu", "gpus_per_node": 4, "gres": "gpu", **keys}
+    (tmp_path / "site" / "cluster" / "mine.yaml").write_text(yaml.safe_dump(described, allow_unicode=True))
+    return ("--config-dir", "site", "cluster=mine")
+
+
+def shown(slurm: Any, job: str) -> dict[str, str]:
+    """What `scontrol show job` says, by field; it ends each line with a space."""
+    text = slurm.run("scontrol", "show", "job", job, check=True).stdout
+    fields = dict(re.findall(r"(\S+?)=(\S*)", text))
+    fields["Comment"] = match[1] if (match := re.search(r"^   Comment=(.*) $", text, re.MULTILINE)) else ""
+    return fields
+
+
+def job_of(run_dir: Path) -> str:
+    return str(read_json(run_dir / "result.json")["job_id"])
+
+
+def sentence(done: Any) -> str:
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return str(line)
+
+
+# --- what is text stays text ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_option_of_sbatch_arrives_as_it_is(slurm: Any, text: str) -> None:
+    """And what Slurm is asked beforehand, by arguments and not in a script, is the same."""
+    cluster = Cluster(
+        name="mine", scheduler=Scheduler.slurm, sbatch_args={"comment": text, "hold": True, "output": "/dev/null"}
+    )
+    site.check(dataclasses.replace(cluster, sbatch_args={"comment": text, "hold": True}))
+    resources = site.resources(cluster, Placement(1, 1), 1)
+    array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
+    script = _make_sbatch_string(command="true", folder="/nowhere", **array_parameters(array, "token"))
+    from_script = slurm.run("sbatch", "--parsable", input=script, check=True).stdout.strip()
+    from_arguments = slurm.run(
+        "sbatch", "--parsable", *test_options(resources), input="#!/bin/sh\n", check=True
+    ).stdout.strip()
+    try:
+        for job in (from_script, from_arguments):
+            assert shown(slurm, job)["Comment"] == text
+            assert shown(slurm, job)["NumNodes"] in ("1", "1-1"), "no other option was read"
+    finally:
+        slurm.run("scancel", from_script, from_arguments)
+
+
+def test_every_key_reaches_the_job_and_its_ranks(
+    cli: Cli, slurm: Any, tmp_path: Path, features: None, reservation: str
+) -> None:
+    made, order = tmp_path / "pwned", tmp_path / "order"
+    nasty = NASTY.format(made=made)
+    described = describe(
+        tmp_path,
+        partition="high",
+        constraint="[rack1|rack2]&ib",
+        reservation=reservation,
+        gpu_option="gpus_per_node",
+        gpu_type="v100",
+        memory_per_node="1500M",
+        exclusive=True,
+        modules=["lang/Python/3.11", "system/CUDA"],
+        setup=[f'echo "setup $LOADED" >> {order}', "export NCCL_FROM_SETUP='a  b'"],
+        srun_args=["--wait=77", f"--comment={nasty}"],
+        sbatch_args={"comment": nasty, "nice": 3},
+        env={"NCCL_NASTY": f"{nasty}\n\t'second' line\n", "NCCL_EMPTY": ""},
+    )
+    # As the module systems of real sites do it: a function of bash, which jobs inherit.
+    module = '() {  echo "module $*" >> ' + str(order) + "; export LOADED=yes; }"
+    environ = {**slurm.env, "BASH_FUNC_module%%": module}
+    done = cli("harness", "gpus=2", *SHORT, *described, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not made.exists()
+
+    (run_dir,) = run_dirs(tmp_path)
+    job = shown(slurm, job_of(run_dir))
+    assert job["Comment"] == nasty
+    expected = {
+        "Partition": "high",
+        "Features": "[rack1|rack2]&ib",
+        "Reservation": "ours",
+        "NodeList": "n2",
+        "TresPerNode": "gres:gpu:v100:2",
+        "MinMemoryNode": "1500M",
+        "OverSubscribe": "NO",  # exclusive
+        "NumCPUs": "8",
+        "Nice": "3",
+        "TimeLimit": "00:30:00",
+    }
+    assert {name: job[name] for name in expected} == expected
+    variables = read_json(run_dir / "attempt-1" / "env.json")["variables"]
+    assert variables["NCCL_NASTY"] == f"{nasty}\n\t'second' line\n"
+    assert variables["NCCL_EMPTY"] == ""
+    assert variables["NCCL_FROM_SETUP"] == "a  b"
+    assert order.read_text().splitlines() == ["module load lang/Python/3.11 system/CUDA", "setup yes"]
+
+
+def test_text_on_the_command_line_stays_text_too(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    text = f"a b; $(touch {tmp_path}/pwned) & c"
+    done = cli(
+        *("harness", "gpus=1", *SHORT, "wait=false", f"+cluster.sbatch_args.comment='{text}'"),
+        *("+cluster.sbatch_args.hold=true", "+cluster.sbatch_args.nice=null"),
+        env=slurm.env,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (queued,) = in_queue(slurm)
+    job = queued.split()[0]
+    try:
+        assert shown(slurm, job)["Comment"] == text
+        assert shown(slurm, job)["Reason"] == "JobHeldUser"
+        assert not (tmp_path / "pwned").exists()
+    finally:
+        slurm.run("scancel", job)
+
+
+def test_a_module_that_cannot_be_loaded_ends_the_job(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    described = describe(tmp_path, modules=["absent"], setup=[f"touch {tmp_path}/went-on"])
+    environ = {**slurm.env, "BASH_FUNC_module%%": '() {  echo "no module $2" >&2; return 1; }'}
+    done = cli("harness", "gpus=1", *SHORT, *described, "wait=false", env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_for(lambda: not in_queue(slurm), 30)
+    assert not (tmp_path / "went-on").exists()
+    assert [path.read_text() for path in tmp_path.glob("results/scaling/submitit/*/*.err")] == ["no module absent\n"]
+
+
+@pytest.mark.parametrize("asked", ["rack1&ib", "[rack1|rack2]", "rack1|rack2", "[rack1|rack2]&ib"])
+def test_a_constraint_arrives_whatever_its_form(slurm: Any, features: None, asked: str) -> None:
+    resources = site.resources(Cluster(name="mine", scheduler=Scheduler.slurm, constraint=asked), Placement(1, 1), 1)
+    done = slurm.run("sbatch", "--test-only", *test_options(resources), input="#!/bin/sh\n")
+    assert done.returncode == 0, done.stderr
+
+
+# --- a mistake is refused before anything is submitted ----------------------------------------------------------------
+
+
+def check_nothing_is_left(slurm: Any, tmp_path: Path) -> None:
+    assert in_queue(slurm) == []
+    assert list(tmp_path.glob("results/*/runs/*/attempt-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "advice"),
+    [
+        (["cluster.partition=nowhere"], "invalid partition specified: nowhere", "set cluster.partition to one"),
+        (["cluster.partition='a b'"], "invalid partition specified: a b", "set cluster.partition to one"),
+        (["cluster.gpu_type=h100"], "node configuration is not available", "set cluster.gpu_type"),
+        (["cluster.gres=fpga"], "Invalid generic resource", "set cluster.gres"),
+        (["cluster.gpus_per_node=8", "gpus=1,8"], "node configuration is not available", "cluster.gpus_per_node"),
+        (
+            ["cluster.gpus_per_node=8", "gpus=1,8", "cluster.gpu_option=gpus_per_node"],
+            "node configuration is not available",
+            "cluster.gpus_per_node",
+        ),
+        (["cluster.cpus_per_gpu=7"], "More processors requested than permitted", "cluster.cpus_per_gpu"),
+        (["gpus=1,16"], "Node count specification invalid", "take fewer gpus"),
+        (["cluster.reservation=absent"], "Requested reservation is invalid", "set cluster.reservation"),
+        (["cluster.constraint=absent"], "Invalid feature specification", "set cluster.constraint"),
+        (["cluster.constraint='[a|b'"], "Invalid feature specification", "set cluster.constraint"),
+        (["cluster.memory_per_node=900G"], "node configuration is not available", "cluster.memory_per_node"),
+        (["cluster.memory_per_node=much"], "Invalid --mem specification", "set cluster.memory_per_node"),
+        (["+cluster.sbatch_args.nosuch=1"], "unrecognized option '--nosuch=1'", "correct cluster.sbatch_args"),
+        (["+cluster.sbatch_args.comment=true"], "option '--comment' requires an argument", "cluster.sbatch_args"),
+        (["+cluster.sbatch_args.mail-type=NOPE"], "Invalid --mail-type specification", "cluster.sbatch_args"),
+        (["+cluster.sbatch_args.licenses=absent"], "Invalid license specification", "cluster.sbatch_args"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_refused_with_slurms_words(
+    cli: Cli, slurm: Any, tmp_path: Path, arguments: list[str], said: str, advice: str
+) -> None:
+    # One of the counts is right: nothing of it must be submitted before the mistake is found.
+    gpus = [] if any(argument.startswith("gpus=") for argument in arguments) else ["gpus=1,4"]
+    done = cli("harness", "-m", *gpus, *SHORT, *arguments, env=slurm.env)
+    told = sentence(done)
+    assert said in told
+    assert advice in told
+    assert "nothing was submitted" in told
+    check_nothing_is_left(slurm, tmp_path)
+
+
+def test_a_wall_limit_that_the_partition_does_not_allow(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    slurm.run("scontrol", "update", "partition=main", "MaxTime=5", check=True)
+    try:
+        told = sentence(cli("harness", "gpus=1", *SHORT, "cluster.timeout_minutes=6", env=slurm.env))
+        assert "Requested time limit is invalid" in told
+        assert "set cluster.timeout_minutes" in told
+        check_nothing_is_left(slurm, tmp_path)
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "MaxTime=INFINITE", check=True)
+
+
+def test_somebody_elses_reservation(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    slurm.run(
+        *("scontrol", "create", "reservation=theirs", "starttime=now", "duration=60", "users=daemon", "nodes=n3"),
+        check=True,
+    )
+    try:
+        told = sentence(cli("harness", "gpus=1", *SHORT, "cluster.reservation=theirs", env=slurm.env))
+        assert "Access denied to requested reservation" in told
+        assert "set cluster.reservation" in told
+        check_nothing_is_left(slurm, tmp_path)
+    finally:
+        slurm.run("scontrol", "delete", "reservation=theirs", check=True)
+
+
+def test_a_strict_site_with_accounts_limits_and_small_arrays(
+    cli: Cli, another_slurm: Callable[..., AbstractContextManager[Any]], tmp_path: Path
+) -> None:
+    strict = "MaxArraySize=4\nAccountingStorageEnforce=limits,qos"
+    with another_slurm(nodes=1, gpus_per_node=4, extra_conf=strict) as cluster:
+        cluster.run("sacctmgr", "-i", "add", "account", "proj", check=True)
+        cluster.run("sacctmgr", "-i", "add", "user", "root", "account=proj", check=True)
+        for argument, said, advice in (
+            ("cluster.account=nobody", "Invalid account or account/partition combination", "set cluster.account"),
+            ("cluster.qos=absent", "Invalid qos specification", "set cluster.qos"),
+        ):
+            told = sentence(cli("harness", "gpus=1", *SHORT, argument, env=cluster.env))
+            assert said in told
+            assert advice in told
+            check_nothing_is_left(cluster, tmp_path)
+
+        limit = ("sacctmgr", "-i", "modify", "user", "root", "where", "account=proj", "set")
+        cluster.run(*limit, "maxsubmitjobs=1", check=True)
+        told = sentence(cli("harness", "-m", "gpus=1", "seed=0,1", *SHORT, "cluster.account=proj", env=cluster.env))
+        assert "AssocMaxSubmitJobLimit" in told
+        assert "set cluster.max_submit" in told
+        assert in_queue(cluster) == []
+        cluster.run(*limit, "maxsubmitjobs=-1", check=True)
+
+        done = cli(
+            *("harness", "-m", "gpus=1", "seed=range(0,6)", *SHORT, "cluster.account=proj"),
+            env=cluster.env,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        submitted = [line for line in done.stdout.splitlines() if line.startswith("submitted job")]
+        assert [line.split(": ")[1] for line in submitted] == ["4 runs on 1 x 1 ranks", "2 runs on 1 x 1 ranks"]
+        assert "6 completed, 0 failed" in done.stdout
+        assert {shown(cluster, job_of(run_dir))["Account"] for run_dir in run_dirs(tmp_path)} == {"proj"}
+
+
+# --- containers -------------------------------------------------------------------------------------------------------
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def telling_python(tmp_path: Path, torch_python: Path) -> Path:
+    """A Python that says where its rank runs, as a line of JSON in ranks.jsonl, before it starts."""
+    tell = (
+        "import json, os, socket; "
+        f"file = open('{tmp_path}/ranks.jsonl', 'a'); "
+        "print(json.dumps({**os.environ, 'HOST': socket.gethostname()}), file=file, flush=True)"
+    )
+    return program(tmp_path / "bin" / "python", f'#!/bin/sh\n{torch_python} -c "{tell}"\nexec {torch_python} "$@"\n')
+
+
+def told_by_ranks(tmp_path: Path) -> list[dict[str, str]]:
+    lines = (tmp_path / "ranks.jsonl").read_text().splitlines()
+    return sorted(map(json.loads, lines), key=lambda rank: int(rank["RANK"]))
+
+
+def test_pyxis_without_its_two_options_starts_each_rank_on_its_own_node_with_its_own_gpu(
+    cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
+) -> None:
+    """The plugin is not installed here: an srun that leaves its options out shows all the rest."""
+    real = shutil.which("srun", path=slurm.env["PATH"])
+    program(
+        tmp_path / "bin" / "srun",
+        '#!/bin/bash\nfor a; do shift; case $a in --container-*) echo "$a" >> '
+        f'{tmp_path}/left-out;; *) set -- "$@" "$a";; esac; done\nexec {real} "$@"\n',
+    )
+    environ = {**slurm.env, "PATH": f"{tmp_path}/bin:{slurm.env['PATH']}"}
+    pyxis = (
+        *("cluster.container.runtime=pyxis", "cluster.container.image='nvcr.io#x/y:z'", "cluster.gpus_per_node=2"),
+        *(f"framework.environment={telling_python}", "+cluster.env.NCCL_X='a b'"),
+    )
+    done = cli("harness", "gpus=4", *SHORT, *pyxis, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = told_by_ranks(tmp_path)
+    assert [rank["RANK"] for rank in ranks] == ["0", "1", "2", "3"]
+    assert ranks[0]["HOST"] == ranks[1]["HOST"] != ranks[2]["HOST"] == ranks[3]["HOST"]
+    assert {rank["SLURM_NTASKS"] for rank in ranks} == {"1"}, "each is a step of its own"
+    assert len({rank["SLURM_STEP_ID"] for rank in ranks}) == 4
+    assert {rank["NCCL_X"] for rank in ranks} == {"a b"}
+    assert {rank["PYTHONPATH"] for rank in ranks} == {str(PROJECT)}
+    results = tmp_path / "results"
+    mounts = ",".join(f"{folder}:{folder}" for folder in (PROJECT, results, tmp_path / "data"))
+    left_out = {"--container-image=nvcr.io#x/y:z", f"--container-mounts={mounts}"}
+    assert set((tmp_path / "left-out").read_text().splitlines()) == left_out
+
+    # The step would see all GPUs of the job on this node. There are none to compute on, so the run fails then.
+    (tmp_path / "ranks.jsonl").unlink()
+    failed = cli("harness", "gpus=4", *SHORT[1:], *pyxis, env=environ)
+    assert failed.returncode == 1, failed.stdout + failed.stderr
+    assert "sees no GPU here" in failed.stdout
+    assert {rank["RANK"]: rank["CUDA_VISIBLE_DEVICES"] for rank in told_by_ranks(tmp_path)} == {
+        "0": "0", "1": "1", "2": "0", "3": "1",
+    }  # fmt: skip
+
+
+def test_pyxis_where_it_is_not_installed_fails_with_sruns_words(
+    cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
+) -> None:
+    pyxis = ("cluster.container.runtime=pyxis", "cluster.container.image=x", f"framework.environment={telling_python}")
+    done = cli("harness", "gpus=1", *SHORT, *pyxis, env=slurm.env)
+    assert done.returncode == 1
+    (run_dir,) = run_dirs(tmp_path)
+    assert "unrecognized option '--container-image=x'" in words(
+        "\n".join(read_json(run_dir / "result.json")["stderr_tail"])
+    )
+
+
+def test_an_apptainer_that_only_starts_the_program_gets_what_it_needs(
+    cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
+) -> None:
+    """Apptainer is not installed here: in its place, a program that reads its command line as Apptainer would, and
+    brings variables as an image does."""
+    image = tmp_path / "my image.sif"
+    image.touch()
+    program(
+        tmp_path / "bin" / "apptainer",
+        "#!/bin/bash\n[ \"$1 $2\" = 'exec --nv' ] || exit 9\nshift\nwhile [[ $1 == -* ]]; do\n"
+        '  case $1 in --bind=*) [ -d "${1#--bind=}" ] || exit 8;; esac\n  shift\ndone\n'
+        f'[ "$1" = "{image}" ] || exit 7\nshift\nexport OMP_NUM_THREADS=64 RANK=0 NCCL_X=images\nexec "$@"\n',
+    )
+    (tmp_path / "data").mkdir()
+    environ = {**slurm.env, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    container = {"runtime": "apptainer", "image": str(image), "args": ["--cleanenv=no"]}
+    described = describe(tmp_path, container=container, env={"NCCL_X": "a\nb 'c'"})
+    done = cli("harness", "gpus=2", *SHORT, *described, f"framework.environment={telling_python}", env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = told_by_ranks(tmp_path)
+    assert [(r["RANK"], r["OMP_NUM_THREADS"], r["NCCL_X"]) for r in ranks] == [
+        ("0", "1", "a\nb 'c'"), ("1", "1", "a\nb 'c'"),
+    ]  # fmt: skip
