@@ -171,6 +171,8 @@ def _sentence(error: Exception) -> str:
 
 def _unknown_key(key: str, parent: str, valid: list[Any]) -> str:
     names = [str(name) for name in valid if name != "hydra"]
+    if not names:
+        return f"'{parent}.{key}' is not set yet: add it with '+', as +{parent}.{key}=<value>"
     close = difflib.get_close_matches(key, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     where = f"'{parent}'" if parent else "the configuration"

@@ -27,7 +27,7 @@ from harness.command import NODE
 from harness.doctor_checks import MISSING, NOTE, OK, Check, Silent, ask, counted, judged, nvidia_smi, uses_cuda
 from harness.doctor_slurm import whole_node
 from harness.errors import UserError
-from harness.launch.slurm import advice, test_options
+from harness.launch.options import advice, trial_options
 from harness.plan import Resources
 from harness.request import PROJECT
 from harness.scheduler import Away, words
@@ -74,7 +74,7 @@ def probe(config: Config, say: Callable[[str], None]) -> Iterator[Check]:
         spec.write_json(folder / QUESTION, _question(config, results))
         submitted = scheduler.command(
             *("sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue"),
-            *test_options(asked),
+            *trial_options(asked),
             stdin=_script(asked, folder),
         )
         if submitted.returncode != 0:

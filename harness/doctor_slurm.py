@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness import scheduler, site
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted
-from harness.launch.slurm import advice, test_options
+from harness.launch.options import advice, trial_options
 from harness.plan import Resources, place
 from harness.scheduler import Away, words
 from harness.schema import Cluster, Config, Scheduler
@@ -320,7 +320,7 @@ def _preemption(partition: str, settings: dict[str, str], config: Config) -> Che
 
 
 def _word(asked: Resources) -> Check:
-    refused = scheduler.refusal(test_options(asked))
+    refused = scheduler.refusal(trial_options(asked))
     job = f"a job of one node with {asked.placement.ranks_per_node} ranks"
     if refused:
         return _check("Slurm's word", MISSING, f"{job} would be refused: {refused}", advice(refused))

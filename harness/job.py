@@ -20,7 +20,7 @@ from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankEx
 from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank
 from harness.spec import Site, read_run
 from harness.worker import checkpoint
-from harness.worker.rendezvous import Rendezvous, from_launcher
+from harness.worker.rendezvous import from_launcher
 
 # A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first. The watchers of
 # those that do not notice end them soon after; one that says nothing by then is gone, with its node.
@@ -58,7 +58,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     rank = Rank(run_spec, site, rendezvous, run_dir, attempt_dir)
     ended = rank.run()
     outcome.write_exit(attempt_dir, ended)
-    end = End(run_dir, attempt, site, rendezvous, submission, job_id)
+    end = End(run_dir, attempt, site, rendezvous.world_size, submission, job_id)
     failed = ended if ended.failed else None
     if failed is None and rendezvous.rank == 0:
         _wait_for_all(attempt_dir, rendezvous.world_size)
@@ -67,6 +67,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
         failed = outcome.failure(attempt_dir)
     if failed is not None:
         end.failed(failed)
+        sys.exit(1)
     elif rendezvous.rank == 0:
         end.together(warned=rank.warned)
 
@@ -91,11 +92,11 @@ class End:
     """How an attempt ends: with a result, or with another attempt."""
 
     def __init__(
-        self, run_dir: Path, attempt: int, site: Site, rendezvous: Rendezvous, submission: str, job_id: str | None
+        self, run_dir: Path, attempt: int, site: Site, world_size: int, submission: str, job_id: str | None
     ) -> None:
         self.run_dir, self.attempt, self.site = run_dir, attempt, site
         self.attempt_dir = run_dir / f"attempt-{attempt}"
-        self.world_size = rendezvous.world_size
+        self.world_size = world_size
         self.submission = submission
         self.job_id = job_id
 
@@ -105,13 +106,20 @@ class End:
             sys.exit(1)  # no result: the run has not failed, it is not finished
         if events.read_result(self.run_dir) is not None:
             sys.exit(1)  # another rank's watcher was here
-        reason, by = first.sentence, BY_LIMIT if first.reason == LIMIT else BY_FAILURE
-        if lost := self._missing():
-            by = BY_NODE
-            reason = f"{_ranks(lost)} vanished without a word, as when a node is lost; then {reason}"
-        refused = self._again(by, reason)
+        if self._missing():
+            self.lost(first)
+        else:
+            refused = self._again(BY_LIMIT if first.reason == LIMIT else BY_FAILURE, first.sentence)
+            self._write(events.FAILED, "; ".join(filter(None, (first.sentence, refused))), first)
+
+    def lost(self, first: RankExit | None) -> None:
+        """After ranks have vanished. first: the rank of whose end is known that failed first."""
+        missing = self._missing()
+        who = f"{_ranks(missing)} vanished" if missing else "the job's processes were killed"
+        then = f"; then {first.sentence}" if first is not None else ""
+        reason = f"{who} without a word, as when a node is lost{then}"
+        refused = self._again(BY_NODE, reason)
         self._write(events.FAILED, "; ".join(filter(None, (reason, refused))), first)
-        sys.exit(1)
 
     def together(self, warned: bool) -> None:
         """Rank 0 only, after no rank failed: all are done, or all have saved and left."""
@@ -135,7 +143,7 @@ class End:
         sys.exit(1)
 
     def _again(self, by: str, reason: str) -> str | None:
-        """Has another attempt follow; this one then ends here. Otherwise gives why none follows; None: nobody asked."""
+        """Has another attempt follow: this process then ends here. Otherwise why none follows; None: nobody asked."""
         steps = checkpoint.saved_steps(self.run_dir)
         saved = steps[-1] if steps else 0
         before = [
@@ -173,6 +181,21 @@ class End:
             self.run_dir, self.attempt, status, reason=reason, rank_exit=rank_exit, started=begin, job_id=self.job_id
         )
         outcome.write_result_of_job(self.run_dir, result)
+
+
+def without_word(run_dir: Path, submission: str) -> None:
+    """In the batch step, after srun has failed: an attempt whose watchers were all killed before they could say how it
+    ended, as Slurm does when it finds that a node is lost, goes back into the queue, or is said to have failed."""
+    attempts = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == submission]
+    if not attempts or events.read_result(run_dir) is not None or outcome.read_again(attempts[-1]):
+        return
+    exits = outcome.read_exits(attempts[-1])
+    if any(e.interrupted or e.code == events.LEFT for e in exits):
+        return  # told to end
+    run_spec, site = read_run(run_dir)
+    number = int(attempts[-1].name.split("-")[1])
+    end = End(run_dir, number, site, run_spec.placement.world_size, submission, job_name(os.environ))
+    end.lost(next(iter(exits), None))
 
 
 def job_name(environ: Mapping[str, str]) -> str | None:
@@ -223,8 +246,8 @@ def _wait_for_all(attempt_dir: Path, world_size: int) -> None:
 
 
 def _settle(attempt_dir: Path, world_size: int, hurry: Callable[[], bool]) -> None:
-    """Until every rank's end is known, or will not be. hurry: whether Slurm is ending the step, as it does when it finds
-    that a node is lost: then there are only seconds left."""
+    """Until every rank's end is known, or will not be. hurry: whether Slurm is ending the step: then there are only
+    seconds left."""
     start = time.monotonic()
     while not hurry() and (waited := time.monotonic() - start) < VANISHED_SECONDS:
         if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == world_size:

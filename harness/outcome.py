@@ -166,8 +166,13 @@ def result(
 
 def stderr_tail(attempt_dir: Path, rank: int) -> list[str]:
     """The last lines that the rank wrote to stderr."""
+    return tail(attempt_dir / f"stderr.rank{rank}")
+
+
+def tail(path: Path) -> list[str]:
+    """The last lines of a log; none where it cannot be read."""
     try:
-        with open(attempt_dir / f"stderr.rank{rank}", "rb") as file:
+        with open(path, "rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - STDERR_TAIL_LINES * STDERR_LINE_CHARACTERS))
             text = file.read().decode("utf-8", errors="replace")

@@ -122,6 +122,11 @@ def request(config: Config) -> Request:
     )
     data_root = _data_root(config)
     contained = cluster.container.runtime is not None
+    if contained and config.framework.environment == config.framework.name:
+        raise UserError(
+            f"framework.environment={config.framework.environment} names an environment outside of the container; name "
+            "the Python inside the image, such as framework.environment=python3"
+        )
     environment = config.framework.environment
     where = Site(
         # In a container, only the container knows whether it is there.
@@ -138,7 +143,7 @@ def request(config: Config) -> Request:
         max_requeues=0 if local else config.checkpoint.max_requeues,
         max_restarts=config.checkpoint.max_restarts,
         keep_checkpoint=config.checkpoint.keep,
-        container=site.container(cluster.container, str(PROJECT), tuple(filter(None, (str(results), data_root)))),
+        container=site.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
     )
     return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu))
 
@@ -216,6 +221,12 @@ def _environment(config: Config) -> str:
     container = config.cluster.container
     name = config.framework.environment
     return f"{container.runtime}:{container.image}:{name}" if container.runtime else name
+
+
+def _folders(config: Config, results: Path, data_root: str | None) -> tuple[str, ...]:
+    """What a rank in a container has to see."""
+    made = config.dataset.reader == "synthetic"
+    return (str(results),) if made or data_root is None else (str(results), data_root)
 
 
 def _fault(fault: Fault) -> FaultSpec:

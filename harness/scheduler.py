@@ -117,6 +117,12 @@ def setting(name: str) -> str | None:
     return match[1] if match else None
 
 
+def nodes_out(partition: str | None) -> bool:
+    """Whether nodes of the partition (of all of them, without one) are down or drained. Raises Away."""
+    where = ["--partition", partition] if partition else []
+    return bool(command("sinfo", "--noheader", "--states=down,drain", "--format=%n", *where).stdout.strip())
+
+
 def refusal(options: Sequence[str]) -> str | None:
     """Slurm's words, where it would refuse a job with these options of sbatch; None where it would take it.
     Raises Away."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import events, outcome, spec
 from harness.errors import UserError
-from harness.job import RESTARTS_HERE
+from harness.job import RESTARTS_HERE, without_word
 from harness.launch.attempts import to_result
 from harness.plan import Plan
 from harness.study import Study
@@ -82,6 +82,8 @@ def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> d
             process.wait()
         finally:
             signal.signal(signal.SIGTERM, previous)
+        if process.returncode != 0:
+            without_word(run_dir, token)
         return os.environ.get("SLURM_JOB_ID")
 
     return to_result(run_dir, attempt, start)

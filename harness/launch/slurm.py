@@ -6,21 +6,23 @@ import contextlib
 import functools
 import io
 import math
+import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from harness import events, outcome, scheduler, site, submissions
+from harness import events, outcome, scheduler, submissions
 from harness.errors import UserError
 from harness.job import run_rank
 from harness.launch.allocation import run_element
-from harness.plan import Array, Plan, Resources
+from harness.launch.options import advice, array_parameters, site_options, trial_options
+from harness.plan import Array, Plan
 from harness.scheduler import Away, Queued
 from harness.study import Study
 from harness.submissions import Submission
@@ -36,6 +38,9 @@ AWAY_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 # Slurm's own default, where the controller does not say.
 MAX_ARRAY_SIZE = 1001
+
+# Reasons for which a pending job does not start by itself.
+_HELD = r"held|BadConstraints|NeverSatisfied|PartitionTimeLimit|PartitionNodeLimit|InvalidAccount|InvalidQOS"
 
 Say = Callable[[str], None]
 
@@ -95,10 +100,11 @@ class Submitter:
             for number, element in enumerate(array.elements)
         ]
         executor = submitit.SlurmExecutor(self.study.folder.absolute() / "submitit" / "%j")
-        executor.update_parameters(**array_parameters(array, token))
+        executor.update_parameters(**array_parameters(array, token, self.study.folder.absolute()))
         while True:
             try:
-                with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises too
+                # submitit prints what it raises too.
+                with contextlib.redirect_stderr(io.StringIO()), self._own_options(array):
                     jobs = _map(executor, array, run_dirs, attempts, token)
                 job_id = str(jobs[0].job_id.split("_")[0])
                 break
@@ -118,6 +124,20 @@ class Submitter:
         submission = replace(submission, job_id=job_id)
         self._write(submission)
         return submission
+
+    @contextlib.contextmanager
+    def _own_options(self, array: Array) -> Iterator[None]:
+        """Without the SBATCH_* variables that would overrule what the configuration asks for; others are defaults."""
+        own = {"array-inx", "job-name", "open-mode", "requeue", "no-requeue", "signal", "timelimit"}
+        own |= {{"mem": "mem-per-node"}.get(name, name) for name in site_options(array.resources)}
+        names = {f"SBATCH_{name.upper().replace('-', '_')}" for name in own}
+        overruled = {name: os.environ.pop(name) for name in names & os.environ.keys()}
+        try:
+            for name, value in sorted(overruled.items()):
+                self.say(f"{name}={value} of the environment is not used: the configuration sets it")
+            yield
+        finally:
+            os.environ.update(overruled)
 
     def _write(self, submission: Submission) -> None:
         try:
@@ -246,136 +266,19 @@ def chunks(array: Array, largest: int) -> list[Array]:
     return [replace(array, elements=array.elements[start : start + largest]) for start in starts]
 
 
-def array_parameters(array: Array, token: str) -> dict[str, Any]:
-    """submitit's parameters for an array (tests keep the sbatch text that comes of them as a golden file)."""
-    resources = array.resources
-    placement = resources.placement
-    own = {
-        "job_name": submissions.name_of(token, f"{placement.world_size}gpu"),
-        "nodes": placement.nodes,
-        "ntasks_per_node": placement.ranks_per_node,
-        "cpus_per_task": resources.cpus_per_gpu,
-        "time": math.ceil(resources.timeout_minutes),
-        "signal_delay_s": resources.signal_seconds,
-        # submitit's own default of 256 would be a limit that nobody asked for.
-        "array_parallelism": resources.array_parallelism or len(array.elements),
-        "wckey": None,
-        # After a preemption, a node's failure, or the wall limit, the run goes on from its last checkpoint.
-        "additional_parameters": {
-            "requeue": True,
-            **{k: v if v is True else site.escaped(v) for k, v in site_options(resources).items()},
-        },
-    }
-    if setup := site.setup_lines(resources):
-        own["setup"] = setup
-    if array.packed:
-        return {**own, "use_srun": False}
-    return {
-        **own,
-        "srun_args": [
-            # When one rank's watcher fails, the others' are ended at once.
-            "--kill-on-bad-exit=1",
-            # Since Slurm 22.05 srun does not take it over from sbatch, and would bind each rank to one core.
-            f"--cpus-per-task={resources.cpus_per_gpu}",
-            *resources.srun_args,
-        ],
-    }
-
-
-def site_options(resources: Resources) -> dict[str, Any]:
-    """The options of sbatch that come from the site's configuration; True: one without a value."""
-    options: dict[str, Any] = {}
-    for name in ("partition", "account", "qos", "constraint", "reservation"):
-        if value := getattr(resources, name):
-            options[name] = value
-    if resources.memory_per_node:
-        options["mem"] = resources.memory_per_node
-    if resources.exclusive:
-        options["exclusive"] = True
-    if resources.gres:
-        count = str(resources.placement.ranks_per_node)
-        if resources.gpu_option == "gpus_per_node":
-            options["gpus-per-node"] = ":".join(filter(None, (resources.gpu_type, count)))
-        else:
-            options["gres"] = ":".join(filter(None, (resources.gres, resources.gpu_type, count)))
-    for name, value in resources.sbatch_args:
-        options[name] = True if value == site.SWITCH else value
-    return options
-
-
-def test_options(resources: Resources) -> list[str]:
-    """The same job for `sbatch --test-only`."""
-    placement = resources.placement
-    options = {
-        "nodes": placement.nodes,
-        "ntasks-per-node": placement.ranks_per_node,
-        "cpus-per-task": resources.cpus_per_gpu,
-        "time": math.ceil(resources.timeout_minutes),
-        **site_options(resources),
-    }
-    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
-
-
-def advice(said: str) -> str:
-    """What to change, for Slurm's words."""
-    for pattern, key in _ADVICE:
-        if re.search(pattern, said, re.IGNORECASE):
-            return key
-    return "correct the keys of `cluster`, or take cluster=local to run on this machine"
-
-
-# In this order: Slurm's words for an account name the partition too, and those for a limit name them all.
-_HELD = r"held|BadConstraints|NeverSatisfied|PartitionTimeLimit|PartitionNodeLimit|InvalidAccount|InvalidQOS"
-_ADVICE = (
-    (r"MaxSubmit", "set cluster.max_submit to the site's limit on jobs in the queue"),
-    (
-        r"MaxWall|time limit|time-min",
-        "set cluster.timeout_minutes within the limit (`sinfo -o '%P %l'`, `sacctmgr show qos format=name,maxwall`)",
-    ),
-    (
-        r"accounting/QOS policy",
-        "ask for what the account and the QOS allow (`sacctmgr show qos format=name,maxtres,maxwall,maxsubmitpu`), or "
-        "set cluster.qos or cluster.account to others",
-    ),
-    (r"account", "set cluster.account to one that `sacctmgr show assoc user=$USER` lists"),
-    (r"qos", "set cluster.qos to one that `sacctmgr show assoc user=$USER format=account,qos` lists"),
-    (r"partition", "set cluster.partition to one that `sinfo` lists as up"),
-    (r"reservation", "set cluster.reservation to one that `scontrol show reservation` lists for you"),
-    (r"feature|--constraint", "set cluster.constraint to features that the nodes have (`sinfo -o '%P %f'`)"),
-    (
-        r"generic resource|gres|--gpus-per-node",
-        "set cluster.gres, cluster.gpu_type and cluster.gpu_option to what the site has (`sinfo -o '%P %G'`)",
-    ),
-    (r"node count", "take fewer gpus, or a cluster.partition with more nodes (`sinfo -o '%P %D nodes'`)"),
-    (
-        r"--mem\b|memory",
-        "set cluster.memory_per_node to what a node has, such as 64000M (`sinfo -o '%P %m MB'`)",
-    ),
-    (
-        r"more processors|cpu count",
-        "set cluster.gpus_per_node x cluster.cpus_per_gpu to at most the cores of a node (`sinfo -o '%P %c cores'`)",
-    ),
-    (
-        r"node configuration|too many",
-        "set cluster.gpu_type, cluster.gpus_per_node, cluster.cpus_per_gpu and cluster.memory_per_node to what a node "
-        "of the partition has (`sinfo -o '%P %D nodes, %c cores, %m MB, %G, %T'`)",
-    ),
-    (
-        r"option|--[a-z]|specification|license|dependency|node name",
-        "correct cluster.sbatch_args, where what has no key of its own is set",
-    ),
-)
-
-
 def _ask_first(arrays: Sequence[Array], say: Say) -> None:
     """Has Slurm refuse before anything is submitted, and not after half of it."""
     for array in arrays:
+        partition = array.resources.partition
         try:
-            refused = scheduler.refusal(test_options(array.resources))
+            refused = scheduler.refusal(trial_options(array.resources))
         except Away as away:
             say(f"Slurm cannot be asked beforehand ({away})")
             return
-        if refused:
+        if refused and re.search("node configuration is not available", refused) and scheduler.nodes_out(partition):
+            # --test-only looks at the nodes that are up; sbatch itself would queue the job until others are back.
+            say(f"Slurm could not start {array.resources.placement} ranks now ({refused}): nodes are down or drained")
+        elif refused:
             raise UserError(
                 f"Slurm would refuse the array for {array.resources.placement} ranks: {refused}; {advice(refused)}; "
                 "nothing was submitted"
@@ -415,6 +318,8 @@ def _write_lost(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, An
         reason = outcome.lost_reason(run_dir, job, states.get(job or ""))
         attempt = int(events.attempt_dirs(run_dir)[-1].name.split("-")[1])
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
+        if job and not result["stderr_tail"]:  # the ranks never began: the batch script may say why
+            result["stderr_tail"] = outcome.tail(study.folder / "submitit" / job / f"{job}_0_log.err")
         try:
             events.write_result(run_dir, result)
             written.append((run_id, study.result(run_id)))

@@ -21,14 +21,13 @@ from slurm_study import SHORT, in_queue, read_json, run_dirs
 from submitit.slurm.slurm import _make_sbatch_string
 
 from harness import site
-from harness.launch.slurm import array_parameters, test_options
+from harness.launch.options import array_parameters, trial_options
 from harness.plan import Array
 from harness.scheduler import words
 from harness.schema import Cluster, Scheduler
 from harness.spec import Placement
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
-test_options.__test__ = False  # type: ignore[attr-defined]  # it is not a test
 
 NASTY = 'a b; $(touch {made}) `touch {made}` & c | d > {made} it\'s "q" \\ \\\\ \\n # e é→ %j $HOME ~ * !x -f'
 
@@ -103,10 +102,10 @@ def test_an_option_of_sbatch_arrives_as_it_is(slurm: Any, text: str) -> None:
     site.check(dataclasses.replace(cluster, sbatch_args={"comment": text, "hold": True}))
     resources = site.resources(cluster, Placement(1, 1), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
-    script = _make_sbatch_string(command="true", folder="/nowhere", **array_parameters(array, "token"))
+    script = _make_sbatch_string(command="true", folder="/nowhere", **array_parameters(array, "token", Path("/study")))
     from_script = slurm.run("sbatch", "--parsable", input=script, check=True).stdout.strip()
     from_arguments = slurm.run(
-        "sbatch", "--parsable", *test_options(resources), input="#!/bin/sh\n", check=True
+        "sbatch", "--parsable", *trial_options(resources), input="#!/bin/sh\n", check=True
     ).stdout.strip()
     try:
         for job in (from_script, from_arguments):
@@ -197,7 +196,7 @@ def test_a_module_that_cannot_be_loaded_ends_the_job(cli: Cli, slurm: Any, tmp_p
 @pytest.mark.parametrize("asked", ["rack1&ib", "[rack1|rack2]", "rack1|rack2", "[rack1|rack2]&ib"])
 def test_a_constraint_arrives_whatever_its_form(slurm: Any, features: None, asked: str) -> None:
     resources = site.resources(Cluster(name="mine", scheduler=Scheduler.slurm, constraint=asked), Placement(1, 1), 1)
-    done = slurm.run("sbatch", "--test-only", *test_options(resources), input="#!/bin/sh\n")
+    done = slurm.run("sbatch", "--test-only", *trial_options(resources), input="#!/bin/sh\n")
     assert done.returncode == 0, done.stderr
 
 

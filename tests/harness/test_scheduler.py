@@ -52,7 +52,9 @@ def test_a_refusal_is_no_absence(said: str) -> None:
 
 
 def test_words_are_on_one_line_and_each_is_said_once() -> None:
-    said = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
+    said = (
+        "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
+    )
     assert scheduler.words(said) == "invalid partition specified: x; Batch job submission failed: Invalid partition"
     assert scheduler.words("squeue: error: a\nsqueue: error: a\n") == "a"
 

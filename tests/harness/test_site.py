@@ -39,7 +39,9 @@ def script(cluster: Cluster) -> list[str]:
     """The lines of the sbatch script."""
     resources = site.resources(cluster, Placement(1, 2), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
-    return _make_sbatch_string(command="worker", folder="/f/%j", **array_parameters(array, "token")).split("\n")
+    return _make_sbatch_string(
+        command="worker", folder="/f/%j", **array_parameters(array, "token", Path("/study"))
+    ).split("\n")
 
 
 def as_sbatch_reads(lines: list[str]) -> dict[str, str]:

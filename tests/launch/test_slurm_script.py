@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 from builders import make_request
 from project import PROJECT
 from submitit.slurm.slurm import _make_sbatch_string
 
-from harness.launch.slurm import advice, array_parameters, test_options
+from harness.launch.options import advice, array_parameters, trial_options
 from harness.plan import Array, Resources
 from harness.spec import Placement
 
 GOLDEN = PROJECT / "tests" / "golden"
-test_options.__test__ = False  # type: ignore[attr-defined]  # it is not a test
 
 
 def script(resources: Resources, runs: int, packed: bool = False) -> str:
     request = dataclasses.replace(make_request(), resources=resources)
-    return _make_sbatch_string(
+    text = _make_sbatch_string(
         command="python -u -m submitit.core._submit /study/submitit/%j",
         folder="/study/submitit/%j",
         map_count=runs,
-        **array_parameters(Array(resources, ((request,),) * runs, packed), "0123456789"),
+        **array_parameters(Array(resources, ((request,),) * runs, packed), "0123456789", Path("/study")),
     )
+    return text.replace(shlex.quote(sys.executable), "python")
 
 
 V100 = Resources(
@@ -90,7 +93,7 @@ def test_cpu_partition_asks_for_no_gpus() -> None:
 
 
 def test_slurm_is_asked_beforehand_for_the_same_in_words_that_no_shell_reads() -> None:
-    asked = test_options(EVERYTHING)
+    asked = trial_options(EVERYTHING)
     assert '--comment=it\'s "a" \\ b; $(touch /tmp/pwned) & `c` # d' in asked
     assert "--overcommit" in asked
     for option in ("--gpus-per-node=h100:8", "--nodes=2", "--constraint=[rack1|rack2]&ib", "--reservation=tuesday"):

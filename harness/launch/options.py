@@ -1,0 +1,140 @@
+"""What sbatch is asked for: a plan's array as options, and what to change when Slurm refuses them."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness import site, submissions
+from harness.plan import Array, Resources
+
+
+def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, Any]:
+    """submitit's parameters for an array (tests keep the sbatch text that comes of them as a golden file)."""
+    resources = array.resources
+    placement = resources.placement
+    own = {
+        "job_name": submissions.name_of(token, f"{placement.world_size}gpu"),
+        "nodes": placement.nodes,
+        "ntasks_per_node": placement.ranks_per_node,
+        "cpus_per_task": resources.cpus_per_gpu,
+        "time": math.ceil(resources.timeout_minutes),
+        "signal_delay_s": resources.signal_seconds,
+        # submitit's own default of 256 would be a limit that nobody asked for.
+        "array_parallelism": resources.array_parallelism or len(array.elements),
+        "wckey": None,
+        # After a preemption, a node's failure, or the wall limit, the run goes on from its last checkpoint.
+        "additional_parameters": {
+            "requeue": True,
+            **{k: v if v is True else site.escaped(v) for k, v in site_options(resources).items()},
+        },
+    }
+    if setup := site.setup_lines(resources):
+        own["setup"] = setup
+    if array.packed:
+        return {**own, "use_srun": False}
+    return {
+        **own,
+        "teardown": _after(study_folder, token),
+        "srun_args": [
+            # When one rank's watcher fails, the others' are ended at once.
+            "--kill-on-bad-exit=1",
+            # Since Slurm 22.05 srun does not take it over from sbatch, and would bind each rank to one core.
+            f"--cpus-per-task={resources.cpus_per_gpu}",
+            *resources.srun_args,
+        ],
+    }
+
+
+def _after(study_folder: Path, token: str) -> list[str]:
+    """The shell lines after srun: where it failed, somebody looks whether the ranks' watchers could still say so."""
+    look = " ".join(map(shlex.quote, (sys.executable, "-m", "harness.after", str(study_folder), token)))
+    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {look}", "exit $srun_exit"]
+
+
+def site_options(resources: Resources) -> dict[str, Any]:
+    """The options of sbatch that come from the site's configuration; True: one without a value."""
+    options: dict[str, Any] = {}
+    for name in ("partition", "account", "qos", "constraint", "reservation"):
+        if value := getattr(resources, name):
+            options[name] = value
+    if resources.memory_per_node:
+        options["mem"] = resources.memory_per_node
+    if resources.exclusive:
+        options["exclusive"] = True
+    if resources.gres:
+        count = str(resources.placement.ranks_per_node)
+        if resources.gpu_option == "gpus_per_node":
+            options["gpus-per-node"] = ":".join(filter(None, (resources.gpu_type, count)))
+        else:
+            options["gres"] = ":".join(filter(None, (resources.gres, resources.gpu_type, count)))
+    for name, value in resources.sbatch_args:
+        options[name] = True if value == site.SWITCH else value
+    return options
+
+
+def trial_options(resources: Resources) -> list[str]:
+    """The same job for `sbatch --test-only`."""
+    placement = resources.placement
+    options = {
+        "nodes": placement.nodes,
+        "ntasks-per-node": placement.ranks_per_node,
+        "cpus-per-task": resources.cpus_per_gpu,
+        "time": math.ceil(resources.timeout_minutes),
+        **site_options(resources),
+    }
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+
+
+def advice(said: str) -> str:
+    """What to change, for Slurm's words."""
+    for pattern, key in _ADVICE:
+        if re.search(pattern, said, re.IGNORECASE):
+            return key
+    return "correct the keys of `cluster`, or take cluster=local to run on this machine"
+
+
+# In this order: Slurm's words for an account name the partition too, and those for a limit name them all.
+_ADVICE = (
+    (r"MaxSubmit", "set cluster.max_submit to the site's limit on jobs in the queue"),
+    (
+        r"MaxWall|time limit|time-min",
+        "set cluster.timeout_minutes within the limit (`sinfo -o '%P %l'`, `sacctmgr show qos format=name,maxwall`)",
+    ),
+    (
+        r"accounting/QOS policy",
+        "ask for what the account and the QOS allow (`sacctmgr show qos format=name,maxtres,maxwall,maxsubmitpu`), or "
+        "set cluster.qos or cluster.account to others",
+    ),
+    (r"account", "set cluster.account to one that `sacctmgr show assoc user=$USER` lists"),
+    (r"qos", "set cluster.qos to one that `sacctmgr show assoc user=$USER format=account,qos` lists"),
+    (r"partition", "set cluster.partition to one that `sinfo` lists as up"),
+    (r"reservation", "set cluster.reservation to one that `scontrol show reservation` lists for you"),
+    (r"feature|--constraint", "set cluster.constraint to features that the nodes have (`sinfo -o '%P %f'`)"),
+    (
+        r"generic resource|gres|--gpus-per-node",
+        "set cluster.gres, cluster.gpu_type and cluster.gpu_option to what the site has (`sinfo -o '%P %G'`)",
+    ),
+    (r"node count", "take fewer gpus, or a cluster.partition with more nodes (`sinfo -o '%P %D nodes'`)"),
+    (
+        r"--mem\b|memory",
+        "set cluster.memory_per_node to what a node has, such as 64000M (`sinfo -o '%P %m MB'`)",
+    ),
+    (
+        r"more processors|cpu count",
+        "set cluster.gpus_per_node x cluster.cpus_per_gpu to at most the cores of a node (`sinfo -o '%P %c cores'`)",
+    ),
+    (
+        r"node configuration|too many",
+        "set cluster.gpu_type, cluster.gpus_per_node, cluster.cpus_per_gpu and cluster.memory_per_node to what a node "
+        "of the partition has (`sinfo -o '%P %D nodes, %c cores, %m MB, %G, %T'`)",
+    ),
+    (
+        r"option|--[a-z]|specification|license|dependency|node name",
+        "correct cluster.sbatch_args, where what has no key of its own is set",
+    ),
+)
