@@ -33,13 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _cancel(folder: Path) -> int:
     document = state.document(folder)
-    run_ids = list(dict.fromkeys(run for invocation in document["invocations"] for run in invocation["runs"]))
     try:
         queue = scheduler.queue()
-        known = {s.token: s for s in submissions.read(folder).values()}
-        ours = {job for job in submissions.unfinished_jobs(folder, run_ids).values() if job in queue}
-        # Jobs whose submitter died before it noted their number, and elements whose runs have a result already.
-        ours |= {job for job, queued in queue.items() if queued.name.rpartition("-")[2] in known}
+        known = submissions.read(folder)
+        # By the token in their names: so those are found too whose submitter died before it noted their number.
+        ours = {job for job, queued in queue.items() if queued.name.rpartition("-")[2] in known}
         if not ours:
             print(f"no job of study {document['study']} is in the queue")
             return 0

@@ -99,14 +99,17 @@ def jobs(study_folder: Path, run_ids: Iterable[str]) -> dict[str, str | None]:
 
 
 def job_of(run_dir: Path, submissions: Mapping[str, Submission]) -> str | None:
+    """The job of the run's last attempt, where that was submitted: the number of a local job may be that of anybody's
+    job in Slurm."""
     for attempt in reversed(events.attempt_dirs(run_dir)):
-        job = outcome.read_job(attempt)
-        if not job:
-            continue
-        submission = submissions.get(job.get("submission", ""))
-        if submission is not None and submission.job_id is not None and isinstance(job.get("element"), int):
-            return submission.job(job["element"])
-        return job.get("job_id")
+        if job := outcome.read_job(attempt):
+            submission = submissions.get(job.get("submission", ""))
+            if submission is None:
+                return None
+            element = job.get("element")
+            noted = submission.job(element) if isinstance(element, int) else None
+            # A job says its number itself when it begins.
+            return noted or job.get("job_id")
     return None
 
 

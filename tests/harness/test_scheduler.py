@@ -91,13 +91,16 @@ def test_the_job_of_a_run_is_that_of_its_last_submission(tmp_path: Path) -> None
     run_dir = tmp_path / "runs" / "r1"
     for number in (1, 2, 3):
         (run_dir / f"attempt-{number}").mkdir(parents=True)
-    known = {"aa": Submission("aa", "17", (("r1",),), True, 1, 1.0)}
+    known = {token: Submission(token, job, (("r1",),), True, 1, 1.0) for token, job in (("aa", "17"), ("bb", None))}
     assert submissions.job_of(run_dir, known) is None
     outcome.write_job(run_dir / "attempt-1", "aa", None, 0)
     assert submissions.job_of(run_dir, known) == "17_0"
     # Attempt 2 is the same job, requeued; what a job says of itself when it begins counts like what was noted.
     outcome.write_job(run_dir / "attempt-2", "bb", "99_4")
     assert submissions.job_of(run_dir, known) == "99_4"
+    # The number of a local job may be that of somebody's job in Slurm.
+    outcome.write_job(run_dir / "attempt-3", "local", "17_0")
+    assert submissions.job_of(run_dir, known) is None
 
 
 def test_of_two_watchers_one_asks_for_another_attempt(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""`harness.status` and `harness.cancel` on real studies of this machine; with Slurm: tests/cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from processes import wait_for
+from project import PROJECT, Cli
+
+SHORT = (
+    "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke",
+    "measure.evaluate_samples=64",
+)  # fmt: skip
+
+
+def valid(text: str) -> dict[str, Any]:
+    document = json.loads(text)
+    jsonschema.validate(document, json.loads((PROJECT / "harness/schemas/status.schema.json").read_text()))
+    return document
+
+
+@pytest.mark.torch
+def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
+    command = [sys.executable, "-m", "harness", "gpus=2", *SHORT, "measure.steps=400"]
+    environ = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait_for(lambda: any('"steps"' in log.read_text() for log in tmp_path.glob("results/*/runs/*/*/events.rank0*")))
+        (run,) = valid(cli("harness.status", "results/scaling", "--json").stdout)["runs"]
+        assert (run["state"], run["gpus"], run["nodes"], run["attempts"]) == ("running", 2, 1, 1)
+        assert 0 < run["steps_done"] < run["steps"] == 402
+        assert run["samples_per_second"] > 0
+        assert run["eta_seconds"] > 0
+        watching = subprocess.run(
+            ["timeout", "-s", "INT", "4", *command[:2], "harness.status", "results/scaling", "--json", "--watch=1"],
+            cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        seen = [valid(line)["runs"][0]["steps_done"] for line in watching.stdout.splitlines()]
+        assert len(seen) >= 2
+        assert seen == sorted(set(seen)), "it goes on from one look to the next"
+        assert not watching.stderr
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)
+    (run,) = valid(cli("harness.status", "results/scaling", "--json").stdout)["runs"]
+    assert run["steps_done"] > 0
+    cancelled = cli("harness.cancel", "results/scaling")
+    assert "Traceback" not in cancelled.stderr
+
+    done = cli("harness", "gpus=2", *SHORT, "measure.steps=400")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = cli("harness.status", "results/scaling")
+    assert "study scaling: 1 completed; node-hours:" in shown.stdout
+    assert "402/402" in shown.stdout
+    assert "attempt 2" in shown.stdout
+    watched = cli("harness.status", "results/scaling", "--watch", timeout=20)
+    assert watched.returncode == 0, "nothing is left to watch"
+    assert "1 completed" in watched.stdout
+
+
+@pytest.mark.parametrize("command", ["harness.status", "harness.cancel"])
+def test_a_folder_that_is_no_study(cli: Cli, tmp_path: Path, command: str) -> None:
+    (tmp_path / "results" / "one").mkdir(parents=True)
+    (tmp_path / "results" / "one" / "study.json").write_text("{")
+    for folder, sentence in (
+        ("nowhere", "nowhere is not a study, it has no study.json; give a folder such as results/<study>"),
+        ("results", "studies in it: one"),
+        ("results/one", "is not a study.json of version 1"),
+    ):
+        done = cli(command, folder)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_every_state_that_the_files_alone_can_show(cli: Cli, tmp_path: Path) -> None:
+    """A study whose runs were asked for, and one that is damaged."""
+    study = tmp_path / "results" / "scaling"
+    planned = cli("harness", "-m", "gpus=1,2", *SHORT, "plan_only=true")
+    assert planned.returncode == 0, planned.stderr
+    names = [word.rstrip(":") for word in planned.stdout.split() if word.startswith("pytorch-")]
+    damaged, missing = names
+    (study / "runs" / damaged / "attempt-1").mkdir(parents=True)
+    (study / "runs" / damaged / "spec.json").write_text('{"spec": {}}')
+    invocation = {"runs": names, "arrays": [], "cluster": "local", "t": 0, "command": [], "code_version": "x"}
+    (study / "study.json").write_text(
+        json.dumps({"v": 1, "study": "scaling", "created": 0, "invocations": [invocation]})
+    )
+    runs = {run["run_id"]: run for run in valid(cli("harness.status", str(study), "--json").stdout)["runs"]}
+    assert runs[missing]["state"] == "missing"
+    assert runs[missing]["note"] == "not submitted yet"
+    assert runs[damaged]["state"] == "missing"
+    assert "spec.json cannot be read" in runs[damaged]["note"]
+    bad = cli("harness.status", str(study), "--watch=0")
+    assert bad.returncode == 2
+    assert "give seconds of at least 0.5" in bad.stderr
