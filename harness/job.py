@@ -146,16 +146,18 @@ class End:
         """Has another attempt follow: this process then ends here. Otherwise why none follows; None: nobody asked."""
         steps = checkpoint.saved_steps(self.run_dir)
         saved = steps[-1] if steps else 0
-        before = [
-            again
-            for d in events.attempt_dirs(self.run_dir)
-            if d != self.attempt_dir and (again := outcome.read_again(d))
+        # Of this submission: whoever asks for the run again, allows it all of them again.
+        mine = [
+            d for d in events.attempt_dirs(self.run_dir) if outcome.read_job(d).get("submission") == self.submission
         ]
+        before = [again for d in mine if d != self.attempt_dir and (again := outcome.read_again(d))]
         done = sum(again["by"] == by for again in before)
         if by == BY_FAILURE and done >= self.site.max_restarts:
-            return f"restarted {done} times (checkpoint.max_restarts)" if done else None
+            return f"restarted {done} times (checkpoint.max_restarts={self.site.max_restarts})" if done else None
+        if by == BY_NODE and not self.site.max_requeues:
+            return None
         if by in (BY_LIMIT, BY_NODE) and done >= self.site.max_requeues:
-            return f"requeued {done} times (checkpoint.max_requeues)"
+            return f"requeued {done} times (checkpoint.max_requeues={self.site.max_requeues})"
         if by == BY_LIMIT and saved <= max((again["step"] for again in before), default=0):
             return "not requeued: no step was saved since the last start; give it a longer cluster.timeout_minutes"
         first = outcome.write_again(self.attempt_dir, by, reason, saved)

@@ -331,3 +331,31 @@ def test_a_killed_rank_takes_its_job_with_it_and_nothing_is_left(slurm: Any, tmp
     assert process.returncode == 1, output
     assert read_json(run_of(tmp_path, 6) / "result.json")["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
     wait_for(lambda: not workers("6gpu"), 10)
+
+
+def test_watchers_that_are_killed_without_a_word_are_missed_by_the_batch_script(slurm: Any, tmp_path: Path) -> None:
+    """As srun does it when it learns that a node is gone: SIGKILL to every task."""
+    with started(slurm, tmp_path, "gpus=2", *LONG, "measure.steps=100") as process:
+        wait_for(lambda: steps_done(tmp_path, 2) >= 24, 60)
+        for pid in watchers():
+            os.kill(pid, signal.SIGKILL)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    run_dir = run_of(tmp_path, 2)
+    again = read_json(run_dir / "attempt-1" / "again.json")
+    assert again["by"] == "lost node"
+    assert "without a word" in again["reason"]
+    assert logged(run_dir, "resume", 2)[0]["step"] == again["step"] >= 20
+
+
+def watchers() -> list[int]:
+    """Process ids of the tasks that submitit runs, one per rank."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            argv = (entry / "cmdline").read_bytes().decode().split("\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if "submitit.core._submit" in argv and "python" in Path(argv[0]).name:
+            found.append(int(entry.name))
+    return found
