@@ -409,3 +409,21 @@ def test_an_apptainer_that_only_starts_the_program_gets_what_it_needs(
     assert [(r["RANK"], r["OMP_NUM_THREADS"], r["NCCL_X"]) for r in ranks] == [
         ("0", "1", "a\nb 'c'"), ("1", "1", "a\nb 'c'"),
     ]  # fmt: skip
+
+
+def test_a_variable_of_the_shell_does_not_overrule_the_configuration(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    """sbatch would take SBATCH_PARTITION before what stands in the script."""
+    environ = {**slurm.env, "SBATCH_PARTITION": "high", "SBATCH_TIMELIMIT": "59", "SBATCH_ACCOUNT": "mine"}
+    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
+    try:
+        arguments = ("cluster.partition=main", "cluster.timeout_minutes=7", "wait=false")
+        done = cli("harness", "gpus=1", *SHORT, *arguments, env=environ)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "SBATCH_PARTITION=high of the environment is not used" in done.stdout
+        shown = slurm.run("scontrol", "show", "job").stdout
+        assert "Partition=main" in shown
+        assert "TimeLimit=00:07:00" in shown
+        assert "Account=mine" in shown, "what the configuration leaves open stays the default of the shell"
+    finally:
+        slurm.run("scancel", "--me")
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
