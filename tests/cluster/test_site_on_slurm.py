@@ -413,7 +413,7 @@ def test_an_apptainer_that_only_starts_the_program_gets_what_it_needs(
 
 def test_a_variable_of_the_shell_does_not_overrule_the_configuration(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """sbatch would take SBATCH_PARTITION before what stands in the script."""
-    environ = {**slurm.env, "SBATCH_PARTITION": "high", "SBATCH_TIMELIMIT": "59", "SBATCH_ACCOUNT": "mine"}
+    environ = {**slurm.env, "SBATCH_PARTITION": "high", "SBATCH_TIMELIMIT": "59", "SBATCH_MEM_PER_CPU": "123"}
     slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
     try:
         arguments = ("cluster.partition=main", "cluster.timeout_minutes=7", "wait=false")
@@ -423,7 +423,7 @@ def test_a_variable_of_the_shell_does_not_overrule_the_configuration(slurm: Any,
         shown = slurm.run("scontrol", "show", "job").stdout
         assert "Partition=main" in shown
         assert "TimeLimit=00:07:00" in shown
-        assert "Account=mine" in shown, "what the configuration leaves open stays the default of the shell"
+        assert "MinMemoryCPU=123M" in shown, "what the configuration leaves open stays the default of the shell"
     finally:
         slurm.run("scancel", "--me")
         slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
