@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from harness import job, submissions
+from harness import job, outcome, submissions
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     submission = submissions.read(folder).get(token)
     if submission is not None:
         (run_id,) = submission.elements[int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))]
-        job.without_word(folder / "runs" / run_id, token)
+        job.without_word(folder / "runs" / run_id, token, outcome.batch_words(folder, job.job_name(os.environ)))
 
 
 if __name__ == "__main__":

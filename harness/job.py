@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness import events, outcome, spec
@@ -30,6 +30,11 @@ VANISHED_SECONDS = LOOK_SECONDS + PEER_GRACE_SECONDS + 3.0
 LAST_RANKS_SECONDS = 120.0
 # A job that is put back into the queue is ended by Slurm; until then its ranks' watchers wait.
 REQUEUE_SECONDS = 120.0
+# A lost node is not the run's fault: Slurm itself requeues as often as it notices one. But a run may be what brings
+# nodes down.
+LOST_NODES = 3
+# Slurm looks at its nodes every so often.
+NOTICE_SECONDS = 60.0
 # Set by a launcher that starts a failed run again itself, and needs no new job for it.
 RESTARTS_HERE = "HARNESS_RESTARTS_HERE"
 
@@ -107,18 +112,21 @@ class End:
         if events.read_result(self.run_dir) is not None:
             sys.exit(1)  # another rank's watcher was here
         if self._missing():
+            # Slurm notices too, later: its own requeue leaves the lost node out, ours could be given it again.
+            time.sleep(_slurmd_timeout())
             self.lost(first)
         else:
-            refused = self._again(BY_LIMIT if first.reason == LIMIT else BY_FAILURE, first.sentence)
-            self._write(events.FAILED, "; ".join(filter(None, (first.sentence, refused))), first)
+            self.or_again(BY_LIMIT if first.reason == LIMIT else BY_FAILURE, first.sentence, first)
 
     def lost(self, first: RankExit | None) -> None:
         """After ranks have vanished. first: the rank of whose end is known that failed first."""
         missing = self._missing()
-        who = f"{_ranks(missing)} vanished" if missing else "the job's processes were killed"
         then = f"; then {first.sentence}" if first is not None else ""
-        reason = f"{who} without a word, as when a node is lost{then}"
-        refused = self._again(BY_NODE, reason)
+        self.or_again(BY_NODE, f"{_ranks(missing)} vanished without a word, as when a node is lost{then}", first)
+
+    def or_again(self, by: str, reason: str, first: RankExit | None) -> None:
+        """Another attempt, or a result that says why there is none."""
+        refused = self._again(by, reason)
         self._write(events.FAILED, "; ".join(filter(None, (reason, refused))), first)
 
     def together(self, warned: bool) -> None:
@@ -154,9 +162,9 @@ class End:
         done = sum(again["by"] == by for again in before)
         if by == BY_FAILURE and done >= self.site.max_restarts:
             return f"restarted {done} times (checkpoint.max_restarts={self.site.max_restarts})" if done else None
-        if by == BY_NODE and not self.site.max_requeues:
-            return None
-        if by in (BY_LIMIT, BY_NODE) and done >= self.site.max_requeues:
+        if by == BY_NODE and done >= LOST_NODES:
+            return f"requeued {done} times already"
+        if by == BY_LIMIT and done >= self.site.max_requeues:
             return f"requeued {done} times (checkpoint.max_requeues={self.site.max_requeues})"
         if by == BY_LIMIT and saved <= max((again["step"] for again in before), default=0):
             return "not requeued: no step was saved since the last start; give it a longer cluster.timeout_minutes"
@@ -185,19 +193,38 @@ class End:
         outcome.write_result_of_job(self.run_dir, result)
 
 
-def without_word(run_dir: Path, submission: str) -> None:
-    """In the batch step, after srun has failed: an attempt whose watchers were all killed before they could say how it
-    ended, as Slurm does when it finds that a node is lost, goes back into the queue, or is said to have failed."""
-    attempts = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == submission]
-    if not attempts or events.read_result(run_dir) is not None or outcome.read_again(attempts[-1]):
+def without_word(run_dir: Path, submission: str, said: Sequence[str]) -> None:
+    """In the batch step, after srun has failed and said this: an attempt whose watchers were all killed before they
+    could say how it ended, or never began, goes back into the queue, or is said to have failed."""
+    mine = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == submission]
+    if not mine or events.read_result(run_dir) is not None:
         return
-    exits = outcome.read_exits(attempts[-1])
+    number = int(mine[-1].name.split("-")[1])
+    if outcome.read_again(mine[-1]):
+        number = int(mine[0].name.split("-")[1]) + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        if (run_dir / f"attempt-{number}").exists():
+            return  # it goes back into the queue just now
+        (run_dir / f"attempt-{number}").mkdir()
+        outcome.write_job(run_dir / f"attempt-{number}", submission, job_name(os.environ))
+    attempt_dir = run_dir / f"attempt-{number}"
+    exits = outcome.read_exits(attempt_dir)
     if any(e.interrupted or e.code == events.LEFT for e in exits):
         return  # told to end
     run_spec, site = read_run(run_dir)
-    number = int(attempts[-1].name.split("-")[1])
     end = End(run_dir, number, site, run_spec.placement.world_size, submission, job_name(os.environ))
-    end.lost(next(iter(exits), None))
+    first = next(iter(exits), None)
+    last_words = next(reversed(said), "nothing")
+    out_of_memory = next((line for line in said if re.search(r"\boom\b|oom.kill|memory", line, re.IGNORECASE)), None)
+    if outcome.read_begin(attempt_dir) is None:
+        # After a node was lost, Slurm may give the same one again until it notices.
+        by = BY_NODE if number > int(mine[0].name.split("-")[1]) else BY_FAILURE
+        end.or_again(by, f"srun could not start the ranks: {last_words}", first)
+    elif out_of_memory or run_spec.placement.nodes == 1:
+        # The first node is not lost: this process runs there.
+        words = out_of_memory or last_words
+        end.or_again(BY_FAILURE, f"the job's processes were killed without a word; Slurm says: {words}", first)
+    else:
+        end.lost(first)
 
 
 def job_name(environ: Mapping[str, str]) -> str | None:
@@ -211,17 +238,27 @@ def job_name(environ: Mapping[str, str]) -> str | None:
 
 def _requeue() -> str | None:
     """Puts this job back into the queue; Slurm ends it soon. Gives what went wrong, in Slurm's words."""
-    if "SLURM_JOB_ID" not in os.environ:
-        return "no job of Slurm"
+    if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
+        return "it is no job of Slurm"
     if re.search(r"\bJobState=CANCELLED", _show_job()):
         return "it was cancelled"
-    return _scontrol("requeue", os.environ["SLURM_JOB_ID"])[1]
+    refused = _scontrol("requeue", os.environ["SLURM_JOB_ID"])[1]
+    # Slurm may have been first, when it has lost a node.
+    return None if refused and "pending execution" in refused else refused
 
 
 def _preempted() -> bool:
     """Whether the warning came because another job takes the nodes, and not because the time is over."""
     shown = _show_job()
     return "PreemptTime=" in shown and "PreemptTime=None" not in shown
+
+
+def _slurmd_timeout() -> float:
+    """Seconds after which Slurm has noticed that a node does not answer; 0 without Slurm."""
+    if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
+        return 0.0
+    match = re.search(r"^SlurmdTimeout\s*=\s*(\d+)", _scontrol("show", "config")[0], re.MULTILINE)
+    return int(match[1]) + NOTICE_SECONDS if match else 0.0
 
 
 def _show_job() -> str:

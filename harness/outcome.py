@@ -181,6 +181,11 @@ def tail(path: Path) -> list[str]:
     return [line[:STDERR_LINE_CHARACTERS] for line in text.splitlines()[-STDERR_TAIL_LINES:]]
 
 
+def batch_words(study_folder: Path, job_id: str | None) -> list[str]:
+    """The last lines that the job's batch script, and srun in it, wrote to stderr."""
+    return tail(study_folder / "submitit" / job_id / f"{job_id}_0_log.err") if job_id else []
+
+
 def oversubscribed(attempt_dir: Path) -> str | None:
     """Why ranks shared cores or GPUs, from what each rank saw when it started; None where they did not.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import events, outcome, spec
 from harness.errors import UserError
-from harness.job import RESTARTS_HERE, without_word
+from harness.job import RESTARTS_HERE, job_name, without_word
 from harness.launch.attempts import to_result
 from harness.plan import Plan
 from harness.study import Study
@@ -59,6 +59,7 @@ def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> d
     def start(number: int) -> str | None:
         attempt_dir = run_dir / f"attempt-{number}"
         attempt_dir.mkdir(exist_ok=True)
+        outcome.write_job(attempt_dir, token, job_name(os.environ))
         argv = [
             "srun",
             f"--nodes={placement.nodes}",
@@ -83,7 +84,7 @@ def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> d
         finally:
             signal.signal(signal.SIGTERM, previous)
         if process.returncode != 0:
-            without_word(run_dir, token)
+            without_word(run_dir, token, outcome.batch_words(run_dir.parents[1], job_name(os.environ)))
         return os.environ.get("SLURM_JOB_ID")
 
     return to_result(run_dir, attempt, start)

@@ -319,7 +319,7 @@ def _write_lost(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, An
         attempt = int(events.attempt_dirs(run_dir)[-1].name.split("-")[1])
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
         if job and not result["stderr_tail"]:  # the ranks never began: the batch script may say why
-            result["stderr_tail"] = outcome.tail(study.folder / "submitit" / job / f"{job}_0_log.err")
+            result["stderr_tail"] = outcome.batch_words(study.folder, job)
         try:
             events.write_result(run_dir, result)
             written.append((run_id, study.result(run_id)))
