@@ -11,12 +11,12 @@
 #
 # What follows the script is exactly what would follow `python -m harness`. Options of sbatch come before it.
 # When the job is preempted, or reaches its wall limit, it saves, goes back into the queue, and goes on where it was.
-# PYTHON names another interpreter than the project's .venv/bin/python; modules that it needs: MODULES="lang/Python ...".
+# HARNESS_PYTHON names another interpreter than the project's .venv/bin/python; modules that it needs: HARNESS_MODULES="lang/Python ...".
 set -euo pipefail
 
-# Slurm runs a copy of this file, so the project is where sbatch was called, unless PROJECT says otherwise.
-PROJECT=${PROJECT:-${SLURM_SUBMIT_DIR:-$PWD}}
-PYTHON=${PYTHON:-$PROJECT/.venv/bin/python}
+# Slurm runs a copy of this file, so the project is where sbatch was called, unless HARNESS_PROJECT says otherwise.
+PROJECT=${HARNESS_PROJECT:-${SLURM_SUBMIT_DIR:-$PWD}}
+PYTHON=${HARNESS_PYTHON:-$PROJECT/.venv/bin/python}
 
 fail() {
   echo "error: $*" >&2
@@ -24,9 +24,9 @@ fail() {
 }
 
 [ -n "${SLURM_JOB_ID:-}" ] || fail "start it through sbatch: sbatch [options of sbatch] sbatch/headless.sh key=value ..."
-[ -d "$PROJECT/harness" ] || fail "$PROJECT is not the project: call sbatch in its folder, or set PROJECT"
-[ -z "${MODULES:-}" ] || for module in $MODULES; do module load "$module"; done
-[ -x "$PYTHON" ] || fail "no Python at $PYTHON: build it with sbatch/env/login.sh, or set PYTHON"
+[ -d "$PROJECT/harness" ] || fail "$PROJECT is not the project: call sbatch in its folder, or set HARNESS_PROJECT"
+[ -z "${HARNESS_MODULES:-}" ] || for module in $HARNESS_MODULES; do module load "$module"; done
+[ -x "$PYTHON" ] || fail "no Python at $PYTHON: build it with sbatch/env/login.sh, or set HARNESS_PYTHON"
 
 export PYTHONPATH=$PROJECT${PYTHONPATH:+:$PYTHONPATH}
 # exec: the signals that Slurm sends to the batch script reach the harness.
