@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,11 @@ from typing import Any
 
 import pytest
 from project import PROJECT, Cli
+
+
+def pytest_configure() -> None:
+    # Started in the background of a shell, tests inherit that Ctrl-C is ignored, and so would every program they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
