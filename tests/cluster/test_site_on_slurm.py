@@ -360,7 +360,7 @@ def test_pyxis_without_its_two_options_starts_each_rank_on_its_own_node_with_its
     assert {rank["NCCL_X"] for rank in ranks} == {"a b"}
     assert {rank["PYTHONPATH"] for rank in ranks} == {str(PROJECT)}
     results = tmp_path / "results"
-    mounts = ",".join(f"{folder}:{folder}" for folder in (PROJECT, results, tmp_path / "data"))
+    mounts = ",".join(f"{folder}:{folder}" for folder in (PROJECT, results))
     left_out = {"--container-image=nvcr.io#x/y:z", f"--container-mounts={mounts}"}
     assert set((tmp_path / "left-out").read_text().splitlines()) == left_out
 
