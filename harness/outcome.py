@@ -18,6 +18,8 @@ STDERR_TAIL_LINES = 30
 STDERR_LINE_CHARACTERS = 500
 # What ended an attempt that another one is to follow.
 BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
+# Why a rank's watcher ended it, where it was not the first to fail.
+PEER_FAILED = "another rank failed"
 # Files of an attempt: the job that it belongs to, and that another attempt follows it.
 JOB, AGAIN = "job.json", "again.json"
 
@@ -65,8 +67,8 @@ def read_exits(attempt_dir: Path) -> list[RankExit]:
 def failure(attempt_dir: Path) -> RankExit | None:
     """The rank that failed first; a rank that a lost peer took with it ends later than the peer."""
     failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.failed]
-    by_itself = [exit_ for exit_ in failed if exit_.reason is None]
-    return next(iter(by_itself or failed), None)
+    first = [exit_ for exit_ in failed if exit_.reason != PEER_FAILED]
+    return next(iter(first or failed), None)
 
 
 def write_job(attempt_dir: Path, submission: str, job_id: str | None, element: int | None = None) -> None:

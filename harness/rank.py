@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness import outcome
 from harness.command import rank_command, rank_environment
-from harness.outcome import RankExit
+from harness.outcome import PEER_FAILED, RankExit
 from harness.spec import RunSpec, Site
 from harness.worker.capture import DECLARED_CORES_VARIABLE
 from harness.worker.rendezvous import Rendezvous
@@ -106,7 +106,7 @@ class Rank:
                     size, moved_at = grown, now
             heartbeat = self.site.heartbeat_seconds
             if peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
-                self._stop("another rank failed")
+                self._stop(PEER_FAILED)
             elif self.leave_by is not None and now > self.leave_by:
                 self._stop("the job was told to end" if self.interrupted else LIMIT)
             elif self.leave_by is None and now > self.deadline:
