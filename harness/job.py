@@ -73,7 +73,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     if failed is not None:
         end.failed(failed)
         sys.exit(1)
-    elif rendezvous.rank == 0:
+    if rendezvous.rank == 0:
         end.together(warned=rank.warned)
 
 

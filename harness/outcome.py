@@ -22,6 +22,8 @@ BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost
 PEER_FAILED = "another rank failed"
 # Files of an attempt: the job that it belongs to, and that another attempt follows it.
 JOB, AGAIN = "job.json", "again.json"
+# Where the result of an attempt stays when another one takes its place.
+REPLACED_RESULT = "result-of-this-attempt.json"
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def write_result_of_job(run_dir: Path, document: dict[str, Any]) -> None:
     given_up = there.get("written_by") == "launcher"
     if there.get("status") == events.FAILED and (given_up or document["status"] == events.COMPLETED):
         attempt_dir = run_dir / f"attempt-{there['attempt']}"
-        (run_dir / "result.json").replace(attempt_dir / "result-of-this-attempt.json")
+        (run_dir / "result.json").replace(attempt_dir / REPLACED_RESULT)
         events.write_result(run_dir, document)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from harness import events, outcome, spec
 from harness.errors import UserError
 from harness.events import STUDY_VERSION
+from harness.outcome import REPLACED_RESULT
 from harness.plan import Array, Plan, Request
 from harness.worker import checkpoint
 
@@ -80,7 +81,7 @@ class Study:
             attempts = events.attempt_dirs(run_dir)
             if (result := self.result(request.spec.run_id)) is not None:
                 kept = attempts[-1] if attempts else run_dir
-                (run_dir / "result.json").replace(kept / "result-of-this-attempt.json")
+                (run_dir / "result.json").replace(kept / REPLACED_RESULT)
                 if result["status"] == events.COMPLETED:
                     shutil.rmtree(run_dir / checkpoint.FOLDER, ignore_errors=True)
             spec.write_run(run_dir, request.spec, request.site)
@@ -90,6 +91,15 @@ class Study:
         except OSError as error:
             raise UserError(f"{run_dir} cannot be written: {error.strerror}; {_OTHER}") from None
         return number
+
+    def withdraw(self, request: Request, number: int) -> None:
+        """Takes `prepare` back, after the scheduler refused the attempt: the run is what it was before."""
+        run_dir = self.run_dir(request.spec.run_id)
+        shutil.rmtree(run_dir / f"attempt-{number}", ignore_errors=True)
+        attempts = events.attempt_dirs(run_dir)
+        kept = (attempts[-1] if attempts else run_dir) / REPLACED_RESULT
+        if kept.exists():
+            kept.replace(run_dir / "result.json")
 
     def code_versions(self, run_ids: Iterable[str]) -> set[str]:
         """Of the code that measured these runs."""

@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import events, outcome, spec
@@ -21,23 +21,17 @@ FOLDER = "submissions"
 
 @dataclass(frozen=True)
 class Submission:
-    """token: in the job's name. job_id: of the array, once sbatch has said it. elements: run ids, by array index.
-
-    array: whether the jobs are elements of an array ('123_4') or one job ('123'). nodes: of each job.
-    wall_hours: the most that the jobs may take, all together and each as often as it may start.
-    """
+    """token: in the job's name. job_id: of the array, once sbatch has said it. elements: run ids, by array index."""
 
     token: str
     job_id: str | None
     elements: tuple[tuple[str, ...], ...]
-    array: bool
-    nodes: int
-    wall_hours: float
 
     def job(self, element: int) -> str | None:
-        if self.job_id is None:
-            return None
-        return f"{self.job_id}_{element}" if self.array else self.job_id
+        """As Slurm names it: '123_4', or '123' for a job that is alone and therefore no array."""
+        if self.job_id is None or len(self.elements) == 1:
+            return self.job_id
+        return f"{self.job_id}_{element}"
 
 
 def new_token() -> str:
@@ -85,11 +79,7 @@ def adopt(submissions: Mapping[str, Submission], queue: Mapping[str, Queued]) ->
         token = queued.name.rpartition("-")[2]
         if token in unknown:
             found[token] = queued.job.split("_")[0]
-    return [
-        Submission(s.token, found[s.token], s.elements, s.array, s.nodes, s.wall_hours)
-        for s in unknown.values()
-        if s.token in found
-    ]
+    return [replace(unknown[token], job_id=job_id) for token, job_id in found.items()]
 
 
 def jobs(study_folder: Path, run_ids: Iterable[str]) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PYTHON=.venv/bin/python
 STUDY=results/demo-cluster
-CLUSTER_DIR=$(mktemp -d /tmp/harness-demo-XXXXXX)
+CLUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/harness-demo-XXXXXX")
 export CLUSTER_DIR CLUSTER_PORT=${CLUSTER_PORT:-16900} CLUSTER_NODES=3 CLUSTER_GPUS=4
 
 say() { printf '\n--- %s\n' "$*"; }

@@ -53,8 +53,8 @@ def run_element(run_dirs: Sequence[str], attempts: Sequence[int], token: str, sr
 
 
 def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> dict[str, Any] | None:
-    placement = spec.read_run(run_dir)[0].placement
-    cpus = spec.read_run(run_dir)[0].cluster.cpus_per_gpu
+    run_spec, site = spec.read_run(run_dir)
+    placement = run_spec.placement
 
     def start(number: int) -> str | None:
         attempt_dir = run_dir / f"attempt-{number}"
@@ -65,7 +65,7 @@ def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> d
             f"--nodes={placement.nodes}",
             f"--ntasks={placement.world_size}",
             f"--ntasks-per-node={placement.ranks_per_node}",
-            f"--cpus-per-task={cpus}",
+            f"--cpus-per-task={run_spec.cluster.cpus_per_gpu}",
             "--kill-on-bad-exit=1",
             "--unbuffered",
             f"--output={_escaped(attempt_dir)}/watcher.rank%t",
@@ -73,9 +73,7 @@ def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> d
             *(sys.executable, "-u", "-m", "harness.job", str(run_dir), str(number), token),
         ]
         environment = {**os.environ, RESTARTS_HERE: "1", PORT_VARIABLE: str(_port(run_dir, number))}
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, (spec.read_run(run_dir)[1].project, os.environ.get("PYTHONPATH")))
-        )
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, os.environ.get("PYTHONPATH"))))
         # The ranks are told by Slurm, or by srun; a Ctrl-C is handed on by srun itself.
         process = subprocess.Popen(argv, env=environment)
         previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import math
 import os
 import re
@@ -55,8 +56,8 @@ class Submitter:
         self.submitted: dict[str, Submission] = {}
         self.gave_away = ""
         self.chunks: deque[Array] = deque()
-        self.limits = [array.resources.max_submit for array in plan.arrays if array.resources.max_submit]
-        self.allowed = min(self.limits, default=None)
+        limits = [array.resources.max_submit for array in plan.arrays if array.resources.max_submit]
+        self.allowed = min(limits, default=None)
         if plan.arrays:
             _ask_first(plan.arrays, say)
             size = self._wait_for(lambda: int(scheduler.setting("MaxArraySize") or MAX_ARRAY_SIZE))
@@ -87,11 +88,9 @@ class Submitter:
             self.say(f"submitted job {submission.job_id}: {len(array.requests)} runs on {shape} ranks")
 
     def _submit(self, array: Array) -> Submission:
-        resources = array.resources
         token = submissions.new_token()
         elements = tuple(tuple(r.spec.run_id for r in element) for element in array.elements)
-        several = len(elements) > 1
-        submission = Submission(token, None, elements, several, resources.placement.nodes, array.worst_case_node_hours)
+        submission = Submission(token, None, elements)
         # Before sbatch is asked: should this process die, the jobs are found again by the token in their name.
         self._write(submission)
         run_dirs = [[str(self.study.run_dir(r.spec.run_id).absolute()) for r in element] for element in array.elements]
@@ -120,6 +119,8 @@ class Submitter:
                     time.sleep(RETRY_SECONDS)
                     continue
                 submissions.forget(self.study.folder, submission)
+                for request, attempt in zip(array.requests, itertools.chain(*attempts), strict=True):
+                    self.study.withdraw(request, attempt)
                 raise UserError(self._refused(array, said)) from None
         submission = replace(submission, job_id=job_id)
         self._write(submission)

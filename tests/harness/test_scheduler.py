@@ -67,8 +67,8 @@ def test_a_program_that_is_not_there_and_one_that_does_not_answer_are_away() -> 
 
 
 def test_a_submission_is_read_back_and_gives_its_jobs(tmp_path: Path) -> None:
-    one = Submission("aa", "17", (("r1",), ("r2",)), True, 2, 1.5)
-    single = Submission("bb", "18", (("r3", "r4"),), False, 1, 0.5)
+    one = Submission("aa", "17", (("r1",), ("r2",)))
+    single = Submission("bb", "18", (("r3", "r4"),))
     for submission in (one, single):
         submissions.write(tmp_path, submission)
     (tmp_path / "submissions" / "torn.json").write_text('{"token": ')
@@ -77,7 +77,7 @@ def test_a_submission_is_read_back_and_gives_its_jobs(tmp_path: Path) -> None:
 
 
 def test_an_array_whose_number_was_never_noted_is_found_by_the_token_in_its_name(tmp_path: Path) -> None:
-    unknown = Submission("cafe", None, (("r1",), ("r2",)), True, 1, 1.0)
+    unknown = Submission("cafe", None, (("r1",), ("r2",)))
     queue = {
         "55_1": Queued("55_1", submissions.name_of("cafe", "4gpu"), "PENDING", "Priority", ""),
         "56": Queued("56", "somebody-else", "RUNNING", "", ""),
@@ -91,7 +91,7 @@ def test_the_job_of_a_run_is_that_of_its_last_submission(tmp_path: Path) -> None
     run_dir = tmp_path / "runs" / "r1"
     for number in (1, 2, 3):
         (run_dir / f"attempt-{number}").mkdir(parents=True)
-    known = {token: Submission(token, job, (("r1",),), True, 1, 1.0) for token, job in (("aa", "17"), ("bb", None))}
+    known = {token: Submission(token, job, (("r1",), ("r2",))) for token, job in (("aa", "17"), ("bb", None))}
     assert submissions.job_of(run_dir, known) is None
     outcome.write_job(run_dir / "attempt-1", "aa", None, 0)
     assert submissions.job_of(run_dir, known) == "17_0"
