@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness.spec import RunSpec, Site
@@ -67,6 +67,13 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         # Behind it what modules of the site put there: that is where their frameworks are.
         own["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
     return {**env, **own}
+
+
+def own_cpus(spec: RunSpec, local_rank: int, available: Iterable[int]) -> set[int]:
+    """The cores of this rank, of those that the job may use: equal shares in order, which are one socket's as far as it
+    goes."""
+    n = spec.cluster.cpus_per_gpu
+    return set(sorted(available)[local_rank * n : (local_rank + 1) * n])
 
 
 def visible_gpu(spec: RunSpec, site: Site, local_rank: int, environ: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness import outcome
-from harness.command import rank_command, rank_environment
+from harness.command import own_cpus, rank_command, rank_environment
 from harness.outcome import PEER_FAILED, RankExit
 from harness.spec import RunSpec, Site
 from harness.worker.capture import DECLARED_CORES_VARIABLE
@@ -45,6 +45,7 @@ class Rank:
         if rendezvous.local_rank == 0:
             self.environment.update(declared_cores(os.environ))
         self.rank = rendezvous.rank
+        self.cpus = own_cpus(spec, rendezvous.local_rank, os.sched_getaffinity(0)) if site.bind_cpus else None
         self.site = site
         self.attempt_dir = attempt_dir
         self.log = attempt_dir / f"events.rank{self.rank}.jsonl"
@@ -73,7 +74,7 @@ class Rank:
                     stdout=stdout,
                     stderr=stderr,
                     start_new_session=True,
-                    preexec_fn=_before_exec,
+                    preexec_fn=self._before_exec,
                 )
             except OSError as error:
                 stderr.write(f"{self.argv[0]}: {error.strerror}\n".encode())
@@ -133,6 +134,19 @@ class Rank:
     def _stop(self, why: str) -> None:
         self.stop_reason = self.stop_reason or why
 
+    def _before_exec(self) -> None:
+        """Linux: the rank gets SIGKILL when its watcher is killed, so that nothing is left running on the node.
+
+        Slurm sends its signals to every process of a task. The rank, and what it starts to load data, is not to die of
+        them before it has saved: SIGTERM is the watcher's to hear, and SIGUSR2 counts once the rank listens for it.
+        """
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if self.cpus:
+            os.sched_setaffinity(0, self.cpus)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+
     def _end(self, process: subprocess.Popen[bytes]) -> int:
         # At once: a rank has nothing to clean up, all that it logged is written. Never 0: a rank that had to be ended
         # has not succeeded, whatever it says at the last moment.
@@ -159,15 +173,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return -1
-
-
-def _before_exec() -> None:
-    """Linux: the rank gets SIGKILL when its watcher is killed, so that nothing is left running on the node.
-
-    Slurm sends its signals to every process of a task. The rank, and what it starts to load data, is not to die of
-    them before it has saved: SIGTERM is the watcher's to hear, and SIGUSR2 counts once the rank listens for it.
-    """
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    for number in (signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)

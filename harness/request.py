@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from harness import environments, machine, site
 from harness.errors import UserError
 from harness.plan import Request, place
-from harness.schema import Config, Device, Fault, Scaling, Scheduler
+from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     CheckpointSpec,
     ClusterSpec,
@@ -31,7 +33,8 @@ FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """One command: the study's folder, and the runs that it asks for."""
+    """One command: the study's folder, and the runs that it asks for. skipped: combinations of its sweep that are left
+    out, because they do not exist, one sentence each."""
 
     name: str
     folder: Path
@@ -42,13 +45,14 @@ class StudyRequest:
     budget_node_hours: float | None
     plan_only: bool
     requests: tuple[Request, ...]
+    skipped: tuple[str, ...]
 
 
 def study_request(points: Sequence[Config]) -> StudyRequest:
     """Raises UserError for the first mistake found."""
     first = points[0]
     for point in points:
-        for key in ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours"):
+        for key in ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported"):
             if getattr(point, key) != getattr(first, key):
                 raise UserError(f"'{key}' cannot be swept: one command makes one study")
         if point.cluster.scheduler != first.cluster.scheduler:
@@ -62,6 +66,14 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
                     f"{key}={str(getattr(first, key)).lower()} is for job arrays; "
                     "here runs go one after another, and this command stays with them"
                 )
+    wanted = [variant for point in points for variant in _with_baseline(point)]
+    refused = [unsupported(point) for point in wanted]
+    if skipped := [sentence for sentence in refused if sentence]:
+        if not first.skip_unsupported:
+            more = "; skip_unsupported=true leaves out of a sweep what does not exist" if len(points) > 1 else ""
+            raise UserError(skipped[0] + more)
+        if len(skipped) == len(wanted):
+            raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     return StudyRequest(
         name=first.study,
         folder=Path(first.results).expanduser() / first.study,
@@ -71,8 +83,38 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         pack=first.pack,
         budget_node_hours=first.budget_node_hours,
         plan_only=first.plan_only,
-        requests=tuple(map(request, points)),
+        requests=tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence),
+        skipped=tuple(dict.fromkeys(skipped)),
     )
+
+
+def unsupported(config: Config) -> str | None:
+    """Why there is no such combination of framework, strategy, precision and number of ranks; None where there is."""
+    framework, strategy = config.framework, config.strategy
+    if strategy.name not in framework.strategies:
+        return (
+            f"strategy '{strategy.name}' is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.strategies)}"
+        )
+    if config.precision.name not in framework.precisions:
+        return (
+            f"precision={config.precision.name} is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.precisions)}"
+        )
+    for option in framework.without:
+        if getattr(strategy.options, option, None) is not None:
+            return f"strategy.options.{option} has no effect in framework '{framework.name}'; leave it at null"
+    if strategy.name == "plain" and config.gpus > 1:
+        return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
+    return None
+
+
+def _with_baseline(config: Config) -> list[Config]:
+    """The point itself, at one GPU without the strategy around the network, or both."""
+    if config.gpus > 1 or config.strategy.name == "plain" or config.baseline is Baseline.wrapped:
+        return [config]
+    plain = replace(config, strategy=Strategy(name="plain", options=NoOptions()))
+    return [plain] if config.baseline is Baseline.plain else [plain, config]
 
 
 def request(config: Config) -> Request:
@@ -93,7 +135,7 @@ def request(config: Config) -> Request:
         framework_options=vars(config.framework.options),
         environment=_environment(config),
         strategy=config.strategy.name,
-        strategy_options=vars(config.strategy.options),
+        strategy_options={k: v.name if isinstance(v, Enum) else v for k, v in vars(config.strategy.options).items()},
         model=config.model.name,
         dataset=DatasetSpec(
             **{**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
@@ -119,6 +161,7 @@ def request(config: Config) -> Request:
         env=dict(sorted(cluster.env.items())),
         checkpoint=CheckpointSpec(interval_steps=config.checkpoint.interval_steps),
         fault=_fault(config.fault),
+        verify=config.verify,
     )
     data_root = _data_root(config)
     contained = cluster.container.runtime is not None
@@ -143,6 +186,7 @@ def request(config: Config) -> Request:
         max_requeues=0 if local else config.checkpoint.max_requeues,
         max_restarts=config.checkpoint.max_restarts,
         keep_checkpoint=config.checkpoint.keep,
+        bind_cpus=_bind_cpus(config, cpus_per_gpu),
         container=site.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
     )
     return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu))
@@ -184,7 +228,7 @@ def _check(config: Config) -> None:
         "cluster.timeout_minutes": config.cluster.timeout_minutes,
         "heartbeat": _or(config.heartbeat, 1),
         "budget_node_hours": _or(config.budget_node_hours, 1),
-        "strategy.options.bucket_mb": getattr(config.strategy.options, "bucket_mb", 1),
+        "strategy.options.bucket_mb": _or(getattr(config.strategy.options, "bucket_mb", None), 1),
     }
     for key, value in above_zero.items():
         if not 0 < value < float("inf"):
@@ -197,12 +241,6 @@ def _check(config: Config) -> None:
     for key in ("mean", "std"):
         if len(getattr(config.dataset, key)) != config.dataset.channels:
             raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")
-    framework, strategy = config.framework, config.strategy.name
-    if strategy not in framework.strategies:
-        raise UserError(
-            f"strategy '{strategy}' is not offered by framework '{framework.name}'; "
-            f"{framework.name} offers: {', '.join(framework.strategies)}"
-        )
     try:
         network = catalog.network(config.model.name)
     except ValueError as error:
@@ -253,6 +291,16 @@ def _check_fault(config: Config) -> None:
         raise UserError(f"fault.seconds={fault.seconds}: say how long each step of the slow rank is held up")
     if fault.name == "hang" and config.heartbeat is None:
         raise UserError("fault=hang with heartbeat=null would hang until the wall limit; set heartbeat=<seconds>")
+
+
+def _bind_cpus(config: Config, cpus_per_gpu: int) -> bool:
+    cores, needed = len(os.sched_getaffinity(0)), config.gpus * cpus_per_gpu
+    if config.cluster.bind_cpus and needed > cores:
+        raise UserError(
+            f"cluster.bind_cpus=true: {config.gpus} ranks x {cpus_per_gpu} need {needed} cores of their own, this "
+            f"machine gives {cores}; take fewer gpus or cluster.cpus_per_gpu, or bind_cpus=false"
+        )
+    return config.cluster.bind_cpus
 
 
 def _or(value: float | None, default: float) -> float:

@@ -51,6 +51,17 @@ class LrRule(Enum):
     linear = "linear"
 
 
+class Baseline(Enum):
+    plain = "plain"
+    wrapped = "wrapped"
+    both = "both"
+
+
+class Controller(Enum):
+    gloo = "gloo"
+    mpi = "mpi"
+
+
 @dataclass
 class PyTorchOptions:
     compile: bool = False
@@ -58,13 +69,39 @@ class PyTorchOptions:
 
 
 @dataclass
+class TensorFlowOptions:
+    jit_compile: bool = False
+
+
+@dataclass
+class NoOptions:
+    pass
+
+
+@dataclass
 class AllreduceOptions:
-    bucket_mb: float = 25.0
+    bucket_mb: float | None = None
+
+
+@dataclass
+class HorovodOptions:
+    controller: Controller = Controller.gloo
 
 
 # The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
-FRAMEWORK_OPTIONS: dict[str, type] = {"pytorch": PyTorchOptions}
-STRATEGY_OPTIONS: dict[str, type] = {"allreduce": AllreduceOptions}
+FRAMEWORK_OPTIONS: dict[str, type] = {
+    "pytorch": PyTorchOptions,
+    "tensorflow": TensorFlowOptions,
+    "keras": TensorFlowOptions,
+    "mxnet": NoOptions,
+    "jax": NoOptions,
+}
+STRATEGY_OPTIONS: dict[str, type] = {
+    "plain": NoOptions,
+    "allreduce": AllreduceOptions,
+    "horovod": HorovodOptions,
+    "mpi": NoOptions,
+}
 
 
 @dataclass
@@ -72,6 +109,8 @@ class Framework:
     name: str = MISSING
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
+    precisions: list[str] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
 
 
@@ -134,6 +173,7 @@ class Cluster:
     srun_args: list[str] = field(default_factory=list)
     container: Container = field(default_factory=Container)
     env: dict[str, str] = field(default_factory=dict)
+    bind_cpus: bool = False
 
 
 @dataclass
@@ -201,6 +241,9 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     fault: Fault = field(default_factory=Fault)
     heartbeat: float | None = None
+    baseline: Baseline = Baseline.wrapped
+    skip_unsupported: bool = False
+    verify: bool = False
     retry: Retry = Retry.failed
     wait: bool = True
     pack: bool = False

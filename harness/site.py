@@ -106,6 +106,8 @@ def check(cluster: Cluster) -> None:
         if cluster.container.runtime == "pyxis":
             raise UserError("cluster.container.runtime=pyxis is a plugin of srun; without a scheduler take apptainer")
         return
+    if cluster.bind_cpus:
+        raise UserError("cluster.bind_cpus is for runs without a scheduler; take cluster.srun_args=[--cpu-bind=cores]")
     if cluster.signal_seconds >= 60 * math.ceil(cluster.timeout_minutes):
         raise UserError(
             f"cluster.signal_seconds={cluster.signal_seconds}: the ranks are to be warned so long before a wall limit "

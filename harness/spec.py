@@ -144,6 +144,7 @@ class RunSpec:
     gpus: ranks in all. global_batch, batch_per_gpu: samples per optimiser step, over all ranks and per rank.
     environment: the framework environment as the configuration names it (not the path that it resolves to).
     env: environment variables set for every rank, such as NCCL_*.
+    verify: whether rank 0 first shows that the network computes what it does in the other frameworks.
     """
 
     framework: str
@@ -167,6 +168,7 @@ class RunSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=LATER)
     fault: FaultSpec = field(default_factory=FaultSpec, metadata=LATER)
+    verify: bool = field(default_factory=bool, metadata=LATER)
 
     @functools.cached_property
     def run_id(self) -> str:
@@ -197,6 +199,7 @@ class Site:
     max_requeues, max_restarts: how often the run is started again, from its last checkpoint, after it reached its wall
     limit, and after a rank failed. keep_checkpoint: whether the last one stays when the run is completed.
     container: what stands before `python` on a rank's command line; empty without a container.
+    bind_cpus: whether each rank is kept to cores of its own; on Slurm, srun does that.
     """
 
     python: str
@@ -212,6 +215,7 @@ class Site:
     max_restarts: int = 0
     keep_checkpoint: bool = False
     container: typing.Tuple[str, ...] = ()
+    bind_cpus: bool = False
 
 
 def to_plain(value: Any) -> Any:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from models import catalog
+from models import catalog, initial
 
 
-def build(name: str, channels: int, classes: int) -> nn.Module:
-    """The network `name` for images of `channels` channels: float [n, channels, height, width] -> logits [n, classes].
-
-    Weights are initialised as He et al. 2015 (arXiv 1502.01852) for convolutions, and from torch's global generator:
-    seed it first. Raises ValueError for a name that is not in the catalogue.
-    """
-    return _sequence(catalog.network(name).layers(channels, classes))
+def build(layers: catalog.Layers, seed: int) -> nn.Module:
+    """A network of the catalogue, float [n, channels, height, width] -> logits [n, classes], with the weights that
+    `models.initial` makes from the seed."""
+    network = _sequence(layers)
+    # Both are in the order of `catalog.flat`.
+    for parameter, array in zip(network.parameters(), initial.weights(layers, seed)):
+        parameter.data = torch.from_numpy(array)
+    return network
 
 
 class Residual(nn.Module):
@@ -43,13 +44,9 @@ def _sequence(layers: catalog.Layers) -> nn.Sequential:
 
 def _module(layer: catalog.Layer) -> nn.Module:
     if isinstance(layer, catalog.Convolution):
-        conv = nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=False)
-        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-        return conv
+        return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=False)
     if isinstance(layer, catalog.BatchNorm):
-        norm = nn.BatchNorm2d(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=catalog.BATCHNORM_MOMENTUM)
-        nn.init.constant_(norm.weight, 0.0 if layer.zero_scale else 1.0)
-        return norm
+        return nn.BatchNorm2d(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=catalog.BATCHNORM_MOMENTUM)
     if isinstance(layer, catalog.ReLU):
         return nn.ReLU(inplace=True)
     if isinstance(layer, catalog.MaxPool):

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.events import LEFT, EventWriter
 from harness.spec import read_run, write_json
-from harness.worker import capture, checkpoint, loop
+from harness.worker import capture, checkpoint, loop, verify
 from harness.worker.data.batches import Batches
 from harness.worker.data.errors import DataError
 from harness.worker.data.readers import open_dataset
@@ -31,6 +31,9 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
     log = EventWriter(attempt_dir / f"events.rank{rendezvous.rank}.jsonl", rendezvous.rank)
+    if spec.verify and rendezvous.rank == 0:
+        verify.in_own_process(run_dir, attempt_dir)
+        startup.lap("verify")
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     startup.lap("imports")
     saved, ignored = checkpoint.latest(run_dir, site.code_version)
@@ -46,6 +49,12 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
     facts = {**capture.start_facts(spec, rendezvous), **adapter.facts()}
     log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps)
+    if facts["world_size"] != rendezvous.world_size:
+        # Such as MPI that was not started by its own launcher: every rank would train alone, and scale perfectly.
+        raise WorldSizeError(
+            f"{facts['communication']} sees a world of {facts['world_size']}, the run has {rendezvous.world_size} "
+            "ranks: what started the ranks does not fit the library; for MPI, and Horovod over MPI, set cluster.mpi"
+        )
     checkpoints.resume(adapter, saved, ignored)
     if rendezvous.rank == 0:
         write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
@@ -55,6 +64,10 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     batches.close()
     log.close()
     return done
+
+
+class WorldSizeError(RuntimeError):
+    """The framework counts other ranks than the launcher."""
 
 
 class LeaveOnSignal:
@@ -75,7 +88,7 @@ def exit_code() -> int:
     """Of the rank: 0 when all of its work is done and logged, LEFT when it left early and all is saved."""
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
-    except DataError as error:
+    except (DataError, WorldSizeError, verify.VerifyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseException:

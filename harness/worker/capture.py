@@ -28,6 +28,7 @@ def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
         "host": socket.gethostname(),
         "machine": machine_id(),
         "cores": os.cpu_count() or 1,
+        "cpus": sorted(os.sched_getaffinity(0)),
         "cores_declared": int(declared) if declared.isdigit() else None,
         "global_batch": spec.global_batch,
         "batch_per_gpu": spec.batch_per_gpu,

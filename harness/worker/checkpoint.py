@@ -17,7 +17,7 @@ from harness.events import EventWriter, attempt_dirs, read_events
 from harness.spec import RunSpec, write_json
 
 if TYPE_CHECKING:
-    from harness.worker.loop import Adapter
+    from harness.worker.adapter import Adapter
 
 FOLDER = "checkpoint"
 
@@ -64,7 +64,7 @@ class Checkpoints:
         self.folder = run_dir / FOLDER
         self.about = {"attempt": attempt, "code_version": code_version}
         self.interval = spec.checkpoint.interval_steps
-        self.rank = rank
+        self.rank, self.ranks = rank, spec.gpus
         self.log = log
         self.last_step = 0
 
@@ -81,7 +81,7 @@ class Checkpoints:
         # Every rank: another node may see the folder that rank 0 makes only later.
         temporary.mkdir(parents=True, exist_ok=True)
         adapter.save(temporary)
-        adapter.maximum(0.0)  # all have written
+        adapter.total([0.0])  # all have written
         if self.rank == 0:
             write_json(temporary / "about.json", self.about)
             if path.exists():  # of an attempt whose state was not to be continued from
@@ -90,7 +90,7 @@ class Checkpoints:
             for other in self.folder.iterdir():
                 if other != path:
                     shutil.rmtree(other, ignore_errors=True)
-        adapter.maximum(0.0)  # it is there: nobody leaves before
+        adapter.total([0.0])  # it is there: nobody leaves before
         self.last_step = step
         size = sum(file.stat().st_size for file in path.iterdir()) if self.rank == 0 else None
         self.log.write("checkpoint", step=step, why=why, seconds=time.perf_counter() - start, bytes=size)
@@ -101,10 +101,10 @@ class Checkpoints:
         Raises RuntimeError where the ranks see different checkpoints.
         """
         step = saved.step if saved else 0
-        steps = adapter.maximum(float(step)), -adapter.maximum(-float(step))
-        if steps[0] != steps[1]:
+        steps = adapter.total([float(step) if rank == self.rank else 0.0 for rank in range(self.ranks)])
+        if min(steps) != max(steps):
             raise RuntimeError(
-                f"the ranks see different checkpoints: of step {steps[1]:.0f} and of step {steps[0]:.0f}"
+                f"the ranks see different checkpoints: of step {min(steps):.0f} and of step {max(steps):.0f}"
             )
         if saved:
             adapter.load(saved.path)

@@ -7,14 +7,13 @@ to the steps themselves. Everything that a report says about speed comes from th
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 import numpy as np
 
 from harness.events import EventWriter
 from harness.spec import MeasureSpec, RunSpec
+from harness.worker.adapter import Adapter, checksum
 from harness.worker.checkpoint import Checkpoints
 from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.sharding import evaluation_shard
@@ -22,67 +21,6 @@ from harness.worker.rendezvous import Rendezvous
 
 # A message that costs next to nothing: it only makes the ranks wait for each other.
 ALIGN_BYTES = 4
-
-
-class Adapter(ABC):
-    """What a framework offers to the loop; `harness/worker/<framework>/` has a class `Adapter` of this form.
-
-    Built as Adapter(spec, site, rendezvous, batches): joins the other ranks, builds the network and its optimiser.
-    No verb but `fence` may wait for the device.
-    """
-
-    @abstractmethod
-    def facts(self) -> Dict[str, Any]:
-        """For the start event: world_size as the framework sees it, device, device_name, device_id, parameters,
-        gradient_bytes, threads, versions."""
-
-    @abstractmethod
-    def step(self) -> None:
-        """One optimiser step on the next batch of the data pipeline."""
-
-    @abstractmethod
-    def step_on_cached_batch(self) -> None:
-        """The same step on a batch that is already on the device."""
-
-    @abstractmethod
-    def step_without_sync(self) -> None:
-        """The same step on the cached batch, gradients not exchanged; only for probes, the ranks drift apart."""
-
-    @abstractmethod
-    def allreduce(self, nbytes: int) -> None:
-        """Sums a message of `nbytes` bytes of float32 over the ranks."""
-
-    @abstractmethod
-    def maximum(self, value: float) -> float:
-        """The largest of all ranks' values, on every rank. Waits for the others, and for the device."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Writes into `folder`, which all ranks share, what this rank must keep to go on exactly from here."""
-
-    @abstractmethod
-    def load(self, folder: Path) -> None:
-        """Takes back what `save` wrote, before the first step: what follows is as if the run had never been cut."""
-
-    @abstractmethod
-    def fence(self) -> None:
-        """Returns when all work that was given to this rank's device is done."""
-
-    @abstractmethod
-    def loss(self) -> float:
-        """Training loss of this rank's last batch; after a fence."""
-
-    @abstractmethod
-    def evaluate(self, batches: Iterator[Tuple[np.ndarray, np.ndarray]]) -> Tuple[int, int, float]:
-        """(samples, correct, summed loss) over the shards of all ranks; each rank gives its own shard's batches."""
-
-    @abstractmethod
-    def weights_checksum(self) -> float:
-        """Sum of all weights in double precision."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leaves the other ranks."""
 
 
 def run(
@@ -107,7 +45,11 @@ def run(
         seconds = timed(adapter, step, n)
         samples = n * spec.batch_per_gpu
         log.write("steps", phase=phase, step=start, n=n, seconds=seconds, samples=samples, loss=adapter.loss())
-        leaving = adapter.maximum(float(leave())) > 0
+        if start == first_step:
+            # That all ranks have the same gradients, and all frameworks too, is looked at where it is first to be seen.
+            total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
+            log.write("gradients", step=start, sum=total, magnitude=magnitude)
+        leaving = adapter.total([float(leave())])[0] > 0
         if leaving or checkpoints.due(start + n):
             checkpoints.save(adapter, start + n, "leave" if leaving else "interval")
         if leaving:
@@ -117,7 +59,13 @@ def run(
     checkpoints.save(adapter, steps, "end")
     if measure.evaluate_samples:
         evaluate(spec, adapter, test, rendezvous, log, steps)
-    log.write("end", steps=steps, samples_seen=steps * spec.global_batch, weights_checksum=adapter.weights_checksum())
+    log.write(
+        "end",
+        steps=steps,
+        samples_seen=steps * spec.global_batch,
+        samples=adapter.samples,
+        weights_checksum=checksum(adapter.weights())[0],
+    )
     if measure.probe_steps:
         if first_step == steps:
             step()  # the probes need a batch that is on the device
@@ -159,17 +107,29 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     wanted = len(test) if spec.measure.evaluate_samples < 0 else min(spec.measure.evaluate_samples, len(test))
     shard = evaluation_shard(wanted, rendezvous.rank, rendezvous.world_size)
     start = time.perf_counter()
-    samples, correct, loss = adapter.evaluate(evaluation_batches(test, shard, spec.batch_per_gpu))
+    adapter.share_statistics()
+    own = np.zeros(3)
+    for images, labels in evaluation_batches(test, shard, spec.batch_per_gpu):
+        own += score(adapter.logits(images), labels)
+    samples, correct, loss = adapter.total(own.tolist())
     log.write(
         "eval",
         step=steps,
         samples_seen=steps * spec.global_batch,
-        samples=samples,
-        correct=correct,
+        samples=round(samples),
+        correct=round(correct),
         accuracy=correct / samples,
         loss=loss / samples,
         seconds=time.perf_counter() - start,
     )
+
+
+def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
+    """(samples, correct, summed cross-entropy in nats) of float [n, classes] and int [n]."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    own = shifted[np.arange(len(labels)), labels]
+    losses = np.log(np.exp(shifted).sum(axis=1)) - own
+    return len(labels), int((logits.argmax(axis=1) == labels).sum()), float(losses.sum())
 
 
 def probe(adapter: Adapter, n: int, log: EventWriter) -> None:

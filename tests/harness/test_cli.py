@@ -43,7 +43,7 @@ def test_cfg_job_prints_the_whole_configuration(cli: Cli) -> None:
     done = cli("harness", "--cfg", "job", "gpus=4", "cluster=local")
     assert done.returncode == 0, done.stderr
     assert "gpus: 4\n" in done.stdout
-    assert "bucket_mb: 25.0" in done.stdout
+    assert "bucket_mb: null" in done.stdout
 
 
 def test_help_shows_the_choices(cli: Cli) -> None:

@@ -25,6 +25,8 @@ def test_a_step_is_what_it_is_when_written_by_hand(in_torch: InTorch) -> None:
     assert in_torch("step_by_hand")["difference"] < 1e-5
 
 
-def test_evaluation_counts_each_sample_once(in_torch: InTorch) -> None:
-    counted, expected = in_torch("evaluation_counts")
-    assert counted == expected
+def test_logits_are_those_of_the_network_with_its_running_statistics(in_torch: InTorch) -> None:
+    difference, training = in_torch("logits_and_torch")
+    # The same network: what differs is rounding of another layout of memory.
+    assert difference < 1e-4
+    assert training

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -13,9 +12,11 @@ import torch.distributed as dist
 from torch import nn
 
 from harness.spec import RunSpec, Site
-from harness.worker import capture, loop
+from harness.worker import adapter as worker
+from harness.worker import capture
 from harness.worker.pytorch.strategies import STRATEGIES
 from harness.worker.rendezvous import Rendezvous
+from models import catalog
 from models import pytorch as networks
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -42,34 +43,28 @@ def gpus() -> List[str]:
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
-class Adapter(loop.Adapter):
+class Adapter(worker.Adapter):
     def __init__(
         self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
     ) -> None:
         """Raises RuntimeError where the run asks for a GPU that torch does not see: never falls back to the CPU."""
+        super().__init__(batches)
         self.spec = spec
-        self.batches = batches
+        self.rank = rendezvous.rank
         self.device = _device(spec)
         torch.set_num_threads(spec.cluster.cpus_per_gpu)
-        dist.init_process_group(
-            "nccl" if self.device.type == "cuda" else "gloo",
-            init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
-            rank=rendezvous.rank,
-            world_size=rendezvous.world_size,
-            timeout=datetime.timedelta(seconds=site.timeout_seconds),
-        )
-        # The same on every rank: DDP starts from rank 0's weights anyway.
+        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.device)
         torch.manual_seed(spec.seed)
-        network = networks.build(spec.model, spec.dataset.channels, spec.dataset.classes).to(self.device)
+        layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
+        network = networks.build(layers, spec.seed).to(self.device)
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
-        self.weights = list(network.parameters())
+        self.parameters = list(network.parameters())
         self.plain_network = network
-        wrapped = STRATEGIES[spec.strategy](network, spec, self.device)
-        self.without_sync = wrapped.without_sync
-        self.network = torch.compile(wrapped.network) if spec.framework_options["compile"] else wrapped.network
+        wrapped = self.strategy.wrap(network)
+        self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
         self.optimizer = torch.optim.SGD(
-            self.weights,
+            self.parameters,
             lr=spec.optimizer.learning_rate(spec.global_batch, 0),
             momentum=spec.optimizer.momentum,
             weight_decay=spec.optimizer.weight_decay,
@@ -82,48 +77,71 @@ class Adapter(loop.Adapter):
         self.std = torch.tensor(spec.dataset.std, device=self.device).view(1, -1, 1, 1) * 255
         self.steps = 0
         self.last_loss: Optional[torch.Tensor] = None
-        self.cached: Optional[Batch] = None
-        self.messages: Dict[int, torch.Tensor] = {}
 
     def facts(self) -> Dict[str, Any]:
         cuda = self.device.type == "cuda"
         return {
-            "world_size": dist.get_world_size(),
+            "world_size": self.strategy.world_size,
+            "communication": self.strategy.communication,
             "device": self.device.type,
             "device_name": torch.cuda.get_device_name(self.device) if cuda else capture.cpu_model() or "CPU",
             "device_id": str(torch.cuda.get_device_properties(self.device).uuid) if cuda else None,
             "threads": torch.get_num_threads(),
-            "parameters": sum(p.numel() for p in self.weights),
-            "gradient_bytes": sum(p.numel() * p.element_size() for p in self.weights),
-            "versions": versions(),
+            "parameters": sum(p.numel() for p in self.parameters),
+            "gradient_bytes": sum(p.numel() * p.element_size() for p in self.parameters),
+            "versions": {**versions(), **self.strategy.carrier},
         }
 
-    def step(self) -> None:
-        images, labels = next(self.batches)
-        self.cached = self._to_device(images, labels)
-        self._train(self.cached, contextlib.nullcontext)
+    def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
+        pixels, targets = torch.from_numpy(images), torch.from_numpy(labels)
+        if self.device.type == "cuda":
+            # Pinned, so that the copy does not hold up the host.
+            pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+            targets = targets.pin_memory().to(self.device, non_blocking=True)
+        normalised = pixels.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
+        return normalised.contiguous(memory_format=self.memory_format), targets
 
-    def step_on_cached_batch(self) -> None:
-        assert self.cached is not None
-        self._train(self.cached, contextlib.nullcontext)
+    def train(self, batch: Batch, synchronise: bool) -> None:
+        images, labels = batch
+        self.optimizer.param_groups[0]["lr"] = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
+        self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
+        with self.strategy.exchange(synchronise):
+            with self._autocast():
+                loss = self.criterion(self.network(images), labels)
+            self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.steps += 1
+        self.last_loss = loss.detach()
 
-    def step_without_sync(self) -> None:
-        assert self.cached is not None
-        self._train(self.cached, self.without_sync)
+    def gradients(self) -> List[np.ndarray]:
+        return [p.grad.float().cpu().numpy() for p in self.parameters if p.grad is not None]
+
+    def weights(self) -> List[np.ndarray]:
+        return [p.detach().float().cpu().numpy() for p in self.parameters]
+
+    @torch.no_grad()
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        self.plain_network.eval()
+        pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
+        with self._autocast():
+            logits = self.plain_network(pixels)
+        self.plain_network.train()
+        return np.asarray(logits.float().cpu().numpy())
+
+    def share_statistics(self) -> None:
+        for buffer in self.plain_network.buffers():
+            self.strategy.share(buffer)
 
     def allreduce(self, nbytes: int) -> None:
-        if nbytes not in self.messages:
-            self.messages[nbytes] = torch.zeros(max(1, nbytes // 4), device=self.device)
-        dist.all_reduce(self.messages[nbytes])
+        self.strategy.allreduce(nbytes)
 
-    def maximum(self, value: float) -> float:
-        largest = torch.tensor(value, dtype=torch.float64, device=self.device)
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
-        return float(largest.item())
+    def total(self, values: Sequence[float]) -> List[float]:
+        return self.strategy.total(values)
 
     def save(self, folder: Path) -> None:
         # The replicas are equal, and BatchNorm's statistics count only on rank 0; random numbers are each rank's own.
-        if dist.get_rank() == 0:
+        if self.rank == 0:
             state = {
                 "network": self.plain_network.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
@@ -131,7 +149,7 @@ class Adapter(loop.Adapter):
                 "steps": self.steps,
             }
             torch.save(state, folder / "replica.pt")
-        torch.save(self._random_state(), folder / f"random.rank{dist.get_rank()}.pt")
+        torch.save(self._random_state(), folder / f"random.rank{self.rank}.pt")
 
     def load(self, folder: Path) -> None:
         self._rebuild_buckets()
@@ -140,10 +158,21 @@ class Adapter(loop.Adapter):
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.steps = state["steps"]
-        random = torch.load(folder / f"random.rank{dist.get_rank()}.pt", map_location="cpu", weights_only=True)
+        random = torch.load(folder / f"random.rank{self.rank}.pt", map_location="cpu", weights_only=True)
         torch.set_rng_state(random["cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(random["cuda"], self.device)
+
+    def fence(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def loss(self) -> float:
+        assert self.last_loss is not None
+        return float(self.last_loss.item())
+
+    def close(self) -> None:
+        self.strategy.close()
 
     def _random_state(self) -> Dict[str, torch.Tensor]:
         state = {"cpu": torch.get_rng_state()}
@@ -157,67 +186,11 @@ class Adapter(loop.Adapter):
         image = (self.spec.dataset.channels, self.spec.dataset.image_size, self.spec.dataset.image_size)
         images = torch.zeros(self.spec.batch_per_gpu, *image, device=self.device)
         labels = torch.zeros(self.spec.batch_per_gpu, dtype=torch.int64, device=self.device)
-        with self._autocast():
-            loss = self.criterion(self.network(images.contiguous(memory_format=self.memory_format)), labels)
-        loss.backward()
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def fence(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def loss(self) -> float:
-        assert self.last_loss is not None
-        return float(self.last_loss.item())
-
-    @torch.no_grad()
-    def evaluate(self, batches: Iterator[Tuple[np.ndarray, np.ndarray]]) -> Tuple[int, int, float]:
-        # BatchNorm's running statistics are each rank's own: score with rank 0's everywhere.
-        for buffer in self.plain_network.buffers():
-            dist.broadcast(buffer, 0)
-        self.plain_network.eval()
-        totals = torch.zeros(3, dtype=torch.float64, device=self.device)
-        for arrays in batches:
-            images, labels = self._to_device(*arrays)
+        with self.strategy.exchange(synchronise=True):
             with self._autocast():
-                logits = self.plain_network(images)
-            loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
-            correct = (logits.argmax(1) == labels).sum()
-            totals += torch.stack([torch.tensor(len(labels), device=self.device), correct, loss.double()])
-        self.plain_network.train()
-        dist.all_reduce(totals)
-        samples, correct, loss = totals.tolist()
-        return int(samples), int(correct), loss
-
-    def weights_checksum(self) -> float:
-        with torch.no_grad():
-            return float(sum(weight.double().sum().item() for weight in self.weights))
-
-    def close(self) -> None:
-        dist.destroy_process_group()
-
-    def _train(self, batch: Batch, gradient_context: Callable[[], ContextManager[Any]]) -> None:
-        images, labels = batch
-        self.optimizer.param_groups[0]["lr"] = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
-        self.optimizer.zero_grad(set_to_none=True)
-        with gradient_context():
-            with self._autocast():
-                loss = self.criterion(self.network(images), labels)
-            self.scaler.scale(loss).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.steps += 1
-        self.last_loss = loss.detach()
-
-    def _to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
-        """uint8 [n, height, width, channels] -> normalised float32 [n, channels, height, width] on the device."""
-        pixels, targets = torch.from_numpy(images), torch.from_numpy(labels)
-        if self.device.type == "cuda":
-            # Pinned, so that the copy does not hold up the host.
-            pixels = pixels.pin_memory().to(self.device, non_blocking=True)
-            targets = targets.pin_memory().to(self.device, non_blocking=True)
-        normalised = pixels.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
-        return normalised.contiguous(memory_format=self.memory_format), targets
+                loss = self.criterion(self.network(images.contiguous(memory_format=self.memory_format)), labels)
+            loss.backward()
+        self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
 
     def _autocast(self) -> ContextManager[Any]:
         if self.autocast_type is None:

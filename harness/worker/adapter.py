@@ -1,0 +1,115 @@
+"""What a framework offers to the measuring loop. Knows no framework.
+
+`harness/worker/<framework>/` has a class `Adapter` of this form, built as Adapter(spec, site, rendezvous, batches): it
+joins the other ranks, builds the network from the catalogue's row and `models.initial`, and its optimiser. Arrays of
+weights and gradients are NumPy, float32, in the order and the layout of `models.initial`, whatever the framework's own
+are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+Checksum = Tuple[float, float]
+
+
+class Adapter(ABC):
+    """No verb but `fence`, `total`, and those that give NumPy arrays or numbers may wait for the device."""
+
+    def __init__(self, batches: Iterator[Tuple[np.ndarray, np.ndarray]]) -> None:
+        self.batches = batches
+        # On the device: images and labels of the last step, for the probes.
+        self.cached: Optional[Any] = None
+        self.samples = 0
+        self.first_gradients: Optional[Checksum] = None
+
+    def step(self) -> None:
+        """One optimiser step on the next batch of the data pipeline."""
+        images, labels = next(self.batches)
+        self.cached = self.to_device(images, labels)
+        self.train(self.cached, synchronise=True)
+        self.samples += len(labels)
+        if self.first_gradients is None:
+            self.first_gradients = checksum(self.gradients())
+
+    def step_on_cached_batch(self) -> None:
+        """The same step on a batch that is already on the device."""
+        assert self.cached is not None
+        self.train(self.cached, synchronise=True)
+
+    def step_without_sync(self) -> None:
+        """The same step on the cached batch, gradients not exchanged; only for probes, the ranks drift apart."""
+        assert self.cached is not None
+        self.train(self.cached, synchronise=False)
+
+    @abstractmethod
+    def facts(self) -> Dict[str, Any]:
+        """For the start event: world_size as the framework (or Horovod, or MPI) sees it, device, device_name,
+        device_id, parameters, gradient_bytes, threads, versions, communication (the library that carries gradients)."""
+
+    @abstractmethod
+    def to_device(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        """uint8 [n, height, width, channels] and int64 [n] -> the batch as the network takes it: pixels / 255, less
+        spec.dataset.mean, by spec.dataset.std, on the device."""
+
+    @abstractmethod
+    def train(self, batch: Any, synchronise: bool) -> None:
+        """Forward, mean loss over the rank's batch, backward, mean of the gradients over the ranks, optimiser step.
+
+        SGD as PyTorch has it: g += weight_decay * w; v = momentum * v + g; w -= lr * v (nesterov: w -= lr * (g +
+        momentum * v)), for every parameter, with lr = spec.optimizer.learning_rate(spec.global_batch, step).
+        """
+
+    @abstractmethod
+    def gradients(self) -> List[np.ndarray]:
+        """Of the last training step: the means over the ranks, before weight decay."""
+
+    @abstractmethod
+    def weights(self) -> List[np.ndarray]:
+        """All trainable parameters."""
+
+    @abstractmethod
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        """float32 [n, classes] for uint8 [n, height, width, channels]; BatchNorm with its running statistics. Any n."""
+
+    @abstractmethod
+    def share_statistics(self) -> None:
+        """Every rank takes rank 0's running statistics of BatchNorm, which until now were its own."""
+
+    @abstractmethod
+    def allreduce(self, nbytes: int) -> None:
+        """Sums a message of `nbytes` bytes of float32 over the ranks, as the strategy sums gradients."""
+
+    @abstractmethod
+    def total(self, values: Sequence[float]) -> List[float]:
+        """Sums of the ranks' values, one by one, on every rank; whole numbers up to 2^24 are exact."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Writes into `folder`, which all ranks share, what this rank must keep to go on exactly from here."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Takes back what `save` wrote, before the first step: what follows is as if the run had never been cut."""
+
+    @abstractmethod
+    def fence(self) -> None:
+        """Returns when all work that was given to this rank's device is done."""
+
+    @abstractmethod
+    def loss(self) -> float:
+        """Training loss of this rank's last batch; after a fence."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the other ranks."""
+
+
+def checksum(arrays: Sequence[np.ndarray]) -> Checksum:
+    """(sum, sum of magnitudes) over all elements, in double precision."""
+    total = sum(float(array.sum(dtype=np.float64)) for array in arrays)
+    return total, sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays)

@@ -1,0 +1,117 @@
+"""Which frameworks, strategies and precisions there are together; what a sweep does with the others; the baseline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from project import PROJECT, Cli
+
+from harness import config, request
+from harness.errors import UserError
+from harness.request import StudyRequest, study_request
+
+FRAMEWORKS = sorted(path.stem for path in (PROJECT / "conf" / "framework").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every framework has an interpreter here, whatever is built on this machine: nothing is run."""
+    config.register()
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(*overrides: str, tmp_path: Path) -> StudyRequest:
+    python = tmp_path / "python"
+    python.touch(mode=0o755)
+    fixed = ("dataset=synthetic", "cluster=local", "cluster.device=cpu", f"framework.environment={python}")
+    return study_request(config.compose([*overrides, *fixed], True, "config", None))
+
+
+def names(found: StudyRequest) -> set[tuple[str, str, int]]:
+    return {(r.spec.framework, r.spec.strategy, r.spec.gpus) for r in found.requests}
+
+
+def conf(name: str) -> dict[str, Any]:
+    return yaml.safe_load((PROJECT / "conf" / "framework" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_strategy_that_is_offered_has_a_configuration_and_every_framework_its_rooms(framework: str) -> None:
+    for strategy in conf(framework)["strategies"]:
+        assert (PROJECT / "conf" / "strategy" / f"{strategy}.yaml").is_file()
+    assert (PROJECT / "harness" / "worker" / framework / "__init__.py").is_file()
+    assert (PROJECT / "sbatch" / "env" / f"{conf(framework)['environment']}.sh").is_file()
+
+
+def test_the_published_comparison_exists_in_full(tmp_path: Path) -> None:
+    found = asked(
+        *("framework=pytorch,tensorflow,keras,mxnet", "strategy=allreduce,horovod,mpi", "gpus=1,2"), tmp_path=tmp_path
+    )
+    assert len(found.requests) == 4 * 3 * 2
+    assert found.skipped == ()
+
+
+def test_what_a_framework_does_not_offer_is_an_error_that_says_what_it_does(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'horovod' is not offered by framework 'jax'; jax offers: plain, allreduce, mpi"):
+        asked("framework=jax", "strategy=horovod", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"precision=bf16 is not offered by framework 'mxnet'; mxnet offers: fp32"):
+        asked("framework=mxnet", "precision=bf16", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"strategy.options.bucket_mb has no effect in framework 'mxnet'"):
+        asked("framework=mxnet", "strategy.options.bucket_mb=10", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"strategy 'plain' is one rank alone; with gpus=2"):
+        asked("strategy=plain", "gpus=2", tmp_path=tmp_path)
+
+
+def test_a_sweep_can_leave_out_what_does_not_exist_and_says_so(tmp_path: Path) -> None:
+    sweep = ("framework=pytorch,jax", "strategy=allreduce,horovod", "gpus=1,2")
+    with pytest.raises(UserError, match="skip_unsupported=true leaves out of a sweep what does not exist"):
+        asked(*sweep, tmp_path=tmp_path)
+    found = asked(*sweep, "skip_unsupported=true", tmp_path=tmp_path)
+    assert ("jax", "horovod", 1) not in names(found)
+    assert len(found.requests) == 6
+    [sentence] = found.skipped
+    assert "'horovod' is not offered by framework 'jax'" in sentence
+
+
+def test_a_sweep_of_which_nothing_exists_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="leaves nothing to run"):
+        asked("framework=jax", "strategy=horovod", "skip_unsupported=true", tmp_path=tmp_path)
+
+
+def test_the_baseline_at_one_gpu_is_the_framework_alone_or_with_the_strategy_around_it_or_both(tmp_path: Path) -> None:
+    sweep = ("strategy=allreduce,horovod", "gpus=1,2")
+    wrapped = {("pytorch", strategy, gpus) for strategy in ("allreduce", "horovod") for gpus in (1, 2)}
+    plain, at_two = {("pytorch", "plain", 1)}, {point for point in wrapped if point[2] == 2}
+    assert names(asked(*sweep, tmp_path=tmp_path)) == wrapped
+    assert names(asked(*sweep, "baseline=plain", tmp_path=tmp_path)) == plain | at_two
+    both = asked(*sweep, "baseline=both", tmp_path=tmp_path)
+    assert names(both) == plain | wrapped
+    # Without anything around it, it is the same run for both strategies.
+    assert len({r.spec.run_id for r in both.requests if r.spec.strategy == "plain"}) == 1
+
+
+def test_horovods_controller_is_part_of_what_is_measured(tmp_path: Path) -> None:
+    found = asked("strategy=horovod", "strategy.options.controller=gloo", tmp_path=tmp_path)
+    assert found.requests[0].spec.strategy_options == {"controller": "gloo"}
+    with pytest.raises(UserError, match="controller"):
+        asked("strategy=horovod", "strategy.options.controller=nccl", tmp_path=tmp_path)
+
+
+def test_cores_of_their_own_need_enough_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert asked("gpus=4", "cluster.bind_cpus=true", tmp_path=tmp_path).requests[0].site.bind_cpus
+    with pytest.raises(UserError, match=r"5 ranks x 1 need 5 cores of their own, this machine gives 4"):
+        asked("gpus=5", "cluster.bind_cpus=true", tmp_path=tmp_path)
+
+
+def test_what_is_left_out_is_said_with_the_plan(cli: Cli, torch_python: Path) -> None:
+    done = cli(
+        *("harness", "-m", "framework=pytorch", "strategy=plain,allreduce", "gpus=1,2", "dataset=synthetic"),
+        *("cluster=local", "skip_unsupported=true", "plan_only=true"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"left out.*strategy 'plain' is one rank alone", done.stdout)

@@ -1,0 +1,30 @@
+"""Accuracy and loss from logits: the same for every framework."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.worker.adapter import checksum
+from harness.worker.loop import score
+
+
+def test_correct_are_those_whose_largest_logit_is_the_labels() -> None:
+    logits = np.array([[2.0, 1.0], [0.0, 3.0], [5.0, 4.0]], np.float32)
+    samples, correct, _ = score(logits, np.array([0, 1, 1]))
+    assert (samples, correct) == (3, 2)
+
+
+def test_the_loss_is_the_cross_entropy_in_nats() -> None:
+    # Two equal logits: each class has probability 1/2, so every sample costs log 2.
+    assert score(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]))[2] == pytest.approx(4 * np.log(2))
+
+
+def test_large_logits_do_not_overflow() -> None:
+    assert score(np.array([[1e4, 0.0]], np.float32), np.array([1]))[2] == pytest.approx(1e4)
+
+
+def test_a_checksum_adds_up_in_double_precision() -> None:
+    # In float32, 1e8 + 1 is 1e8.
+    arrays = [np.array([1e8, -1.0], np.float32), np.ones((2, 3), np.float32)]
+    assert checksum(arrays) == (1e8 + 5, 1e8 + 7)
