@@ -2,21 +2,27 @@
 PYTHON ?= python3
 export PYTHON
 VENV := .venv/bin/python
+# The environments that are built; each serves a framework, and tensorflow serves keras too.
+ENVS ?= pytorch tensorflow mxnet jax
+# Tests at a time. Those on Slurm mostly wait, so that 3 suit 2 cores; each worker starts a cluster of its own.
+WORKERS ?= 3
 
 .PHONY: help demo demo-cluster test lint bench envs login data system format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
+demo: ENVS = pytorch
 demo: login envs data ## a study of real training on this machine, 1 and 2 ranks, and its report
 	$(VENV) -m harness -m gpus=1,2 +experiment=demo cluster=local
 	$(VENV) -m analysis results/demo
 
+demo-cluster: ENVS = pytorch
 demo-cluster: system login envs data ## root: a throw-away Slurm cluster, a sweep on it, a node killed, continued
 	sbatch/demo-cluster.sh
 
 test: system login envs data ## all tests; SYSTEM=0 installs no system packages and leaves out the Slurm tests
-	$(VENV) -m pytest
+	$(VENV) -m pytest -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15
 
 lint: login ## linters and the type checker
 	$(VENV) -m ruff check .
@@ -32,8 +38,9 @@ system: ## Debian/Ubuntu as root: the Slurm and Open MPI packages that the tests
 login: ## the environment of the harness and the analysis: .venv
 	sbatch/env/login.sh
 
-envs: ## the environment of every framework: .envs/<name>
-	sbatch/env/pytorch.sh
+envs: ## the environment of every framework: .envs/<name>; ENVS="pytorch jax" for some, HOROVOD=0 for no compiler
+	[ "$(HOROVOD)" = 0 ] || sbatch/system-packages.sh compiler
+	set -e; for env in $(ENVS); do sbatch/env/$$env.sh; done
 
 data: ## the real Fashion-MNIST: data/fashion-mnist
 	sbatch/data/fashion-mnist.sh

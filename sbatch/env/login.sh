@@ -5,17 +5,17 @@
 #   PYTHON=/path/to/python3.12 sbatch/env/login.sh
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/common.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 target=$project/.venv
 
-recipe=$(recipe_of "$here/login.sh" "$here/login.constraints.txt" "$project/pyproject.toml")
-up_to_date "$target" "$recipe" && exit 0
+use_python "the harness" 11
+recipe=$(recipe_of "" "$here/login.sh" "$here/login.constraints.txt" "$project/pyproject.toml")
+if up_to_date "$target" "$recipe"; then exit 0; fi
 
-check_python
 echo "building the login node's environment in $target"
-"$python" -m venv --clear "$target"
+make_venv "$target"
 # Editable: the program is this checkout, as it is edited.
 "$target/bin/python" -m pip install --quiet --disable-pip-version-check \
-  -c "$here/login.constraints.txt" --editable "$project[test]"
+  -c "$here/login.constraints.txt" --editable "${project}[test]"
 echo "$recipe" >"$target/recipe"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Builds the environment of framework=tensorflow and framework=keras in .envs/tensorflow: TensorFlow 2.15 (the last one with
+# Keras 2, which Horovod's optimisers need), mpi4py, Horovod. Run it again at will: it does nothing when the recipe has not
+# changed. Settings: see common.sh.
+#
+# VARIANT=cuda (CUDA 12.2, its libraries from PyPI) has not been tried: it needs a GPU.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+begin tensorflow 9 11
+if [ "$VARIANT" = cuda ]; then
+  install 'tensorflow[and-cuda]' numpy pillow
+else
+  install tensorflow-cpu numpy pillow
+fi
+install_mpi
+install_horovod TENSORFLOW
+export TF_CPP_MIN_LOG_LEVEL=2
+finish tensorflow horovod.tensorflow horovod.keras horovod.tensorflow.keras

@@ -1,0 +1,232 @@
+"""The builders of the frameworks' environments (sbatch/env), and what they have built."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from project import PROJECT
+
+# framework's environment -> the modules of Horovod that it has
+HOROVOD = {
+    "pytorch": ["horovod.torch"],
+    "tensorflow": ["horovod.tensorflow", "horovod.keras", "horovod.tensorflow.keras"],
+    "mxnet": ["horovod.mxnet"],
+    "jax": [],
+}
+MODULE = {"pytorch": "torch", "tensorflow": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
+SETTINGS = ("PYTHON", "VARIANT", "MPI", "HOROVOD", "CXX", "HOROVOD_CUDA_HOME")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Another checkout: what is built there is not what the other tests use. It has one more, small environment."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(PROJECT / "sbatch" / "env", folder / "sbatch" / "env")
+    env = folder / "sbatch" / "env"
+    (env / "small.sh").write_text(
+        '#!/usr/bin/env bash\n. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n'
+        "begin small 8\ninstall numpy pillow\ninstall_mpi\nfinish numpy\n"
+    )
+    (env / "small.sh").chmod(0o755)
+    shutil.copy(env / "pytorch.constraints.txt", env / "small.constraints.txt")
+    return folder
+
+
+def build(checkout: Path, name: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    outer = {key: value for key, value in os.environ.items() if key not in SETTINGS}
+    return subprocess.run(
+        [checkout / "sbatch" / "env" / f"{name}.sh"],
+        env={**outer, "VARIANT": "cpu", **settings},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def refusal(checkout: Path, name: str, **settings: str) -> str:
+    """The one sentence that the builder refuses with, before it has begun anything."""
+    done = build(checkout, name, **settings)
+    assert done.returncode != 0
+    assert not (checkout / ".envs").exists()
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def path_without(folder: Path, *programs: str) -> str:
+    """A PATH that has everything but these."""
+    folder.mkdir()
+    for directory in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(directory).iterdir() if Path(directory).is_dir() else ():
+            link = folder / program.name
+            link.unlink(missing_ok=True)
+            if program.name not in programs:
+                link.symlink_to(program)
+    return str(folder)
+
+
+def interpreter(oldest: int, newest: int) -> str:
+    """A Python 3 of this machine, of these minor versions."""
+    folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
+    folders += (Path.home() / ".pyenv" / "versions").glob("3.*/bin")
+    for minor in range(oldest, newest + 1):
+        for folder in folders:
+            python = folder / f"python3.{minor}"
+            if python.is_file() and subprocess.run([python, "-V"], capture_output=True).returncode == 0:
+                return str(python)
+    pytest.skip(f"this machine has no Python 3.{oldest} to 3.{newest} to refuse")
+
+
+@pytest.mark.parametrize(("setting", "choices"), [("VARIANT", "cpu cuda"), ("MPI", "pypi system"), ("HOROVOD", "0 1")])
+def test_a_setting_that_is_no_choice_is_refused(checkout: Path, setting: str, choices: str) -> None:
+    assert refusal(checkout, "pytorch", **{setting: "bogus"}) == f"error: {setting}=bogus: take one of: {choices}"
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "mxnet"])
+def test_a_python_too_new_for_the_framework_is_refused(checkout: Path, name: str) -> None:
+    said = refusal(checkout, name, PYTHON=interpreter(12, 19))
+    assert re.search(rf"{name} does not run on Python 3\.1[2-9].*; set PYTHON to .* 3\.[89] to 3\.11, or .* ENVS", said)
+
+
+@pytest.mark.parametrize("name", ["pytorch", "jax"])
+def test_a_python_too_old_for_the_framework_is_refused(checkout: Path, name: str) -> None:
+    said = refusal(checkout, name, PYTHON=interpreter(6, 10))
+    assert re.search(rf"{name} does not run on Python 3\..*; set PYTHON to .* 3\.11 or newer", said)
+
+
+def test_a_python_that_is_not_there_is_named(checkout: Path) -> None:
+    assert "there is no /no/python that runs; set PYTHON to" in refusal(checkout, "jax", PYTHON="/no/python")
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "said"),
+    [
+        ("g++", {}, "'g++' is no C++17 compiler: load a module of GCC 9 or newer"),
+        ("make", {}, "Horovod is built with make, and there is none on the PATH"),
+        ("mpicc", {"MPI": "system"}, "MPI=system takes the mpicc on the PATH, and there is none"),
+        ("nvcc", {"VARIANT": "cuda"}, "VARIANT=cuda compiles Horovod with nvcc, and there is none on the PATH"),
+    ],
+)
+def test_a_missing_program_is_named_before_anything_is_built(
+    checkout: Path, tmp_path: Path, program: str, settings: dict[str, str], said: str
+) -> None:
+    if program != "g++" and shutil.which("g++") is None:
+        pytest.skip("no g++ here, which is asked for first")
+    assert said in refusal(checkout, "mxnet", PATH=path_without(tmp_path / "bin", program), **settings)
+
+
+def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_changes(checkout: Path) -> None:
+    # Neither a compiler nor what a module has put into PYTHONPATH has a part in it.
+    settings = {"HOROVOD": "0", "CXX": "/no/compiler", "PYTHONPATH": str(PROJECT)}
+    first = build(checkout, "small", **settings)
+    assert first.returncode == 0, first.stderr
+    assert re.search(r"^numpy [\d.]+ with Open MPI v4\.1\.8$", first.stdout, re.MULTILINE)
+
+    began = time.monotonic()
+    again = build(checkout, "small", **settings)
+    assert (again.returncode, again.stdout) == (0, f"up to date: {checkout}/.envs/small\n")
+    assert time.monotonic() - began < 5  # building takes longer on any machine; this is a few starts of processes
+
+    finish = (
+        f'. "{checkout}/sbatch/env/common.sh"; target={checkout}/.envs/small HOROVOD=0 recipe=changed; finish torch'
+    )
+    unfinished = subprocess.run(["bash", "-c", finish], capture_output=True, text=True)
+    assert unfinished.returncode != 0
+    assert "No module named 'torch'" in unfinished.stderr
+    assert f"error: the environment in {checkout}/.envs/small does not work" in unfinished.stderr
+    assert build(checkout, "small", **settings).stdout == again.stdout
+
+    with open(checkout / "sbatch" / "env" / "small.constraints.txt", "a") as constraints:
+        constraints.write("# changed\n")
+    # Refused after its recipe was found to be another: it would be built again.
+    assert "is no C++17 compiler" in build(checkout, "small", **{**settings, "HOROVOD": "1"}).stderr
+
+
+def test_a_compiled_horovod_serves_every_checkout_until_a_part_of_its_recipe_changes(checkout: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here, whose version is part of the key")
+
+    def key(project: Path, variant: str = "cpu") -> str:
+        common = f'. "{project}/sbatch/env/common.sh"; patches=("$here"/patches/*)'
+        code = f"{common}; name=pytorch VARIANT={variant} MPI=pypi framework=PYTORCH; key_of_horovod"
+        return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert re.fullmatch(r"[0-9a-f]{16}\n", key(PROJECT))
+    assert key(checkout) == key(PROJECT)
+    (patch,) = (checkout / "sbatch" / "env" / "patches").iterdir()
+    patch.write_text("another\n" + patch.read_text())
+    assert key(checkout) != key(PROJECT)
+
+
+# Of the environments in .envs ---------------------------------------------------------------------------------------
+
+
+def environment(name: str, *, horovod: bool = False) -> Path:
+    folder = PROJECT / ".envs" / name
+    if not (folder / "recipe").exists():
+        pytest.skip(f"no {name} environment: build it with sbatch/env/{name}.sh (`make test` does)")
+    if horovod and not list(folder.glob("lib/python3*/site-packages/horovod")):
+        pytest.skip(f"the {name} environment was built with HOROVOD=0")
+    return folder
+
+
+def ranks(folder: Path, code: str) -> list[str]:
+    """What two ranks print, each one line, under the environment's own mpirun; sorted."""
+    mpirun = folder / "bin" / "mpirun"
+    if not mpirun.exists():
+        pytest.skip("built with MPI=system, whose mpirun is the site's")
+    outer = {key: value for key, value in os.environ.items() if not key.startswith("SLURM")}
+    done = subprocess.run(
+        [mpirun, "-n", "2", "--oversubscribe", "--bind-to", "none", folder / "bin" / "python", "-c", code],
+        env={**outer, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["pytorch", "tensorflow", "mxnet"])
+def test_horovod_has_mpi_and_gloo_and_joins_the_ranks_of_mpi(name: str) -> None:
+    code = "import importlib\n"
+    for module in HOROVOD[name]:
+        code += f"hvd = importlib.import_module('{module}'); assert hvd.mpi_built() and hvd.gloo_built()\n"
+    code += "hvd.init(); assert hvd.mpi_enabled(); print(f'{hvd.rank()}/{hvd.size()}\\n', end='', flush=True)\n"
+    assert ranks(environment(name, horovod=True), code) == ["0/2", "1/2"]
+
+
+@pytest.mark.parametrize("name", sorted(HOROVOD))
+def test_mpi4py_joins_ranks_beside_the_framework(name: str) -> None:
+    code = (
+        f"import {MODULE[name]}, numpy, PIL\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\n"
+        "print(f'{world.rank}:{world.allreduce(world.rank + 1)}\\n', end='', flush=True)\n"
+    )
+    assert ranks(environment(name), code) == ["0:3", "1:3"]
+
+
+@pytest.mark.parametrize("name", sorted(HOROVOD))
+def test_every_package_of_an_environment_is_pinned(name: str) -> None:
+    code = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name + '==' + d.version)"
+    python = environment(name) / "bin" / "python"
+    listed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+    normal = re.compile(r"[-_.]+(?=.*==)")
+    pins = (PROJECT / "sbatch" / "env" / f"{name}.constraints.txt").read_text()
+    pinned = {normal.sub("-", line.split(";")[0]).lower() for line in pins.splitlines()}
+    found = {normal.sub("-", line.split("+")[0]).lower() for line in listed.splitlines()}
+    of_the_venv = {line for line in found if line.startswith(("pip==", "setuptools=="))}
+    assert not found - pinned - of_the_venv
+
+
+@pytest.mark.parametrize("name", ["pytorch", "tensorflow", "mxnet"])
+def test_the_compiled_horovod_names_no_checkout(name: str) -> None:
+    (library,) = environment(name, horovod=True).glob("lib/python3*/site-packages/horovod/*/mpi_lib*.so")
+    content = library.read_bytes()
+    assert b"$ORIGIN/" in content
+    assert b"/.envs/" not in content
