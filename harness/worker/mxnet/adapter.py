@@ -1,0 +1,149 @@
+"""The loop's verbs in MXNet: Gluon, hybridised."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from harness.spec import RunSpec, Site
+from harness.worker import adapter as worker
+from harness.worker import capture
+from harness.worker.mxnet import machine
+from harness.worker.mxnet.optimizer import Sgd
+from harness.worker.mxnet.strategies import STRATEGIES
+from harness.worker.rendezvous import Rendezvous
+from models import catalog
+from models import mxnet as networks
+
+SAVED = "replica.npz"
+Batch = Tuple[mx.nd.NDArray, mx.nd.NDArray]
+
+
+class Adapter(worker.Adapter):
+    def __init__(
+        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
+    ) -> None:
+        """Raises RuntimeError where the run asks for a GPU that MXNet does not see: never falls back to the CPU."""
+        super().__init__(batches)
+        self.spec = spec
+        self.rank = rendezvous.rank
+        self.context = machine.context(spec)
+        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
+        layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
+        self.network = networks.build(layers, spec.seed, self.context)
+        self.parameters = [parameter.data() for parameter in networks.parameters(self.network)]
+        self.statistics = [parameter.data() for parameter in networks.statistics(self.network)]
+        sides, _ = networks.normalised_sides(layers, spec.dataset.image_size)
+        self.normalised = [spec.batch_per_gpu * side**2 for side in sides]
+        # Gluon's backward writes into the same arrays in every step.
+        self.own_gradients = [parameter.grad() for parameter in networks.parameters(self.network)]
+        self.used: Tuple[Sequence[mx.nd.NDArray], float] = (self.own_gradients, 1.0)
+        self.criterion = gluon.loss.SoftmaxCrossEntropyLoss()
+        self.criterion.hybridize(static_alloc=True, static_shape=True)
+        self.optimizer = Sgd(spec.optimizer, self.parameters)
+        shape = (1, spec.dataset.channels, 1, 1)
+        self.mean = mx.nd.array(np.array(spec.dataset.mean).reshape(shape) * 255, self.context)
+        self.std = mx.nd.array(np.array(spec.dataset.std).reshape(shape) * 255, self.context)
+        self.steps = 0
+        self.last_loss: Optional[mx.nd.NDArray] = None
+
+    def facts(self) -> Dict[str, Any]:
+        cuda = self.context.device_type == "gpu"
+        return {
+            "world_size": self.strategy.world_size,
+            "communication": self.strategy.communication,
+            "device": self.spec.cluster.device,
+            "device_name": machine.gpu_name() if cuda else capture.cpu_model() or "CPU",
+            "device_id": machine.gpu_id() if cuda else None,
+            "threads": machine.threads(),
+            "parameters": sum(array.size for array in self.parameters),
+            "gradient_bytes": sum(array.size * np.dtype(array.dtype).itemsize for array in self.own_gradients),
+            "versions": {**machine.versions(), **self.strategy.versions()},
+        }
+
+    def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
+        pixels = mx.nd.array(images, self.context, np.uint8).astype(np.float32).transpose((0, 3, 1, 2))
+        return (pixels - self.mean) / self.std, mx.nd.array(labels, self.context, np.float32)
+
+    def train(self, batch: Batch, synchronise: bool) -> None:
+        images, labels = batch
+        with mx.autograd.record():
+            loss = self.criterion(self.network(images), labels).mean()
+        loss.backward()
+        self.used = self.own_gradients, 1.0
+        if synchronise:
+            # Means are sums that the optimiser scales.
+            self.used = self.strategy.exchange(self.own_gradients), 1 / self.strategy.world_size
+        self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
+        self.steps += 1
+        self.last_loss = loss
+
+    def gradients(self) -> List[np.ndarray]:
+        gradients, scale = self.used
+        return [gradient.asnumpy() * np.float32(scale) for gradient in gradients]
+
+    def weights(self) -> List[np.ndarray]:
+        return [array.asnumpy() for array in self.parameters]
+
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
+        with self._unbiased_variances():
+            return np.asarray(self.network(pixels).asnumpy())
+
+    def share_statistics(self) -> None:
+        shared = self.strategy.share(np.concatenate([array.asnumpy() for array in self.statistics]))
+        ends = np.cumsum([array.size for array in self.statistics])
+        for array, values in zip(self.statistics, np.split(shared, ends[:-1])):
+            array[:] = values
+
+    def allreduce(self, nbytes: int) -> None:
+        self.strategy.allreduce(nbytes)
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
+
+    def save(self, folder: Path) -> None:
+        # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are MXNet's.
+        if self.rank == 0:
+            state = {name: array.asnumpy() for name, array in self._state().items()}
+            np.savez(folder / SAVED, steps=self.steps, learning_rate=self.optimizer.learning_rate, **state)
+
+    def load(self, folder: Path) -> None:
+        with np.load(folder / SAVED) as saved:
+            for name, array in self._state().items():
+                array[:] = saved[name]
+            self.steps, self.optimizer.learning_rate = int(saved["steps"]), float(saved["learning_rate"])
+
+    def fence(self) -> None:
+        # What failed in the meantime is raised here.
+        mx.nd.waitall()
+
+    def loss(self) -> float:
+        assert self.last_loss is not None
+        return float(self.last_loss.asscalar())
+
+    def close(self) -> None:
+        self.strategy.close()
+
+    @contextlib.contextmanager
+    def _unbiased_variances(self) -> Iterator[None]:
+        """MXNet's running variances are means over a batch's n values; PyTorch and TensorFlow divide by n - 1, which
+        makes a difference where few values are left. What they started from, 1, stays as it is."""
+        variances = self.statistics[1::2]
+        kept = [variance.copy() for variance in variances]
+        start = (1 - catalog.BATCHNORM_MOMENTUM) ** self.steps
+        for variance, n in zip(variances, self.normalised):
+            variance[:] = (variance - start) * (n / max(1, n - 1)) + start
+        yield
+        for variance, before in zip(variances, kept):
+            before.copyto(variance)
+
+    def _state(self) -> Dict[str, mx.nd.NDArray]:
+        """All that training changes."""
+        kinds = {"weight": self.parameters, "momentum": self.optimizer.momenta, "statistic": self.statistics}
+        return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

@@ -1,0 +1,84 @@
+"""What MXNet sees of the machine, and what it may use of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+from importlib import metadata
+from typing import Dict, List
+
+import mxnet as mx
+import numpy as np
+
+from harness.spec import RunSpec
+
+
+def versions() -> Dict[str, str]:
+    """Of MXNet, and of what its build brings along. Needs no GPU: "cuda" says that the build has it."""
+    found = {"mxnet": str(mx.__version__), "numpy": np.__version__}
+    if mx.runtime.Features().is_enabled("CUDA"):
+        found["cuda"] = _cuda_version()
+    return found
+
+
+def gpus() -> List[str]:
+    """The names of the GPUs that MXNet can use here."""
+    return _smi("name")[: _count()]
+
+
+def context(spec: RunSpec) -> mx.Context:
+    """Raises RuntimeError where the run asks for a GPU that MXNet does not see: never falls back to the CPU."""
+    if spec.cluster.device == "cpu":
+        return mx.cpu()
+    if not _count():
+        raise RuntimeError(
+            f"the run asks for device cuda, but mxnet {mx.__version__} sees no GPU here; "
+            "use a CUDA build of mxnet on a GPU node, or set cluster.device=cpu"
+        )
+    # fp32 means fp32: cuDNN would take TF32 on its own, which is another precision, and V100s do not have it.
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+    # The launcher makes one GPU visible to each rank.
+    return mx.gpu(0)
+
+
+def gpu_name() -> str:
+    return next(iter(_smi("name")), "GPU")
+
+
+def gpu_id() -> str:
+    """The GPU's UUID."""
+    return next(iter(_smi("uuid")), os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+
+
+def threads() -> int:
+    """Of OpenMP, in which MXNet and oneDNN compute: one operator at a time, each with all of them."""
+    return int(ctypes.CDLL("libgomp.so.1").omp_get_max_threads())
+
+
+def _count() -> int:
+    try:
+        return int(mx.context.num_gpus())
+    except mx.MXNetError:  # a CUDA build, and no driver
+        return 0
+
+
+def _cuda_version() -> str:
+    """From the name of the package, such as mxnet-cu112: MXNet itself does not say."""
+    names = (str(package.metadata["Name"]) for package in metadata.distributions())
+    found = next(filter(None, (re.fullmatch(r"mxnet[-_]cu(\d+)(\d)", name) for name in names)), None)
+    return f"{found.group(1)}.{found.group(2)}" if found else "unknown"
+
+
+def _smi(what: str) -> List[str]:
+    """What the driver says of each GPU that is visible here, which MXNet does not tell."""
+    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        command.append(f"--id={visible}")
+    try:
+        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return said.decode().splitlines()

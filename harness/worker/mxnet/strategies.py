@@ -1,0 +1,214 @@
+"""One class per strategy that MXNet offers: how the ranks are joined, and how gradients are summed.
+
+To add one: write a class of the form of `Strategy`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its options
+to harness/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import Dict, List, Optional, Sequence, Tuple, Type
+
+import mxnet as mx
+import numpy as np
+
+from harness.spec import RunSpec, Site
+from harness.worker.mxnet.servers import CLOSE_SECONDS, Servers
+from harness.worker.rendezvous import Rendezvous
+
+Gradients = Sequence[mx.nd.NDArray]
+# MXNet multiplies keys by 9973, as 32-bit integers.
+FIRST_KEY = 10**5
+
+
+class Strategy(ABC):
+    """Built as Strategy(spec, site, rendezvous, context): joins the other ranks.
+
+    world_size: as the library that carries the gradients sees it. communication: what that is.
+    """
+
+    world_size: int
+    communication: str
+    # In which it sums what is no gradient.
+    precision = "float64"
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
+        self.rank, self.context = rendezvous.rank, context
+        self.messages: Dict[int, mx.nd.NDArray] = {}
+
+    @abstractmethod
+    def exchange(self, gradients: Gradients) -> Gradients:
+        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
+
+    @abstractmethod
+    def sum(self, array: mx.nd.NDArray) -> None:
+        """Over the ranks, in place."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the other ranks."""
+
+    def versions(self) -> Dict[str, str]:
+        """Of what it needs beside MXNet."""
+        return {}
+
+    def allreduce(self, nbytes: int) -> None:
+        if nbytes not in self.messages:
+            self.messages[nbytes] = mx.nd.zeros(max(1, nbytes // 4), self.context)
+        self.sum(self.messages[nbytes])
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sums of the ranks' arrays."""
+        array = mx.nd.array(values, self.context, self.precision)
+        self.sum(array)
+        return np.asarray(array.asnumpy())
+
+    def share(self, values: np.ndarray) -> np.ndarray:
+        """Rank 0's array."""
+        return self.total(values if self.rank == 0 else np.zeros_like(values))
+
+
+class Plain(Strategy):
+    """One rank, and nothing around the network: what a user runs without any of this."""
+
+    world_size, communication = 1, "none"
+
+    def exchange(self, gradients: Gradients) -> Gradients:
+        return gradients
+
+    def sum(self, array: mx.nd.NDArray) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Allreduce(Strategy):
+    """KVStore `dist_sync`: each gradient goes to a server as soon as it is there, which sends the sum back
+    (Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI). As `gluon.Trainer` does it
+    where it updates the weights itself.
+
+    One rank has one server too: the same way that gradients go at more, so that its cost is in the baseline.
+    A server sums as gradients arrive: with more than two ranks, two runs differ in the last bits. Its own numbers of
+    ranks are those of arrival, and used nowhere here.
+    """
+
+    # With other types a server looks at a flag that nothing has set, and may sum in float32 all the same.
+    precision = "float32"
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
+        super().__init__(spec, site, rendezvous, context)
+        kind = "dist_sync" if context.device_type == "cpu" else "dist_device_sync"
+        self.servers = Servers(rendezvous, site.timeout_seconds)
+        self.servers.worker()
+        self.store: Optional[mx.kvstore.KVStore] = mx.kvstore.create(kind)
+        self.communication = f"KVStore {kind}"
+        self.world_size = int(self.store.num_workers)
+        self.keys: Dict[Tuple[str, int], int] = {}
+        self.gradient_keys: List[int] = []
+
+    def exchange(self, gradients: Gradients) -> Gradients:
+        assert self.store is not None
+        if not self.gradient_keys:
+            self.gradient_keys = list(range(len(gradients)))
+            self.store.init(self.gradient_keys, list(gradients))
+        for key, gradient in zip(self.gradient_keys, gradients):
+            # What the next forward pass needs first goes first.
+            self.store.pushpull(key, gradient, priority=-key)
+        return gradients
+
+    def sum(self, array: mx.nd.NDArray) -> None:
+        assert self.store is not None
+        kind = (np.dtype(array.dtype).name, array.size)
+        if kind not in self.keys:
+            # Beyond those of the gradients, of whose number nothing is known yet. All ranks ask in the same order.
+            self.keys[kind] = FIRST_KEY + len(self.keys)
+            self.store.init(self.keys[kind], array)
+        self.store.pushpull(self.keys[kind], array)
+
+    def close(self) -> None:
+        self.servers.closing = True
+        # It waits for the others to do the same, and then ends the servers.
+        leaving = threading.Thread(target=self._leave, name="close KVStore", daemon=True)
+        leaving.start()
+        leaving.join(CLOSE_SECONDS)
+        self.servers.close()
+
+    def _leave(self) -> None:
+        self.store = None
+
+
+class Horovod(Strategy):
+    """Each gradient goes to Horovod's background thread as soon as it is there, fused into messages
+    (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
+        super().__init__(spec, site, rendezvous, context)
+        import horovod.mxnet as hvd
+
+        from harness.worker import horovod
+
+        self.hvd = hvd
+        horovod.start(hvd, spec, site, rendezvous)
+        self.communication = horovod.name(spec)
+        self.world_size = hvd.size()
+
+    def exchange(self, gradients: Gradients) -> Gradients:
+        # Horovod, like KVStore, refuses oneDNN's own layouts. Weights have them after an evaluation, gradients never:
+        # oneDNN's backward writes them plainly (MXNet's CreateMKLDNNWeightGrad).
+        for number, gradient in enumerate(gradients):
+            self.hvd.allreduce_(gradient, op=self.hvd.Sum, name=f"gradient.{number}", priority=-number)
+        return gradients
+
+    def sum(self, array: mx.nd.NDArray) -> None:
+        self.hvd.allreduce_(array, op=self.hvd.Sum, name=f"sum.{np.dtype(array.dtype).name}.{array.size}")
+
+    def versions(self) -> Dict[str, str]:
+        from harness.worker import horovod
+
+        return horovod.versions()
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+
+class Mpi(Strategy):
+    """After backward all gradients are copied into one flat buffer in the host's memory, which MPI sums."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
+        super().__init__(spec, site, rendezvous, context)
+        from harness.worker.mpi import MpiRanks
+
+        self.ranks = MpiRanks()
+        self.world_size = self.ranks.world_size
+        through = ", through the host's memory" if context.device_type == "gpu" else ""
+        self.communication = self.ranks.name + through
+        self.flat: Optional[mx.nd.NDArray] = None
+        self.parts: List[mx.nd.NDArray] = []
+
+    def exchange(self, gradients: Gradients) -> Gradients:
+        if self.flat is None:
+            ends = np.cumsum([gradient.size for gradient in gradients]).tolist()
+            self.flat = mx.nd.zeros(ends[-1], self.context)
+            starts = [0, *ends[:-1]]
+            self.parts = [self.flat[a:b].reshape(g.shape) for a, b, g in zip(starts, ends, gradients)]
+        mx.nd.concat(*[gradient.reshape(-1) for gradient in gradients], dim=0, out=self.flat)
+        self.sum(self.flat)
+        return self.parts
+
+    def sum(self, array: mx.nd.NDArray) -> None:
+        host = array.asnumpy()
+        self.ranks.sum(host)
+        array[:] = host
+
+    def versions(self) -> Dict[str, str]:
+        from harness.worker import mpi
+
+        return mpi.versions()
+
+    def close(self) -> None:
+        self.ranks.close()
+
+
+STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}

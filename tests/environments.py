@@ -1,0 +1,29 @@
+"""Runs the halves of tests that need a framework in that framework's environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+from project import PROJECT
+
+
+def in_environment(name: str, module: str, function: str, *arguments: Any, timeout_seconds: float = 240) -> Any:
+    """Calls `tests/<module>.py`'s function in the environment .envs/<name>; gives what it returned (as JSON). Skips the
+    test where there is no such environment."""
+    python = PROJECT / ".envs" / name / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"no environment {name}: build it with sbatch/env/{name}.sh (`make envs` does)")
+    code = f"import json, sys, {module}\nprint(json.dumps({module}.{function}(*json.loads(sys.argv[1]))))\n"
+    done = subprocess.run(
+        [str(python), "-c", code, json.dumps(arguments)],
+        env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
