@@ -1,0 +1,69 @@
+"""A training step as Keras makes it: the `train_step` of a compiled model, which is what `fit` runs for a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, List, Tuple
+
+import tensorflow as tf
+
+from harness.spec import OptimizerSpec
+from harness.worker.tensorflow.optimizer import Sgd
+from harness.worker.tensorflow.replica import Replica
+
+Exchange = Callable[[List[tf.Tensor]], List[tf.Tensor]]
+
+
+class Adapter(Replica):
+    def make_optimizer(self) -> Sgd:
+        return ExchangingSgd(self.spec.optimizer, self._exchange)
+
+    def prepare(self) -> None:
+        if self.spec.framework_options["jit_compile"] and self.spec.strategy != "plain":
+            raise RuntimeError(
+                "framework.options.jit_compile=true: Keras compiles its step as a whole, and XLA cannot compile the "
+                f"exchange of strategy={self.spec.strategy}; framework=tensorflow compiles all but the exchange"
+            )
+        self.model = Model(self.network.inputs, self.network.outputs)
+        self.model.compile(self.optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
+        self.model.synchronise = synchronise
+        compiled = self.spec.framework_options["jit_compile"]
+        step = tf.function(self._step, autograph=False, jit_compile=True) if compiled else self._step
+        return step(images, labels)
+
+    def _step(self, images: tf.Tensor, labels: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        self.model.train_step((images, labels))
+        order = {id(variable): number for number, variable in enumerate(self.model.trainable_variables)}
+        return self.model.rank_loss, [self.exchanged[order[id(variable)]] for variable in self.parameters]
+
+    def _exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        self.exchanged = self.strategy.exchange(gradients) if self.model.synchronise else gradients
+        return self.exchanged
+
+
+class ExchangingSgd(Sgd):
+    """Gradients go over the ranks where Keras's optimisers have it."""
+
+    def __init__(self, spec: OptimizerSpec, exchange: Exchange) -> None:
+        super().__init__(spec)
+        self.exchange = exchange
+
+    def aggregate_gradients(self, grads_and_vars: Iterable[Tuple[tf.Tensor, tf.Variable]]) -> Any:
+        gradients, variables = zip(*grads_and_vars)
+        return list(zip(self.exchange(list(gradients)), variables))
+
+
+class Model(tf.keras.Model):
+    synchronise = True
+
+    def compute_loss(self, *arguments: Any, **keywords: Any) -> tf.Tensor:
+        """The mean over the rank's batch. Keras divides it by the number of replicas, to add the gradients up; here the
+        strategy takes their mean."""
+        loss = super().compute_loss(*arguments, **keywords)
+        self.rank_loss = loss * tf.distribute.get_strategy().num_replicas_in_sync
+        return self.rank_loss
+
+    def compute_metrics(self, *arguments: Any, **keywords: Any) -> Dict[str, Any]:
+        """Keras adds the metrics up over the replicas of MultiWorkerMirroredStrategy after each step."""
+        return super().compute_metrics(*arguments, **keywords) if self.synchronise else {}

@@ -1,0 +1,31 @@
+"""A training step in TensorFlow's own terms: a gradient tape in a `tf.function`."""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+import tensorflow as tf
+
+from harness.worker.tensorflow.replica import Replica
+
+
+class Adapter(Replica):
+    def prepare(self) -> None:
+        # Without the exchange, which XLA could not carry everywhere.
+        self.backward = tf.function(
+            self._backward, autograph=False, jit_compile=self.spec.framework_options["jit_compile"]
+        )
+
+    def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
+        loss, gradients = self.backward(images, labels)
+        if synchronise:
+            gradients = self.strategy.exchange(gradients)
+        self.optimizer.apply_gradients(zip(gradients, self.parameters), skip_gradients_aggregation=True)
+        return loss, gradients
+
+    def _backward(self, images: tf.Tensor, labels: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        with tf.GradientTape() as tape:
+            logits = self.network(images, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        return loss, tape.gradient(loss, self.parameters)

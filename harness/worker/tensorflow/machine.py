@@ -1,0 +1,76 @@
+"""What TensorFlow sees of the machine, and what it may use of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from importlib import metadata
+from typing import Dict, List, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from harness.spec import RunSpec
+from harness.worker import capture
+
+
+def versions() -> Dict[str, str]:
+    """Of TensorFlow, and of what its build brings along. Needs no GPU: "cuda" says that the build has it."""
+    build = tf.sysconfig.get_build_info()
+    found = {"tensorflow": str(tf.__version__), "keras": metadata.version("keras"), "numpy": np.__version__}
+    if build["is_cuda_build"]:
+        found["cuda"], found["cudnn"] = str(build["cuda_version"]), str(build["cudnn_version"])
+    return found
+
+
+def gpus() -> List[str]:
+    """The names of the GPUs that TensorFlow can use here."""
+    return [_name(device) for device in tf.config.list_physical_devices("GPU")]
+
+
+def configure(spec: RunSpec) -> None:
+    """Before anything else of TensorFlow is used. Raises RuntimeError where the run asks for a GPU that it does not
+    see: never falls back to the CPU."""
+    tf.config.threading.set_intra_op_parallelism_threads(spec.cluster.cpus_per_gpu)
+    found = tf.config.list_physical_devices("GPU")
+    if spec.cluster.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        # More would run two operations side by side, each with all of the rank's threads. What waits for other ranks
+        # (collectives, Horovod) does so in threads of its own, so that one is enough.
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        return
+    if not found:
+        raise RuntimeError(
+            f"the run asks for device cuda, but TensorFlow {tf.__version__} sees no GPU here; "
+            "use a CUDA build of TensorFlow on a GPU node, or set cluster.device=cpu"
+        )
+    # The launcher makes one GPU visible to each rank.
+    tf.config.set_visible_devices(found[0], "GPU")
+    tf.config.experimental.set_memory_growth(found[0], True)
+    # fp32 means fp32: TF32 would be another precision, and V100s do not have it.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def device_name(spec: RunSpec) -> str:
+    if spec.cluster.device == "cpu":
+        return capture.cpu_model() or "CPU"
+    return _name(tf.config.get_visible_devices("GPU")[0])
+
+
+def device_id(spec: RunSpec) -> Optional[str]:
+    """The GPU's UUID, which TensorFlow does not tell."""
+    if spec.cluster.device == "cpu":
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    if not visible.isdigit():  # a UUID already, of a GPU or of a part of one
+        return visible
+    command = ["nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.decode().strip() or None
+
+
+def _name(device: tf.config.PhysicalDevice) -> str:
+    return str(tf.config.experimental.get_device_details(device).get("device_name", device.name))

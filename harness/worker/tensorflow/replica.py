@@ -1,0 +1,160 @@
+"""The loop's verbs as far as they are the same in TensorFlow and in Keras: all but what a training step is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness.spec import RunSpec, Site
+from harness.worker import adapter as worker
+from harness.worker.rendezvous import Rendezvous
+from harness.worker.tensorflow import machine
+from harness.worker.tensorflow.optimizer import Sgd
+from harness.worker.tensorflow.strategies import STRATEGIES
+from models import catalog
+from models import tensorflow as networks
+
+POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
+SAVED = "replica.npz"
+Batch = Tuple[tf.Tensor, tf.Tensor]
+# (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`)
+Step = Callable[[tf.Tensor, tf.Tensor], Tuple[tf.Tensor, List[tf.Tensor]]]
+
+
+class Replica(worker.Adapter):
+    def __init__(
+        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
+    ) -> None:
+        """Raises RuntimeError where the run asks for a GPU that TensorFlow does not see."""
+        super().__init__(batches)
+        self.spec = spec
+        self.rank = rendezvous.rank
+        machine.configure(spec)
+        tf.keras.mixed_precision.set_global_policy(POLICIES[spec.precision])
+        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
+        data = spec.dataset
+        layers = catalog.network(spec.model).layers(data.channels, data.classes)
+        with self.strategy.replicas.scope():
+            self.network = networks.build(layers, spec.seed, data.channels, data.image_size)
+            self.parameters = networks.parameters(self.network)
+            self.optimizer = self.make_optimizer()
+            self.optimizer.build(self.parameters)
+            self.prepare()
+        self.learning_rate: Optional[float] = None
+        self.mean = tf.constant(data.mean, tf.float32) * 255
+        self.std = tf.constant(data.std, tf.float32) * 255
+        self.steps = 0
+        self.last: Optional[Tuple[tf.Tensor, List[tf.Tensor]]] = None
+        self.functions = {synchronise: self._function(synchronise) for synchronise in (True, False)}
+        pixels = tf.TensorSpec([None, data.image_size, data.image_size, data.channels])
+        # In `run`, where each rank reads its own running statistics.
+        self.infer = tf.function(
+            lambda images: self.strategy.replicas.run(self.network, args=(images,), kwargs={"training": False}),
+            input_signature=[pixels],
+            autograph=False,
+        )
+
+    @abstractmethod
+    def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
+        """Traced into a `tf.function`, in `replicas.run`: forward, backward, exchange, optimiser. Gives (loss,
+        gradients) as `Step` has them."""
+
+    def make_optimizer(self) -> Sgd:
+        return Sgd(self.spec.optimizer)
+
+    def prepare(self) -> None:
+        """What else has variables is made here, in the strategy's scope."""
+
+    def facts(self) -> Dict[str, Any]:
+        return {
+            "world_size": self.strategy.world_size,
+            "communication": self.strategy.communication,
+            "device": self.spec.cluster.device,
+            "device_name": machine.device_name(self.spec),
+            "device_id": machine.device_id(self.spec),
+            "threads": tf.config.threading.get_intra_op_parallelism_threads(),
+            "parameters": sum(p.shape.num_elements() for p in self.parameters),
+            "gradient_bytes": sum(p.shape.num_elements() * p.dtype.size for p in self.parameters),
+            "versions": {**machine.versions(), **self.strategy.versions()},
+        }
+
+    def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
+        return (tf.cast(images, tf.float32) - self.mean) / self.std, tf.convert_to_tensor(labels)
+
+    def train(self, batch: Batch, synchronise: bool) -> None:
+        learning_rate = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
+        if learning_rate != self.learning_rate:
+            self.optimizer.learning_rate = self.learning_rate = learning_rate
+        self.last = self.functions[synchronise](*batch)
+        self.steps += 1
+
+    def gradients(self) -> List[np.ndarray]:
+        assert self.last is not None
+        return [networks.from_own_layout(gradient.numpy()) for gradient in self.last[1]]
+
+    def weights(self) -> List[np.ndarray]:
+        return [networks.from_own_layout(self._own(variable).numpy()) for variable in self.parameters]
+
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
+        return np.asarray(self.infer(pixels).numpy())
+
+    def share_statistics(self) -> None:
+        own = [self._own(variable) for variable in networks.statistics(self.network)]
+        shared = self.strategy.share(np.concatenate([variable.numpy() for variable in own]))
+        ends = np.cumsum([variable.shape.num_elements() for variable in own])
+        for variable, values in zip(own, np.split(shared, ends[:-1])):
+            variable.assign(values)
+
+    def allreduce(self, nbytes: int) -> None:
+        self.strategy.allreduce(nbytes)
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
+
+    def save(self, folder: Path) -> None:
+        # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are TensorFlow's.
+        if self.rank == 0:
+            state = {name: self._own(variable).numpy() for name, variable in self._state().items()}
+            np.savez(folder / SAVED, steps=self.steps, **state)
+
+    def load(self, folder: Path) -> None:
+        with np.load(folder / SAVED) as saved:
+            for name, variable in self._state().items():
+                self._own(variable).assign(saved[name])
+            self.steps = int(saved["steps"])
+
+    def fence(self) -> None:
+        if self.spec.cluster.device == "cuda":
+            tf.test.experimental.sync_devices()
+
+    def loss(self) -> float:
+        assert self.last is not None
+        return float(self.last[0].numpy())
+
+    def close(self) -> None:
+        self.strategy.close()
+
+    def _function(self, synchronise: bool) -> Step:
+        def step(images: tf.Tensor, labels: tf.Tensor) -> Any:
+            return self.training_step(images, labels, synchronise)
+
+        run = self.strategy.replicas.run
+        return tf.function(lambda images, labels: run(step, args=(images, labels)), autograph=False)
+
+    def _own(self, variable: tf.Variable) -> tf.Variable:
+        """This rank's copy: reading a variable of MultiWorkerMirroredStrategy itself can ask the other ranks."""
+        return self.strategy.replicas.experimental_local_results(variable)[0]
+
+    def _state(self) -> Dict[str, tf.Variable]:
+        """All that training changes."""
+        kinds = {
+            "weight": self.parameters,
+            "velocity": self.optimizer.momentums,
+            "statistic": networks.statistics(self.network),
+        }
+        return {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}

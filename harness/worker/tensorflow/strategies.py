@@ -1,0 +1,203 @@
+"""One class per strategy of TensorFlow and Keras: how the ranks are joined, and how gradients become their mean.
+
+To add one: write a class of the form of `Strategy`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its options
+to harness/schema.py, and its name to `strategies` in conf/framework/tensorflow.yaml and keras.yaml.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Dict, List, Tuple, Type
+
+import numpy as np
+import tensorflow as tf
+
+from harness.spec import RunSpec, Site
+from harness.worker.exchange import free_port, gather, own_address
+from harness.worker.rendezvous import Rendezvous
+
+
+class Strategy(ABC):
+    """Built as Strategy(spec, site, rendezvous): joins the other ranks.
+
+    world_size: as the library that carries the gradients sees it. communication: what that is. replicas: TensorFlow's
+    own strategy, in whose scope variables are made; one that does nothing, where others carry the gradients.
+    """
+
+    world_size: int
+    communication: str
+    replicas: tf.distribute.Strategy
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        self.rank = rendezvous.rank
+        self.replicas = tf.distribute.get_strategy()
+        self.messages: Dict[int, tf.Tensor] = {}
+        self.sums: Dict[Tuple[Any, int], Any] = {}
+
+    @abstractmethod
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        """Their means over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
+
+    @abstractmethod
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Over the ranks. Called as `exchange` is."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the other ranks."""
+
+    def versions(self) -> Dict[str, str]:
+        """Of what it needs beside TensorFlow."""
+        return {}
+
+    def allreduce(self, nbytes: int) -> None:
+        if nbytes not in self.messages:
+            self.messages[nbytes] = tf.zeros(max(1, nbytes // 4))
+        self._summed(self.messages[nbytes])
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sums of the ranks' arrays."""
+        return np.asarray(self._summed(tf.constant(values)).numpy())
+
+    def share(self, values: np.ndarray) -> np.ndarray:
+        """Rank 0's array."""
+        return self.total(values if self.rank == 0 else np.zeros_like(values))
+
+    def _summed(self, tensor: tf.Tensor) -> tf.Tensor:
+        kind = tensor.dtype, len(tensor)
+        if kind not in self.sums:
+            self.sums[kind] = tf.function(lambda own: self.replicas.run(self.sum, args=(own,)), autograph=False)
+        return self.sums[kind](tensor)
+
+
+class Plain(Strategy):
+    """One rank, and nothing around the network: what a user runs without any of this."""
+
+    world_size, communication = 1, "none"
+
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        return gradients
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        return tensor
+
+    def close(self) -> None:
+        pass
+
+
+class Allreduce(Strategy):
+    """MultiWorkerMirroredStrategy: gradients are averaged by TensorFlow's collectives, in one message or in packs of
+    `bucket_mb`.
+
+    BatchNorm's running statistics are each rank's own in training; TensorFlow would give their mean where they are read
+    outside of a step (`SyncOnRead`), which nobody here does.
+    """
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        self.rendezvous, self.timeout_seconds = rendezvous, site.timeout_seconds
+        cuda = spec.cluster.device == "cuda"
+        library = tf.distribute.experimental.CommunicationImplementation
+        bucket_mb = spec.strategy_options["bucket_mb"]
+        address = f"{own_address(rendezvous)}:{free_port()}"
+        self.replicas = tf.distribute.MultiWorkerMirroredStrategy(
+            tf.distribute.cluster_resolver.SimpleClusterResolver(
+                tf.train.ClusterSpec({"worker": gather(rendezvous, address, site.timeout_seconds)}),
+                task_type="worker",
+                task_id=rendezvous.rank,
+                num_accelerators={"GPU": 1} if cuda else {},
+                rpc_layer="grpc",
+            ),
+            tf.distribute.experimental.CommunicationOptions(
+                bytes_per_pack=int(bucket_mb * 2**20) if bucket_mb else 0,  # 0: as TensorFlow has it
+                implementation=library.NCCL if cuda else library.RING,
+            ),
+        )
+        self.communication = "nccl" if cuda else "ring over grpc"
+        self.world_size = self.replicas.num_replicas_in_sync
+
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        ranks = tf.distribute.get_replica_context()
+        return list(ranks.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        # The identity is on this rank's device, which an argument of a `tf.function` is not said to be.
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(tensor))
+
+    def close(self) -> None:
+        # The last collective is done here, and may not be at a rank that still asks this one for its part of it.
+        gather(self.rendezvous, None, self.timeout_seconds)
+
+
+class Horovod(Strategy):
+    """Each gradient is given to Horovod as soon as it is there, and fused into messages by its background thread
+    (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        import horovod.tensorflow as hvd
+
+        from harness.worker import horovod
+
+        self.hvd = hvd
+        horovod.start(hvd, spec, site, rendezvous)
+        self.communication = horovod.name(spec)
+        self.world_size = hvd.size()
+
+    def versions(self) -> Dict[str, str]:
+        from harness.worker import horovod
+
+        return horovod.versions()
+
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        return [self._carry(g, self.hvd.Average, f"gradient.{number}") for number, g in enumerate(gradients)]
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        return self._carry(tensor, self.hvd.Sum, f"sum.{tensor.dtype.name}.{tensor.shape.num_elements()}")
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+    def _carry(self, tensor: tf.Tensor, how: Any, name: str) -> tf.Tensor:
+        # By its name the ranks know which of their tensors belong together.
+        return self.hvd.allreduce(tensor, op=how, name=name, ignore_name_scope=True)
+
+
+class Mpi(Strategy):
+    """All gradients in one flat buffer, which MPI sums in the host's memory when backward is done."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        from harness.worker.mpi import MpiRanks
+
+        self.ranks = MpiRanks()
+        self.world_size = self.ranks.world_size
+        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
+        self.communication = self.ranks.name + through
+        self.buffers: Dict[Tuple[int, Any], np.ndarray] = {}
+
+    def versions(self) -> Dict[str, str]:
+        from harness.worker import mpi
+
+        return mpi.versions()
+
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        flat = self.sum(tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)) / self.world_size
+        parts = tf.split(flat, [g.shape.num_elements() for g in gradients])
+        return [tf.reshape(part, g.shape) for part, g in zip(parts, gradients)]
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(self._sum, [tensor], tensor.dtype), tensor.shape)
+
+    def close(self) -> None:
+        self.ranks.close()
+
+    def _sum(self, values: np.ndarray) -> np.ndarray:
+        # The same memory in every step; what TensorFlow gives is its own, and not to be written to.
+        buffer = self.buffers.setdefault((values.size, values.dtype), np.empty_like(values))
+        np.copyto(buffer, values)
+        self.ranks.sum(buffer)
+        return buffer
+
+
+STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}

@@ -1,0 +1,119 @@
+"""A row of the catalogue as a `tf.keras.Model`. For TensorFlow and for Keras."""
+
+from __future__ import annotations
+
+from typing import List
+
+import numpy as np
+import tensorflow as tf
+
+from models import catalog, initial
+
+LOWEST = {tf.float32: float(np.finfo(np.float32).min), tf.bfloat16: tf.bfloat16.min}
+
+
+def build(layers: catalog.Layers, seed: int, channels: int, image_size: int) -> tf.keras.Model:
+    """A network of the catalogue, float [n, height, width, channels] -> logits float32 [n, classes], with the weights
+    that `models.initial` makes from the seed. Computes in the type of Keras's global policy."""
+    network = _Builder().network(layers, (image_size, image_size, channels))
+    for variable, array in zip(parameters(network), initial.weights(layers, seed)):
+        variable.assign(to_own_layout(array))
+    return network
+
+
+def parameters(network: tf.keras.Model) -> List[tf.Variable]:
+    """In the order of `models.initial`, which is not that of `network.trainable_variables`."""
+    return [variable for layer in _in_order(network) for variable in layer.trainable_variables]
+
+
+def statistics(network: tf.keras.Model) -> List[tf.Variable]:
+    """BatchNorm's running means and variances."""
+    return [variable for layer in _in_order(network) for variable in layer.non_trainable_variables]
+
+
+def to_own_layout(array: np.ndarray) -> np.ndarray:
+    """From that of `models.initial`: kernels to [height, width, inputs, outputs], matrices to [inputs, outputs]."""
+    return np.ascontiguousarray(array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T)
+
+
+def from_own_layout(array: np.ndarray) -> np.ndarray:
+    """To that of `models.initial`."""
+    return np.ascontiguousarray(array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T)
+
+
+class PadShortcut(tf.keras.layers.Layer):
+    def __init__(self, layer: catalog.PadShortcut) -> None:
+        super().__init__()
+        self.stride = layer.stride
+        self.new_channels = layer.outputs - layer.inputs
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        kept = x[:, :: self.stride, :: self.stride, :]
+        return tf.pad(kept, [[0, 0], [0, 0], [0, 0], [0, self.new_channels]])
+
+
+class Pad(tf.keras.layers.Layer):
+    """The same on all four sides. TensorFlow's own padding "same" is asymmetric where the stride is above 1, and its
+    convolutions with explicit padding are many times slower on CPUs, with bfloat16 or without oneDNN."""
+
+    def __init__(self, pixels: int, lowest: bool = False) -> None:
+        super().__init__()
+        self.paddings = [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]]
+        self.lowest = lowest
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.pad(x, self.paddings, constant_values=LOWEST[x.dtype] if self.lowest else 0)
+
+
+class _Builder:
+    """Numbers the layers that have weights, because Keras sorts the layers of a graph anew."""
+
+    def __init__(self) -> None:
+        self.numbered = 0
+
+    def network(self, layers: catalog.Layers, shape: tuple) -> tf.keras.Model:
+        pixels = tf.keras.Input(shape)
+        logits = self._sequence(layers, pixels)
+        # Also where the layers compute in another type.
+        return tf.keras.Model(pixels, tf.keras.layers.Activation("linear", dtype="float32")(logits))
+
+    def _sequence(self, layers: catalog.Layers, x: tf.Tensor) -> tf.Tensor:
+        for layer in layers:
+            x = self._apply(layer, x)
+        return x
+
+    def _apply(self, layer: catalog.Layer, x: tf.Tensor) -> tf.Tensor:
+        keras = tf.keras.layers
+        if isinstance(layer, catalog.Convolution):
+            if layer.stride > 1 and layer.padding:
+                x = Pad(layer.padding)(x)
+            padding = "same" if layer.stride == 1 else "valid"
+            options = {"padding": padding, "use_bias": False, "kernel_initializer": "zeros", "name": self._name()}
+            return keras.Conv2D(layer.outputs, layer.kernel, layer.stride, **options)(x)
+        if isinstance(layer, catalog.BatchNorm):
+            # Keras takes TensorFlow's fused kernel, which raises this epsilon to 1.001e-5, as cuDNN wants it.
+            momentum = 1 - catalog.BATCHNORM_MOMENTUM
+            return keras.BatchNormalization(epsilon=catalog.BATCHNORM_EPSILON, momentum=momentum, name=self._name())(x)
+        if isinstance(layer, catalog.ReLU):
+            return keras.ReLU()(x)
+        if isinstance(layer, catalog.MaxPool):
+            return keras.MaxPool2D(layer.kernel, layer.stride)(Pad(layer.padding, lowest=True)(x))
+        if isinstance(layer, catalog.GlobalAveragePool):
+            return keras.GlobalAveragePooling2D()(x)
+        if isinstance(layer, catalog.Linear):
+            return keras.Dense(layer.outputs, kernel_initializer="zeros", name=self._name())(x)
+        if isinstance(layer, catalog.PadShortcut):
+            return PadShortcut(layer)(x)
+        if isinstance(layer, catalog.Residual):
+            branches = [self._sequence(layer.body, x), self._sequence(layer.shortcut, x)]
+            return keras.ReLU()(keras.Add()(branches))
+        raise AssertionError(f"models/tensorflow.py has no layer for {layer!r}")
+
+    def _name(self) -> str:
+        self.numbered += 1
+        return f"weights_{self.numbered:04}"
+
+
+def _in_order(network: tf.keras.Model) -> List[tf.keras.layers.Layer]:
+    # The names of four digits sort as the numbers do.
+    return sorted((layer for layer in network.layers if layer.weights), key=lambda layer: str(layer.name))

@@ -1,0 +1,293 @@
+"""The halves of tests that run inside the TensorFlow environment (see environments.in_environment).
+
+TensorFlow is imported where it is used: what only starts the ranks is there at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+from builders import make_site, make_spec
+
+from harness.spec import RunSpec
+from harness.worker.adapter import Adapter
+from harness.worker.exchange import free_port
+from harness.worker.rendezvous import Rendezvous
+from models import catalog, initial
+
+RANKS, BATCH = 2, 8
+OPTIONS: Dict[str, Dict[str, Any]] = {"allreduce": {"bucket_mb": 0.5}, "horovod": {"controller": "gloo"}}
+
+
+def built(names: Sequence[str]) -> Dict[str, Any]:
+    """Networks of the catalogue, and what the adapter says when a run asks for CUDA and TensorFlow has none."""
+    refused = _refuses_cpu_instead_of_gpu()
+    return {"cuda": refused, "networks": [_describe(catalog.network(name).layers(3, 10)) for name in names]}
+
+
+def alone(framework: str) -> Dict[str, Any]:
+    """What one rank does by itself. In one process, because to start it takes longer than all of this."""
+    return {
+        "cores": _busy_cores(framework),
+        "sgd": max(_step_by_hand(framework, nesterov) for nesterov in (False, True)),
+        "statistics": _batch_norm_statistics(framework),
+        "any_number": _logits_of_any_number(framework),
+        "continued": _continues_exactly(framework),
+        "bf16": _bfloat16(framework),
+        "jit": _jit_compile(framework),
+    }
+
+
+def exchanges(framework: str, strategy: str) -> Dict[str, Any]:
+    """What two ranks, each with a batch of its own, know after a step together."""
+    command = [sys.executable, "-c", "import sys, tensorflow_side; tensorflow_side.one_rank(*sys.argv[1:])"]
+    command += [framework, strategy, str(free_port())]
+    with tempfile.TemporaryDirectory() as folder:
+        if strategy == "mpi":
+            mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
+            processes = [subprocess.Popen([*mpirun, "-n", str(RANKS), *command, folder, "from MPI"])]
+        else:
+            processes = [subprocess.Popen([*command, folder, str(rank)]) for rank in range(RANKS)]
+        codes = [process.wait(200) for process in processes]
+        said = [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]
+    mean = np.mean([answer["unsynchronised"] for answer in said], axis=0)
+    return {
+        "codes": codes,
+        "world_sizes": [int(answer["world_size"]) for answer in said],
+        "error_of_means": max(_relative(answer["means"], mean) for answer in said),
+        "same_weights": bool(np.array_equal(said[0]["weights"], said[1]["weights"])),
+        "same_weights_without_exchange": bool(np.array_equal(said[0]["apart"], said[1]["apart"])),
+        "totals": [answer["totals"].tolist() for answer in said],
+        "same_losses": bool(np.array_equal(said[0]["loss"], said[1]["loss"])),
+        "statistics_were_apart": not np.array_equal(said[1]["own_logits"], said[0]["own_logits"]),
+        "statistics_of_rank_0": bool(np.array_equal(said[1]["shared_logits"], said[0]["own_logits"])),
+    }
+
+
+def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -> None:
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
+    rendezvous = Rendezvous(rank, RANKS, rank, RANKS, "127.0.0.1", int(port))
+    batch = list(_batches(RANKS))[rank]
+    # The first steps change no weights, so that the second one has this rank's part of the first one's gradients.
+    optimizer = dataclasses.replace(make_spec().optimizer, lr=0.0, momentum=0.0)
+    adapter = _adapter(framework, itertools.repeat(batch), rendezvous, strategy=strategy, optimizer=optimizer)
+    adapter.step()
+    answer: Dict[str, Any] = {"means": _flat(adapter.gradients()), "loss": adapter.loss()}
+    adapter.step_without_sync()
+    answer["unsynchronised"] = _flat(adapter.gradients())
+    answer["world_size"] = adapter.facts()["world_size"]
+    adapter.spec = dataclasses.replace(adapter.spec, optimizer=dataclasses.replace(optimizer, lr=0.01))  # type: ignore[attr-defined]
+    adapter.step()
+    answer["weights"] = _flat(adapter.weights())
+    adapter.allreduce(4096)
+    # Whole numbers up to 2^24 are exact.
+    answer["totals"] = adapter.total([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.total([float(rank)])
+    images = next(_batches(1))[0]
+    answer["own_logits"] = adapter.logits(images)
+    adapter.share_statistics()
+    answer["shared_logits"] = adapter.logits(images)
+    if rank == 0:
+        # Nobody answers it.
+        adapter.step_without_sync()
+        adapter.logits(images[:1])
+    adapter.step_without_sync()
+    answer["apart"] = _flat(adapter.weights())
+    adapter.total([0.0])
+    adapter.fence()
+    adapter.close()
+    np.savez(Path(folder) / f"rank{rank}.npz", **answer)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _refuses_cpu_instead_of_gpu() -> str:
+    from harness.worker.tensorflow import machine
+
+    spec = _spec("tensorflow")
+    try:
+        machine.configure(dataclasses.replace(spec, cluster=dataclasses.replace(spec.cluster, device="cuda")))
+    except RuntimeError as error:
+        return str(error)
+    return "accepted"
+
+
+def _describe(layers: catalog.Layers) -> Dict[str, Any]:
+    from models import tensorflow as networks
+
+    norms = sum(isinstance(layer, catalog.BatchNorm) for layer in catalog.flat(layers))
+    network = networks.build(layers, 0, 3, 64)
+    arrays = [networks.from_own_layout(variable.numpy()) for variable in networks.parameters(network)]
+    return {
+        "parameters": sum(array.size for array in arrays),
+        "statistics": len(networks.statistics(network)) == 2 * norms,
+        "initial": all(np.array_equal(a, b) for a, b in zip(arrays, initial.weights(layers, 0))),
+        "logits": list(network(np.zeros((2, 64, 64, 3), np.float32)).shape),
+    }
+
+
+def _busy_cores(framework: str) -> float:
+    """Of some steps."""
+    batch = next(_batches(1, 32))
+    adapter = _adapter(framework, itertools.repeat(batch), global_batch=32, batch_per_gpu=32)
+    adapter.step()
+    wall, used = time.perf_counter(), time.process_time()
+    for _ in range(5):
+        adapter.step()
+    adapter.fence()
+    wall, used = time.perf_counter() - wall, time.process_time() - used
+    assert adapter.facts()["threads"] == 1
+    return used / wall
+
+
+def _step_by_hand(framework: str, nesterov: bool) -> float:
+    """Steps of the adapter against the same steps in NumPy and double precision, from the adapter's own gradients: the
+    largest difference of the weights, relative to what they moved."""
+    optimizer = dataclasses.replace(
+        make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1, warmup_steps=3, nesterov=nesterov
+    )
+    adapter = _adapter(framework, _batches(4), optimizer=optimizer)
+    start = [w.astype(np.float64) for w in adapter.weights()]
+    expected = [w.copy() for w in start]
+    velocity = [np.zeros_like(w) for w in start]
+    for step in range(4):
+        adapter.step()
+        # The linear rule: half the rate for half the samples; and the ramp.
+        rate = 0.005 * min(1, (step + 1) / 3)
+        for w, v, g in zip(expected, velocity, adapter.gradients()):
+            g = g + 0.1 * w
+            v *= 0.9
+            v += g
+            w -= rate * (g + 0.9 * v if nesterov else v)
+    moved = max(float(np.abs(e - s).max()) for e, s in zip(expected, start))
+    return max(float(np.abs(w - e).max()) for w, e in zip(adapter.weights(), expected)) / moved
+
+
+def _batch_norm_statistics(framework: str) -> List[float]:
+    """Largest differences of the first BatchNorm's running mean and variance after one step from their definition."""
+    from models import tensorflow as networks
+
+    batch = next(_batches(1))
+    adapter: Any = _adapter(framework, itertools.repeat(batch))
+    images, _ = adapter.to_device(*batch)
+    convolution = next(layer for layer in adapter.network.layers if layer.weights)
+    x = convolution(images).numpy().astype(np.float64).reshape(-1, 16)
+    adapter.step()
+    mean, variance = (variable.numpy() for variable in networks.statistics(adapter.network)[:2])
+    # PyTorch: momentum 0.1 is the weight of the new batch, and the running variance is the unbiased one.
+    return [
+        float(np.abs(0.1 * x.mean(0) - mean).max()),
+        float(np.abs(0.9 + 0.1 * x.var(0, ddof=1) - variance).max()),
+    ]
+
+
+def _logits_of_any_number(framework: str) -> Dict[str, Any]:
+    adapter: Any = _adapter(framework, _batches(1))
+    images = np.random.RandomState(1).randint(0, 256, (9, 32, 32, 3)).astype(np.uint8)
+    whole = adapter.logits(images)
+    single = np.concatenate([adapter.logits(images[i : i + 1]) for i in range(len(images))])
+    return {
+        "shape": list(whole.shape),
+        "close": float(np.abs(whole - single).max()) < 1e-5,
+        "traces": adapter.infer.experimental_get_tracing_count(),
+    }
+
+
+def _continues_exactly(framework: str) -> Dict[str, Any]:
+    """After five steps in one go, and with everything thrown away and loaded after three."""
+    batches = list(_batches(5))
+    whole, first = _adapter(framework, iter(batches)), _adapter(framework, iter(batches))
+    for _ in range(5):
+        whole.step()
+    for _ in range(3):
+        first.step()
+    with tempfile.TemporaryDirectory() as folder:
+        first.save(Path(folder))
+        second: Any = _adapter(framework, iter(batches[3:]), seed=1)
+        second.load(Path(folder))
+    for _ in range(2):
+        second.step()
+    equal = all(np.array_equal(a, b) for a, b in zip(whole.weights(), second.weights()))
+    images = batches[0][0]
+    return {
+        "weights": equal,
+        "loss": whole.loss() == second.loss(),
+        "logits": bool(np.array_equal(whole.logits(images), second.logits(images))),
+        "steps": second.steps,
+        "traces": second.functions[True].experimental_get_tracing_count(),
+    }
+
+
+def _bfloat16(framework: str) -> Dict[str, Any]:
+    """One step in bf16 beside one in fp32."""
+    batch = next(_batches(1))
+    wide = _adapter(framework, itertools.repeat(batch))
+    wide.step()
+    narrow: Any = _adapter(framework, itertools.repeat(batch), precision="bf16")
+    narrow.step()
+    kept = [*narrow.parameters, *narrow.optimizer.momentums, *narrow.last[1], narrow.last[0]]
+    a, b = _flat(wide.gradients()), _flat(narrow.gradients())
+    return {
+        "types": sorted({value.dtype.name for value in kept}),
+        "computes_in": next(layer for layer in narrow.network.layers if layer.weights).compute_dtype,
+        "close": float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) > 0.9,
+        "loss": abs(wide.loss() - narrow.loss()) < 0.1,
+    }
+
+
+def _jit_compile(framework: str) -> bool:
+    """Whether a step compiled with XLA gives what it does otherwise: as near as XLA's arithmetic, which takes liberties
+    that move activations over the edge of ReLU."""
+    batch = next(_batches(1))
+    plain, compiled = (
+        _adapter(framework, itertools.repeat(batch), framework_options={"jit_compile": jit}) for jit in (False, True)
+    )
+    plain.step()
+    compiled.step()
+    return _relative(_flat(compiled.gradients()), _flat(plain.gradients())) < 5e-2
+
+
+def _spec(framework: str, **changes: Any) -> RunSpec:
+    values: Dict[str, Any] = {
+        "gpus": 1,
+        "global_batch": BATCH,
+        "strategy": "plain",
+        "framework_options": {"jit_compile": False},
+        **changes,
+    }
+    options = OPTIONS.get(values["strategy"], {})
+    return make_spec(framework=framework, environment="tensorflow", strategy_options=options, **values)
+
+
+def _adapter(
+    framework: str, batches: Iterator[Any], rendezvous: Optional[Rendezvous] = None, **changes: Any
+) -> Adapter:
+    if rendezvous:
+        changes.update(gpus=RANKS, global_batch=BATCH * RANKS)
+    package = importlib.import_module(f"harness.worker.{framework}")
+    here = rendezvous or Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port())
+    adapter: Adapter = package.Adapter(_spec(framework, **changes), make_site(), here, batches)
+    return adapter
+
+
+def _batches(number: int, size: int = BATCH) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    random = np.random.RandomState(0)
+    for _ in range(number):
+        yield random.randint(0, 256, (size, 32, 32, 3)).astype(np.uint8), random.randint(0, 10, size)
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def _relative(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))

@@ -1,0 +1,61 @@
+"""The adapters of TensorFlow and Keras, run in their environment (the other halves are in tests/tensorflow_side.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from environments import in_environment
+
+from models import catalog
+
+FRAMEWORKS = ["tensorflow", "keras"]
+
+
+def in_tensorflow(function: str, *arguments: Any) -> Any:
+    return in_environment("tensorflow", "tensorflow_side", function, *arguments)
+
+
+def test_networks_are_those_of_the_catalogue_and_no_cpu_stands_in_for_a_gpu() -> None:
+    names = ["resnet20", "resnet50"]
+    said = in_tensorflow("built", names)
+    for name, network in zip(names, said["networks"], strict=True):
+        parameters = catalog.parameters(catalog.network(name).layers(3, 10))
+        assert network == {"parameters": parameters, "statistics": True, "initial": True, "logits": [2, 10]}, name
+    if said["cuda"] != "accepted":  # TensorFlow sees a GPU here
+        assert "asks for device cuda" in said["cuda"]
+        assert "cluster.device=cpu" in said["cuda"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_rank_alone_does_what_its_verbs_promise(framework: str) -> None:
+    said = in_tensorflow("alone", framework)
+    # One thread computes.
+    assert said["cores"] < 1.15
+    # PyTorch's SGD, with a ramp and weight decay: fp32 rounding over four steps.
+    assert said["sgd"] < 2e-5
+    # fp32 rounding; the biased variance would be off by 1 / 8192 of 0.1 x a variance of about 2.
+    assert max(said["statistics"]) < 2e-6
+    assert said["any_number"] == {"shape": [9, 10], "close": True, "traces": 1}
+    assert said["continued"] == {"weights": True, "loss": True, "logits": True, "steps": 5, "traces": 1}
+    # The network computes in bf16, and nothing is kept in it.
+    assert said["bf16"] == {"types": ["float32"], "computes_in": "bfloat16", "close": True, "loss": True}
+    assert said["jit"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("strategy", ["allreduce", "horovod", "mpi"])
+def test_ranks_have_the_mean_of_their_gradients(framework: str, strategy: str) -> None:
+    said = in_tensorflow("exchanges", framework, strategy)
+    assert not any(said.pop("codes"))
+    # fp32 rounding of a sum of two.
+    assert said.pop("error_of_means") < 1e-6
+    assert said == {
+        "world_sizes": [2, 2],
+        "same_weights": True,
+        "same_weights_without_exchange": False,
+        "totals": [[2.0, 2.0**24, 1.0]] * 2,
+        "same_losses": False,
+        "statistics_were_apart": True,
+        "statistics_of_rank_0": True,
+    }
