@@ -1,0 +1,205 @@
+"""The loop's verbs in JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from harness.spec import RunSpec, Site
+from harness.worker import adapter as worker
+from harness.worker import capture
+from harness.worker.jax.strategies import STRATEGIES, Batch, State
+from harness.worker.rendezvous import Rendezvous
+from models import catalog
+from models import jax as networks
+
+COMPUTE_TYPES = {"fp32": jnp.float32, "bf16": jnp.bfloat16}
+CUDA_PACKAGES = {
+    "cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
+    "nccl": ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    "cudnn": ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+}
+
+
+def versions() -> Dict[str, str]:
+    """Of JAX, and of what was installed with it for GPUs. Needs no GPU: "cuda" says that the plugin is there."""
+    found = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), "numpy": np.__version__}
+    for name, packages in CUDA_PACKAGES.items():
+        for package in packages:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[name] = metadata.version(package)
+    return found
+
+
+def gpus() -> List[str]:
+    """The names of the GPUs that JAX can use here."""
+    try:
+        return [device.device_kind for device in jax.devices("gpu")]
+    except RuntimeError:  # there is none, or no plugin for it
+        return []
+
+
+class Adapter(worker.Adapter):
+    def __init__(
+        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
+    ) -> None:
+        """Raises RuntimeError where the run asks for a GPU that JAX does not see: never falls back to the CPU."""
+        super().__init__(batches)
+        self.spec = spec
+        self.rank = rendezvous.rank
+        _configure(spec, site)
+        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
+        self.device = _device(spec)
+        self.strategy.use(self.device)
+        self.layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
+        params, statistics = networks.build(self.layers, spec.seed)
+        self._take(params, [np.zeros_like(array) for array in params], statistics, steps=0)
+        self.run_step = self.strategy.step(self._gradient, self._update)
+        self.normalise = jax.jit(self._normalise)
+        self.evaluate = jax.jit(self._evaluate)
+        self.last_gradients: Any = None
+        self.last_loss: Any = None
+
+    def facts(self) -> Dict[str, Any]:
+        cuda = self.spec.cluster.device == "cuda"
+        parameters = sum(array.size for array in self.state.params)
+        return {
+            "world_size": self.strategy.world_size,
+            "communication": self.strategy.communication,
+            "device": self.spec.cluster.device,
+            "device_name": self.device.device_kind if cuda else capture.cpu_model() or "CPU",
+            "device_id": capture.gpu_uuid() if cuda else None,
+            "threads": int(os.environ["PJRT_NPROC"]),
+            "parameters": parameters,
+            "gradient_bytes": parameters * 4,
+            "versions": versions(),
+        }
+
+    def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
+        pixels, targets = jax.device_put((images, labels.astype(np.int32)), self.device)
+        placed: Batch = self.strategy.place((self.normalise(pixels), targets), own=True)
+        return placed
+
+    def train(self, batch: Batch, synchronise: bool) -> None:
+        learning_rate = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
+        self.state, self.last_gradients, self.last_loss = self.run_step(
+            self.state, batch, np.float32(learning_rate), synchronise
+        )
+        self.steps += 1
+
+    def gradients(self) -> List[np.ndarray]:
+        return networks.from_layout(self.strategy.gradients(self.last_gradients))
+
+    def weights(self) -> List[np.ndarray]:
+        return networks.from_layout(self.strategy.local(self.state.params))
+
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        # Always of the same size: JAX would compile the network again for each other one.
+        size = self.spec.batch_per_gpu
+        params, _, statistics = self.strategy.local(self.state)
+        parts = [np.zeros((0, self.spec.dataset.classes), np.float32)]
+        for start in range(0, len(images), size):
+            part = images[start : start + size]
+            filled = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+            pixels = self.normalise(jax.device_put(filled, self.device))
+            parts.append(np.asarray(self.evaluate(params, statistics, pixels))[: len(part)])
+        return np.concatenate(parts)
+
+    def share_statistics(self) -> None:
+        self.state = self.state._replace(statistics=self.strategy.share(self.state.statistics))
+
+    def allreduce(self, nbytes: int) -> None:
+        self.strategy.allreduce(nbytes)
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        return self.strategy.total(values)
+
+    def save(self, folder: Path) -> None:
+        # The replicas are equal, BatchNorm's statistics count only on rank 0, and nothing is drawn at random.
+        if self.rank == 0:
+            arrays = jax.tree.leaves(self.strategy.local(self.state))
+            np.savez(folder / "replica.npz", *map(np.asarray, arrays), steps=self.steps)
+
+    def load(self, folder: Path) -> None:
+        with np.load(folder / "replica.npz") as file:
+            arrays = [file[f"arr_{number}"] for number in range(len(file.files) - 1)]
+            params, velocity, statistics = jax.tree.unflatten(jax.tree.structure(self.state), arrays)
+            self._take(params, velocity, statistics, int(file["steps"]))
+
+    def fence(self) -> None:
+        jax.block_until_ready((self.state, self.last_gradients, self.strategy.messages))
+
+    def loss(self) -> float:
+        return float(np.asarray(self.strategy.local(self.last_loss))[0])
+
+    def close(self) -> None:
+        self.strategy.close()
+
+    def _take(self, params: Any, velocity: Any, statistics: Any, steps: int) -> None:
+        place = self.strategy.place
+        self.state = State(place(params, own=False), place(velocity, own=False), place(statistics, own=True))
+        self.steps = steps
+
+    def _gradient(self, params: Any, statistics: Any, images: Any, labels: Any) -> Tuple[Any, Any, Any]:
+        def loss(params: Any) -> Tuple[Any, Any]:
+            logits, new = networks.forward(
+                self.layers, params, statistics, images, train=True, compute_type=COMPUTE_TYPES[self.spec.precision]
+            )
+            own = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)
+            return -own.mean(), new
+
+        (value, new), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        return gradients, new, value[None]
+
+    def _update(self, params: Any, velocity: Any, gradients: Any, learning_rate: Any) -> Tuple[Any, Any]:
+        optimizer = self.spec.optimizer
+
+        def update(w: Any, v: Any, g: Any) -> Tuple[Any, Any]:
+            g = g + optimizer.weight_decay * w
+            v = optimizer.momentum * v + g
+            return w - learning_rate * (g + optimizer.momentum * v if optimizer.nesterov else v), v
+
+        updated = [update(w, v, g) for w, v, g in zip(params, velocity, gradients)]
+        return [w for w, _ in updated], [v for _, v in updated]
+
+    def _normalise(self, pixels: Any) -> Any:
+        mean = np.array(self.spec.dataset.mean, np.float32) * 255
+        return (pixels.astype(jnp.float32) - mean) / (np.array(self.spec.dataset.std, np.float32) * 255)
+
+    def _evaluate(self, params: Any, statistics: Any, images: Any) -> Any:
+        precision = COMPUTE_TYPES[self.spec.precision]
+        return networks.forward(self.layers, params, statistics, images, train=False, compute_type=precision)[0]
+
+
+def _configure(spec: RunSpec, site: Site) -> None:
+    """What JAX reads when it first looks for its devices."""
+    # Else its pool has a thread for every core of the node.
+    os.environ["PJRT_NPROC"] = str(spec.cluster.cpus_per_gpu)
+    if site.oversubscribed:
+        # By itself JAX takes three quarters of a GPU's memory at once, and ranks may have to share one.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if spec.cluster.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    if spec.precision == "fp32":
+        # fp32 means fp32: TF32 would be another precision, and V100s do not have it.
+        jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def _device(spec: RunSpec) -> Any:
+    if spec.cluster.device == "cpu":
+        return jax.local_devices()[0]
+    try:
+        # The launcher makes one GPU visible to each rank.
+        return jax.local_devices(backend="gpu")[0]
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"the run asks for device cuda, but JAX {jax.__version__} sees no GPU here ({error}); "
+            "install JAX with its CUDA plugin on a GPU node, or set cluster.device=cpu"
+        ) from None

@@ -1,0 +1,281 @@
+"""One class per strategy that JAX offers: how the ranks are joined, and how gradients become their mean.
+
+To add one: write a class of the form of `Strategy`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its options
+to harness/schema.py, and its name to `strategies` in conf/framework/jax.yaml.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Type
+
+import jax
+import numpy as np
+from jax import lax
+from jax._src import distributed, xla_bridge
+from jax._src.lib import _jax
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from harness.spec import RunSpec, Site
+from harness.worker.exchange import own_address
+from harness.worker.rendezvous import Rendezvous
+
+# The mesh's only axis.
+RANKS = "ranks"
+
+
+class State(NamedTuple):
+    """What a step makes anew. params, velocity: equal on all ranks. statistics: of BatchNorm, each rank's own."""
+
+    params: Any
+    velocity: Any
+    statistics: Any
+
+
+Batch = Tuple[Any, Any]
+# (params, statistics, images, labels) -> (gradients, new statistics, loss [1])
+Gradient = Callable[..., Tuple[Any, Any, Any]]
+# (params, velocity, gradients, learning rate) -> (params, velocity)
+Update = Callable[..., Tuple[Any, Any]]
+# (state, batch, learning rate, synchronise) -> (state, what `gradients` takes, loss [1]); the state that it was given
+# is gone after it.
+Step = Callable[[State, Batch, Any, bool], Tuple[State, Any, Any]]
+
+
+class Strategy(ABC):
+    """Built as Strategy(spec, site, rendezvous): joins the other ranks, before JAX is asked for anything.
+
+    world_size: as the library that carries the gradients sees it. communication: what that is.
+    """
+
+    world_size: int
+    communication: str
+    device: Any
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        self.spec = spec
+        # What is under way apart from the steps; `fence` waits for it.
+        self.messages: Dict[int, Any] = {}
+
+    def use(self, device: Any) -> None:
+        """The rank's own, once JAX has found it."""
+        self.device = device
+
+    def place(self, arrays: Any, own: bool) -> Any:
+        """Arrays of this rank (a tree of them) as a step takes them. own: each rank has others; else they are equal."""
+        return jax.device_put(arrays, self.device)
+
+    def local(self, arrays: Any) -> Any:
+        """`place` undone: arrays on this rank's device."""
+        return arrays
+
+    @abstractmethod
+    def step(self, gradient: Gradient, update: Update) -> Step:
+        """One training step, compiled."""
+
+    def gradients(self, kept: Any) -> List[np.ndarray]:
+        """From what a step gave: the mean over the ranks, or, not synchronised, the rank's own."""
+        return [np.asarray(array) for array in self.local(kept)]
+
+    @abstractmethod
+    def allreduce(self, nbytes: int) -> None:
+        """Sums a message of float32 over the ranks."""
+
+    @abstractmethod
+    def total(self, values: Sequence[float]) -> List[float]:
+        """Over the ranks."""
+
+    @abstractmethod
+    def share(self, arrays: Any) -> Any:
+        """Rank 0's."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the other ranks."""
+
+
+class Plain(Strategy):
+    """One rank, and nothing around the step: what a user runs without any of this."""
+
+    world_size, communication = 1, "none"
+
+    def step(self, gradient: Gradient, update: Update) -> Step:
+        compiled = jax.jit(_whole(gradient, update), donate_argnums=0)
+        return lambda state, batch, learning_rate, synchronise: compiled(state, batch, learning_rate)
+
+    def allreduce(self, nbytes: int) -> None:
+        pass
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        return list(values)
+
+    def share(self, arrays: Any) -> Any:
+        return arrays
+
+    def close(self) -> None:
+        pass
+
+
+class Allreduce(Strategy):
+    """JAX's own collectives: the step is one program over a mesh of all ranks' devices, and averages the gradients
+    (jax.shard_map and lax.pmean). XLA decides when; on CPUs it is once all of them are there."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        self.communication = "nccl" if spec.cluster.device == "cuda" else "gloo"
+        # It would take SIGTERM for itself, and the rank would not end by it.
+        jax.config.update("jax_enable_preemption_service", False)
+        jax.distributed.initialize(
+            f"{rendezvous.master_address}:{rendezvous.master_port}",
+            num_processes=rendezvous.world_size,
+            process_id=rendezvous.rank,
+            # Else it would look for its device by Slurm's or MPI's local rank; the launcher makes one visible to each.
+            cluster_detection_method="deactivate",
+            initialization_timeout=int(site.timeout_seconds),
+        )
+        _use_gloo(rendezvous)
+        self.world_size = jax.process_count()
+
+    def use(self, device: Any) -> None:
+        super().use(device)
+        devices = sorted(jax.devices(), key=lambda device: device.process_index)
+        self.mesh = Mesh(np.array(devices), (RANKS,))
+        self.sum = self._over_ranks(lambda x: lax.psum(x, RANKS), P(RANKS), P(RANKS))
+        self.rank_0 = self._over_ranks(_of_rank_0, P(RANKS), P(RANKS))
+
+    def place(self, arrays: Any, own: bool) -> Any:
+        """One array over all ranks: those that are each rank's own lie one behind the other along the first axis."""
+        sharding = NamedSharding(self.mesh, P(RANKS) if own else P())
+
+        def placed(array: Any) -> Any:
+            array = jax.device_put(array, self.device)
+            shape = (array.shape[0] * self.world_size, *array.shape[1:]) if own else array.shape
+            return jax.make_array_from_single_device_arrays(shape, sharding, [array])
+
+        return jax.tree.map(placed, arrays)
+
+    def local(self, arrays: Any) -> Any:
+        return jax.tree.map(lambda array: array.addressable_data(0), arrays)
+
+    def step(self, gradient: Gradient, update: Update) -> Step:
+        state, batch = State(P(), P(), P(RANKS)), P(RANKS)
+
+        def compiled(exchange: Callable[[Any], Any]) -> Any:
+            whole = _whole(gradient, update, exchange)
+            return self._over_ranks(whole, (state, batch, P()), (state, P(), P(RANKS)), donate_argnums=0)
+
+        both = compiled(lambda gradients: gradients), compiled(lambda gradients: lax.pmean(gradients, RANKS))
+        return lambda state, batch, learning_rate, synchronise: both[synchronise](state, batch, learning_rate)
+
+    def allreduce(self, nbytes: int) -> None:
+        if nbytes not in self.messages:
+            self.messages[nbytes] = self.place(np.zeros(max(1, nbytes // 4), np.float32), own=True)
+        self.messages[nbytes] = self.sum(self.messages[nbytes])
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        with jax.enable_x64(True):
+            sums = self.local(self.sum(self.place(np.array(values, np.float64), own=True)))
+            return [float(value) for value in np.asarray(sums)]
+
+    def share(self, arrays: Any) -> Any:
+        return self.rank_0(arrays)
+
+    def close(self) -> None:
+        jax.distributed.shutdown()
+
+    def _over_ranks(self, function: Callable[..., Any], in_specs: Any, out_specs: Any, **options: Any) -> Any:
+        # Not checked: without exchange, what is said to be equal on all ranks is not.
+        mapped = jax.shard_map(function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.jit(mapped, **options)
+
+
+class Mpi(Strategy):
+    """All gradients in one flat vector; after backward MPI averages it in the host's memory."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        from harness.worker.mpi import MpiRanks
+
+        self.ranks = MpiRanks()
+        self.world_size = self.ranks.world_size
+        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
+        self.communication = self.ranks.name + through
+
+    def step(self, gradient: Gradient, update: Update) -> Step:
+        @functools.partial(jax.jit, donate_argnums=1)
+        def backward(params: Any, statistics: Any, batch: Batch) -> Any:
+            gradients, statistics, loss = gradient(params, statistics, *batch)
+            return ravel_pytree(gradients)[0], statistics, loss
+
+        @functools.partial(jax.jit, donate_argnums=(0, 1))
+        def apply(params: Any, velocity: Any, flat: Any, learning_rate: Any) -> Any:
+            return update(params, velocity, ravel_pytree(params)[1](flat), learning_rate)
+
+        def step(state: State, batch: Batch, learning_rate: Any, synchronise: bool) -> Tuple[State, Any, Any]:
+            self.shapes = [array.shape for array in state.params]
+            flat, statistics, loss = backward(state.params, state.statistics, batch)
+            if synchronise:
+                flat = np.array(flat)
+                self.ranks.average(flat)
+            params, velocity = apply(state.params, state.velocity, flat, learning_rate)
+            return State(params, velocity, statistics), flat, loss
+
+        return step
+
+    def gradients(self, kept: Any) -> List[np.ndarray]:
+        ends = np.cumsum([np.prod(shape) for shape in self.shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(np.asarray(kept), ends[:-1]), self.shapes)]
+
+    def allreduce(self, nbytes: int) -> None:
+        self.ranks.allreduce(nbytes)
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        return self.ranks.total(values)
+
+    def share(self, arrays: Any) -> Any:
+        def shared(array: Any) -> Any:
+            host = np.array(array)
+            self.ranks.share(host)
+            return jax.device_put(host, self.device)
+
+        return jax.tree.map(shared, arrays)
+
+    def close(self) -> None:
+        self.ranks.close()
+
+
+def _whole(gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = lambda gradients: gradients) -> Any:
+    """A step as one function."""
+
+    def step(state: State, batch: Batch, learning_rate: Any) -> Tuple[State, Any, Any]:
+        gradients, statistics, loss = gradient(state.params, state.statistics, *batch)
+        gradients = exchange(gradients)
+        params, velocity = update(state.params, state.velocity, gradients, learning_rate)
+        return State(params, velocity, statistics), gradients, loss
+
+    return step
+
+
+def _use_gloo(rendezvous: Rendezvous) -> None:
+    """JAX would do the same with the address of the host's own name, which on laptops and in containers often does not
+    resolve, and elsewhere may lead to the host itself. It offers no public way to say which address."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    gloo = _jax.make_gloo_tcp_collectives(
+        distributed.global_state.client,
+        hostname=None if interface else own_address(rendezvous),
+        interface=interface,
+    )
+    client = functools.partial(xla_bridge.make_cpu_client, gloo)
+    xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
+
+
+def _of_rank_0(arrays: Any) -> Any:
+    first = lax.axis_index(RANKS) == 0
+    return jax.tree.map(lambda array: lax.psum(jax.numpy.where(first, array, 0), RANKS), arrays)
+
+
+STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "mpi": Mpi}

@@ -1,0 +1,90 @@
+"""The JAX adapter, run in the JAX environment (the other halves are in tests/jax_side.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from environments import in_environment
+
+from models import catalog
+
+
+def in_jax(function: str, *arguments: Any) -> Any:
+    return in_environment("jax", "jax_side", function, *arguments)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet50"])
+def test_the_network_is_that_of_the_catalogue(name: str) -> None:
+    built = in_jax("describe", name)
+    assert built.pop("parameters") == catalog.parameters(catalog.network(name).layers(3, 10))
+    assert built == {"logits": [2, 10], "statistics": True, "layout": True}
+
+
+def test_asking_for_a_gpu_where_there_is_none_is_an_error_and_no_fall_back() -> None:
+    message = in_jax("refuses_cpu_instead_of_gpu")
+    if message == "accepted":
+        pytest.skip("JAX sees a GPU here")
+    assert "asks for device cuda" in message
+    assert "cluster.device=cpu" in message
+
+
+def test_a_step_is_pytorchs_sgd() -> None:
+    # fp32 rounding over four steps.
+    assert in_jax("step_by_hand") < 1e-5
+
+
+def test_the_optimiser_without_nesterov() -> None:
+    # v = 1 + 0.5 x 1 = 1.5, w = 1 - 0.15; then v = 0.9 x 1.5 + 1 + 0.5 x 0.85 = 2.775, w = 0.85 - 0.2775.
+    assert in_jax("optimizer_without_nesterov") == pytest.approx([0.85, 0.5725], rel=1e-6)
+
+
+def test_batch_norm_is_pytorchs() -> None:
+    # fp32 rounding. The biased variance would be off by 0.1 x 9 / 35.
+    assert max(in_jax("batch_norm").values()) < 1e-5
+
+
+def test_logits_of_any_number_of_images_are_one_compilation() -> None:
+    said = in_jax("logits_of_any_number")
+    assert said.pop("difference") < 1e-5
+    assert said == {"shape": [19, 10], "none": [0, 10], "compilations": 1}
+
+
+def test_bf16_computes_in_bf16_and_keeps_everything_in_fp32() -> None:
+    said = in_jax("bfloat16")
+    assert said["dtypes"] == ["float32"]
+    assert said["differs"]
+    # bf16 has 8 bits of precision.
+    assert said["cosine"] > 0.9
+    assert said["loss"] < 0.1
+
+
+def test_what_was_saved_goes_on_bit_by_bit() -> None:
+    # resnet20: 59 parameters, as many velocities, 19 x 2 statistics.
+    assert in_jax("continues_exactly") == {"equal": True, "steps": [5, 5], "arrays": 2 * 59 + 2 * 19}
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_rank_computes_with_as_many_threads_as_it_has_cores(cpus: int) -> None:
+    said = in_jax("busy_threads", cpus)
+    assert said["said"] == said["computing"] == cpus
+    # All of them work, and nothing works beside them: with one, two threads take turns.
+    assert said["smallest_share"] > 0.2 / cpus
+    assert said["cores"] < 1.15 * cpus
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "mpi"])
+def test_ranks_have_the_mean_of_their_gradients(strategy: str) -> None:
+    said = in_jax("exchanges", strategy)
+    assert not any(said.pop("codes"))
+    # fp32 rounding of gradients that the threads of two processes, and of one, computed.
+    assert said.pop("error_of_means") < 1e-5
+    assert said == {
+        "world_sizes": [2, 2],
+        "same_weights": True,
+        "same_weights_without_exchange": False,
+        "own_gradients_without_exchange": True,
+        "totals": [[2.0, 2.0**24, 1.0]] * 2,
+        "statistics_of_rank_0": True,
+        "statistics_were_apart": True,
+    }
