@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from harness import mpi
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 
@@ -56,6 +57,8 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
     if spec.cluster.name == "local" or spec.placement.nodes == 1:
         # Host names of laptops and containers often do not resolve; one node needs none.
         own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
+    if not site.container:
+        own.update(mpi.own_prefix(site.python))
     own.update(spec.env)
     if site.container:
         # The image's modules, and not those of the machine.

@@ -16,9 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import environments, machine, scheduler
+from harness import environments, machine, mpi, scheduler
 from harness.config import CONF, compose
 from harness.errors import UserError
+from harness.plan import MPIRUN
 from harness.request import PROJECT
 from harness.scheduler import Away
 from harness.schema import Cluster, Config, Container, Dataset, Device, Framework, Scheduler
@@ -83,6 +84,8 @@ def here(config: Config) -> Iterator[Check]:
 def frameworks(config: Config, config_dir: str | None) -> Iterator[Check]:
     """The configured framework, and every other one that conf/ has."""
     yield _container(config.cluster) if config.cluster.container.runtime else _framework(config.framework, config)
+    if mpi.needed(config.strategy):
+        yield _mpi(config)
     for name, other in _others("framework", config.framework.name, config_dir):
         if isinstance(other, Framework):
             yield _as_note(_framework(other, config))
@@ -237,6 +240,28 @@ def _framework(framework: Framework, config: Config) -> Check:
         return Check("frameworks", framework.name, MISSING, str(silent), advice)
     gpus = len(machine.gpus()) if config.cluster.scheduler is Scheduler.local else None
     return judged("frameworks", framework.name, answer, framework, uses_cuda(config.cluster), gpus)
+
+
+def _mpi(config: Config) -> Check:
+    """What starts the ranks of a strategy over MPI."""
+    framework, cluster = config.framework, config.cluster
+    starter = mpi.starter(cluster)
+    if starter != MPIRUN:
+        found = f"srun --mpi={starter} starts the ranks of strategy {config.strategy.name}"
+        try:
+            known = scheduler.mpi_kinds()
+        except Away as away:
+            return Check("frameworks", "MPI", MISSING, f"{found}; srun cannot be asked: {away}", "try again later")
+        if starter in known:
+            return Check("frameworks", "MPI", OK, found)
+        how = f"set cluster.mpi to one of {', '.join([*known, MPIRUN])}"
+        return Check("frameworks", "MPI", MISSING, f"{found}, which this srun does not have", how)
+    try:
+        python = environments.interpreter(framework.name, framework.environment, PROJECT)
+        return Check("frameworks", "MPI", OK, f"{mpi.mpirun(str(python))} starts the ranks of {config.strategy.name}")
+    except UserError as error:
+        found, _, advice = str(error).partition("; ")
+        return Check("frameworks", "MPI", NOTE if only_in_jobs(cluster) else MISSING, found, advice)
 
 
 def _container(cluster: Cluster) -> Check:

@@ -181,7 +181,7 @@ def _script(asked: Resources, folder: Path) -> str:
         # The harness's own Python: what submitit starts on the node.
         python=shlex.quote(sys.executable),
         cpus=asked.cpus_per_gpu,
-        srun_args=shlex.join(asked.srun_args),
+        srun_args=shlex.join(site.srun_args(asked.mpi, asked.srun_args)),
         ranks=RANKS,
     )
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness import scheduler, site
+from harness import mpi, scheduler, site
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted
 from harness.launch.options import advice, trial_options
 from harness.plan import Resources, place
@@ -77,7 +77,9 @@ def slurm(config: Config) -> Iterator[Check]:
 def whole_node(config: Config) -> Resources:
     """A job of one whole node, as it is configured. Raises UserError."""
     cluster = config.cluster
-    return site.resources(cluster, Placement(1, cluster.gpus_per_node or config.gpus), cluster.cpus_per_gpu or 1)
+    starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
+    ranks = cluster.gpus_per_node or config.gpus
+    return site.resources(cluster, Placement(1, ranks), cluster.cpus_per_gpu or 1, starter)
 
 
 def _answering(config: Config, sbatch: str) -> Iterator[Check]:
@@ -207,9 +209,7 @@ def _limits(settings: dict[str, str]) -> Check:
 
 
 def _mpi() -> Check:
-    listed = scheduler.command("srun", "--mpi=list")
-    text = re.sub(r"^srun: ", "", listed.stdout + listed.stderr, flags=re.MULTILINE)
-    kinds = [line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\w+\s*", line) and line.strip() != "none"]
+    kinds = scheduler.mpi_kinds()
     if any(kind.startswith(("pmi", "openmpi")) for kind in kinds):
         return _check("MPI", OK, f"srun --mpi takes {', '.join(kinds)}")
     return _check("MPI", NOTE, f"srun --mpi takes {', '.join(kinds) or 'nothing'}", "only frameworks over MPI need one")

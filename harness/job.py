@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from harness import events, outcome, spec
 from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
-from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank
+from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank, end_with_parent
 from harness.spec import Site, read_run
 from harness.worker import checkpoint
 from harness.worker.rendezvous import from_launcher
@@ -33,6 +34,8 @@ REQUEUE_SECONDS = 120.0
 # A lost node is not the run's fault: Slurm itself requeues as often as it notices one. But a run may be what brings
 # nodes down.
 LOST_NODES = 3
+# A node that is there starts a process within seconds.
+NODES_SECONDS = 60.0
 # Slurm looks at its nodes every so often.
 NOTICE_SECONDS = 60.0
 # Set by a launcher that starts a failed run again itself, and needs no new job for it.
@@ -51,6 +54,8 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     run_dir = Path(run_dir_text)
     attempt_dir = run_dir / f"attempt-{attempt}"
     rendezvous = from_launcher(os.environ)
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        end_with_parent(signal.SIGTERM)  # mpirun's processes do not, when it is killed itself
     if why := superseded(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
@@ -193,37 +198,33 @@ class End:
         outcome.write_result_of_job(self.run_dir, result)
 
 
-def without_word(run_dir: Path, submission: str, said: Sequence[str]) -> None:
-    """In the batch step, after srun has failed and said this: an attempt whose watchers were all killed before they
-    could say how it ended, or never began, goes back into the queue, or is said to have failed."""
-    mine = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == submission]
-    if not mine or events.read_result(run_dir) is not None:
+def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[str]) -> None:
+    """In the batch step, after srun or mpirun has failed and said this: an attempt whose watchers were all killed
+    before they could say how it ended, or never began, goes back into the queue, or is said to have failed."""
+    attempt_dir = run_dir / f"attempt-{attempt}"
+    if events.read_result(run_dir) is not None or outcome.read_again(attempt_dir):
         return
-    number = int(mine[-1].name.split("-")[1])
-    if outcome.read_again(mine[-1]):
-        number = int(mine[0].name.split("-")[1]) + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        if (run_dir / f"attempt-{number}").exists():
-            return  # it goes back into the queue just now
-        (run_dir / f"attempt-{number}").mkdir()
-        outcome.write_job(run_dir / f"attempt-{number}", submission, job_name(os.environ))
-    attempt_dir = run_dir / f"attempt-{number}"
+    if not attempt_dir.exists():
+        attempt_dir.mkdir()
+        outcome.write_job(attempt_dir, submission, job_name(os.environ))
     exits = outcome.read_exits(attempt_dir)
     if any(e.interrupted or e.code == events.LEFT for e in exits):
         return  # told to end
     run_spec, site = read_run(run_dir)
-    end = End(run_dir, number, site, run_spec.placement.world_size, submission, job_name(os.environ))
-    first = next(iter(exits), None)
-    last_words = next(reversed(said), "nothing")
-    out_of_memory = next((line for line in said if re.search(r"\boom\b|oom.kill|memory", line, re.IGNORECASE)), None)
+    end = End(run_dir, attempt, site, run_spec.placement.world_size, submission, job_name(os.environ))
+    first = outcome.failure(attempt_dir)
+    last_words = _line_with(r"mpi/pmix", said) or next(reversed(said), "nothing")
+    out_of_memory = _line_with(r"\boom\b|oom.kill|memory", said)
     if outcome.read_begin(attempt_dir) is None:
         # After a node was lost, Slurm may give the same one again until it notices.
-        by = BY_NODE if number > int(mine[0].name.split("-")[1]) else BY_FAILURE
-        end.or_again(by, f"srun could not start the ranks: {last_words}", first)
-    elif out_of_memory or run_spec.placement.nodes == 1:
-        # The first node is not lost: this process runs there.
-        words = out_of_memory or last_words
-        end.or_again(BY_FAILURE, f"the job's processes were killed without a word; Slurm says: {words}", first)
+        by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE
+        end.or_again(by, f"the ranks could not be started: {last_words}", first)
+    elif out_of_memory or run_spec.placement.nodes == 1 or _all_nodes_answer():
+        # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
+        words = f"the job's processes were killed without a word; Slurm says: {out_of_memory or last_words}"
+        end.or_again(BY_FAILURE, words if out_of_memory or first is None else first.sentence, first)
     else:
+        time.sleep(_slurmd_timeout())  # as in End.failed
         end.lost(first)
 
 
@@ -253,6 +254,17 @@ def _preempted() -> bool:
     return "PreemptTime=" in shown and "PreemptTime=None" not in shown
 
 
+def _all_nodes_answer() -> bool:
+    """Whether srun can start something on every node of this job."""
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
+    shape = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1")
+    try:
+        argv = ("srun", "--overlap", "--mpi=none", *shape, "true")
+        return subprocess.run(argv, capture_output=True, timeout=NODES_SECONDS).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
 def _slurmd_timeout() -> float:
     """Seconds after which Slurm has noticed that a node does not answer; 0 without Slurm."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
@@ -267,12 +279,19 @@ def _show_job() -> str:
 
 def _scontrol(*arguments: str) -> tuple[str, str | None]:
     try:
-        done = subprocess.run(["scontrol", *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            ["scontrol", *arguments], capture_output=True, text=True, timeout=60, preexec_fn=_without_sigterm
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     return done.stdout, None if done.returncode == 0 else " ".join(
         done.stderr.split()
     ) or f"exit code {done.returncode}"
+
+
+def _without_sigterm() -> None:
+    # A requeue brings one for every process of the job, and it may come before scontrol has its answer.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _wait_for_all(attempt_dir: Path, world_size: int) -> None:
@@ -292,6 +311,10 @@ def _settle(attempt_dir: Path, world_size: int, hurry: Callable[[], bool]) -> No
         if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == world_size:
             return
         time.sleep(POLL_SECONDS)
+
+
+def _line_with(pattern: str, said: Sequence[str]) -> str | None:
+    return next((line for line in said if re.search(pattern, line, re.IGNORECASE)), None)
 
 
 def _ranks(numbers: list[int]) -> str:

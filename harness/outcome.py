@@ -22,6 +22,8 @@ BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost
 PEER_FAILED = "another rank failed"
 # Files of an attempt: the job that it belongs to, and that another attempt follows it.
 JOB, AGAIN = "job.json", "again.json"
+# What mpirun, and the watchers that it started, printed.
+MPIRUN_LOG = "mpirun.log"
 # Where the result of an attempt stays when another one takes its place.
 REPLACED_RESULT = "result-of-this-attempt.json"
 
@@ -188,6 +190,15 @@ def tail(path: Path) -> list[str]:
 def batch_words(study_folder: Path, job_id: str | None) -> list[str]:
     """The last lines that the job's batch script, and srun in it, wrote to stderr."""
     return tail(study_folder / "submitit" / job_id / f"{job_id}_0_log.err") if job_id else []
+
+
+def mpirun_words(attempt_dir: Path) -> str:
+    """What mpirun last said of an attempt, on one line and without its frames; empty where it said nothing."""
+    words = " ".join(line.strip() for line in tail(attempt_dir / MPIRUN_LOG) if line.strip(" -="))
+    if len(words) <= STDERR_LINE_CHARACTERS:
+        return words
+    half = STDERR_LINE_CHARACTERS // 2  # mpirun says first what it is about, a traceback last
+    return f"{words[:half]} ... {words[-half:]}"
 
 
 def oversubscribed(attempt_dir: Path) -> str | None:

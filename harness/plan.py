@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from harness.errors import UserError
 from harness.spec import WEAK, Placement, RunSpec, Site, to_plain
 
+# In Resources.mpi; what else stands there is a name for `srun --mpi=`.
+MPIRUN = "mpirun"
 _ANY = Placement(0, 0)
 
 
@@ -22,7 +24,8 @@ class Resources:
     timeout_minutes: wall limit of one job. signal_seconds: how long before it the ranks are warned.
     gpu_option: gres or gpus_per_node. memory_per_node: as Slurm writes it, such as '64GB'.
     max_submit: most jobs of this study in the queue at a time. modules, setup: to load, and shell lines to run, before
-    the ranks start. sbatch_args: further options of sbatch, (name, value).
+    the ranks start. sbatch_args: further options of sbatch, (name, value). mpi: what starts ranks that use MPI
+    (harness/mpi.py); None for others.
     """
 
     scheduler: str
@@ -46,6 +49,7 @@ class Resources:
     setup: tuple[str, ...] = ()
     sbatch_args: tuple[tuple[str, str], ...] = ()
     srun_args: tuple[str, ...] = ()
+    mpi: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,11 @@ class Array:
     @property
     def requests(self) -> tuple[Request, ...]:
         return tuple(request for element in self.elements for request in element)
+
+    @property
+    def in_batch_step(self) -> bool:
+        """Whether each job's batch step starts the ranks, run by run, and not the batch script's srun."""
+        return self.packed or self.resources.mpi == MPIRUN
 
     @property
     def starts(self) -> int:

@@ -60,7 +60,8 @@ class Rank:
         cannot be written."""
         # submitit's own handlers would requeue.
         signal.signal(signal.SIGUSR2, lambda *_: self._warn())
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # SIGUSR1 is what mpirun hands on, and SIGTERM not (launch/watchers.py).
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda *_: self._interrupt())
         with (
             open(self.attempt_dir / f"stdout.rank{self.rank}", "ab") as stdout,
@@ -135,13 +136,12 @@ class Rank:
         self.stop_reason = self.stop_reason or why
 
     def _before_exec(self) -> None:
-        """Linux: the rank gets SIGKILL when its watcher is killed, so that nothing is left running on the node.
+        """The rank gets SIGKILL when its watcher is killed, so that nothing is left running on the node.
 
         Slurm sends its signals to every process of a task. The rank, and what it starts to load data, is not to die of
         them before it has saved: SIGTERM is the watcher's to hear, and SIGUSR2 counts once the rank listens for it.
         """
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        end_with_parent(signal.SIGKILL)
         if self.cpus:
             os.sched_setaffinity(0, self.cpus)
         for number in (signal.SIGTERM, signal.SIGUSR2):
@@ -166,6 +166,12 @@ def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     match = re.search(r"\bCPUTot=(\d+)", shown.stdout)
     return {DECLARED_CORES_VARIABLE: match.group(1)} if match else {}
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Linux: this process gets the signal when the one that started it is gone."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
 
 
 def _size(path: Path) -> int:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from harness import environments, machine, site
+from harness import environments, machine, mpi, site
 from harness.errors import UserError
-from harness.plan import Request, place
+from harness.plan import MPIRUN, Request, place
 from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     CheckpointSpec,
@@ -74,6 +74,11 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
             raise UserError(skipped[0] + more)
         if len(skipped) == len(wanted):
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
+    requests = tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence)
+    if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
+        for asked in requests:
+            if asked.resources.mpi == MPIRUN:
+                mpi.mpirun(asked.site.python)
     return StudyRequest(
         name=first.study,
         folder=Path(first.results).expanduser() / first.study,
@@ -83,7 +88,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         pack=first.pack,
         budget_node_hours=first.budget_node_hours,
         plan_only=first.plan_only,
-        requests=tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence),
+        requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
     )
 
@@ -189,7 +194,8 @@ def request(config: Config) -> Request:
         bind_cpus=_bind_cpus(config, cpus_per_gpu),
         container=site.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
     )
-    return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu))
+    starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
+    return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu, starter))
 
 
 def _check(config: Config) -> None:

@@ -110,6 +110,14 @@ def cancel(jobs: Sequence[str]) -> str | None:
     return None if done.returncode == 0 else words(done.stderr)
 
 
+def mpi_kinds() -> list[str]:
+    """The names that `srun --mpi=` takes here, but for none. Raises Away."""
+    listed = command("srun", "--mpi=list")
+    text = re.sub(r"^srun: ", "", listed.stdout + listed.stderr, flags=re.MULTILINE)
+    kinds = [line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\w+\s*", line)]
+    return [kind for kind in [*kinds, *re.findall(r"\bpmix_v\d+", text)] if kind != "none"]
+
+
 def setting(name: str) -> str | None:
     """A value of slurm.conf, as slurmctld has it. Raises Away."""
     shown = command("scontrol", "show", "config")

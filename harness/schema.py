@@ -171,6 +171,7 @@ class Cluster:
     setup: list[str] = field(default_factory=list)
     sbatch_args: dict[str, Any] = field(default_factory=dict)
     srun_args: list[str] = field(default_factory=list)
+    mpi: str | None = None
     container: Container = field(default_factory=Container)
     env: dict[str, str] = field(default_factory=dict)
     bind_cpus: bool = False

@@ -9,12 +9,13 @@ import locale
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from harness.command import NODE, OWN_VARIABLES
 from harness.errors import UserError
-from harness.plan import Resources
+from harness.plan import MPIRUN, Resources
 from harness.schema import Cluster, Container, GpuOption, Scheduler
 from harness.spec import Placement
 
@@ -46,13 +47,14 @@ KEY_OF_OPTION = {
 }
 
 
-def resources(cluster: Cluster, placement: Placement, cpus_per_gpu: int) -> Resources:
-    """What Slurm is asked for. Raises UserError."""
+def resources(cluster: Cluster, placement: Placement, cpus_per_gpu: int, mpi: str | None = None) -> Resources:
+    """What Slurm is asked for. mpi: as in Resources. Raises UserError."""
     asked = {f.name: getattr(cluster, f.name) for f in fields(Resources) if hasattr(cluster, f.name)}
     asked.update(
         scheduler=cluster.scheduler.name,
         placement=placement,
         cpus_per_gpu=cpus_per_gpu,
+        mpi=mpi,
         gpu_option=cluster.gpu_option.name,
         modules=tuple(cluster.modules),
         setup=tuple(cluster.setup),
@@ -105,7 +107,11 @@ def check(cluster: Cluster) -> None:
                 raise UserError(f"cluster.{key} has no effect without a scheduler; leave it out, or take cluster=slurm")
         if cluster.container.runtime == "pyxis":
             raise UserError("cluster.container.runtime=pyxis is a plugin of srun; without a scheduler take apptainer")
+        if cluster.mpi not in (None, MPIRUN):
+            raise UserError(f"cluster.mpi={cluster.mpi} is a name for srun; without a scheduler there is only {MPIRUN}")
         return
+    if cluster.mpi is not None and not re.fullmatch(r"\w+", cluster.mpi):
+        raise UserError(f"cluster.mpi={cluster.mpi!r}: give {MPIRUN}, or a name that `srun --mpi=list` has")
     if cluster.bind_cpus:
         raise UserError("cluster.bind_cpus is for runs without a scheduler; take cluster.srun_args=[--cpu-bind=cores]")
     if cluster.signal_seconds >= 60 * math.ceil(cluster.timeout_minutes):
@@ -129,6 +135,8 @@ def check(cluster: Cluster) -> None:
             raise UserError(f"cluster.modules: {name!r} is not a module's name; give names such as lang/Python/3.11")
     for argument in cluster.srun_args:
         _check_argument("cluster.srun_args", argument)
+        if argument.startswith("--mpi"):
+            raise UserError(f"cluster.srun_args: '{argument}' has a key of its own: cluster.mpi")
     _check_sbatch_args(cluster.sbatch_args)
 
 
@@ -136,6 +144,11 @@ def setup_lines(asked: Resources) -> list[str]:
     """The shell lines before srun: what they set holds for every rank. A module that cannot be loaded ends the job."""
     load = [f"module load {' '.join(map(shlex.quote, asked.modules))} || exit"] if asked.modules else []
     return [*load, *asked.setup]
+
+
+def srun_args(starter: str | None, asked: Sequence[str]) -> list[str]:
+    """The site's options of the srun that starts ranks. starter: as in Resources.mpi."""
+    return [*([f"--mpi={starter}"] if starter not in (None, MPIRUN) else []), *asked]
 
 
 def escaped(value: str) -> str:

@@ -1,28 +1,28 @@
-"""Launches inside an allocation that Slurm has given: each run is a step of srun, one after another, without submitit.
+"""Launches inside an allocation that Slurm has given: srun, or mpirun, starts each run's ranks, one run after another.
 
-Two ways lead here: `pack=true`, where submitit runs `run_element` in the batch step of a job, and
-`cluster.scheduler=allocation`, for sbatch/headless.sh and salloc.
+Two ways lead here: `pack=true` or `cluster.mpi=mpirun`, where submitit runs `run_element` in the batch step of a job,
+and `cluster.scheduler=allocation`, for sbatch/headless.sh and salloc.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import events, outcome, spec
+from harness import events, outcome
 from harness.errors import UserError
 from harness.job import RESTARTS_HERE, job_name, without_word
+from harness.launch import watchers
 from harness.launch.attempts import to_result
-from harness.plan import Plan
+from harness.plan import MPIRUN, Plan
 from harness.study import Study
 from harness.submissions import new_token
-from harness.worker.rendezvous import FIRST_PORT, PORT_VARIABLE, PORTS
+from harness.worker.rendezvous import FIRST_PORT, PORTS
 
 Report = Callable[[str, dict[str, Any] | None], None]
 
@@ -35,54 +35,49 @@ def launch(plan: Plan, study: Study, report: Report) -> None:
         for request in array.requests:
             attempt = study.prepare(request, token, 0)
             run_dir = study.run_dir(request.spec.run_id).absolute()
-            result = _run(run_dir, attempt, token, array.resources.srun_args)
+            result = _run(run_dir, attempt, token, array.resources.mpi, array.resources.srun_args)
             if result is None:
                 raise KeyboardInterrupt
             report(request.spec.run_id, result)
 
 
-def run_element(run_dirs: Sequence[str], attempts: Sequence[int], token: str, srun_args: Sequence[str]) -> None:
-    """The runs of one packed job, one after another on the same nodes; those that have a result are passed over.
+def run_element(
+    run_dirs: Sequence[str], attempts: Sequence[int], token: str, starter: str | None, srun_args: Sequence[str]
+) -> None:
+    """The runs of one job, one after another on the same nodes; those that have a result are passed over.
 
     A failed run does not stop the others. When the job is requeued, it goes on with the run that was cut.
     """
     for run_dir_text, first in zip(run_dirs, attempts, strict=True):
         run_dir = Path(run_dir_text)
-        if events.read_result(run_dir) is None and _run(run_dir, _next(run_dir, first), token, srun_args) is None:
+        if events.read_result(run_dir) is not None:
+            continue
+        try:
+            result = _run(run_dir, _next(run_dir, first), token, starter, srun_args)
+        except KeyboardInterrupt:  # Slurm ends the job
+            result = None
+        if result is None:
             sys.exit(1)
 
 
-def _run(run_dir: Path, attempt: int, token: str, srun_args: Sequence[str]) -> dict[str, Any] | None:
-    run_spec, site = spec.read_run(run_dir)
-    placement = run_spec.placement
+def _run(
+    run_dir: Path, attempt: int, token: str, starter: str | None, srun_args: Sequence[str]
+) -> dict[str, Any] | None:
+    os.environ[RESTARTS_HERE] = "1"
 
     def start(number: int) -> str | None:
         attempt_dir = run_dir / f"attempt-{number}"
         attempt_dir.mkdir(exist_ok=True)
         outcome.write_job(attempt_dir, token, job_name(os.environ))
-        argv = [
-            "srun",
-            f"--nodes={placement.nodes}",
-            f"--ntasks={placement.world_size}",
-            f"--ntasks-per-node={placement.ranks_per_node}",
-            f"--cpus-per-task={run_spec.cluster.cpus_per_gpu}",
-            "--kill-on-bad-exit=1",
-            "--unbuffered",
-            f"--output={_escaped(attempt_dir)}/watcher.rank%t",
-            *srun_args,
-            *(sys.executable, "-u", "-m", "harness.job", str(run_dir), str(number), token),
-        ]
-        environment = {**os.environ, RESTARTS_HERE: "1", PORT_VARIABLE: str(_port(run_dir, number))}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, os.environ.get("PYTHONPATH"))))
-        # The ranks are told by Slurm, or by srun; a Ctrl-C is handed on by srun itself.
-        process = subprocess.Popen(argv, env=environment)
-        previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
         try:
-            process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, previous)
-        if process.returncode != 0:
-            without_word(run_dir, token, outcome.batch_words(run_dir.parents[1], job_name(os.environ)))
+            done = watchers.run(run_dir, number, token, starter, srun_args, _port(run_dir, number), os.environ)
+            said = outcome.batch_words(run_dir.parents[1], job_name(os.environ))
+            said = [outcome.mpirun_words(attempt_dir)] if starter == MPIRUN else said
+        except UserError as error:
+            done, said = False, [str(error)]
+        if not done:
+            with contextlib.suppress(SystemExit):  # another attempt follows
+                without_word(run_dir, number, token, said)
         return os.environ.get("SLURM_JOB_ID")
 
     return to_result(run_dir, attempt, start)
@@ -98,11 +93,6 @@ def _port(run_dir: Path, attempt: int) -> int:
     """Steps of one job follow each other at once: each gets a port of its own."""
     job = int(os.environ["SLURM_JOB_ID"])
     return FIRST_PORT + (job * 17 + int(run_dir.name[-12:], 16) + attempt) % PORTS
-
-
-def _escaped(path: Path) -> str:
-    """In the name of an output file, srun replaces what follows a '%'."""
-    return str(path).replace("%", "%%")
 
 
 def _check_fits(plan: Plan) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import events, outcome
 
-NO_WORD = "the run's processes ended without a word; were they killed?"
+NO_WORD = "the run's processes ended without a word, as when they are killed"
 
 
 def to_result(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -> dict[str, Any] | None:
@@ -28,7 +28,8 @@ def to_result(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -
         told = any(e.interrupted or e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
         if again or told:
             return None
-        events.write_result(
-            run_dir,
-            outcome.result(run_dir, attempt, events.FAILED, reason=NO_WORD, job_id=job_id, written_by="launcher"),
-        )
+        words = outcome.mpirun_words(attempt_dir)
+        reason = f"{NO_WORD}; mpirun says: {words}" if words else NO_WORD
+        result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job_id, written_by="launcher")
+        events.write_result(run_dir, result)
+        return events.read_result(run_dir)

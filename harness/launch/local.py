@@ -1,4 +1,4 @@
-"""Launches on this machine, one run after another, through submitit's local executor."""
+"""Launches on this machine, one run after another, through submitit's local executor, or by mpirun."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 import submitit
 
 from harness.job import RESTARTS_HERE, run_attempt
+from harness.launch import watchers
 from harness.launch.attempts import to_result
-from harness.plan import Plan, Request
+from harness.plan import MPIRUN, Plan, Request
 from harness.study import Study
 from harness.submissions import new_token
 from harness.worker.rendezvous import PORT_VARIABLE
@@ -46,7 +47,8 @@ def run(request: Request, study: Study) -> dict[str, Any] | None:
     attempt = study.prepare(request, token, 0)
     run_dir = study.run_dir(request.spec.run_id).absolute()
     os.environ[RESTARTS_HERE] = "1"
-    result = to_result(run_dir, attempt, lambda number: _start(request, study, run_dir, number, token))
+    start = _mpirun if request.resources.mpi else _start
+    result = to_result(run_dir, attempt, lambda number: start(request, study, run_dir, number, token))
     if result is None:  # somebody told the run's processes to end, and not this one
         raise KeyboardInterrupt
     return result
@@ -73,6 +75,14 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
         _end(job)
         raise
     return str(job.job_id)
+
+
+def _mpirun(_request: Request, _study: Study, run_dir: Path, attempt: int, token: str) -> str:
+    # An allocation of Slurm that this shell may be in is not what the run asked for.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    job_id = str(os.getpid())
+    watchers.run(run_dir, attempt, token, MPIRUN, (), _free_port(), {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
+    return job_id
 
 
 def _end(job: Any) -> None:

@@ -35,7 +35,7 @@ def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, 
     }
     if setup := site.setup_lines(resources):
         own["setup"] = setup
-    if array.packed:
+    if array.in_batch_step:
         return {**own, "use_srun": False}
     return {
         **own,
@@ -45,7 +45,7 @@ def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, 
             "--kill-on-bad-exit=1",
             # Since Slurm 22.05 srun does not take it over from sbatch, and would bind each rank to one core.
             f"--cpus-per-task={resources.cpus_per_gpu}",
-            *resources.srun_args,
+            *site.srun_args(resources.mpi, resources.srun_args),
         ],
     }
 

@@ -294,9 +294,9 @@ def _map(
     token: str,
 ) -> list[submitit.Job[Any]]:
     tokens = [token] * len(run_dirs)
-    if array.packed:
-        arguments = [list(array.resources.srun_args)] * len(run_dirs)
-        return list(executor.map_array(run_element, run_dirs, attempts, tokens, arguments))
+    if array.in_batch_step:
+        starters, arguments = [array.resources.mpi] * len(run_dirs), [list(array.resources.srun_args)] * len(run_dirs)
+        return list(executor.map_array(run_element, run_dirs, attempts, tokens, starters, arguments))
     first = [dirs[0] for dirs in run_dirs], [numbers[0] for numbers in attempts]
     return list(executor.map_array(run_rank, *first, tokens))
 

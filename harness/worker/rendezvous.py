@@ -66,6 +66,19 @@ def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
             master_address="127.0.0.1",
             master_port=_port(environ, environ.get("SUBMITIT_LOCAL_JOB_ID", "0")),
         )
+    if "OMPI_COMM_WORLD_RANK" in environ:  # before Slurm's, which are those of mpirun, or of its daemon on the node
+        ranks, on_node = int(environ["OMPI_COMM_WORLD_SIZE"]), int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+        address = environ.get("MASTER_ADDR", "127.0.0.1")
+        if "SLURM_JOB_NODELIST" in environ and ranks > on_node:
+            address = first_host(environ["SLURM_JOB_NODELIST"])
+        return Rendezvous(
+            rank=int(environ["OMPI_COMM_WORLD_RANK"]),
+            world_size=ranks,
+            local_rank=int(environ["OMPI_COMM_WORLD_LOCAL_RANK"]),
+            local_world_size=on_node,
+            master_address=address,
+            master_port=_port(environ, environ.get("MASTER_PORT", "0")),
+        )
     if "SLURM_PROCID" in environ:
         tasks_per_node = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE", "1")
         return Rendezvous(
@@ -76,15 +89,6 @@ def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
             local_world_size=int(tasks_per_node.split("(")[0].split(",")[0]),
             master_address=first_host(environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]),
             master_port=_port(environ, environ["SLURM_JOB_ID"]),
-        )
-    if "OMPI_COMM_WORLD_RANK" in environ:
-        return Rendezvous(
-            rank=int(environ["OMPI_COMM_WORLD_RANK"]),
-            world_size=int(environ["OMPI_COMM_WORLD_SIZE"]),
-            local_rank=int(environ["OMPI_COMM_WORLD_LOCAL_RANK"]),
-            local_world_size=int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"]),
-            master_address=environ.get("MASTER_ADDR", "127.0.0.1"),
-            master_port=_port(environ, environ.get("MASTER_PORT", "0")),
         )
     raise ValueError(
         "no rank is known: neither submitit's, nor Slurm's, nor Open MPI's, nor torchrun's variables are set; "

@@ -1,0 +1,88 @@
+"""Ranks over MPI on a real Slurm: through `srun --mpi=pmix`, and by mpirun inside the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for, workers
+from project import Cli
+from slurm_study import LONG, SHORT, started
+from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_done, study_dir
+
+from harness import events
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
+
+# Two nodes for four ranks. They share this machine's cores, which Slurm does not know: MPI is not to wait busily.
+TWO_NODES = ("strategy=mpi", "cluster.gpus_per_node=2", "+cluster.env.OMPI_MCA_mpi_yield_when_idle=1")
+
+
+@pytest.fixture(autouse=True)
+def _environment(torch_python: Path) -> None:
+    """Every test here needs the PyTorch environment."""
+    if not torch_python.with_name("mpirun").exists():
+        pytest.skip("the PyTorch environment has no MPI of its own: it was built with MPI=system")
+
+
+def batch_scripts(folder: Path) -> list[str]:
+    return [path.read_text() for path in study_dir(folder).glob("submitit/*/*_submission.sh")]
+
+
+@pytest.mark.parametrize("mpi", ["null", "mpirun"])
+def test_ranks_on_two_nodes_are_one_world(slurm: Any, cli: Cli, tmp_path: Path, mpi: str) -> None:
+    done = cli("harness", "-m", "gpus=2,4", *SHORT, *TWO_NODES, f"cluster.mpi={mpi}", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for gpus in (2, 4):
+        run_dir = run_of(tmp_path, gpus)
+        assert [start["world_size"] for start in starts(run_dir)] == [gpus] * gpus
+        first, *others = hosts(run_dir)
+        assert others == [first] * (gpus - 1) if gpus == 2 else others[0] == first != others[1] == others[2]
+        gradients = [logged(run_dir, "gradients", rank=rank)[0] for rank in range(gpus)]
+        assert len({(event["sum"], event["magnitude"]) for event in gradients}) == 1
+    assert all(("--mpi=pmix" in script) == (mpi == "null") for script in batch_scripts(tmp_path))
+
+
+def test_a_killed_rank_is_named_although_pmix_kills_all_watchers_too(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    fault = ("fault=kill_rank", "fault.step=5", "fault.rank=3", "checkpoint.interval_steps=2", "measure.block_steps=2")
+    done = cli("harness", "gpus=4", *SHORT, *TWO_NODES, *fault, "checkpoint.max_restarts=1", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run_dir,) = run_dirs(tmp_path)
+    again = read_json(run_dir / "attempt-1" / "again.json")
+    assert (again["by"], again["reason"]) == ("failure", "rank 3 was ended by signal 9 (SIGKILL)")
+    assert logged(run_dir, "resume", 2)[0]["step"] == 4
+
+
+def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: Any, tmp_path: Path) -> None:
+    with started(slurm, tmp_path, "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "measure.steps=60") as process:
+        wait_for(lambda: steps_done(tmp_path, 4) >= 6, 120)
+        slurm.run("scancel", "--signal=USR2", "--me")  # as Slurm sends it before the limit
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    run_dir = run_of(tmp_path, 4)
+    assert [d.name for d in events.attempt_dirs(run_dir)] == ["attempt-1", "attempt-2"]
+    left = [logged(run_dir, "leave", 1, rank)[0]["step"] for rank in range(4)]
+    again = read_json(run_dir / "attempt-1" / "again.json")
+    assert [again["by"], *left] == ["wall limit", *[again["step"]] * 4]
+    assert logged(run_dir, "resume", 2)[0]["step"] == again["step"]
+
+
+def test_cancelled_the_ranks_of_mpirun_are_gone(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: steps_done(tmp_path, 4) >= 4, 120)
+    cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
+    assert "cancelled 1 jobs" in cancelled.stdout
+    wait_for(lambda: not workers(tmp_path, gpus=4), 40)
+    assert not (run_of(tmp_path, 4) / "result.json").exists()
+
+
+def test_what_srun_does_not_tell_mpi_is_no_result(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    """Open MPI 4 then ends the ranks; 5, and MPICH, would let each train alone: tests/launch/test_mpi_local.py."""
+    done = cli("harness", "gpus=2", *SHORT, *TWO_NODES, "cluster.mpi=none", env=slurm.env)
+    assert done.returncode == 1
+    (run_dir,) = run_dirs(tmp_path)
+    result = read_json(run_dir / "result.json")
+    assert result["status"] == "failed"
+    assert any('direct launched using "srun"' in line or "cluster.mpi" in line for line in result["stderr_tail"])
