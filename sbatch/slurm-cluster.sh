@@ -247,17 +247,18 @@ start_munged() {
   await munged 10 munge -n -S "$RUN/munge.sock"
 }
 
-# The data base listens on a socket only, and lets root in without a password: no port, no password to keep.
+# The data base listens on a socket only, and lets root in without a password: no port, no password to keep. TMPDIR: when
+# it starts, it removes the temporary tables that it finds there, and those of another cluster's that starts just now.
 start_mariadbd() {
   if [ ! -e "$DIR/db/complete" ]; then
     rm -rf "$DIR/db"
-    spawn mariadb-install-db mariadb-install-db --no-defaults --user=root --datadir="$DIR/db" \
+    spawn mariadb-install-db env TMPDIR="$RUN" mariadb-install-db --no-defaults --user=root --datadir="$DIR/db" \
       --auth-root-authentication-method=socket --auth-root-socket-user=root --skip-test-db --skip-name-resolve
     wait "$!" || fail_with_log mariadb-install-db "mariadb-install-db could not make a data base in $DIR/db"
     touch "$DIR/db/complete"
   fi
-  spawn mariadbd mariadbd --no-defaults --user=root --datadir="$DIR/db" --socket="$RUN/mysql.sock" --skip-networking \
-    --pid-file="$RUN/mariadbd.own.pid" --innodb-buffer-pool-size=64M --innodb-log-file-size=32M \
+  spawn mariadbd env TMPDIR="$RUN" mariadbd --no-defaults --user=root --datadir="$DIR/db" --socket="$RUN/mysql.sock" \
+    --skip-networking --pid-file="$RUN/mariadbd.own.pid" --innodb-buffer-pool-size=64M --innodb-log-file-size=32M \
     --innodb-lock-wait-timeout=900 --innodb-flush-log-at-trx-commit=0 --skip-log-bin --performance-schema=OFF
   await mariadbd 60 mariadb --no-defaults -S "$RUN/mysql.sock" -e "select 1"
 }

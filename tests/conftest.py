@@ -7,17 +7,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from project import PROJECT, Cli
+from studies import failures
 
 
 def pytest_configure() -> None:
     # Started in the background of a shell, tests inherit that Ctrl-C is ignored, and so would every program they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and isinstance(folder, Path) and (why := failures(folder)):
+        report.sections.append(("runs that failed, and why", why))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +42,14 @@ def torch_python() -> Path:
     if not python.exists():
         pytest.skip("no PyTorch environment: build it with sbatch/env/pytorch.sh (`make test` does)")
     return python
+
+
+@pytest.fixture(scope="session")
+def environments() -> None:
+    """The environments of all frameworks."""
+    for name in ("pytorch", "tensorflow", "mxnet", "jax"):
+        if not (PROJECT / ".envs" / name / "recipe").exists():
+            pytest.skip(f"no {name} environment: build it with sbatch/env/{name}.sh (`make test` does)")
 
 
 @pytest.fixture(scope="session")

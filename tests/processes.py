@@ -1,27 +1,45 @@
-"""Looking at real worker processes, and waiting for them."""
+"""Looking at real processes of a test's own study, and waiting for them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 
-def workers(run_id_part: str) -> dict[int, int]:
-    """rank -> process id of the workers on this machine (its virtual nodes too) whose command line has the text."""
+def workers(folder: Path, gpus: int) -> dict[int, int]:
+    """rank -> process id of the ranks on this machine (its virtual nodes too) of the runs of so many GPUs whose results
+    lie in the folder."""
     found = {}
+    for pid, argv, environ in _processes():
+        if "harness.worker" in argv and any(f"{folder}/" in word and f"-{gpus}gpu-" in word for word in argv):
+            # None in a process that ends just now.
+            found.update({int(word[5:]): pid for word in environ if word.startswith("RANK=")})
+    return found
+
+
+def watchers(folder: Path) -> list[int]:
+    """Process ids of the tasks that submitit runs, one per rank, for the studies in the folder."""
+    return [
+        pid
+        for pid, argv, _ in _processes()
+        if "submitit.core._submit" in argv
+        and "python" in Path(argv[0]).name
+        and any(f"{folder}/" in word for word in argv)
+    ]
+
+
+def _processes() -> Iterator[tuple[int, list[str], list[str]]]:
+    """Process id, arguments and environment of every process that can be looked at."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                argv = (entry / "cmdline").read_bytes().decode().split("\0")
-                environ = (entry / "environ").read_bytes().decode().split("\0")
+                argv = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                environ = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if "harness.worker" in argv and any(run_id_part in word for word in argv):
-                rank = next(word[5:] for word in environ if word.startswith("RANK="))
-                found[int(rank)] = int(entry.name)
-    return found
+            yield int(entry.name), argv, environ
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from harness.worker.rendezvous import FIRST_PORT, PORTS
+
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[1] / "sbatch" / "slurm-cluster.sh"
 PROGRAMS = (
@@ -83,7 +85,8 @@ class SlurmCluster:
 def running_cluster(nodes: int, gpus_per_node: int, extra_conf: str = "") -> Iterator[SlurmCluster]:
     # Not under pytest's tmp_path: the path of a Unix socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="sc-", dir="/tmp"))
-    cluster = SlurmCluster(folder, free_ports(10 + nodes + 1), nodes, gpus_per_node, extra_conf)
+    conf = f"FirstJobId={first_job_id()}\n{extra_conf}"
+    cluster = SlurmCluster(folder, free_ports(10 + nodes + 1), nodes, gpus_per_node, conf)
     try:
         cluster.script("up")
         yield cluster
@@ -93,8 +96,10 @@ def running_cluster(nodes: int, gpus_per_node: int, extra_conf: str = "") -> Ite
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` consecutive free ports, below those that the kernel gives out by itself."""
-    for base in random.sample(range(20000, 32000, 100), 100):
+    """The first of `count` consecutive free ports. Below those of the jobs: rank 0 of job 4000 would find that the port
+    made from its number is slurmctld's."""
+    bases = own_share(range(10000, FIRST_PORT - count, 50))
+    for base in random.sample(bases, len(bases)):
         try:
             for port in range(base, base + count):
                 with socket.socket() as probe:
@@ -102,7 +107,22 @@ def free_ports(count: int) -> int:
         except OSError:
             continue
         return base
-    raise RuntimeError(f"no {count} consecutive free ports between 20000 and 32000")
+    raise RuntimeError(f"no {count} consecutive free ports in {bases}")
+
+
+def first_job_id() -> int:
+    """Jobs of clusters that run at the same time have different ports, as they have on nodes of different machines. In
+    the first half of the share, so that there is room for the jobs that follow."""
+    share = own_share(range(PORTS))
+    return 1000 * PORTS + random.choice(share[: len(share) // 2])
+
+
+def own_share(numbers: range) -> range:
+    """The part of them that is this process's, where pytest-xdist runs several: none sees what another has chosen."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
+    size = len(numbers) // workers
+    return numbers[worker * size : (worker + 1) * size]
 
 
 def why_no_cluster() -> str:
@@ -148,6 +168,10 @@ def another_slurm(able_to_run_slurm: None) -> Callable[..., AbstractContextManag
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.cluster)
+    def here(item: pytest.Item) -> bool:
+        return item.path.is_relative_to(HERE)
+
+    for item in filter(here, items):
+        item.add_marker(pytest.mark.cluster)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=here, reverse=True)  # the long ones first, so that no worker is left alone with one at the end

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 from processes import wait_for
-from project import PROJECT, Cli
+from project import Cli
+from slurm_study import started
+from studies import printed_until
 
 from harness import config, doctor_probe
 
@@ -310,24 +312,12 @@ def test_an_allocation_is_looked_at_from_inside(cli: Cli, slurm: Any) -> None:
 
 
 def test_ctrl_c_cancels_the_probe_job(slurm: Any, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness.doctor", *CPU, "+cluster.sbatch_args.begin=now+1hour", "--probe"],
-        cwd=tmp_path,
-        env={**slurm.env, "PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    arguments = (*CPU, "+cluster.sbatch_args.begin=now+1hour", "--probe")
+    with started(slurm, tmp_path, *arguments, module="harness.doctor") as process:
         wait_for(lambda: any("doctor" in name for name in left_behind(slurm, tmp_path)), 60)
-        assert process.stderr is not None
-        # The reason may come a moment after the state.
-        assert any("PENDING BeginTime" in line for line in iter(process.stderr.readline, ""))
+        printed_until(process, "PENDING BeginTime")  # the reason may come a moment after the state
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.wait()
+        output, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "Traceback" not in stderr
+    assert "Traceback" not in output
     assert left_behind(slurm, tmp_path) == []

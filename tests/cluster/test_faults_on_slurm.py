@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import wait_for, workers
+from processes import wait_for, watchers, workers
 from project import Cli
-from slurm_study import LONG, SHORT, hosts, in_queue, logged, read_json, run_dirs, run_of, started, steps_done
+from slurm_study import LONG, SHORT, in_queue, started
+from studies import hosts, logged, losses, printed_until, read_json, run_dirs, run_of, steps_done
 
 from harness import events
 
@@ -25,14 +26,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
 @pytest.fixture(autouse=True)
 def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
-
-
-def losses(run_dir: Path, attempts: int) -> dict[int, float]:
-    """Training loss of rank 0 by step; later attempts count."""
-    found = {}
-    for attempt in range(1, attempts + 1):
-        found.update({block["step"]: block["loss"] for block in logged(run_dir, "steps", attempt)})
-    return found
 
 
 def uncut(cli: Cli, slurm: Any, *arguments: str) -> None:
@@ -46,7 +39,7 @@ def test_at_the_wall_limit_a_run_saves_goes_back_into_the_queue_and_goes_on(
     """The limit itself, not a signal sent by hand: Slurm counts whole minutes."""
     limit = ("cluster.timeout_minutes=1", "cluster.signal_seconds=40", "fault=slow_rank", "fault.seconds=0.2")
     with started(
-        slurm, tmp_path, "gpus=2", *LONG, "checkpoint.interval_steps=0", "checkpoint.max_requeues=9", *limit
+        slurm, tmp_path, "gpus=2", *LONG, "checkpoint.interval_steps=0", "checkpoint.max_requeues=30", *limit
     ) as p:
         output, _ = p.communicate(timeout=380)
     assert p.returncode == 0, output
@@ -105,8 +98,8 @@ def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
     (whole,) = (other / "scaling" / "runs").iterdir()
     assert len(events.attempt_dirs(whole)) == 1
-    assert losses(run_dir, 2) == losses(whole, 1)
-    assert len(losses(whole, 1)) == 201
+    assert losses(run_dir) == losses(whole)
+    assert len(losses(whole)) == 4 * 201
     ends = [logged(d, "end", attempt)[0]["weights_checksum"] for d, attempt in ((run_dir, 2), (whole, 1))]
     assert ends[0] == ends[1]
 
@@ -141,7 +134,7 @@ def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_p
     assert result["status"] == "failed"
     assert "no progress for 25 s (heartbeat)" in result["reason"]
     assert "_hang" in (run_dir / "attempt-1" / "stderr.rank4").read_text(), "its stacks"
-    assert not workers("6gpu")
+    assert not workers(tmp_path, gpus=6)
     assert not in_queue(slurm)
 
 
@@ -181,9 +174,7 @@ def test_the_submitting_process_is_killed_and_the_same_command_finds_its_jobs(
 ) -> None:
     arguments = ("-m", "gpus=1", "seed=0,1", *SHORT, "measure.steps=60")
     with started(slurm, tmp_path, *arguments) as process:
-        assert process.stdout is not None
-        while "submitted job" not in process.stdout.readline():
-            pass
+        printed_until(process, "submitted job")
         process.send_signal(signal.SIGKILL)
         process.wait()
         again = cli("harness", *arguments, env=slurm.env)
@@ -243,18 +234,10 @@ def test_slurmctld_away_while_submitting_and_while_asking(another_slurm: Any, cl
     with another_slurm(nodes=1, gpus_per_node=4) as slurm:
         slurm.script("ctld-stop")
         with started(slurm, tmp_path, "gpus=1", *SHORT, "measure.steps=60") as process:
-            assert process.stdout is not None
-            printed = ""
-            while "waiting for it" not in printed:
-                line = process.stdout.readline()
-                assert line, printed
-                printed += line
-            time.sleep(20)
+            printed = printed_until(process, "waiting for it")
+            time.sleep(60)
             slurm.script("ctld-start")
-            while "submitted job" not in printed:
-                line = process.stdout.readline()
-                assert line, printed
-                printed += line
+            printed += printed_until(process, "submitted job")
             wait_for(lambda: steps_done(tmp_path) > 0, 60)
             slurm.script("ctld-stop")
             asked = time.monotonic()
@@ -290,7 +273,7 @@ def test_a_results_folder_that_becomes_full(another_slurm: Any, small_disk: Path
         assert process.returncode == 1, output
         assert "Traceback" not in output
         assert "0 completed, 1 failed" in output
-        wait_for(lambda: not workers("2gpu"), 20)
+        wait_for(lambda: not workers(tmp_path, gpus=2), 20)
         (run_dir,) = run_dirs(tmp_path)
         kept = [path.name for path in (run_dir / "checkpoint").iterdir() if not path.name.endswith(".tmp")]
         assert len(kept) == 1, "the checkpoint from before is still there"
@@ -324,21 +307,13 @@ def test_a_results_folder_that_becomes_read_only(
         assert again.returncode == 0, again.stdout + again.stderr
 
 
-def test_a_killed_rank_takes_its_job_with_it_and_nothing_is_left(slurm: Any, tmp_path: Path) -> None:
-    with started(slurm, tmp_path, "gpus=6", *LONG) as process:
-        wait_for(lambda: steps_done(tmp_path, 6, rank=4) > 2, 90)
-        os.kill(workers("6gpu")[4], signal.SIGKILL)
-        output, _ = process.communicate(timeout=90)
-    assert process.returncode == 1, output
-    assert read_json(run_of(tmp_path, 6) / "result.json")["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
-    wait_for(lambda: not workers("6gpu"), 10)
-
-
 def test_watchers_that_are_killed_without_a_word_are_missed_by_the_batch_script(slurm: Any, tmp_path: Path) -> None:
     """As srun does it when it learns that a node is gone: SIGKILL to every task."""
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60") as process:
         wait_for(lambda: steps_done(tmp_path, 6) >= 24, 90)
-        for pid in watchers():
+        victims = watchers(tmp_path)
+        assert len(victims) == 6
+        for pid in victims:
             os.kill(pid, signal.SIGKILL)
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
@@ -347,16 +322,3 @@ def test_watchers_that_are_killed_without_a_word_are_missed_by_the_batch_script(
     assert again["by"] == "lost node"
     assert "without a word" in again["reason"]
     assert logged(run_dir, "resume", 2)[0]["step"] == again["step"] >= 20
-
-
-def watchers() -> list[int]:
-    """Process ids of the tasks that submitit runs, one per rank."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            argv = (entry / "cmdline").read_bytes().decode().split("\0") if entry.name.isdigit() else []
-        except OSError:
-            continue
-        if "submitit.core._submit" in argv and "python" in Path(argv[0]).name:
-            found.append(int(entry.name))
-    return found

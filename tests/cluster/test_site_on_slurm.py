@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from builders import make_request
 from processes import wait_for
-from project import PROJECT, Cli
-from slurm_study import SHORT, in_queue, read_json, run_dirs
+from project import Cli
+from slurm_study import SHORT, in_queue
+from studies import described, read_json, run_dirs
 from submitit.slurm.slurm import _make_sbatch_string
 
 from harness import site
 from harness.launch.options import array_parameters, trial_options
 from harness.plan import Array
-from harness.scheduler import words
 from harness.schema import Cluster, Scheduler
 from harness.spec import Placement
 
@@ -60,14 +56,6 @@ def reservation(slurm: Any) -> Iterator[str]:
     )
     yield "ours"
     slurm.run("scontrol", "delete", "reservation=ours", check=True)
-
-
-def describe(tmp_path: Path, **keys: Any) -> tuple[str, ...]:
-    """A machine's description in a folder of the user's own, as docs/sites.md shows it."""
-    (tmp_path / "site" / "cluster").mkdir(parents=True)
-    described = {"name": "mine", "scheduler": "slurm", "device": "cpu", "gpus_per_node": 4, "gres": "gpu", **keys}
-    (tmp_path / "site" / "cluster" / "mine.yaml").write_text(yaml.safe_dump(described, allow_unicode=True))
-    return ("--config-dir", "site", "cluster=mine")
 
 
 def shown(slurm: Any, job: str) -> dict[str, str]:
@@ -120,7 +108,7 @@ def test_every_key_reaches_the_job_and_its_ranks(
 ) -> None:
     made, order = tmp_path / "pwned", tmp_path / "order"
     nasty = NASTY.format(made=made)
-    described = describe(
+    description = described(
         tmp_path,
         partition="high",
         constraint="[rack1|rack2]&ib",
@@ -138,7 +126,7 @@ def test_every_key_reaches_the_job_and_its_ranks(
     # As the module systems of real sites do it: a function of bash, which jobs inherit.
     module = '() {  echo "module $*" >> ' + str(order) + "; export LOADED=yes; }"
     environ = {**slurm.env, "BASH_FUNC_module%%": module}
-    done = cli("harness", "gpus=2", *SHORT, *described, env=environ)
+    done = cli("harness", "gpus=2", *SHORT, *description, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not made.exists()
 
@@ -184,9 +172,9 @@ def test_text_on_the_command_line_stays_text_too(cli: Cli, slurm: Any, tmp_path:
 
 
 def test_a_module_that_cannot_be_loaded_ends_the_job(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    described = describe(tmp_path, modules=["absent"], setup=[f"touch {tmp_path}/went-on"])
+    description = described(tmp_path, modules=["absent"], setup=[f"touch {tmp_path}/went-on"])
     environ = {**slurm.env, "BASH_FUNC_module%%": '() {  echo "no module $2" >&2; return 1; }'}
-    done = cli("harness", "gpus=1", *SHORT, *described, "wait=false", env=environ)
+    done = cli("harness", "gpus=1", *SHORT, *description, "wait=false", env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     wait_for(lambda: not in_queue(slurm), 30)
     assert not (tmp_path / "went-on").exists()
@@ -307,108 +295,6 @@ def test_a_strict_site_with_accounts_limits_and_small_arrays(
         assert [line.split(": ")[1] for line in submitted] == ["4 runs on 1 x 1 ranks", "2 runs on 1 x 1 ranks"]
         assert "6 completed, 0 failed" in done.stdout
         assert {shown(cluster, job_of(run_dir))["Account"] for run_dir in run_dirs(tmp_path)} == {"proj"}
-
-
-# --- containers -------------------------------------------------------------------------------------------------------
-
-
-def program(path: Path, text: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-@pytest.fixture
-def telling_python(tmp_path: Path, torch_python: Path) -> Path:
-    """A Python that says where its rank runs, as a line of JSON in ranks.jsonl, before it starts."""
-    tell = (
-        "import json, os, socket; "
-        f"file = open('{tmp_path}/ranks.jsonl', 'a'); "
-        "print(json.dumps({**os.environ, 'HOST': socket.gethostname()}), file=file, flush=True)"
-    )
-    return program(tmp_path / "bin" / "python", f'#!/bin/sh\n{torch_python} -c "{tell}"\nexec {torch_python} "$@"\n')
-
-
-def told_by_ranks(tmp_path: Path) -> list[dict[str, str]]:
-    lines = (tmp_path / "ranks.jsonl").read_text().splitlines()
-    return sorted(map(json.loads, lines), key=lambda rank: int(rank["RANK"]))
-
-
-def test_pyxis_without_its_two_options_starts_each_rank_on_its_own_node_with_its_own_gpu(
-    cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
-) -> None:
-    """The plugin is not installed here: an srun that leaves its options out shows all the rest."""
-    real = shutil.which("srun", path=slurm.env["PATH"])
-    program(
-        tmp_path / "bin" / "srun",
-        '#!/bin/bash\nfor a; do shift; case $a in --container-*) echo "$a" >> '
-        f'{tmp_path}/left-out;; *) set -- "$@" "$a";; esac; done\nexec {real} "$@"\n',
-    )
-    environ = {**slurm.env, "PATH": f"{tmp_path}/bin:{slurm.env['PATH']}"}
-    pyxis = (
-        *("cluster.container.runtime=pyxis", "cluster.container.image='nvcr.io#x/y:z'", "cluster.gpus_per_node=2"),
-        *(f"framework.environment={telling_python}", "+cluster.env.NCCL_X='a b'"),
-    )
-    done = cli("harness", "gpus=4", *SHORT, *pyxis, env=environ)
-    assert done.returncode == 0, done.stdout + done.stderr
-    ranks = told_by_ranks(tmp_path)
-    assert [rank["RANK"] for rank in ranks] == ["0", "1", "2", "3"]
-    assert ranks[0]["HOST"] == ranks[1]["HOST"] != ranks[2]["HOST"] == ranks[3]["HOST"]
-    assert {rank["SLURM_NTASKS"] for rank in ranks} == {"1"}, "each is a step of its own"
-    assert len({rank["SLURM_STEP_ID"] for rank in ranks}) == 4
-    assert {rank["NCCL_X"] for rank in ranks} == {"a b"}
-    assert {rank["PYTHONPATH"] for rank in ranks} == {str(PROJECT)}
-    results = tmp_path / "results"
-    mounts = ",".join(f"{folder}:{folder}" for folder in (PROJECT, results))
-    left_out = {"--container-image=nvcr.io#x/y:z", f"--container-mounts={mounts}"}
-    assert set((tmp_path / "left-out").read_text().splitlines()) == left_out
-
-    # The step would see all GPUs of the job on this node. There are none to compute on, so the run fails then.
-    (tmp_path / "ranks.jsonl").unlink()
-    failed = cli("harness", "gpus=4", *SHORT[1:], *pyxis, env=environ)
-    assert failed.returncode == 1, failed.stdout + failed.stderr
-    assert "sees no GPU here" in failed.stdout
-    assert {rank["RANK"]: rank["CUDA_VISIBLE_DEVICES"] for rank in told_by_ranks(tmp_path)} == {
-        "0": "0", "1": "1", "2": "0", "3": "1",
-    }  # fmt: skip
-
-
-def test_pyxis_where_it_is_not_installed_fails_with_sruns_words(
-    cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
-) -> None:
-    pyxis = ("cluster.container.runtime=pyxis", "cluster.container.image=x", f"framework.environment={telling_python}")
-    done = cli("harness", "gpus=1", *SHORT, *pyxis, env=slurm.env)
-    assert done.returncode == 1
-    (run_dir,) = run_dirs(tmp_path)
-    assert "unrecognized option '--container-image=x'" in words(
-        "\n".join(read_json(run_dir / "result.json")["stderr_tail"])
-    )
-
-
-def test_an_apptainer_that_only_starts_the_program_gets_what_it_needs(
-    cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
-) -> None:
-    """Apptainer is not installed here: in its place, a program that reads its command line as Apptainer would, and
-    brings variables as an image does."""
-    image = tmp_path / "my image.sif"
-    image.touch()
-    program(
-        tmp_path / "bin" / "apptainer",
-        "#!/bin/bash\n[ \"$1 $2\" = 'exec --nv' ] || exit 9\nshift\nwhile [[ $1 == -* ]]; do\n"
-        '  case $1 in --bind=*) [ -d "${1#--bind=}" ] || exit 8;; esac\n  shift\ndone\n'
-        f'[ "$1" = "{image}" ] || exit 7\nshift\nexport OMP_NUM_THREADS=64 RANK=0 NCCL_X=images\nexec "$@"\n',
-    )
-    (tmp_path / "data").mkdir()
-    environ = {**slurm.env, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    container = {"runtime": "apptainer", "image": str(image), "args": ["--cleanenv=no"]}
-    described = describe(tmp_path, container=container, env={"NCCL_X": "a\nb 'c'"})
-    done = cli("harness", "gpus=2", *SHORT, *described, f"framework.environment={telling_python}", env=environ)
-    assert done.returncode == 0, done.stdout + done.stderr
-    ranks = told_by_ranks(tmp_path)
-    assert [(r["RANK"], r["OMP_NUM_THREADS"], r["NCCL_X"]) for r in ranks] == [
-        ("0", "1", "a\nb 'c'"), ("1", "1", "a\nb 'c'"),
-    ]  # fmt: skip
 
 
 def test_a_variable_of_the_shell_does_not_overrule_the_configuration(slurm: Any, cli: Cli, tmp_path: Path) -> None:

@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import wait_for, workers
-from project import PROJECT, Cli
+from project import Cli
+from slurm_study import SHORT, started
+from studies import hosts, printed_until, read_json, run_dirs, run_of, starts, steps_done
 
 from harness import events
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 
-# The nodes declare GPUs that are not there: Slurm hands them out, the ranks compute on the CPU.
-SHORT = (
-    "cluster.device=cpu", "cluster.cpus_per_gpu=1", "model=resnet20", "dataset=synthetic", "batch=4",
-    "measure=smoke", "measure.evaluate_samples=64",
-)  # fmt: skip
-
 
 @pytest.fixture(autouse=True)
 def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def runs_by_gpus(tmp_path: Path) -> dict[int, Path]:
-    found = {}
-    for run_dir in (tmp_path / "results" / "scaling" / "runs").iterdir():
-        found[read_json(run_dir / "spec.json")["spec"]["gpus"]] = run_dir
-    return found
-
-
-def starts(run_dir: Path) -> list[dict[str, Any]]:
-    logs = sorted((run_dir / "attempt-1").glob("events.rank*.jsonl"))
-    return [events.read_events(path).events[0] for path in logs]
-
-
-def stepping(tmp_path: Path, rank: int) -> Path | None:
-    """The log of the rank of the 6-GPU run, once it has timed a block."""
-    logs = tmp_path.glob(f"results/scaling/runs/*-6gpu-*/attempt-1/events.rank{rank}.jsonl")
-    return next((log for log in logs if '"steps"' in log.read_text()), None)
 
 
 def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm: Any, tmp_path: Path) -> None:
@@ -73,11 +44,11 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
         ["1 nodes 1 GPUs"] * 2, ["1 nodes 2 GPUs"] * 2, ["1 nodes 4 GPUs"] * 2, ["2 nodes 6 GPUs"] * 2,
     ]  # fmt: skip
 
-    six = starts(runs_by_gpus(tmp_path)[6])
+    six = starts(run_of(tmp_path, 6))
     assert [start["world_size"] for start in six] == [6] * 6
     assert len({start["host"] for start in six}) == 2, "the ranks are on two nodes"
     assert [start["local_rank"] for start in six] == [0, 1, 2, 0, 1, 2]
-    result = read_json(runs_by_gpus(tmp_path)[1] / "result.json")
+    result = read_json(run_of(tmp_path, 1) / "result.json")
     assert "virtual node" in result["oversubscribed"], "a run on virtual nodes is never a scaling result"
     assert result["job_id"].startswith(jobs[0])
 
@@ -98,7 +69,8 @@ def test_the_plain_command_is_accepted_and_never_falls_back_to_the_cpu(cli: Cli,
     assert done.stdout.count("submitted job") == 5, done.stdout + done.stderr
     # The declared GPUs are not there.
     assert done.returncode == 1
-    for run_dir in runs_by_gpus(tmp_path).values():
+    assert len(run_dirs(tmp_path)) == 5
+    for run_dir in run_dirs(tmp_path):
         result = read_json(run_dir / "result.json")
         assert result["status"] == "failed"
         assert "sees no GPU here" in "".join(result["stderr_tail"])
@@ -115,82 +87,48 @@ def test_slurms_refusal_is_passed_on_and_nothing_is_left_behind(cli: Cli, slurm:
     assert right.returncode == 0, right.stdout + right.stderr
 
 
-def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness", "-m", "gpus=6,1", *SHORT, "measure.steps=3000", "measure.block_steps=1"],
-        cwd=tmp_path,
-        env={**slurm.env, "PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        log = wait_for(lambda: stepping(tmp_path, rank=4), 120)
-        run_dir = log.parent.parent
-        hosts = [start["host"] for start in starts(run_dir)]
-        assert hosts[4] != hosts[0]
-        os.kill(workers("6gpu")[4], signal.SIGKILL)
+def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(slurm: Any, tmp_path: Path) -> None:
+    arguments = ("-m", "gpus=6,1", *SHORT, "measure.steps=400", "measure.block_steps=1")
+    with started(slurm, tmp_path, *arguments) as process:
+        wait_for(lambda: steps_done(tmp_path, gpus=6, rank=4) > 2, 120)
+        run_dir = run_of(tmp_path, 6)
+        assert hosts(run_dir)[4] != hosts(run_dir)[0]
+        os.kill(workers(tmp_path, gpus=6)[4], signal.SIGKILL)
         killed = time.monotonic()
         wait_for(lambda: (run_dir / "result.json").exists(), 30)
         assert time.monotonic() - killed < 20
         result = read_json(run_dir / "result.json")
         assert result["status"] == "failed"
         assert result["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
+        wait_for(lambda: not workers(tmp_path, gpus=6), 10)
         output, _ = process.communicate(timeout=200)
-        assert process.returncode == 1
-        assert "1 completed, 1 failed" in output
-    finally:
-        process.kill()
-        process.wait()
-        slurm.run("scancel", "--me")
+    assert process.returncode == 1
+    assert "1 completed, 1 failed" in output
 
 
 def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them_again(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    command = ["-m", "harness", "-m", "gpus=2", "seed=0,1", *SHORT, "measure.steps=60"]
-    environ = {**slurm.env, "PYTHONPATH": str(PROJECT)}
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=tmp_path,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    printed = ""
-    while "submitted job" not in printed:
-        line = process.stdout.readline()
-        assert line, printed
-        printed += line
-    process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "the jobs go on in Slurm" in rest
-    assert "Traceback" not in rest
-    again = cli(*command[1:], env=environ)
+    arguments = ("-m", "gpus=2", "seed=0,1", *SHORT, "measure.steps=60")
+    with started(slurm, tmp_path, *arguments) as process:
+        printed_until(process, "submitted job")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "the jobs go on in Slurm" in rest
+        assert "Traceback" not in rest
+        again = cli("harness", *arguments, env=slurm.env)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "submitted job" not in again.stdout, "a run that is in the queue is not submitted twice"
-    for run_dir in (tmp_path / "results" / "scaling" / "runs").iterdir():
+    for run_dir in run_dirs(tmp_path):
         assert [p.name for p in events.attempt_dirs(run_dir)] == ["attempt-1"]
 
 
-def test_a_cancelled_job_is_marked_failed_with_slurms_word(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness", "-m", "gpus=1", *SHORT, "measure.steps=100000"],
-        cwd=tmp_path,
-        env={**slurm.env, "PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("submitted job"):
-            slurm.run("scancel", line.split()[2].rstrip(":"))
-            break
-    output, _ = process.communicate(timeout=120)
+def test_a_cancelled_job_is_marked_failed_with_slurms_word(slurm: Any, tmp_path: Path) -> None:
+    with started(slurm, tmp_path, "-m", "gpus=1", *SHORT, "measure.steps=100000") as process:
+        submitted = printed_until(process, "submitted job").splitlines()[-1]
+        slurm.run("scancel", submitted.split()[2].rstrip(":"))
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
-    (run_dir,) = (tmp_path / "results" / "scaling" / "runs").iterdir()
+    (run_dir,) = run_dirs(tmp_path)
     result = read_json(run_dir / "result.json")
     assert (result["status"], result["written_by"]) == ("failed", "launcher")
     assert "left the queue without a result" in result["reason"]

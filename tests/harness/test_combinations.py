@@ -56,7 +56,9 @@ def test_the_published_comparison_exists_in_full(tmp_path: Path) -> None:
 
 
 def test_what_a_framework_does_not_offer_is_an_error_that_says_what_it_does(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'horovod' is not offered by framework 'jax'; jax offers: plain, allreduce, mpi"):
+    with pytest.raises(
+        UserError, match=r"'horovod' is not offered by framework 'jax'; jax offers: plain, allreduce, mpi"
+    ):
         asked("framework=jax", "strategy=horovod", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"precision=bf16 is not offered by framework 'mxnet'; mxnet offers: fp32"):
         asked("framework=mxnet", "precision=bf16", tmp_path=tmp_path)

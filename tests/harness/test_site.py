@@ -206,6 +206,19 @@ def test_modules_come_before_the_lines_of_setup_and_the_ranks_and_a_missing_one_
         assert done.returncode == int(bad)
 
 
+@pytest.mark.parametrize("name", ["", "pmix;", "--help", "a b", "pmi-2", "é\n"])
+def test_what_starts_mpi_is_a_word(name: str) -> None:
+    assert "`srun --mpi=list`" in (refused(slurm_cluster(mpi=name)) or "accepted")
+
+
+def test_what_starts_mpi_is_said_once_and_without_a_scheduler_only_mpirun_does() -> None:
+    assert "cluster.mpi" in (refused(slurm_cluster(srun_args=["--mpi=pmi2"])) or "accepted")
+    for name in ("pmix", "pmix_v4", "pmi2", "none", "mpirun"):
+        assert refused(slurm_cluster(mpi=name)) is None
+        on_this_machine = Cluster(name="local", scheduler=Scheduler.local, mpi=name)
+        assert (refused(on_this_machine) is None) == (name == "mpirun")
+
+
 # --- environment variables --------------------------------------------------------------------------------------------
 
 

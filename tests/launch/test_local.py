@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +14,14 @@ import jsonschema
 import pytest
 from processes import wait_for, workers
 from project import PROJECT, Cli
+from studies import SMALL, logged, read_json, run_dirs, started, steps_done
 
 from harness import events
 
 pytestmark = pytest.mark.torch
 
-SHORT = (
-    "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=16",
-    "measure=smoke", "measure.evaluate_samples=101",
-)  # fmt: skip
-ENDLESS = (*SHORT[:-2], "measure=default", "measure.steps=100000")
+SHORT = ("cluster=local", *SMALL, "batch=16", "measure.evaluate_samples=101")
+ENDLESS = (*SHORT, "measure=default", "measure.steps=100000")
 
 
 @pytest.fixture(autouse=True)
@@ -35,48 +29,8 @@ def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
 
 
-def run_dirs(tmp_path: Path, study: str = "scaling") -> list[Path]:
-    return sorted((tmp_path / "results" / study / "runs").iterdir())
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
 def validate(document: Any, schema: str) -> None:
     jsonschema.validate(document, read_json(PROJECT / "harness" / "schemas" / f"{schema}.schema.json"))
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the harness and gives the process; whatever is left is ended after the test."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "harness", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def steps_logged(tmp_path: Path, rank: int) -> bool:
-    return any(
-        '"ev":"steps"' in path.read_text()
-        for path in tmp_path.glob(f"results/*/runs/*-2gpu-*/attempt-*/events.rank{rank}.jsonl")
-    )
 
 
 def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Path) -> None:
@@ -99,7 +53,7 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
             for event in log.events:
                 validate(event, "events")
             kinds = [event["ev"] for event in log.events]
-            before = ["start", "steps", "steps", "steps", "steps", "checkpoint"]
+            before = ["start", "steps", "gradients", "steps", "steps", "steps", "checkpoint"]
             assert kinds == [*before, "eval", "end", "probe", "probe", "probe"]
             start = log.events[0]
             assert start["world_size"] == spec["spec"]["gpus"]
@@ -128,33 +82,30 @@ def test_asking_again_runs_nothing_and_asking_for_more_runs_the_rest(cli: Cli, t
 def test_training_on_the_same_seed_gives_the_same_weights(cli: Cli, tmp_path: Path) -> None:
     done = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
     assert done.returncode == 0, done.stdout + done.stderr
-    ends = [
-        next(e for e in events.read_events(d / "attempt-1/events.rank0.jsonl").events if e["ev"] == "end")
-        for d in run_dirs(tmp_path)
-    ]
-    assert len(ends) == 2
-    assert ends[0]["weights_checksum"] == ends[1]["weights_checksum"]
+    first, second = (logged(run_dir, "end")[0] for run_dir in run_dirs(tmp_path))
+    assert first["weights_checksum"] == second["weights_checksum"]
 
 
-def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(
-    started: Callable[..., subprocess.Popen[str]], cli: Cli, tmp_path: Path
-) -> None:
-    process = started("-m", "gpus=2", "seed=0,1", *ENDLESS)
-    wait_for(lambda: steps_logged(tmp_path, 1))
-    victims = workers("2gpu")
-    os.kill(victims[1], signal.SIGKILL)
-    killed = time.monotonic()
-    (first,) = wait_for(lambda: list(tmp_path.glob("results/*/runs/*/result.json")), 15)
-    assert time.monotonic() - killed < 10
-    result = read_json(first)
-    validate(result, "result")
-    assert result["status"] == "failed"
-    assert result["reason"] == "rank 1 was ended by signal 9 (SIGKILL)"
-    assert (result["failed_rank"], result["exit_code"]) == (1, -9)
-    # The second run has started, with ranks of its own.
-    assert wait_for(lambda: len(workers("2gpu")) == 2 and not set(workers("2gpu").values()) & set(victims.values()))
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=30)
+def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(cli: Cli, tmp_path: Path) -> None:
+    def ranks() -> dict[int, int]:
+        return workers(tmp_path, gpus=2)
+
+    with started(tmp_path, "-m", "gpus=2", "seed=0,1", *ENDLESS) as process:
+        wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1))
+        victims = ranks()
+        os.kill(victims[1], signal.SIGKILL)
+        killed = time.monotonic()
+        (first,) = wait_for(lambda: list(tmp_path.glob("results/*/runs/*/result.json")), 15)
+        assert time.monotonic() - killed < 10
+        result = read_json(first)
+        validate(result, "result")
+        assert result["status"] == "failed"
+        assert result["reason"] == "rank 1 was ended by signal 9 (SIGKILL)"
+        assert (result["failed_rank"], result["exit_code"]) == (1, -9)
+        # The second run has started, with ranks of its own.
+        assert wait_for(lambda: len(ranks()) == 2 and not set(ranks().values()) & set(victims.values()))
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=30)
     # The same command with few steps is another run; with the same ones it tries the failed run again.
     assert read_json(first)["status"] == "failed"
 
@@ -184,22 +135,20 @@ def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tm
 
 
 @pytest.mark.parametrize("whom", ["terminal", "process", "terminate"])
-def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(
-    started: Callable[..., subprocess.Popen[str]], cli: Cli, tmp_path: Path, whom: str
-) -> None:
+def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(cli: Cli, tmp_path: Path, whom: str) -> None:
     first = cli("harness", "gpus=1", *SHORT)
     assert first.returncode == 0, first.stdout + first.stderr
-    process = started("gpus=2", *ENDLESS)
-    wait_for(lambda: steps_logged(tmp_path, 1))
-    if whom == "terminal":  # Ctrl-C reaches every process of the terminal
-        os.killpg(process.pid, signal.SIGINT)
-    else:
-        process.send_signal(signal.SIGINT if whom == "process" else signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
+    with started(tmp_path, "gpus=2", *ENDLESS) as process:
+        wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1))
+        if whom == "terminal":  # Ctrl-C reaches every process of the terminal
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT if whom == "process" else signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in output
     assert "the same command again continues the study" in output
-    assert wait_for(lambda: not workers("2gpu"), 10)
+    assert wait_for(lambda: not workers(tmp_path, gpus=2), 10)
     finished = [d for d in run_dirs(tmp_path) if (d / "result.json").exists()]
     assert [d.name.split("-")[3] for d in finished] == ["1gpu"], (
         "an interrupted run has no result, a finished one keeps it"
@@ -211,7 +160,7 @@ def test_a_run_over_its_time_limit_is_ended_and_said_so(cli: Cli, tmp_path: Path
     assert done.returncode == 1
     (run_dir,) = run_dirs(tmp_path)
     assert "the run took longer than 9 s" in read_json(run_dir / "result.json")["reason"]
-    assert not workers("2gpu")
+    assert not workers(tmp_path, gpus=2)
 
 
 def test_a_second_command_on_the_same_study_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -258,12 +207,11 @@ def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str
 
 def test_training_on_real_images_learns(cli: Cli, tmp_path: Path, fashion_mnist: Path) -> None:
     done = cli(
-        "harness", "gpus=2", *SHORT[:3], "dataset=fashion_mnist", f"data.root={fashion_mnist}", "batch=32",
-        "measure=smoke", "measure.steps=60", "measure.evaluate_samples=500", "optimizer.lr=0.05",
+        "harness", "gpus=2", *SHORT, "dataset=fashion_mnist", f"data.root={fashion_mnist}", "batch=32",
+        "measure.steps=60", "measure.evaluate_samples=500", "optimizer.lr=0.05",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
-    log = events.read_events(run_dir / "attempt-1" / "events.rank0.jsonl")
-    accuracy = next(e["accuracy"] for e in log.events if e["ev"] == "eval")
+    accuracy = logged(run_dir, "eval")[0]["accuracy"]
     # Ten classes: chance is 0.10; four standard errors of 500 samples above it is 0.154.
     assert accuracy > 0.3

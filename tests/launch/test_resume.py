@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from processes import wait_for, workers
-from project import PROJECT, Cli
-
-from harness import events
+from project import Cli
+from studies import SMALL, logged, losses, read_json, run_dirs, started
 
 pytestmark = pytest.mark.torch
 
-SHORT = (
-    "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke",
-    "measure.evaluate_samples=64", "measure.block_steps=1",
-)  # fmt: skip
+SHORT = ("cluster=local", *SMALL, "measure.block_steps=1")
 
 
 @pytest.fixture(autouse=True)
@@ -30,63 +21,16 @@ def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "harness", *arguments],
-                cwd=tmp_path,
-                env={**os.environ, "PYTHONPATH": str(PROJECT)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def run_dirs(folder: Path) -> list[Path]:
-    return sorted((folder / "results" / "scaling" / "runs").iterdir())
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def logged(run_dir: Path, kind: str, attempt: int = 1, rank: int = 0) -> list[dict[str, Any]]:
-    path = run_dir / f"attempt-{attempt}" / f"events.rank{rank}.jsonl"
-    return [e for e in events.read_events(path).events if e["ev"] == kind] if path.exists() else []
-
-
-def losses(run_dir: Path) -> dict[tuple[int, int], float]:
-    """(rank, step) -> training loss of the rank's batch; later attempts count."""
-    found = {}
-    for number in range(1, len(events.attempt_dirs(run_dir)) + 1):
-        for rank in range(read_json(run_dir / "spec.json")["spec"]["gpus"]):
-            found.update({(rank, block["step"]): block["loss"] for block in logged(run_dir, "steps", number, rank)})
-    return found
-
-
-def test_a_run_that_was_cut_twice_gives_the_same_losses_as_one_that_never_was(
-    cli: Cli, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
+def test_a_run_that_was_cut_twice_gives_the_same_losses_as_one_that_never_was(cli: Cli, tmp_path: Path) -> None:
     """Bit for bit, on four ranks: with more than two, a sum depends on the order in which it is made."""
     arguments = ("gpus=4", *SHORT, "measure.steps=40", "measure.warmup_steps=4", "optimizer.momentum=0.9")
     for cut in (1, 2):
-        process = started(*arguments)
-        wait_for(lambda cut=cut: any(len(logged(d, "steps", cut)) >= 8 for d in tmp_path.glob("results/*/runs/*")), 90)
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        with started(tmp_path, *arguments) as process:
+            wait_for(
+                lambda cut=cut: any(len(logged(d, "steps", cut)) >= 8 for d in tmp_path.glob("results/*/runs/*")), 90
+            )
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
     (run_dir,) = run_dirs(tmp_path)
     assert not (run_dir / "result.json").exists()
@@ -178,13 +122,13 @@ def test_a_checkpoint_of_other_code_is_not_continued_from_and_mixing_is_said(cli
 
 
 def test_a_rank_that_hangs_is_ended_with_its_stacks_shown(cli: Cli, tmp_path: Path) -> None:
-    done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=6")
+    done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=20")
     assert done.returncode == 1
-    assert "no progress for 6 s (heartbeat)" in done.stdout
+    assert "no progress for 20 s (heartbeat)" in done.stdout
     (run_dir,) = run_dirs(tmp_path)
     assert "in _hang" in (run_dir / "attempt-1" / "stderr.rank1").read_text()
     assert "loop.py" in (run_dir / "attempt-1" / "stderr.rank0").read_text()
-    assert not workers("2gpu")
+    assert not workers(tmp_path, gpus=2)
 
 
 def test_a_slow_rank_holds_up_all_of_them(cli: Cli, tmp_path: Path) -> None:
@@ -196,7 +140,7 @@ def test_a_slow_rank_holds_up_all_of_them(cli: Cli, tmp_path: Path) -> None:
     assert min(seconds[step] for step in (5, 6, 7)) > 0.25, "rank 0 waits for rank 1"
     assert min(seconds[step] for step in (1, 2, 3, 4)) < 0.25
     report = cli("analysis", "results/scaling")
-    assert "fault injected" in report.stdout
+    assert "fault injected" in " ".join(report.stdout.split()), "wherever the line is broken"
 
 
 def test_the_plan_expects_what_earlier_runs_took_and_keeps_to_a_budget(cli: Cli, tmp_path: Path) -> None:

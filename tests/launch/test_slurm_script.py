@@ -74,6 +74,7 @@ EVERYTHING = Resources(
     ("name", "resources", "packed"),
     [
         ("array_3x4_v100", V100, False),
+        ("array_3x4_pmix", dataclasses.replace(V100, mpi="pmix"), False),
         ("array_2x8_every_key", EVERYTHING, False),
         # Its runs are steps of srun that harness/launch/allocation.py starts.
         ("packed_2x8_every_key", EVERYTHING, True),
@@ -81,6 +82,10 @@ EVERYTHING = Resources(
 )
 def test_script(name: str, resources: Resources, packed: bool) -> None:
     assert script(resources, 15, packed) == (GOLDEN / f"{name}.sbatch").read_text()
+
+
+def test_ranks_of_mpirun_are_started_in_the_batch_step() -> None:
+    assert script(dataclasses.replace(V100, mpi="mpirun"), 15) == script(V100, 15, packed=True)
 
 
 def test_cpu_partition_asks_for_no_gpus() -> None:

@@ -14,11 +14,9 @@ import jsonschema
 import pytest
 from processes import wait_for
 from project import PROJECT, Cli
+from studies import SMALL, started, steps_done
 
-SHORT = (
-    "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke",
-    "measure.evaluate_samples=64",
-)  # fmt: skip
+SHORT = ("cluster=local", *SMALL)
 
 
 def valid(text: str) -> dict[str, Any]:
@@ -29,27 +27,25 @@ def valid(text: str) -> dict[str, Any]:
 
 @pytest.mark.torch
 def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    command = [sys.executable, "-m", "harness", "gpus=2", *SHORT, "measure.steps=400"]
+    command = [sys.executable, "-m"]
     environ = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        wait_for(lambda: any('"steps"' in log.read_text() for log in tmp_path.glob("results/*/runs/*/*/events.rank0*")))
+    with started(tmp_path, "gpus=2", *SHORT, "measure.steps=400") as process:
+        wait_for(lambda: steps_done(tmp_path, gpus=2))
         (run,) = valid(cli("harness.status", "results/scaling", "--json").stdout)["runs"]
         assert (run["state"], run["gpus"], run["nodes"], run["attempts"]) == ("running", 2, 1, 1)
         assert 0 < run["steps_done"] < run["steps"] == 402
         assert run["samples_per_second"] > 0
         assert run["eta_seconds"] > 0
         watching = subprocess.run(
-            ["timeout", "-s", "INT", "4", *command[:2], "harness.status", "results/scaling", "--json", "--watch=1"],
+            ["timeout", "-s", "INT", "4", *command, "harness.status", "results/scaling", "--json", "--watch=1"],
             cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         seen = [valid(line)["runs"][0]["steps_done"] for line in watching.stdout.splitlines()]
         assert len(seen) >= 2
         assert seen == sorted(set(seen)), "it goes on from one look to the next"
         assert not watching.stderr
-    finally:
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
+        process.communicate(timeout=60)
     (run,) = valid(cli("harness.status", "results/scaling", "--json").stdout)["runs"]
     assert run["steps_done"] > 0
     cancelled = cli("harness.cancel", "results/scaling")

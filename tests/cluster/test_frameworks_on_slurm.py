@@ -1,0 +1,47 @@
+"""The published comparison on a cluster: every framework and strategy, one rank and two, these on two nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import Cli
+from studies import logged, read_json, run_dirs
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1500)]
+
+SWEEP = ("framework=pytorch,tensorflow,keras,mxnet", "strategy=allreduce,horovod,mpi", "gpus=1,2")
+RUNS = 4 * 3 * 2
+SHORT = ("model=resnet20", "dataset=fashion_mnist", "batch=16", "measure=smoke", "cluster.device=cpu")
+# One rank on a node, so that two are two nodes; few at a time, since all nodes are one machine's cores and memory.
+PLACED = ("cluster=slurm", "cluster.gpus_per_node=1", "cluster.cpus_per_gpu=1", "cluster.array_parallelism=2")
+
+
+@pytest.fixture(autouse=True)
+def _environments(environments: None) -> None:
+    """Every test here needs all of them."""
+
+
+def test_every_combination_trains_across_nodes(slurm: Any, cli: Cli, fashion_mnist: Path, tmp_path: Path) -> None:
+    asked = ("-m", *SWEEP, *SHORT, *PLACED, f"data.root={fashion_mnist}")
+    done = cli("harness", *asked, env=slurm.env, timeout=1400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{RUNS} completed, 0 failed" in done.stdout
+    first_gradients: dict[int, list[float]] = {1: [], 2: []}
+    for run_dir in run_dirs(tmp_path):
+        gpus = read_json(run_dir / "spec.json")["spec"]["gpus"]
+        starts, gradients = (
+            [event for rank in range(gpus) for event in logged(run_dir, kind, rank=rank)]
+            for kind in ("start", "gradients")
+        )
+        assert [start["world_size"] for start in starts] == [gpus] * gpus, run_dir.name
+        assert len({start["host"] for start in starts}) == gpus, run_dir.name
+        first_gradients[gpus] += [event["magnitude"] for event in gradients]
+    for gpus, magnitudes in first_gradients.items():
+        assert len(magnitudes) == gpus * RUNS / 2
+        # The bound on gradients between frameworks, in fp32 (docs/frameworks.md).
+        assert max(magnitudes) - min(magnitudes) <= 1e-3 * max(magnitudes)
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stdout + report.stderr
+    assert "differs" not in report.stdout

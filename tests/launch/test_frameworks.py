@@ -1,0 +1,51 @@
+"""Every framework with every strategy that it offers, on this machine, on real images: the same work, proved."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from project import Cli
+from studies import logged, read_json, run_dirs, study_dir
+
+from harness.worker import verify
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+
+# The published comparison, and JAX beside it; Horovod has no JAX.
+SWEEP = ("framework=pytorch,tensorflow,keras,mxnet,jax", "strategy=allreduce,horovod,mpi", "skip_unsupported=true")
+RUNS = 5 * 3 - 1
+SHORT = ("model=resnet20", "dataset=fashion_mnist", "batch=16", "measure=smoke", "cluster.device=cpu")
+
+
+@pytest.fixture(autouse=True)
+def _environments(environments: None) -> None:
+    """Every test here needs all of them."""
+
+
+def test_every_combination_trains_on_real_images_and_does_the_same_work(
+    cli: Cli, fashion_mnist: Path, tmp_path: Path
+) -> None:
+    asked = ("-m", "gpus=2", *SWEEP, *SHORT, "verify=true", "cluster=local", f"data.root={fashion_mnist}")
+    done = cli("harness", *asked, timeout=850)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{RUNS} completed, 0 failed" in done.stdout
+    assert "'horovod' is not offered by framework 'jax'" in done.stdout
+    for run_dir in run_dirs(tmp_path):
+        starts, ends = ([*logged(run_dir, kind), *logged(run_dir, kind, rank=1)] for kind in ("start", "end"))
+        assert [start["world_size"] for start in starts] == [2, 2], run_dir.name
+        assert [start["threads"] for start in starts] == [1, 1], run_dir.name
+        # 2 warm-up and 6 measured steps of 16 samples.
+        assert [end["samples"] for end in ends] == [8 * 16, 8 * 16], run_dir.name
+        assert (run_dir / "attempt-1" / verify.FILE).is_file()
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stdout + report.stderr
+    with open(study_dir(tmp_path) / "analysis" / "equal_work.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == RUNS
+    assert {row["verdict"] for row in rows} == {"equal"}, rows
+    # What was left out is in the study, and so in the report.
+    [invocation] = read_json(study_dir(tmp_path) / "study.json")["invocations"]
+    assert len(invocation["skipped"]) == 1
+    assert "'horovod' is not offered by framework 'jax'" in report.stdout
