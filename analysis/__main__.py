@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # pandas is imported only when there is something to read: --help stays quick
     import pandas as pd
 
+    from analysis.equal_work import EqualWork
     from analysis.read import Study
 
 
@@ -38,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis",
         description="Reads every run of a study, failed and unfinished ones too, prints its table and writes "
-        "report.html, scaling.csv, and speedup and efficiency as .svg and .png.",
+        "report.html, scaling.csv, equal_work.csv, and speedup and efficiency as .svg and .png.",
     )
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
@@ -46,35 +47,39 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _analyse(folder: Path, out: Path) -> None:
-    from analysis.metrics import points_of
+    from analysis.equal_work import equal_work
     from analysis.output import prepare_folder, write_files
+    from analysis.points import points_of
     from analysis.read import read_study
 
     study = read_study(folder)
     prepare_folder(out)
     for remark in study.remarks:
         print(f"python -m analysis: {remark}", file=sys.stderr)
-    points = points_of(study.runs)
-    written = write_files(out, _documents(study, points))
-    _print(study, points, written)
+    work = equal_work(study.folder, study.runs)
+    points = points_of(study.runs, work.differing)
+    written = write_files(out, _documents(study, points, work))
+    _print(study, points, work, written)
 
 
-def _documents(study: Study, points: pd.DataFrame) -> dict[str, bytes]:
+def _documents(study: Study, points: pd.DataFrame, work: EqualWork) -> dict[str, bytes]:
+    from analysis.equal_work import equal_work_csv
     from analysis.figures import draw_figures
     from analysis.report import render_report
     from analysis.tables import scaling_csv
 
     figures = draw_figures(points)
-    report = render_report(study, points, figures)
-    return {"report.html": report.encode("utf-8"), "scaling.csv": scaling_csv(points).encode("utf-8"), **figures}
+    documents = {"report.html": render_report(study, points, work, figures), "scaling.csv": scaling_csv(points)}
+    documents["equal_work.csv"] = equal_work_csv(work)
+    return {**{name: text.encode("utf-8") for name, text in documents.items()}, **figures}
 
 
-def _print(study: Study, points: pd.DataFrame, written: list[Path]) -> None:
+def _print(study: Study, points: pd.DataFrame, work: EqualWork, written: list[Path]) -> None:
     from analysis.tables import print_tables, terminal
 
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without the en dash shows '?', and no traceback
-    print_tables(terminal(sys.stdout), study, points)
+    print_tables(terminal(sys.stdout), study, points, work)
     print("written:")
     for path in written:
         print(f"  {path}")

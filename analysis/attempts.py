@@ -23,6 +23,7 @@ from analysis.text import printable
 from harness.events import COMPLETED, LEFT, attempt_dirs, read_events
 
 BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
+VERIFY = "verify.npz"  # what the network computes, as harness/worker/verify.py shows it
 _LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
 _EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
 
@@ -35,7 +36,7 @@ class Attempt:
     all. unmatched: (first step, steps) of the others. begin: unix seconds when its ranks were started; None: not known.
     last_sign: unix seconds of the last sign of life, the latest exit or event of any rank, or the begin itself; None:
     not known, since a file that would tell it cannot be read, or because there is none.
-    why_ended: what ended it, as far as its files say.
+    why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Attempt:
     begin: float | None
     last_sign: float | None
     why_ended: str | None
+    verify: bool
 
     @property
     def resume(self) -> Resume | None:
@@ -72,7 +74,7 @@ class Piece:
 
 def is_read(name: str) -> bool:
     """Whether a file of an attempt's folder can change the run's row."""
-    return name in (BEGIN, AGAIN, REPLACED_RESULT) or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
+    return name in (BEGIN, AGAIN, REPLACED_RESULT, VERIFY) or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
 
 
 def read_attempts(run_dir: Path) -> list[Attempt]:
@@ -188,6 +190,7 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
         begin=begin,
         last_sign=None if None in ends else max(known, default=None),
         why_ended=_why_ended(again, result, exits, ranks),
+        verify=VERIFY in names,
     )
 
 

@@ -18,10 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis.metrics import OVERSUBSCRIBED, SINGLE_RUN
+from analysis.points import OVERSUBSCRIBED, SINGLE_RUN
 from analysis.read import records
-from analysis.sentences import marks_of, unit
-from analysis.text import gpus_text, printable, shortened
+from analysis.sentences import baseline, marks_of, unit
+from analysis.series import PLAIN, without_strategy
+from analysis.text import printable, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,9 +76,12 @@ def unnamed_series(points: pd.DataFrame) -> int:
 
 
 def _measured_series(points: pd.DataFrame) -> list[Series]:
-    """The series that have figures, those to be named first."""
+    """The series that have figures, those to be named first. Without a framework alone that others are relative to: by
+    definition it has a speedup of 1 on one GPU."""
     measured = [row for row in records(points) if row["samples_per_second"] is not None]
-    series: list[Series] = [list(group) for _, group in groupby(measured, key=lambda row: row["series"])]
+    every: list[Series] = [list(group) for _, group in groupby(measured, key=lambda row: row["series"])]
+    wrapped = {without_strategy(group[0]["series"]) for group in every if group[0]["strategy"] != PLAIN}
+    series = [g for g in every if g[0]["strategy"] != PLAIN or without_strategy(g[0]["series"]) not in wrapped]
     series.sort(key=lambda group: -len({row["gpus"] for row in group}))
     return series
 
@@ -108,10 +112,10 @@ def _frame(axes: Axes, series: list[Series], percent: bool) -> None:
     rows = [row for group in series for row in group]
     devices = {row["device"] for row in rows}
     what = unit(next(iter(devices))) if len(devices) == 1 else "GPUs or CPU ranks" if devices else "GPUs"
-    counts = sorted({row["gpus"] for row in rows})
+    counts = sorted({row[name] for row in rows for name in ("gpus", "relative_to_gpus")})
     reach = {n: max(row["gpus"] for row in rows if row["relative_to_gpus"] == n) for n in _bases(rows)}
-    names = {(row["relative_to_gpus"], row["device"]) for row in rows}
-    base_text = gpus_text(*names.pop()) if len(names) == 1 else "the smallest count of each series"
+    bases = {baseline(row) for row in rows}
+    base_text = bases.pop() if len(bases) == 1 else "what the legend says of each series"
     title = "Parallel efficiency" if percent else "Speedup"
     axes.set_title(title, loc="left", fontsize=10.5, weight="bold", pad=18)
     if rows:
@@ -202,8 +206,11 @@ def _legend(series: list[Series]) -> tuple[list[tuple[Line2D, str]], int]:
 
 
 def _circumstances(group: Series, series: list[Series]) -> list[str]:
-    """Precision, cluster and device where the series differ in them, and what else tells equal labels apart."""
+    """Precision, cluster, device and baseline where the series differ in them, and what else tells equal labels
+    apart."""
     parts = [group[0][name] for name in ("precision", "cluster", "device") if len({g[0][name] for g in series}) > 1]
+    if len({baseline(g[0]) for g in series}) > 1:
+        parts.append(f"relative to {baseline(group[0])}")
     if group[0]["detail"]:
         parts.append(group[0]["detail"])
     return [", ".join(parts)] if parts else []

@@ -44,30 +44,55 @@ class Resume(NamedTuple):
     ignored: str | None
 
 
+class Gradients(NamedTuple):
+    """The first synchronised gradient of an attempt: its sum and its sum of magnitudes, over all elements.
+
+    step: the first of the attempt. None: not finite.
+    """
+
+    step: int
+    sum: float | None
+    magnitude: float | None
+
+
+class End(NamedTuple):
+    """What a rank logged when its training had ended. steps: of the whole run. samples: that this rank consumed in this
+    attempt. checksum: of its weights, where it is finite. None: not logged."""
+
+    steps: int | None
+    samples: int | None
+    checksum: float | None
+
+
 class RankLog:
     """What one rank logged, with events whose values make no sense counted as damaged and left out.
 
-    last_t: unix seconds of the latest event. checkpoints: seconds of each, by step. fault: (name, step) of a failure on
-    purpose. left_at: the step after which the rank left, saved, as it was told to.
+    last_t, first_step_t: unix seconds of the latest event, and of the begin of the first step. checkpoints: seconds of
+    each, by step. fault: (name, step) of a failure on purpose. left_at: the step after which the rank left, saved, as
+    it was told to.
     """
 
     def __init__(self, log: EventLog) -> None:
         self.damaged = log.unreadable_lines
         self.start: Mapping[str, Any] | None = None
         self.world_size: int | None = None
+        self.parameters: int | None = None
         self.last_t: float | None = None
+        self.first_step_t: float | None = None
         self.resume: Resume | None = None
         self.blocks: list[Block] = []
+        self.gradients: Gradients | None = None
         self.checkpoints: dict[int, float] = {}
         self.fault: tuple[str, int] | None = None
         self.left_at: int | None = None
         self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
         self.accuracy: tuple[float, int, int | None] | None = None
-        self.checksum: float | None = None
+        self.end: End | None = None
         readers = {
             "start": self._read_start,
             "resume": self._read_resume,
             "steps": self._read_steps,
+            "gradients": self._read_gradients,
             "checkpoint": self._read_checkpoint,
             "fault": self._read_fault,
             "leave": self._read_leave,
@@ -86,6 +111,7 @@ class RankLog:
     def _read_start(self, event: Mapping[str, Any]) -> bool:
         self.start = event
         self.world_size = count_of(event, "world_size", 1)
+        self.parameters = count_of(event, "parameters", 1)
         return self.world_size is not None
 
     def _read_resume(self, event: Mapping[str, Any]) -> bool:
@@ -103,7 +129,22 @@ class RankLog:
             return False
         phase = event.get("phase")
         if phase in (WARMUP, REWARM, MEASURE):
+            if not self.blocks:
+                t = seconds_of(event, "t")
+                self.first_step_t = None if t is None else t - seconds
             self.blocks.append(Block(phase, step, n, seconds, samples))
+        return True
+
+    def _read_gradients(self, event: Mapping[str, Any]) -> bool:
+        step = count_of(event, "step", 0)
+        total, magnitude = number_of(event, "sum", -math.inf), number_of(event, "magnitude")
+        for name, value in (("sum", total), ("magnitude", magnitude)):
+            if value is None and event.get(name, "absent") is not None:
+                return False
+        if step is None:
+            return False
+        if self.gradients is None:
+            self.gradients = Gradients(step, total, magnitude)
         return True
 
     def _read_checkpoint(self, event: Mapping[str, Any]) -> bool:
@@ -139,7 +180,8 @@ class RankLog:
         return True
 
     def _read_end(self, event: Mapping[str, Any]) -> bool:
-        self.checksum = number_of(event, "weights_checksum", -math.inf)
+        checksum = number_of(event, "weights_checksum", -math.inf)
+        self.end = End(count_of(event, "steps", 0), count_of(event, "samples", 0), checksum)
         return True
 
 

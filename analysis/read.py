@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,31 +17,35 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.across import refuse_copies, refuse_unequal_batches
 from analysis.attempts import is_read
 from analysis.errors import StudyError
 from analysis.rank import number_of
-from analysis.run import COLUMNS, INVALID, MISSING, UNREADABLE, read_run_row
+from analysis.run import COLUMNS, MISSING, UNREADABLE, read_run_row
 from analysis.text import printable
 from harness.events import STUDY_VERSION, attempt_dirs
 
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
-ROW_VERSION = 2
+ROW_VERSION = 3
 
 
 @dataclass(frozen=True)
 class Study:
     """What a study's folder holds.
 
-    runs: one row per run, columns `analysis.run.COLUMNS`. invocations: as in study.json, only objects.
+    folder: where it is. invocations: as in study.json, only objects. runs: one row per run, `analysis.run.COLUMNS`.
+    skipped: what its sweeps left out, because it does not exist, one sentence each.
     problems: what in the folder is not as it should be, one sentence each, for the report.
     remarks: what the user should know about this reading, one sentence each, for stderr.
     reread: how many runs were read from their files; the others came from the cache.
     """
 
     name: str
+    folder: Path
     created: float | None
     invocations: tuple[Mapping[str, Any], ...]
     runs: pd.DataFrame
+    skipped: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     reread: int = 0
@@ -51,7 +55,7 @@ def read_study(folder: Path) -> Study:
     """Reads every run of the study. Raises StudyError where the folder is not a study, or holds no run at all."""
     document = _read_study_json(folder)
     run_dirs, problems = _run_dirs(folder / "runs")
-    requested = _requested(document["invocations"])
+    requested = _texts(document["invocations"], "runs")
     if not run_dirs:
         raise StudyError(
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
@@ -71,15 +75,18 @@ def read_study(folder: Path) -> Study:
     remarks = []
     if reread or len(cached) != len(rows):
         remarks += _write_cache(_cache_path(folder), rows)
-    problems += _mismatches(rows)
+    problems += refuse_copies(rows)
+    problems += refuse_unequal_batches(rows)
     problems += _damaged_lines(rows)
     names = {run_dir.name for run_dir in run_dirs}
     rows += [_missing_row(run_id) for run_id in requested if run_id not in names]
     return Study(
         name=printable(document["study"]),
+        folder=folder,
         created=number_of(document, "created"),
         invocations=tuple(document["invocations"]),
         runs=frame_of(rows, COLUMNS),
+        skipped=tuple(printable(sentence) for sentence in _texts(document["invocations"], "skipped")),
         problems=tuple(problems),
         remarks=tuple(remarks),
         reread=reread,
@@ -142,35 +149,15 @@ def _run_dirs(runs: Path) -> tuple[list[Path], list[str]]:
     return found, problems
 
 
-def _requested(invocations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The run ids that study.json asks for, each once, in the order in which they were asked for."""
-    lists = [runs for invocation in invocations if isinstance(runs := invocation.get("runs"), list)]
-    return list(dict.fromkeys(run_id for runs in lists for run_id in runs if isinstance(run_id, str)))
+def _texts(invocations: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+    """The texts that the invocations list under a key, such as the run ids that they ask for: each once, in order."""
+    lists = [texts for invocation in invocations if isinstance(texts := invocation.get(key), list)]
+    return list(dict.fromkeys(text for texts in lists for text in texts if isinstance(text, str)))
 
 
 def _missing_row(run_id: str) -> dict[str, Any]:
     reason = "study.json asks for it, and runs/ has no spec.json of it"
     return {"run_id": printable(run_id), "status": MISSING, "reason": reason}
-
-
-def _mismatches(rows: list[dict[str, Any]]) -> list[str]:
-    """Folders whose name is not their spec's run id; where that run is here too, the copy is made invalid in `rows`.
-
-    A copied folder would otherwise count as a repeat, and make a spread of zero.
-    """
-    problems = []
-    here: dict[str, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        here[row.get("spec_run_id") or row["run_id"]].append(i)
-    for run_id, indices in here.items():
-        own = [i for i in indices if rows[i]["run_id"] == run_id] or indices[:1]
-        for i in indices:
-            if rows[i]["run_id"] == run_id:
-                continue
-            problems.append(f"runs/{rows[i]['run_id']} holds the spec.json of run {run_id}")
-            if i not in own:
-                rows[i] = {**rows[i], "status": INVALID, "reason": f"a copy of run {run_id}"}
-    return problems
 
 
 def _damaged_lines(rows: list[dict[str, Any]]) -> list[str]:

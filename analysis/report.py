@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from itertools import groupby
@@ -18,22 +19,35 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis import text
+from analysis.equal_work import differs
 from analysis.figures import unnamed_series
-from analysis.metrics import OVERSUBSCRIBED, goodput
+from analysis.metrics import goodput
+from analysis.network import BOUNDS
+from analysis.points import OVERSUBSCRIBED
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
-from analysis.sentences import GOODPUT_NOTE, SPREAD_NOTE, headlines, marks_of
+from analysis.sentences import (
+    GOODPUT_NOTE,
+    SPREAD_NOTE,
+    WORK_NOTE,
+    baseline,
+    compared_with,
+    headlines,
+    left_out,
+    marks_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.equal_work import EqualWork
     from analysis.read import Study
 
 MOST_HEADLINES = 12
 MOST_STDERR_LINES = 40
 
 
-def render_report(study: Study, points: pd.DataFrame, figures: Mapping[str, bytes]) -> str:
+def render_report(study: Study, points: pd.DataFrame, work: EqualWork, figures: Mapping[str, bytes]) -> str:
     """The report as HTML. `figures` holds `speedup.svg` and `efficiency.svg`."""
     rows, runs = records(points), records(study.runs)
     sentences = headlines(rows)
@@ -55,6 +69,10 @@ def render_report(study: Study, points: pd.DataFrame, figures: Mapping[str, byte
             unnamed=unnamed_series(points),
             spread_note=SPREAD_NOTE,
             goodput_note=GOODPUT_NOTE,
+            work=work.rows,
+            work_note=WORK_NOTE,
+            left_out=left_out(study),
+            problems=[*study.problems, *work.problems],
             statuses=sorted(statuses(study.runs).items()),
             completed=[run for run in runs if run["status"] == COMPLETED],
             others=[_with_tail(run) for run in runs if run["status"] != COMPLETED],
@@ -85,13 +103,34 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.times, text.span, text.duration)},
-        **{f.__name__: f for f in (text.size, text.moment, text.gpus_text)},
+        **{f.__name__: f for f in (text.size, text.moment, text.gpus_text, text.scientific)},
+        **{f.__name__: f for f in (baseline, compared_with, series_facts)},
         "marks": marks_of,
         "run_goodput": lambda run: goodput([run["useful_seconds"]], [run["allocated_seconds"]]),
         "json": json.loads,
     }
-    environment.globals |= {"DASH": text.DASH, "tenths": lambda f: text.percent(f, 1), "percents": text.percent}
+    environment.globals |= {
+        "DASH": text.DASH,
+        "BOUNDS": BOUNDS,
+        "differs": differs,
+        "tenths": lambda f: text.percent(f, 1),
+        "percents": text.percent,
+    }
     return environment
+
+
+def series_facts(group: list[dict[str, Any]]) -> list[str]:
+    """What all points of a series ran on, and with; every value that occurs."""
+
+    def every(name: str, separator: str = " / ") -> str:
+        return separator.join(dict.fromkeys(row[name] for row in group if row[name]))
+
+    parts = [every("precision"), every("cluster"), every("device_names") or every("device"), every("detail")]
+    return [
+        *filter(None, parts),
+        f"communication: {every('communication') or text.DASH}",
+        f"versions: {every('versions') or text.DASH}",
+    ]
 
 
 def _by_series(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -113,20 +152,16 @@ def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _facts(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """What the runs ran on: clusters, devices, code and versions, each with every value that occurs."""
-    versions: dict[tuple[str, str], set[str]] = {}
+    versions: dict[str, list[dict[str, str]]] = defaultdict(list)
     for run in runs:
-        for name, version in json.loads(run["versions"] or "{}").items():
-            versions.setdefault((run["framework"], name), set()).add(version)
+        if run["versions"]:
+            versions[run["framework"]].append(json.loads(run["versions"]))
     facts = [
         ("Cluster", {run["cluster"] for run in runs}),
         ("Device", {name for run in runs for name in json.loads(run["device_names"] or "[]")}),
         ("Code version", {run["code_version"] for run in runs}),
     ]
-    for framework in sorted({framework for framework, _ in versions}):
-        named = {
-            f"{name} {' / '.join(sorted(values))}" for (owner, name), values in versions.items() if owner == framework
-        }
-        facts.append((f"Versions, {framework}", named))
+    facts += [(f"Versions, {framework}", {text.versions_text(versions[framework])}) for framework in sorted(versions)]
     return [(name, ", ".join(sorted(v for v in values if v)) or text.DASH) for name, values in facts]
 
 

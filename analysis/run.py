@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.attempts import Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
+from analysis.attempts import VERIFY, Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
 from analysis.rank import LARGEST_COUNT, MEASURE, RankLog, count_of, is_count, number_of, seconds_of
 from analysis.series import NO_FAULT
 from analysis.text import printable
-from analysis.validity import faults_of
+from analysis.validity import SYNCHRONOUS, faults_of, unchecked_of
 from harness.events import COMPLETED, FAILED, attempt_dirs, read_result
 from harness.spec import STRONG, WEAK, RunSpec, Site, read_run, to_plain
 
@@ -30,15 +30,18 @@ COLUMNS = {
         "string",
     ),
     **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "seed", "repeat"], "Int64"),
+    "verify": "boolean",
     **dict.fromkeys(["code_version", "oversubscribed", "job_id", "stderr_tail"], "string"),
     **dict.fromkeys(["attempt", "failed_rank", "exit_code", "unreadable_lines", "left_out_blocks"], "Int64"),
     **dict.fromkeys(["started", "ended"], "Float64"),
     **dict.fromkeys(["attempts", "lost_steps"], "Int64"),
     "continued": "boolean",
     **dict.fromkeys(["useful_seconds", "allocated_seconds", "idle_seconds", "checkpoint_seconds"], "Float64"),
-    **dict.fromkeys(["device_names", "versions", "startup", "block_rates", "allreduce"], "string"),
-    **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen"], "Int64"),
+    **dict.fromkeys(["device_names", "communication", "versions", "startup", "block_rates", "allreduce"], "string"),
+    **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen", "parameters"], "Int64"),
     **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
+    **dict.fromkeys(["first_step_seconds", "gradient_sum", "gradient_magnitude"], "Float64"),
+    "verify_file": "string",
 }
 
 CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
@@ -90,13 +93,16 @@ def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
     for name in ("seed", "repeat"):
         if not is_count(plain.pop(name), 0):
             raise ValueError(f"spec.json: {name} is {getattr(spec, name)!r}, expected a whole number from 0 on")
+    if not isinstance(plain.pop("verify"), bool):
+        raise ValueError(f"spec.json: verify is {spec.verify!r}, expected true or false")
     point = json.dumps(plain, sort_keys=True)
     for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
         del plain[name]
     return (
         {name: printable(value) for name, value in columns.items()}
         | counts
-        | {"seed": spec.seed, "repeat": spec.repeat, "point": point, "series": json.dumps(plain, sort_keys=True)}
+        | {"seed": spec.seed, "repeat": spec.repeat, "verify": spec.verify}
+        | {"point": point, "series": json.dumps(plain, sort_keys=True)}
         | {"oversubscribed": _text(site.oversubscribed)}
         | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
     )
@@ -158,8 +164,14 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     ranks = _last_logs(attempts)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
     columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks)
+    columns |= _work_columns(spec, attempts, pieces)
 
     notes = attempt_notes(attempts, pieces) + _version_notes(pieces)
+    if spec.verify:
+        # Rank 0 checks its network first, and the others wait for it: no start-up that a user would see otherwise.
+        notes.append("start-up not stated: verify=true takes its time there")
+    else:
+        columns |= _startup_columns(attempts, ranks)
     if damaged:
         notes.append(f"{damaged} unreadable line{'s' * (damaged > 1)} in its logs")
     if left_out:
@@ -173,8 +185,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
             faults.append("the measured steps hold no samples or no seconds")
         if faults:
             status, reason = INVALID, "; ".join(faults)
-        if spec.strategy == "allreduce" and ranks and all(rank.checksum is None for rank in ranks.values()):
-            notes.append("no rank logged a finite weights_checksum: that the ranks agree was not checked")
+        notes += unchecked_of(spec, pieces)
     elif status == UNFINISHED:
         done = f"{columns['steps']:,} of {spec.measure.steps:,} measured steps logged" if measured else None
         reason = _joined(reason, done or ("nothing measured yet" if ranks else "no rank has logged anything"))
@@ -209,18 +220,48 @@ def _version_notes(pieces: Sequence[Piece]) -> list[str]:
 
 
 def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    starts = [rank.start for rank in ranks.values() if rank.start is not None]
-    if not starts:
+    first = next((rank for rank in ranks.values() if rank.start is not None), None)
+    if first is None or first.start is None:
         return {}
-    versions = starts[0].get("versions")
-    columns: dict[str, Any] = {}
+    versions, communication = first.start.get("versions"), first.start.get("communication")
+    columns: dict[str, Any] = {"parameters": first.parameters}
     if isinstance(versions, dict):
         columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
-    parts = [s["startup_seconds"] for s in starts if isinstance(s.get("startup_seconds"), dict)]
+    if isinstance(communication, str):
+        columns["communication"] = printable(communication)
+    return columns
+
+
+def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """Seconds of the start-up's parts, of the slowest rank; and from the begin of the run's first attempt to its first
+    step, of the slowest rank, where every rank came so far."""
+    columns: dict[str, Any] = {}
+    logged = [rank.start.get("startup_seconds") for rank in ranks.values() if rank.start is not None]
+    parts = [part for part in logged if isinstance(part, dict)]
     timed = [{printable(k): v for k in part if (v := seconds_of(part, k)) is not None} for part in parts]
     slowest = max(timed, key=lambda part: sum(part.values()), default=None)
     if slowest:
         columns |= {"startup": json.dumps(slowest), "startup_seconds": sum(slowest.values())}
+    first = attempts[0] if attempts else None
+    if first is not None and first.begin is not None and first.ranks and first.first_step == 0:
+        begun = [rank.first_step_t for rank in first.ranks.values()]
+        known = [t - first.begin for t in begun if t is not None]
+        # Before its begin: the clocks of two nodes differ by more than the start-up took.
+        if len(known) == len(begun) and max(known) >= 0:
+            columns["first_step_seconds"] = max(known)
+    return columns
+
+
+def _work_columns(spec: RunSpec, attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
+    """What shows whether another run did the same work: the gradient of step 0, and the file of verify=true."""
+    columns: dict[str, Any] = {}
+    number = next((attempt.number for attempt in reversed(attempts) if attempt.verify), None)
+    if number is not None:
+        columns["verify_file"] = f"attempt-{number}/{VERIFY}"
+    if pieces and 0 in pieces[0].attempt.ranks and spec.strategy in SYNCHRONOUS:
+        gradients = pieces[0].attempt.ranks[0].gradients
+        if gradients is not None and gradients.step == 0:
+            columns |= {"gradient_sum": gradients.sum, "gradient_magnitude": gradients.magnitude}
     return columns
 
 

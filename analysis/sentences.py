@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analysis.metrics import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
-from analysis.text import gpus_text, number, percent, span, times
+from analysis.points import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
+from analysis.series import PLAIN
+from analysis.text import DASH, gpus_text, number, percent, span, times
+
+if TYPE_CHECKING:
+    from analysis.read import Study
 
 SPREAD_NOTE = (
     "Spread: smallest to largest of the runs of a point; with a single run, 5th to 95th percentile of its blocks. "
@@ -18,6 +22,13 @@ SPREAD_NOTE = (
 GOODPUT_NOTE = (
     "Goodput: seconds of the steps that count by the seconds from begin to end of every attempt, start-up, evaluation, "
     "probes, checkpoints and lost steps included; not the time in the queue."
+)
+
+
+WORK_NOTE = (
+    "Equal work: the parameters; the first synchronised gradient, its sum and its sum of magnitudes, as differences by "
+    "the latter; and with verify=true, from one rank in fp32, the largest difference of the logits, the norm of the "
+    "gradients' difference by their norm, and the largest relative difference of the first losses. Each with its bound."
 )
 
 
@@ -41,13 +52,13 @@ def sentence(point: Mapping[str, Any]) -> str:
     gpus = gpus_text(point["gpus"], point["device"])
     name = point["label"] + (f" [{point['detail']}]" if point["detail"] else "")
     marks = marks_of(point)
-    if point["gpus"] == point["relative_to_gpus"]:
+    if is_own_baseline(point):
         rate = f"{number(point['samples_per_second'])} samples/s on {gpus}"
-        text = f"{name}: {rate}; no speedup to state, one number of {unit(point['device'])} was measured"
+        one = f"one number of {unit(point['device'])} was measured"
+        text = f"{name}: {rate}; no speedup to state, {'the framework alone' if point['strategy'] == PLAIN else one}"
         remarks = marks
     else:
-        base = gpus_text(point["relative_to_gpus"], point["device"])
-        text = f"{name}: {times(point['speedup'])} on {gpus} relative to {base}"
+        text = f"{name}: {times(point['speedup'])} on {gpus} relative to {baseline(point)}"
         text += f", {percent(point['efficiency'])} efficiency"
         low, high = point["efficiency_low"], point["efficiency_high"]
         stated = f"range {span(low, high, percent)}, from {_basis(point)}" if low is not None else "range unknown"
@@ -59,6 +70,32 @@ def sentence(point: Mapping[str, Any]) -> str:
     if BASELINE_OVERSUBSCRIBED in marks:
         return f"{text}. This is not a scaling result: the point that it is relative to was oversubscribed."
     return f"{text}."
+
+
+def baseline(point: Mapping[str, Any]) -> str:
+    """What the speedup and the efficiency of a measured point are relative to: '1 GPU', or '1 GPU, plain'."""
+    plain = f", {PLAIN}" if point["relative_to_strategy"] == PLAIN else ""
+    return gpus_text(point["relative_to_gpus"], point["device"]) + plain
+
+
+def is_own_baseline(point: Mapping[str, Any]) -> bool:
+    """Whether the point has no more GPUs than what it is relative to, and the same strategy."""
+    own = (point["gpus"], point["strategy"])
+    return own == (point["relative_to_gpus"], point["relative_to_strategy"])
+
+
+def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
+    """The reference of a row of the equal work: framework, strategy, and the number of GPUs where that is another."""
+    if row.get("reference_framework") is None:
+        return DASH
+    gpus = row["reference_gpus"]
+    at = "" if gpus == row["gpus"] else f" on {gpus_text(gpus, row['device'])}"
+    return f"{row['reference_framework']}{separator}{row['reference_strategy']}{at}"
+
+
+def left_out(study: Study) -> list[str]:
+    """What the study's sweeps left out, in full sentences."""
+    return [f"left out, because it does not exist: {sentence}" for sentence in study.skipped]
 
 
 def marks_of(point: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,8 @@ from harness.spec import WEAK
 
 CHECKPOINT, FAULT = "checkpoint", "fault"  # fields of a spec
 NO_FAULT = "none"
+# The strategy of a framework alone, on one GPU, with nothing around the network.
+PLAIN = "plain"
 
 
 def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -34,6 +36,12 @@ def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str,
             detail = ", ".join(text for name, value in sorted(said.items()) if (text := _said(name, value)))
             names[key] = (label, printable(detail))
     return names
+
+
+def without_strategy(key: str) -> str:
+    """What a series, given by its key, shares with those of the same framework that differ only in the strategy."""
+    spec = json.loads(key)
+    return json.dumps({name: spec[name] for name in sorted(spec) if name not in ("strategy", "strategy_options")})
 
 
 def natural_order(text: str) -> list[tuple[int, int, str]]:

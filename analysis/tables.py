@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,15 +12,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.metrics import OVERSUBSCRIBED
+from analysis.equal_work import differs
+from analysis.network import BOUNDS
+from analysis.points import OVERSUBSCRIBED
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
-from analysis.sentences import GOODPUT_NOTE, SPREAD_NOTE, headlines, marks_of
-from analysis.text import DASH, count, gpus_text, number, percent, printable, shortened, span, times
+from analysis.sentences import (
+    GOODPUT_NOTE,
+    SPREAD_NOTE,
+    WORK_NOTE,
+    baseline,
+    compared_with,
+    headlines,
+    left_out,
+    marks_of,
+)
+from analysis.text import DASH, count, number, percent, printable, scientific, shortened, span, times
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.equal_work import EqualWork
     from analysis.read import Study
 
 MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
@@ -42,18 +54,25 @@ NARROW_COLUMNS = [
 ]
 GOODPUT_COLUMN = "goodput\nrange"
 MARK_WORDS = {OVERSUBSCRIBED: "oversubscribed: not a scaling result"}
+WORK_COLUMNS = [
+    *("{unit}\nglobal batch", "compared\nwith", "parameters\nof reference"),
+    *("first gradient\nbound", "logits\nbound", "gradients\nbound", "loss curve\nbound", "verdict"),
+]
+NARROW_WORK_COLUMNS = ["what", "{unit}\nbatch", "compared\nwith", "verdict"]
 
 CSV_COLUMNS = [
-    *("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "cluster", "device"),
-    *("device_names", "code_versions", "gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"),
+    *("framework", "strategy", "communication", "model", "dataset", "precision", "scaling", "detail", "cluster"),
+    *("device", "device_names", "versions", "code_versions"),
+    *("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"),
     *("runs_completed", "runs_all", "status"),
     *("samples_per_second", "samples_per_second_low", "samples_per_second_high", "spread_basis"),
-    *("relative_to_gpus", "ideal_speedup", "speedup", "speedup_low", "speedup_high"),
+    *("relative_to_gpus", "relative_to_strategy", "ideal_speedup", "speedup", "speedup_low", "speedup_high"),
     *("efficiency", "efficiency_low", "efficiency_high"),
     *("test_accuracy", "test_accuracy_low", "test_accuracy_high", "test_samples", "samples_seen"),
     *("goodput", "goodput_low", "goodput_high", "attempts"),
     *("step_seconds", "cached_batch_seconds", "no_sync_seconds", "data_stall_seconds"),
-    *("exposed_communication_seconds", "startup_seconds", "marks", "oversubscribed", "reasons", "run_ids"),
+    *("exposed_communication_seconds", "startup_seconds", "first_step_seconds"),
+    *("marks", "oversubscribed", "reasons", "run_ids"),
 ]
 
 
@@ -63,20 +82,30 @@ def terminal(stream: TextIO) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def print_tables(console: Console, study: Study, points: pd.DataFrame) -> None:
-    """Prints the points, what they come to in words, and every run that has no figure, with its reason."""
+def print_tables(console: Console, study: Study, points: pd.DataFrame, work: EqualWork) -> None:
+    """Prints the points, what they come to in words, whether their work was the same, and every run that has no figure,
+    with its reason."""
     rows = records(points)
     for table in points_tables(study.name, rows, console.width):
         console.print(table)
     _print_lines(console, headlines(rows), "series")
     notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
     console.print(Text(" ".join(notes), style="dim"))
+    if work.rows:
+        # The differing ones first, where not all are shown.
+        shown = sorted(work.rows, key=differs, reverse=True) if len(work.rows) > MOST_NAMED_RUNS else work.rows
+        console.print(work_table(shown[:MOST_NAMED_RUNS], console.width))
+        if len(shown) > MOST_NAMED_RUNS:
+            console.print(Text(f"  and {len(shown) - MOST_NAMED_RUNS:,} more points, in report.html"))
+        console.print(Text(WORK_NOTE, style="dim"))
     others = [run for run in records(study.runs) if run["status"] != COMPLETED]
     ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
     _print_lines(console, [f"{len(study.runs):,} runs: {ended}"])
     named = [f"  {run['run_id']}: {run['status']}: {run['reason'] or 'no reason given'}" for run in others]
     _print_lines(console, named, "runs")
-    _print_lines(console, [f"  problem: {problem}" for problem in study.problems], "problems")
+    _print_lines(console, left_out(study))
+    problems = [f"  problem: {problem}" for problem in (*study.problems, *work.problems)]
+    _print_lines(console, problems, "problems")
 
 
 def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Table]:
@@ -89,6 +118,32 @@ def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Ta
         name = ", ".join(filter(None, (series[0]["label"], series[0]["precision"], series[0]["detail"])))
         tables.append(_table(name, series, all_columns=False, goodput=width >= WIDTH_OF_GOODPUT))
     return tables
+
+
+def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """Whether the work was the same: two lines for each point that was to be compared."""
+    wide = width >= WIDTH_OF_ALL_COLUMNS
+    table = Table(
+        title=Text("Equal work", style="bold"),
+        title_justify="left",
+        box=box.HORIZONTALS if wide else box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=wide,
+        header_style="bold",
+    )
+    unit = "ranks" if all(row["device"] == "cpu" for row in rows) else "GPUs"
+    for heading in [*SERIES_COLUMNS, *WORK_COLUMNS] if wide else NARROW_WORK_COLUMNS:
+        table.add_column(heading.format(unit=unit), overflow="fold")
+    for row in rows:
+        gpus = Text(f"{row['gpus']}\n{count(row['global_batch'])}")
+        reference = Text(compared_with(row, "\n"))
+        verdict = Text(row["verdict"], style="red" if differs(row) else "")
+        if wide:
+            table.add_row(*_series_cells(row), gpus, reference, *_difference_cells(row), verdict)
+        else:
+            what = ", ".join(filter(None, (row["model"], row["dataset"], row["scaling"], row["detail"])))
+            table.add_row(Text(f"{row['framework']} {row['strategy']}\n{what}"), gpus, reference, verdict)
+    return table
 
 
 def scaling_csv(points: pd.DataFrame) -> str:
@@ -128,8 +183,7 @@ def _series_cells(row: Mapping[str, Any]) -> list[Text]:
 
 def _cells(row: Mapping[str, Any], goodput: bool) -> list[Text]:
     rate_range = span(row["samples_per_second_low"], row["samples_per_second_high"])
-    base = row["relative_to_gpus"]
-    relative = DASH if base is None else f"to {gpus_text(base, row['device'])}"
+    relative = DASH if row["relative_to_gpus"] is None else f"to {baseline(row)}"
     basis = "blocks" if row["spread_basis"] == "blocks of one run" else row["spread_basis"] or DASH
     marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in marks_of(row))
     status = Text(row["status"], style="" if row["status"] == COMPLETED else "red")
@@ -146,6 +200,17 @@ def _cells(row: Mapping[str, Any], goodput: bool) -> list[Text]:
     if goodput:
         cells.append(f"{percent(row['goodput'])}\n{span(row['goodput_low'], row['goodput_high'], percent)}")
     return [*(Text(cell) for cell in cells), status]
+
+
+def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
+    """Each figure over its bound."""
+    gradient = dict.fromkeys(scientific(row.get(f"gradient_{name}_difference")) for name in ("sum", "magnitude"))
+    cells = [
+        f"{count(row['parameters'])}\n{count(row.get('reference_parameters'))}",
+        f"{', '.join(gradient)}\n{scientific(row.get('gradient_bound'))}",
+        *(f"{scientific(row.get(f'{n}_difference'))}\n{scientific(row.get(f'{n}_bound'))}" for n in BOUNDS),
+    ]
+    return [Text(cell) for cell in cells]
 
 
 def _tenths(fraction: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 DASH = "–"
@@ -32,6 +33,15 @@ def number(value: float | None, digits: int = 3) -> str:
     if magnitude < -4:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def scientific(value: float | None) -> str:
+    """A small number, such as a difference that ought to be none: '2.3e-05', '0'."""
+    if value is None or math.isnan(value):
+        return DASH
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.1e}" if value else "0"
 
 
 def count(value: float | None) -> str:
@@ -88,6 +98,21 @@ def moment(unix_seconds: float | None) -> str:
         return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, OSError):
         return DASH
+
+
+def listed(texts: Iterable[str], last: str) -> str:
+    """'a', 'a and b', 'a, b and c', with `last` as the last word between them."""
+    *former, final = texts
+    return f"{', '.join(former)} {last} {final}" if former else final
+
+
+def versions_text(documents: Iterable[Mapping[str, str]]) -> str:
+    """The versions that occur, by name: 'nccl 2.27, torch 2.12.1 / 2.13.0'."""
+    versions: dict[str, set[str]] = {}
+    for document in documents:
+        for name, version in document.items():
+            versions.setdefault(name, set()).add(version)
+    return ", ".join(f"{name} {' / '.join(sorted(versions[name]))}" for name in sorted(versions))
 
 
 def gpus_text(gpus: int, device: str | None) -> str:

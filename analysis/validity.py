@@ -4,30 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analysis.attempts import Piece
+from analysis.attempts import Attempt, Piece
+from analysis.metrics import relative
 from analysis.rank import RankLog
 from analysis.text import gpus_text, printable
 from harness.spec import RunSpec
 
-CHECKSUM_TOLERANCE = 1e-6  # relative; replicas that an allreduce keeps equal differ by nothing, rounding by ~1e-12
+# Strategies under which every rank has the same gradients after each step, and so the same weights.
+SYNCHRONOUS = frozenset({"plain", "allreduce", "horovod", "mpi"})
+# Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
+# rounding of single precision, 6e-8. Ranks that were not synchronised differ in the first digits.
+AGREEMENT = 1e-6
 
 
 def faults_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
     """Why the figures of a completed run cannot be trusted, one sentence each; empty when they can.
 
-    Every attempt that a figure comes from is held to the spec; the checksums are those of the last one, which ended.
+    Every attempt that a figure comes from is held to the spec; the weights are those of the last one, which ended.
     """
     if not pieces:
         return _attempt_faults(spec, {})
     faults = []
-    last = pieces[-1]
-    for piece in pieces:
-        if piece.blocks or piece is last:
-            where = f"attempt {piece.attempt.number}: " if len(pieces) > 1 else ""
-            faults += [where + fault for fault in _attempt_faults(spec, piece.attempt.ranks)]
-    if spec.strategy == "allreduce":
-        faults += _checksum_faults(last.attempt.ranks)
+    for attempt in _held(pieces):
+        where = f"attempt {attempt.number}: " if len(pieces) > 1 else ""
+        faults += [where + fault for fault in _attempt_faults(spec, attempt.ranks)]
+    if spec.strategy in SYNCHRONOUS:
+        faults += _weights_faults(pieces[-1].attempt.ranks)
     return faults
+
+
+def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
+    """What of a completed run was not checked, because its logs do not hold it: they may be older than the check."""
+    last = pieces[-1].attempt.ranks if pieces else {}
+    if not last:
+        return []
+    notes = []
+    if spec.strategy in SYNCHRONOUS:
+        if all(rank.end is None or rank.end.checksum is None for rank in last.values()):
+            notes.append("no rank logged a finite weights_checksum: that the ranks agree was not checked")
+        for attempt in _held(pieces):
+            logged = [rank.gradients for rank in attempt.ranks.values()]
+            if len(logged) > 1 and not any(logged) and any(rank.blocks for rank in attempt.ranks.values()):
+                notes.append("no rank logged its gradients: that the ranks agree on them was not checked")
+                break
+            if logged and all(g is not None and None in (g.sum, g.magnitude) for g in logged):
+                notes.append("the first gradient is not finite: that the ranks agree on it was not checked")
+                break
+    if any(rank.end is None or rank.end.samples is None for rank in last.values()):
+        notes.append("not every rank logged the samples that it consumed: they were not checked")
+    elif cut := [number for number, rank in last.items() if not _complete(rank)]:
+        notes.append(f"rank {cut[0]} lacks steps in its log: the samples that it consumed were not checked")
+    return notes
+
+
+def _held(pieces: Sequence[Piece]) -> list[Attempt]:
+    """The attempts that a figure comes from, and the one that ended the run."""
+    return [piece.attempt for piece in pieces if piece.blocks or piece is pieces[-1]]
 
 
 def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
@@ -39,6 +71,16 @@ def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
     surplus = [rank for rank in ranks if rank >= spec.gpus]
     if surplus:
         faults.append(f"a log of rank {surplus[0]}, though the spec asks for {gpus_text(spec.gpus, None)}")
+    faults += _start_faults(spec, ranks)
+    if len({rank.resume.step for rank in ranks.values() if rank.resume}) > 1:
+        faults.append("the ranks went on from different steps")
+    if spec.strategy in SYNCHRONOUS:
+        faults += _gradients_faults(ranks)
+    return faults + _samples_faults(ranks)
+
+
+def _start_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    faults = []
     for number, rank in ranks.items():
         if rank.world_size is None:
             faults.append(f"rank {number} logged no world size")
@@ -58,21 +100,60 @@ def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
         other = {str(rank.start[name]) for rank in ranks.values() if rank.start and name in rank.start} - {str(value)}
         if other:
             faults.append(f"a rank ran with {name} {printable(min(other))}, the spec asks for {value}")
-    if len({rank.resume.step for rank in ranks.values() if rank.resume}) > 1:
-        faults.append("the ranks went on from different steps")
+    built = sorted({rank.parameters for rank in ranks.values() if rank.parameters is not None})
+    if len(built) > 1:
+        faults.append(f"the ranks built different networks: {built[0]:,} and {built[-1]:,} parameters")
     return faults
 
 
-def _checksum_faults(ranks: Mapping[int, RankLog]) -> list[str]:
-    known = {number: rank.checksum for number, rank in ranks.items() if rank.checksum is not None}
+def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
+    """That the ranks took their first step with different gradients: they were not synchronised."""
+    logged = {number: rank.gradients for number, rank in ranks.items() if rank.gradients is not None}
+    if not logged:
+        return []
+    if silent := [number for number in ranks if number not in logged]:
+        return [f"rank {silent[0]} logged no gradients, other ranks did"]
+    finite = [(g.sum, g.magnitude) for g in logged.values() if g.sum is not None and g.magnitude is not None]
+    if not finite:
+        return []
+    if len(finite) < len(logged):
+        lost = next(number for number, g in logged.items() if None in (g.sum, g.magnitude))
+        return [f"the first gradient of rank {lost} is not finite, that of other ranks is"]
+    sums, magnitudes = zip(*finite, strict=True)
+    difference = relative(max(max(sums) - min(sums), max(magnitudes) - min(magnitudes)), max(magnitudes))
+    if difference > AGREEMENT:
+        return [f"the ranks' first gradients are different: their checksums differ by {difference:.1e} (relative)"]
+    return []
+
+
+def _samples_faults(ranks: Mapping[int, RankLog]) -> list[str]:
+    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early."""
+    for number, rank in ranks.items():
+        if rank.end is None or rank.end.samples is None or not _complete(rank):
+            continue
+        said = sum(block.samples for block in rank.blocks)
+        if rank.end.samples != said:
+            return [f"rank {number} consumed {rank.end.samples:,} training samples, its steps say {said:,}"]
+    return []
+
+
+def _complete(rank: RankLog) -> bool:
+    """Whether all steps that the rank did in this attempt are in its log: a line can be lost."""
+    if rank.end is None or rank.end.steps is None:
+        return False
+    first = rank.resume.step if rank.resume else 0
+    return sum(block.n for block in rank.blocks) >= rank.end.steps - first
+
+
+def _weights_faults(ranks: Mapping[int, RankLog]) -> list[str]:
+    known = {n: rank.end.checksum for n, rank in ranks.items() if rank.end and rank.end.checksum is not None}
     if not known:
         return []
     silent = [number for number in ranks if number not in known]
     if silent:
         return [f"rank {silent[0]} logged no finite weights_checksum, other ranks did"]
     low, high = min(known.values()), max(known.values())
-    scale = max(abs(low), abs(high))
-    difference = (high - low) / scale if scale else 0.0
-    if difference > CHECKSUM_TOLERANCE:
+    difference = relative(high - low, max(abs(low), abs(high)))
+    if difference > AGREEMENT:
         return [f"the ranks ended with different weights: their checksums differ by {difference:.1e} (relative)"]
     return []

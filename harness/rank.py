@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import outcome
+from harness import mpi, outcome
 from harness.command import own_cpus, rank_command, rank_environment
 from harness.outcome import PEER_FAILED, RankExit
 from harness.spec import RunSpec, Site
@@ -75,6 +75,7 @@ class Rank:
                     stdout=stdout,
                     stderr=stderr,
                     start_new_session=True,
+                    pass_fds=mpi.open_files(os.environ),
                     preexec_fn=self._before_exec,
                 )
             except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -24,8 +25,8 @@ def note(text: str) -> None:
     _console.print(escape(text))
 
 
-def plan(plan: Plan, study: Study, scheduler: str, expected: Expected) -> None:
-    """The plan as a table: arrays, nodes, GPUs, wall limit, node-hours; and what needs no launch."""
+def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: Sequence[str]) -> None:
+    """The plan as a table: arrays, nodes, GPUs, wall limit, node-hours; what needs no launch, and what is left out."""
     where = {
         "local": "on this machine, one run after another",
         "slurm": "through Slurm, one job array per resource shape",
@@ -68,6 +69,8 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected) -> None:
         _console.print(f"{len(plan.failed)} runs have failed and are not tried again (retry=none)")
     if plan.queued:
         _console.print(f"{len(plan.queued)} runs are already pending or running and are waited for")
+    for sentence in skipped:
+        _console.print(f"left out, because it does not exist: {escape(sentence)}")
     if plan.repeated:
         _console.print(f"{plan.repeated} points of the sweep are the same run as another one and are run once")
 

@@ -105,8 +105,10 @@ class Study:
         """Of the code that measured these runs."""
         return {spec.read_run(self.run_dir(run_id))[1].code_version for run_id in run_ids}
 
-    def record(self, plan: Plan, command: Sequence[str], cluster: str, code_version: str) -> None:
-        """Adds this command to `study.json`."""
+    def record(
+        self, plan: Plan, command: Sequence[str], cluster: str, code_version: str, skipped: Sequence[str]
+    ) -> None:
+        """Adds this command to `study.json`. skipped: what its sweep left out, one sentence each."""
         self.document["invocations"].append(
             {
                 "t": time.time(),
@@ -114,6 +116,7 @@ class Study:
                 "code_version": code_version,
                 "cluster": cluster,
                 "runs": [request.spec.run_id for request in plan.requests],
+                **({"skipped": list(skipped)} if skipped else {}),
                 "arrays": [_array(array) for array in plan.arrays],
             }
         )

@@ -21,6 +21,17 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+
+    def length(item: pytest.Item) -> tuple[float, bool]:
+        limit = item.get_closest_marker("timeout")
+        return limit.args[0] if limit else 0, item.get_closest_marker("cluster") is not None
+
+    items.sort(key=length, reverse=True)  # no worker is to be left alone with a long one at the end
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

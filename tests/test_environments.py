@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -128,14 +127,10 @@ def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_ch
     assert first.returncode == 0, first.stderr
     assert re.search(r"^numpy [\d.]+ with Open MPI v4\.1\.8$", first.stdout, re.MULTILINE)
 
-    began = time.monotonic()
     again = build(checkout, "small", **settings)
     assert (again.returncode, again.stdout) == (0, f"up to date: {checkout}/.envs/small\n")
-    assert time.monotonic() - began < 5  # building takes longer on any machine; this is a few starts of processes
 
-    finish = (
-        f'. "{checkout}/sbatch/env/common.sh"; target={checkout}/.envs/small HOROVOD=0 recipe=changed; finish torch'
-    )
+    finish = f". {checkout}/sbatch/env/common.sh; target={checkout}/.envs/small VARIANT=cpu HOROVOD=0; finish torch"
     unfinished = subprocess.run(["bash", "-c", finish], capture_output=True, text=True)
     assert unfinished.returncode != 0
     assert "No module named 'torch'" in unfinished.stderr
@@ -167,13 +162,15 @@ def test_a_compiled_horovod_serves_every_checkout_until_a_part_of_its_recipe_cha
 # Of the environments in .envs ---------------------------------------------------------------------------------------
 
 
-def environment(name: str, *, horovod: bool = False) -> Path:
+def environment(name: str) -> Path:
     folder = PROJECT / ".envs" / name
     if not (folder / "recipe").exists():
         pytest.skip(f"no {name} environment: build it with sbatch/env/{name}.sh (`make test` does)")
-    if horovod and not list(folder.glob("lib/python3*/site-packages/horovod")):
-        pytest.skip(f"the {name} environment was built with HOROVOD=0")
     return folder
+
+
+def has_horovod(folder: Path) -> bool:
+    return any(folder.glob("lib/python3*/site-packages/horovod"))
 
 
 def ranks(folder: Path, code: str) -> list[str]:
@@ -193,29 +190,23 @@ def ranks(folder: Path, code: str) -> list[str]:
     return sorted(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["pytorch", "tensorflow", "mxnet"])
-def test_horovod_has_mpi_and_gloo_and_joins_the_ranks_of_mpi(name: str) -> None:
-    code = "import importlib\n"
-    for module in HOROVOD[name]:
-        code += f"hvd = importlib.import_module('{module}'); assert hvd.mpi_built() and hvd.gloo_built()\n"
-    code += "hvd.init(); assert hvd.mpi_enabled(); print(f'{hvd.rank()}/{hvd.size()}\\n', end='', flush=True)\n"
-    assert ranks(environment(name, horovod=True), code) == ["0/2", "1/2"]
-
-
 @pytest.mark.parametrize("name", sorted(HOROVOD))
-def test_mpi4py_joins_ranks_beside_the_framework(name: str) -> None:
-    code = (
-        f"import {MODULE[name]}, numpy, PIL\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\n"
-        "print(f'{world.rank}:{world.allreduce(world.rank + 1)}\\n', end='', flush=True)\n"
-    )
-    assert ranks(environment(name), code) == ["0:3", "1:3"]
+def test_mpi4py_and_horovod_join_the_same_ranks_beside_the_framework(name: str) -> None:
+    folder = environment(name)
+    code = f"import importlib, {MODULE[name]}, numpy, PIL\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\n"
+    for module in HOROVOD[name] if has_horovod(folder) else []:
+        code += f"hvd = importlib.import_module('{module}'); hvd.init()\n"
+        code += "assert hvd.mpi_built() and hvd.gloo_built() and hvd.mpi_enabled()\n"
+        code += "assert (hvd.rank(), hvd.size()) == (world.rank, world.size)\n"
+    code += "print(f'{world.rank}:{world.allreduce(world.rank + 1)}\\n', end='', flush=True)\n"
+    assert ranks(folder, code) == ["0:3", "1:3"]
 
 
 @pytest.mark.parametrize("name", sorted(HOROVOD))
 def test_every_package_of_an_environment_is_pinned(name: str) -> None:
     code = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name + '==' + d.version)"
     python = environment(name) / "bin" / "python"
-    listed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
     normal = re.compile(r"[-_.]+(?=.*==)")
     pins = (PROJECT / "sbatch" / "env" / f"{name}.constraints.txt").read_text()
     pinned = {normal.sub("-", line.split(";")[0]).lower() for line in pins.splitlines()}
@@ -226,7 +217,10 @@ def test_every_package_of_an_environment_is_pinned(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch", "tensorflow", "mxnet"])
 def test_the_compiled_horovod_names_no_checkout(name: str) -> None:
-    (library,) = environment(name, horovod=True).glob("lib/python3*/site-packages/horovod/*/mpi_lib*.so")
+    folder = environment(name)
+    if not has_horovod(folder):
+        pytest.skip(f"the {name} environment was built with HOROVOD=0")
+    (library,) = folder.glob("lib/python3*/site-packages/horovod/*/mpi_lib*.so")
     content = library.read_bytes()
     assert b"$ORIGIN/" in content
     assert b"/.envs/" not in content

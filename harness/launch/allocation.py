@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import events, outcome
 from harness.errors import UserError
-from harness.job import RESTARTS_HERE, job_name, without_word
+from harness.job import RESTARTS_HERE, job_name, slurm_ends_it, without_word
 from harness.launch import watchers
 from harness.launch.attempts import to_result
 from harness.plan import MPIRUN, Plan
@@ -75,6 +75,8 @@ def _run(
             said = [outcome.mpirun_words(attempt_dir)] if starter == MPIRUN else said
         except UserError as error:
             done, said = False, [str(error)]
+        if not done and slurm_ends_it():
+            raise KeyboardInterrupt
         if not done:
             with contextlib.suppress(SystemExit):  # another attempt follows
                 without_word(run_dir, number, token, said)

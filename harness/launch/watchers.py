@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from harness import mpi, site, spec
 from harness.job import RESTARTS_HERE
+from harness.launch import daemon
 from harness.outcome import MPIRUN_LOG
 from harness.plan import MPIRUN
 from harness.rank import end_with_parent
@@ -25,13 +25,20 @@ MPIRUN_VARIABLES = {
     "OMPI_MCA_orte_allowed_exit_without_sync": "1",
     "PRTE_MCA_state_base_error_non_zero_exit": "0",
     "PRTE_MCA_prte_allowed_exit_without_sync": "1",
-    # After an MPI_Abort, and after the scheduler's SIGTERM, mpirun ends the watchers: by SIGTERM after so many seconds,
-    # and by SIGKILL after as many again. By then they are gone (job.VANISHED_SECONDS, rank.TERM_PATIENCE_SECONDS).
+    # After an MPI_Abort, mpirun ends the watchers: by SIGTERM after so many seconds, by SIGKILL after as many again. By
+    # then they have seen to it themselves (job.VANISHED_SECONDS).
     "OMPI_MCA_odls_base_sigkill_timeout": "15",
 }
-# Under Slurm: a step also for the watchers on the first node, because Slurm warns the processes of steps.
-IN_A_STEP = {"OMPI_MCA_ras_base_launch_orted_on_hn": "1", "PRTE_MCA_ras_base_launch_orted_on_hn": "1"}
-# mpirun starts one daemon per node by srun, which is to have all cores of the job there.
+# Under Slurm, where mpirun starts a daemon on each node by srun.
+DEAF = f"{sys.executable} -m {daemon.__name__}"
+IN_A_STEP = {
+    # Also on the first node: Slurm warns the processes of steps.
+    "OMPI_MCA_ras_base_launch_orted_on_hn": "1",
+    "PRTE_MCA_ras_base_launch_orted_on_hn": "1",
+    "OMPI_MCA_orte_launch_agent": f"{DEAF} orted",
+    "PRTE_MCA_prte_launch_agent": f"{DEAF} prted",
+}
+# The daemon, one task, is to have all cores of the job on its node.
 NOT_FOR_DAEMONS = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK")
 POLL_SECONDS = 0.1
 TELL_SECONDS = 1.0
@@ -79,7 +86,7 @@ def run(
             stderr=subprocess.STDOUT,
             # It would answer the terminal's Ctrl-C by ending the watchers.
             start_new_session=True,
-            preexec_fn=functools.partial(end_with_parent, signal.SIGKILL),
+            preexec_fn=_before_exec,
         )
         return _stay(process)
 
@@ -136,6 +143,11 @@ def _stay(process: subprocess.Popen[bytes]) -> bool:
     if told:
         raise KeyboardInterrupt
     return process.returncode == 0
+
+
+def _before_exec() -> None:
+    end_with_parent(signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, daemon.DEAF_TO)
 
 
 def _escaped(path: Path) -> str:

@@ -59,6 +59,14 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
     }
 
 
+def gpu_uuid() -> Optional[str]:
+    """Of the GPU that the launcher made visible to this rank, for frameworks that do not tell."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    if not visible.isdigit():  # a UUID already, of a GPU or of a part of one
+        return visible or None
+    return next(iter(_lines("nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader")), None)
+
+
 def cpu_model() -> Optional[str]:
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
     return match.group(1).strip() if match else None

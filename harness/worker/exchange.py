@@ -31,14 +31,9 @@ def own_address(rendezvous: Rendezvous) -> str:
     """The address under which the other ranks reach this one: that of the way to rank 0, on rank 0 to anywhere."""
     if rendezvous.world_size == rendezvous.local_world_size:
         return "127.0.0.1"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: the system only says which of its addresses it would use.
-        probe.connect((rendezvous.master_address, 9))
-        address = str(probe.getsockname()[0])
-        if address.startswith("127."):  # on rank 0, where its own name may lead to itself
-            probe.connect(("192.0.2.1", 9))  # an address of documentation (RFC 5737): the way out of this host
-            address = str(probe.getsockname()[0])
-    return address
+    address = _way_to(rendezvous.master_address)
+    # On rank 0, where its own name may lead to itself: an address of documentation (RFC 5737), for the way out.
+    return _way_to("192.0.2.1") if address.startswith("127.") else address
 
 
 def free_port() -> int:
@@ -46,6 +41,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+def _way_to(host: str) -> str:
+    """Which of its addresses the system would use. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))
+        return str(probe.getsockname()[0])
 
 
 def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness import outcome
 from harness.events import EventWriter, write_result
 from harness.outcome import RankExit
@@ -32,6 +34,8 @@ from harness.spec import (
     write_run,
 )
 from harness.worker.loop import blocks
+
+Gradient = tuple[float | None, float | None] | None
 
 CREATED = 1_700_000_000.0
 DATASET = DatasetSpec("cifar10", "cifar10", 10, 3, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -85,6 +89,10 @@ class Logs:
     """What the ranks of one attempt log. block_seconds: of each block of ten steps after the warm-up, or after the step
     that the attempt goes on from; one list for all ranks, or one each.
 
+    parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
+    gradient; None: not logged. samples: what the end event says; None: those of the rank's blocks. later: whether what
+    came to the logs later is in them. verify: arrays of verify.npz.
+
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
     started; None: it is not written down. exit_codes: one per rank; None: all 0; empty: the watchers died too.
@@ -101,12 +109,31 @@ class Logs:
     allreduce: Mapping[int, float] = field(default_factory=dict)
     accuracy: float | None = None
     checksums: Sequence[float | None] | None = None
+    communication: str = "nccl"
+    parameters: int | list[int] = 658_586
+    gradients: Gradient | list[Gradient] = (-9.0, 640.0)
+    samples: int | list[int] | None = None
+    later: bool = True
+    verify: Mapping[str, np.ndarray] | None = None
     resume: Mapping[str, Any] | None = None
     checkpoints: Mapping[int, float] = field(default_factory=dict)
     fault: tuple[int, int] | None = None
     ends: bool = True
     begin: float | None = CREATED
     exit_codes: Sequence[int] | None = None
+
+
+def arrays(**changes: Any) -> dict[str, np.ndarray]:
+    """What a run with verify=true shows, as float32: the largest logit is 2, the norm of the gradients 5. None: left
+    out."""
+    values = {
+        "logits": [[2.0, -1.0], [0.5, 0.0]],
+        "losses": [2.0] * 20,
+        "g000": [[3.0], [0.0]],
+        "g001": [4.0],
+        **changes,
+    }
+    return {name: np.array(value, np.float32) for name, value in values.items() if value is not None}
 
 
 def resume(step: int, from_attempt: int | None = None, **values: Any) -> dict[str, Any]:
@@ -174,12 +201,18 @@ class StudyBuilder:
         """A completed run whose measured blocks take `seconds` each: 10 x 128 x gpus samples in so long."""
         return self.add(spec_of(gpus, **changes), Logs(block_seconds=[seconds] * 4))
 
+    def verified(self, gpus: int, shown: Mapping[str, np.ndarray] | None = None, **changes: Any) -> Path:
+        """A completed run with verify=true whose network computes what is shown, or `arrays()`."""
+        return self.add(spec_of(gpus, verify=True, **changes), Logs(verify=shown or arrays()))
+
 
 def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
     """One log per rank, each as a worker writes it, and what the watchers of the ranks write."""
     attempt_dir.mkdir(parents=True, exist_ok=True)
     if logs.begin is not None:
         write_json(attempt_dir / "begin.json", {"t": logs.begin, "job_id": "17"})
+    if logs.verify is not None:
+        np.savez(attempt_dir / "verify.npz", **logs.verify)
     codes = [0] * spec.gpus if logs.exit_codes is None else logs.exit_codes
     for rank in range(spec.gpus):
         writer = TimedWriter(attempt_dir / f"events.rank{rank}.jsonl", rank, logs.begin or CREATED)
@@ -216,17 +249,18 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         device=logs.device or spec.cluster.device,
         device_name=logs.device_name,
         device_id=f"GPU-{rank}",
-        parameters=658_586,
+        parameters=_own(logs.parameters, rank),
         gradient_bytes=2_634_344,
         global_batch=spec.global_batch,
         batch_per_gpu=spec.batch_per_gpu,
         train_samples=50_000,
         versions=dict(logs.versions),
         startup_seconds=dict(logs.startup_seconds),
+        **({"communication": logs.communication} if logs.later else {}),
     )
     if logs.resume is not None:
         writer.write_after(0.0, "resume", **logs.resume)
-    steps = _write_blocks(writer, rank, spec, logs)
+    steps, samples = _write_blocks(writer, rank, spec, logs)
     if not logs.ends:
         return
     for probe, seconds in (("cached_batch", logs.cached_batch_seconds), ("no_sync", logs.no_sync_seconds)):
@@ -240,28 +274,40 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         scored = {"samples": 10_000, "correct": correct, "accuracy": logs.accuracy, "loss": 0.9, "seconds": 2.0}
         writer.write_after(2.0, "eval", step=steps, samples_seen=seen, **scored)
     checksum = 12345.5 if logs.checksums is None else logs.checksums[rank]
-    writer.write_after(0.0, "end", steps=steps, samples_seen=seen, weights_checksum=checksum)
+    end = {"steps": steps, "samples_seen": seen, "weights_checksum": checksum}
+    if logs.later:
+        end["samples"] = samples if logs.samples is None else _own(logs.samples, rank)
+    writer.write_after(0.0, "end", **end)
 
 
-def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> int:
-    """The blocks, under the phases that the measuring loop gives them; returns the number of steps done."""
+def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> tuple[int, int]:
+    """The blocks, under the phases that the measuring loop gives them; returns the number of the steps that the run has
+    done, and of the samples that this rank consumed in the attempt."""
     first = logs.block_seconds[0] if logs.block_seconds else 0.0
     own = list(logs.block_seconds if isinstance(first, (int, float)) else logs.block_seconds[rank])
     n, warmup = spec.measure.block_steps, spec.measure.warmup_steps
     first_step = logs.resume["step"] if logs.resume else 0
-    steps = max(first_step, warmup) + len(own) * n
+    steps, consumed = max(first_step, warmup) + len(own) * n, 0
+    gradients = _own(logs.gradients, rank) if logs.later else None
     measure = dataclasses.replace(spec.measure, steps=steps - warmup)
     for phase, step, n in blocks(measure, first_step):
         seconds = 9.0 if phase == "warmup" else own.pop(0)
         loss = 2.3 if phase == "warmup" else 1.0
         samples = n * spec.batch_per_gpu
         writer.write_after(seconds, "steps", phase=phase, step=step, n=n, seconds=seconds, samples=samples, loss=loss)
+        consumed += samples
+        if step == first_step and gradients is not None:
+            writer.write_after(0.0, "gradients", step=step, sum=gradients[0], magnitude=gradients[1])
         if step + n in logs.checkpoints:
             taken, size = logs.checkpoints[step + n], 5_268_688 if rank == 0 else None
             writer.write_after(taken, "checkpoint", step=step + n, why="interval", seconds=taken, bytes=size)
     if logs.fault is not None and rank == logs.fault[0]:
         writer.write_after(0.0, "fault", fault=spec.fault.name, step=logs.fault[1])
-    return steps
+    return steps, consumed
+
+
+def _own(value: Any, rank: int) -> Any:
+    return value[rank] if isinstance(value, list) else value
 
 
 def touch_later(path: Path) -> None:

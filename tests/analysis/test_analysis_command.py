@@ -10,7 +10,10 @@ import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
 ROOT = Path(__file__).resolve().parents[2]
-OUTPUTS = ["report.html", "scaling.csv", "speedup.svg", "speedup.png", "efficiency.svg", "efficiency.png"]
+OUTPUTS = [
+    *("report.html", "scaling.csv", "equal_work.csv"),
+    *("speedup.svg", "speedup.png", "efficiency.svg", "efficiency.png"),
+]
 
 
 def refused(process: subprocess.CompletedProcess[str]) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
-from study_builder import Logs, StudyBuilder, spec_of
+from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, touch_later
 
 from analysis.metrics import (
     data_stall,
     efficiency,
     exposed_communication,
     percentile,
-    points_of,
     speedup,
     speedup_range,
     spread,
     throughput,
 )
+from analysis.points import points_of
 from analysis.read import read_study, records
 from harness.spec import STRONG, Placement
 
@@ -129,6 +129,111 @@ def test_baseline_is_the_placement_on_the_fewest_nodes(study: StudyBuilder) -> N
     study.completed(2, seconds=2.0, placement=Placement(2, 1))
     study.completed(2, seconds=1.0)
     assert [(p["nodes"], p["speedup"]) for p in points(study)] == [(1, 1.0), (2, 0.5)]
+
+
+def relations(study: StudyBuilder) -> dict[tuple[str, int], tuple]:
+    return {
+        (p["strategy"], p["gpus"]): (p["relative_to_gpus"], p["relative_to_strategy"], p["speedup"], p["efficiency"])
+        for p in points(study)
+    }
+
+
+def test_speedup_is_relative_to_the_framework_alone_where_it_was_measured(study: StudyBuilder) -> None:
+    study.completed(1, seconds=1.0, strategy="plain")
+    for strategy, options in (("allreduce", {"bucket_mb": 1}), ("horovod", {"controller": "gloo"})):
+        study.completed(1, seconds=1.25, strategy=strategy, strategy_options=options)
+        study.completed(2, seconds=2.0, strategy=strategy, strategy_options=options)
+    # In weak scaling: on one GPU 0.8 of the throughput, what the wrapping costs; on two twice the samples in 2 s.
+    assert relations(study) == {
+        ("plain", 1): (1, "plain", 1.0, 1.0),
+        ("allreduce", 1): (1, "plain", 0.8, 0.8),
+        ("allreduce", 2): (1, "plain", 1.0, 0.5),
+        ("horovod", 1): (1, "plain", 0.8, 0.8),
+        ("horovod", 2): (1, "plain", 1.0, 0.5),
+    }
+    wrapped = next(p for p in points(study) if (p["strategy"], p["gpus"]) == ("allreduce", 1))
+    assert wrapped["ideal_speedup"] == 1.0
+    assert (wrapped["speedup_low"], wrapped["speedup_high"]) == (0.8, 0.8)  # equal blocks: a spread of nothing
+
+
+def test_plain_baseline_of_strong_scaling_has_the_same_global_batch(study: StudyBuilder) -> None:
+    for batch in (128, 256):
+        study.completed(1, seconds=batch / 128, strategy="plain", scaling=STRONG, batch_per_gpu=batch)
+    study.completed(4, seconds=0.5, scaling=STRONG, batch_per_gpu=64, global_batch=256)
+    (point,) = (p for p in points(study) if p["gpus"] == 4)
+    # 256 samples per step: 2 s for ten steps on one GPU, 0.5 s on four.
+    assert (point["relative_to_gpus"], point["relative_to_strategy"], point["speedup"]) == (1, "plain", 4.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"framework": "jax"},
+        {"model": "resnet20"},
+        {"precision": "bf16"},
+        {"framework_options": {"compile": True}},
+        {"scaling": STRONG},
+        {"batch_per_gpu": 64},
+    ],
+)
+def test_plain_point_of_other_settings_is_no_baseline(study: StudyBuilder, changes: dict) -> None:
+    study.completed(1, strategy="plain", **changes)
+    study.completed(2)
+    study.completed(4)
+    assert [p["relative_to_strategy"] for p in points(study) if p["strategy"] == "allreduce"] == ["allreduce"] * 2
+    assert [p["relative_to_gpus"] for p in points(study) if p["strategy"] == "allreduce"] == [2, 2]
+
+
+def test_plain_run_that_did_not_complete_is_no_baseline(study: StudyBuilder) -> None:
+    study.add(spec_of(1, strategy="plain"), Logs(), result={"status": "failed", "reason": "killed"})
+    study.completed(1)
+    study.completed(2)
+    assert relations(study)["allreduce", 2] == (1, "allreduce", 2.0, 1.0)
+    assert relations(study)["plain", 1] == (None, None, None, None)
+
+
+def test_marks_of_the_plain_baseline_reach_the_points_that_are_relative_to_it(study: StudyBuilder) -> None:
+    shared = {"oversubscribed": "1 rank on a shared GPU", "code_version": "other"}
+    study.add(spec_of(1, strategy="plain"), Logs(device_name="NVIDIA A100"), site=shared)
+    study.completed(2)
+    assert {p["strategy"]: p["marks"] for p in points(study)} == {
+        "plain": "oversubscribed;single run",
+        "allreduce": "single run;mixed code versions;mixed machines;baseline oversubscribed",
+    }
+
+
+def test_first_step_is_counted_from_the_begin_of_the_first_attempt_and_of_the_slowest_rank(study: StudyBuilder) -> None:
+    logs = Logs(startup_seconds={"imports": 2.0, "build": 1.0}, begin=CREATED)
+    run_dir = study.add(spec_of(2), logs)
+    assert points(study)[0]["first_step_seconds"] == 3.0  # the blocks begin when the start-up has ended
+    log = run_dir / "attempt-1" / "events.rank1.jsonl"
+    log.write_text(log.read_text().replace(f'"t":{CREATED + 12}', f'"t":{CREATED + 14.5}'))  # its warm-up: 9 s
+    touch_later(log)
+    assert points(study)[0]["first_step_seconds"] == 5.5
+    study.add(spec_of(2, repeat=1), logs)
+    assert points(study)[0]["first_step_seconds"] == (5.5 + 3.0) / 2
+
+
+def test_first_step_of_a_continued_run_is_that_of_its_first_attempt(study: StudyBuilder) -> None:
+    cut = Logs([1.0], checkpoints={20: 0.5}, ends=False)
+    study.attempts(spec_of(1), cut, Logs([8.0] * 3, resume=resume(20, 1), begin=CREATED + 100))
+    assert points(study)[0]["first_step_seconds"] == 3.0
+
+
+@pytest.mark.parametrize("begin", [None, CREATED + 60])
+def test_first_step_is_not_stated_where_its_begin_is_not_known(study: StudyBuilder, begin: float | None) -> None:
+    run_dir = study.add(spec_of(1), Logs(begin=None))
+    if begin is not None:  # by another node's clock, which is ahead
+        (run_dir / "attempt-1" / "begin.json").write_text(json.dumps({"t": begin, "job_id": None}))
+    assert points(study)[0]["first_step_seconds"] is None
+
+
+def test_first_step_is_not_stated_where_a_rank_did_not_come_so_far(study: StudyBuilder) -> None:
+    first = Logs([1.0], ends=False)
+    run_dir = study.attempts(spec_of(2), first, Logs(resume=resume(0), begin=CREATED + 100))
+    log = run_dir / "attempt-1" / "events.rank1.jsonl"
+    log.write_text(log.read_text().splitlines(True)[0])
+    assert points(study)[0]["first_step_seconds"] is None
 
 
 def test_mixed_code_versions_and_machines_are_marked(study: StudyBuilder) -> None:

@@ -38,7 +38,7 @@ def test_built_studies_follow_the_schemas(study: StudyBuilder) -> None:
 
     validated("result", (run_dir / "result.json").read_text())
     validated("study", (study.folder / "study.json").read_text())
-    for rank, n_events in ((0, 11), (1, 10)):  # start, 1 + 4 blocks, 3 probes, rank 0's evaluation, end
+    for rank, n_events in ((0, 12), (1, 11)):  # start, 1 + 4 blocks, the gradients, 3 probes, rank 0's evaluation, end
         lines = (run_dir / "attempt-1" / f"events.rank{rank}.jsonl").read_text().splitlines()
         assert validated("events", *lines) == n_events
 
@@ -83,8 +83,6 @@ def test_run_that_was_asked_for_and_has_no_folder_is_missing(study: StudyBuilder
         (Logs(device="cpu"), "a rank ran with device cpu, the spec asks for cuda"),
         (Logs(block_seconds=[[], []]), "no measured steps"),
         (Logs(block_seconds=[0.0, 0.0]), "no samples or no seconds"),
-        (Logs(checksums=[100.0, 100.001]), "checksums differ by 1.0e-05 (relative)"),  # 0.001 / 100.001
-        (Logs(checksums=[100.0, None]), "rank 1 logged no finite weights_checksum"),
     ],
 )
 def test_completed_run_that_cannot_be_trusted_is_invalid(study: StudyBuilder, logs: Logs, reason: str) -> None:
@@ -92,16 +90,6 @@ def test_completed_run_that_cannot_be_trusted_is_invalid(study: StudyBuilder, lo
     run = only_run(read_study(study.folder))
     assert run["status"] == "invalid"
     assert reason in run["reason"]
-
-
-def test_checksums_that_differ_by_rounding_are_equal(study: StudyBuilder) -> None:
-    study.add(spec_of(2), Logs(checksums=[100.0, 100.00005]))  # 5e-7, below the tolerance of 1e-6
-    assert only_run(read_study(study.folder))["status"] == "completed"
-
-
-def test_strategies_with_different_weights_per_rank_are_not_held_to_equal_checksums(study: StudyBuilder) -> None:
-    study.add(spec_of(2, strategy="ps_async"), Logs(checksums=[100.0, 200.0]))
-    assert only_run(read_study(study.folder))["status"] == "completed"
 
 
 def test_missing_log_of_a_rank_makes_a_run_invalid(study: StudyBuilder) -> None:
@@ -248,6 +236,11 @@ WHOLE_LINES = st.sampled_from(
         '{"v":1,"t":1.0,"rank":0,"ev":"probe","probe":["x"],"n":1,"seconds":1}',
         '{"v":1,"t":1.0,"rank":0,"ev":"eval","step":1,"samples":10,"accuracy":7,"correct":1,"seconds":1}',
         '{"v":1,"t":1.0,"rank":0,"ev":"end","steps":1,"samples_seen":1,"weights_checksum":[1]}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"end","steps":-1,"samples":"all","weights_checksum":1e400}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"gradients","step":0,"sum":null,"magnitude":1.0}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"gradients","step":0,"sum":[1],"magnitude":-1}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"gradients","step":0,"sum":1e400,"magnitude":1e400}',
+        '{"v":1,"t":1.0,"rank":0,"ev":"gradients","sum":1.0}',
         '{"v":1,"t":1.0,"rank":0,"ev":"\\ud800"}',
         '{"v":1,"t":1e400,"rank":0,"ev":"resume","step":0,"from_attempt":[1],"ignored":{"a":1}}',
         '{"v":1,"t":-1,"rank":0,"ev":"resume","step":"0","from_attempt":1}',

@@ -2,62 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from seen import Seen, Tags, words
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
+from analysis.equal_work import equal_work
 from analysis.figures import LOOKS, draw_figures
-from analysis.metrics import points_of
+from analysis.points import points_of
 from analysis.read import read_study
-from analysis.report import render_report
-from analysis.tables import WIDTH_OF_A_FILE, print_tables, scaling_csv
+from analysis.tables import print_tables
 from harness import outcome
 from harness.spec import STRONG, ClusterSpec, FaultSpec
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "analysis_table.txt"
-
-
-class Seen:
-    """All that a study's report consists of, as text."""
-
-    def __init__(self, study: StudyBuilder) -> None:
-        read = read_study(study.folder)
-        points = points_of(read.runs)
-        self.figures = draw_figures(points)
-        self.html = render_report(read, points, self.figures)
-        self.csv = list(csv.DictReader(io.StringIO(scaling_csv(points))))
-        stream = io.StringIO()
-        wide = Console(file=stream, width=WIDTH_OF_A_FILE, highlight=False, markup=False, emoji=False)
-        print_tables(wide, read, points)
-        self.table = stream.getvalue()
-        self.svg = self.figures["speedup.svg"].decode()
-
-
-class Tags(HTMLParser):
-    """Every tag with its attributes, and the text between the tags."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def words(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
 
 
 def test_terminal_table_is_as_the_golden_file(study: StudyBuilder) -> None:
@@ -70,6 +33,9 @@ def test_terminal_table_is_as_the_golden_file(study: StudyBuilder) -> None:
     study.add(spec_of(1, scaling=STRONG), Logs(block_seconds=[1.0, 2.0]))
     study.add(spec_of(2, scaling=STRONG, batch_per_gpu=64), Logs(block_seconds=[1.0, 2.0]), result=shared)
     continued(study)
+    study.add(spec_of(1, strategy="plain"), Logs(block_seconds=[0.8] * 4))
+    study.add(spec_of(2, framework="jax"), Logs(block_seconds=[1.0] * 4, parameters=658_600))
+    study.write_study(invocations=[{"skipped": ["strategy 'horovod' is not offered by framework 'jax'"]}])
     lines = [line.rstrip() for line in Seen(study).table.splitlines()]
     assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
 
@@ -107,6 +73,13 @@ def test_speedup_relative_to_smallest_count_is_stated(study: StudyBuilder) -> No
     headline = "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU): 2.00x on 4 GPUs relative to 2 GPUs"
     assert headline in words(Tags(seen.html).text)
     assert headline in words(seen.table)
+
+
+def test_time_to_the_first_step_is_in_report_and_csv(study: StudyBuilder) -> None:
+    study.add(spec_of(1), Logs(cached_batch_seconds=0.1))
+    seen = Seen(study)
+    assert seen.csv[0]["first_step_seconds"] == "3.0"
+    assert seen.html.count('"First step">3.00 s</td>') == 2  # of the point, and of its run
 
 
 def test_single_run_is_marked_in_table_csv_plot_and_report(study: StudyBuilder) -> None:
@@ -176,7 +149,7 @@ def test_goodput_is_in_the_table_where_there_is_room(study: StudyBuilder, width:
     continued(study)
     read = read_study(study.folder)
     stream = io.StringIO()
-    print_tables(Console(file=stream, width=width), read, points_of(read.runs))
+    print_tables(Console(file=stream, width=width), read, points_of(read.runs), equal_work(read.folder, read.runs))
     assert ("57 %" in stream.getvalue()) == shown
     assert ("Goodput: " in stream.getvalue()) == shown
 
@@ -197,6 +170,7 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     study.name = hostile + "\x1b[31m"
     spec = spec_of(2, model=hostile, framework="_" + hostile, cluster=ClusterSpec(hostile, "cuda", 1))
     study.add(spec, Logs(device_name=hostile, versions={hostile: hostile}))
+    study.add(spec_of(2, model=hostile, strategy=hostile, cluster=ClusterSpec(hostile, "cuda", 1)), Logs(parameters=7))
     tail = ["</pre><script>alert(3)</script>", "\ud800 \x00 \x1b]0;x\x07"]
     study.add(spec_of(4), None, result={"status": "failed", "reason": hostile, "stderr_tail": tail})
     (study.folder / "runs" / "<script>alert(2)<script>").write_text("x")
@@ -206,6 +180,7 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     twice = study.attempts(spec_of(1, fault=fault), cut, rest)
     outcome.write_again(twice / "attempt-1", hostile, "\x1b]0;x\x07" + hostile, 20)
     invocation = {"t": 1e300, "command": [hostile, "\ud800"], "code_version": "\udfff", "cluster": 7, "runs": "none"}
+    invocation["skipped"] = [hostile + "\x1b[2J", 7]
     study.write_study(created=10**400, invocations=[invocation, {}])
     seen = Seen(study)
     tags = Tags(seen.html)

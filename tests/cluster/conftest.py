@@ -168,10 +168,6 @@ def another_slurm(able_to_run_slurm: None) -> Callable[..., AbstractContextManag
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def here(item: pytest.Item) -> bool:
-        return item.path.is_relative_to(HERE)
-
-    for item in filter(here, items):
-        item.add_marker(pytest.mark.cluster)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=here, reverse=True)  # the long ones first, so that no worker is left alone with one at the end
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)

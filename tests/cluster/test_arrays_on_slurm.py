@@ -40,6 +40,35 @@ def counting(tmp_path: Path, env: dict[str, str], *programs: str) -> tuple[dict[
     return {**env, "PATH": f"{folder}:{env['PATH']}"}, log
 
 
+@pytest.mark.timeout(1800)
+def test_two_hundred_runs_and_a_node_that_dies_in_the_middle(slurm: Any, tmp_path: Path, torch_python: Path) -> None:
+    runs = 200
+    quick = ("measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1", "measure.probe_steps=0")
+    # Twelve ranks that start at a time leave the cores to the tests that run beside this one.
+    python = program(tmp_path / "bin" / "python", f'#!/bin/sh\nexec nice -n 19 {torch_python} "$@"\n')
+    arguments = ("-m", "gpus=1", f"seed=range({runs})", *SHORT, *quick, f"framework.environment={python}")
+    with started(slurm, tmp_path, *arguments) as process:
+        wait_for(lambda: len(list(study_dir(tmp_path).glob("runs/*/result.json"))) >= runs // 3, 900)
+        slurm.node_fail("n2")
+        slurm.node_back("n2")
+        output, _ = process.communicate(timeout=850)
+    assert process.returncode == 0, f"{failures(tmp_path)}\n{output[-3000:]}"
+    assert f"{runs} completed, 0 failed" in output
+    finished = Counter()
+    hit = 0
+    for run_dir in run_dirs(tmp_path):
+        assert read_json(run_dir / "result.json")["status"] == "completed"
+        attempts = events.attempt_dirs(run_dir)
+        hit += len(attempts) > 1
+        for attempt in attempts:
+            exits = [read_json(path) for path in attempt.glob("exit.rank*.json")]
+            finished[run_dir.name] += any(e["code"] == 0 for e in exits)
+    assert len(finished) == runs
+    assert set(finished.values()) == {1}, "nothing is run twice"
+    assert hit >= 1, "the node that died was running something"
+    assert os.listdir(study_dir(tmp_path) / "submissions") != []
+
+
 def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     other = slurm.run("sbatch", "--parsable", "--wrap=sleep 300", "--output=/dev/null", check=True).stdout.strip()
     try:
@@ -195,32 +224,3 @@ def test_headless_refuses_what_does_not_fit_its_allocation(slurm: Any, cli: Cli,
         cwd=PROJECT, timeout=120,
     )  # fmt: skip
     assert "this allocation has 1 x 2" in log.read_text()
-
-
-@pytest.mark.timeout(1800)
-def test_two_hundred_runs_and_a_node_that_dies_in_the_middle(slurm: Any, tmp_path: Path, torch_python: Path) -> None:
-    runs = 200
-    quick = ("measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1", "measure.probe_steps=0")
-    # Twelve ranks that start at a time leave the cores to the tests that run beside this one.
-    python = program(tmp_path / "bin" / "python", f'#!/bin/sh\nexec nice -n 19 {torch_python} "$@"\n')
-    arguments = ("-m", "gpus=1", f"seed=range({runs})", *SHORT, *quick, f"framework.environment={python}")
-    with started(slurm, tmp_path, *arguments) as process:
-        wait_for(lambda: len(list(study_dir(tmp_path).glob("runs/*/result.json"))) >= runs // 3, 900)
-        slurm.node_fail("n2")
-        slurm.node_back("n2")
-        output, _ = process.communicate(timeout=850)
-    assert process.returncode == 0, f"{failures(tmp_path)}\n{output[-3000:]}"
-    assert f"{runs} completed, 0 failed" in output
-    finished = Counter()
-    hit = 0
-    for run_dir in run_dirs(tmp_path):
-        assert read_json(run_dir / "result.json")["status"] == "completed"
-        attempts = events.attempt_dirs(run_dir)
-        hit += len(attempts) > 1
-        for attempt in attempts:
-            exits = [read_json(path) for path in attempt.glob("exit.rank*.json")]
-            finished[run_dir.name] += any(e["code"] == 0 for e in exits)
-    assert len(finished) == runs
-    assert set(finished.values()) == {1}, "nothing is run twice"
-    assert hit >= 1, "the node that died was running something"
-    assert os.listdir(study_dir(tmp_path) / "submissions") != []

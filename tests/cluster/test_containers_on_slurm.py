@@ -15,7 +15,7 @@ from studies import described, program, read_json, run_dirs
 
 from harness.scheduler import words
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 
 
 @pytest.fixture(autouse=True)

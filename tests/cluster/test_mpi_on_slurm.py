@@ -13,7 +13,7 @@ from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_do
 
 from harness import events
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 
 # Two nodes for four ranks. They share this machine's cores, which Slurm does not know: MPI is not to wait busily.
 TWO_NODES = ("strategy=mpi", "cluster.gpus_per_node=2", "+cluster.env.OMPI_MCA_mpi_yield_when_idle=1")

@@ -23,7 +23,7 @@ from harness.plan import Array
 from harness.schema import Cluster, Scheduler
 from harness.spec import Placement
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 
 NASTY = 'a b; $(touch {made}) `touch {made}` & c | d > {made} it\'s "q" \\ \\\\ \\n # e é→ %j $HOME ~ * !x -f'
 

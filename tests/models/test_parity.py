@@ -47,10 +47,8 @@ def test_a_framework_computes_what_pytorch_does(
     # fp32 rounding of logits of order 1, through up to 20 layers.
     np.testing.assert_allclose(ours["logits"], theirs["logits"], atol=1e-4)
     errors = [relative_error(ours[name], theirs[name]) for name in theirs if name.startswith("gradient")]
-    # Rounding, as a rule; an activation within rounding of 0 that falls on the other side of ReLU changes single
-    # gradients by as much as 1 % (PyTorch's own in fp32 are as far from those in double precision).
-    assert np.median(errors) < 1e-3
-    assert max(errors) < 2e-2
+    # Rounding: up to 3e-5.
+    assert max(errors) < 1e-3
     # Each step amplifies the rounding of those before: 1e-6 after 5 steps, 1e-3 after 20.
     np.testing.assert_allclose(ours["losses"][:5], theirs["losses"][:5], rtol=1e-4)
     np.testing.assert_allclose(ours["losses"], theirs["losses"], rtol=1e-2)

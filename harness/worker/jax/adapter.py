@@ -60,6 +60,8 @@ class Adapter(worker.Adapter):
         self.strategy.use(self.device)
         self.layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
         params, statistics = networks.build(self.layers, spec.seed)
+        self.state: Any = None
+        self.steps = 0
         self._take(params, [np.zeros_like(array) for array in params], statistics, steps=0)
         self.run_step = self.strategy.step(self._gradient, self._update)
         self.normalise = jax.jit(self._normalise)

@@ -96,7 +96,7 @@ class Adapter(worker.Adapter):
             return np.asarray(self.network(pixels).asnumpy())
 
     def share_statistics(self) -> None:
-        shared = self.strategy.share(np.concatenate([array.asnumpy() for array in self.statistics]))
+        shared = self.strategy.share(np.concatenate([array.asnumpy() for array in self.settled_statistics()]))
         ends = np.cumsum([array.size for array in self.statistics])
         for array, values in zip(self.statistics, np.split(shared, ends[:-1])):
             array[:] = values
@@ -130,11 +130,17 @@ class Adapter(worker.Adapter):
     def close(self) -> None:
         self.strategy.close()
 
+    def settled_statistics(self) -> List[mx.nd.NDArray]:
+        """Once all work is done: MXNet's engine does not know that a network of static shape writes them in training,
+        and would let others read them before."""
+        self.fence()
+        return self.statistics
+
     @contextlib.contextmanager
     def _unbiased_variances(self) -> Iterator[None]:
         """MXNet's running variances are means over a batch's n values; PyTorch and TensorFlow divide by n - 1, which
         makes a difference where few values are left. What they started from, 1, stays as it is."""
-        variances = self.statistics[1::2]
+        variances = self.settled_statistics()[1::2]
         kept = [variance.copy() for variance in variances]
         start = (1 - catalog.BATCHNORM_MOMENTUM) ** self.steps
         for variance, n in zip(variances, self.normalised):
@@ -145,5 +151,6 @@ class Adapter(worker.Adapter):
 
     def _state(self) -> Dict[str, mx.nd.NDArray]:
         """All that training changes."""
-        kinds = {"weight": self.parameters, "momentum": self.optimizer.momenta, "statistic": self.statistics}
+        statistics = self.settled_statistics()
+        kinds = {"weight": self.parameters, "momentum": self.optimizer.momenta, "statistic": statistics}
         return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

@@ -1,0 +1,261 @@
+"""The table of points, and what each point is relative to.
+
+A point is all completed runs that differ only in seed and repeat. A series is all points that differ only in the
+number of GPUs, their placement, and the batch that follows from it (the global batch in weak scaling, the batch per
+GPU in strong scaling). Speedup and efficiency are relative to the framework alone: the strategy `plain` at one GPU, the
+same in all else; where the study has no such point, to the smallest measured number of GPUs of the series.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from analysis.metrics import (
+    Range,
+    data_stall,
+    efficiency,
+    exposed_communication,
+    goodput,
+    speedup,
+    speedup_range,
+    spread,
+    throughput,
+)
+from analysis.read import frame_of, records
+from analysis.run import COMPLETED
+from analysis.series import PLAIN, name_series, natural_order, without_strategy
+from analysis.text import versions_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED = "oversubscribed", "baseline oversubscribed"
+WORK_DIFFERS, BASELINE_WORK_DIFFERS = "work differs", "baseline work differs"
+# What a point takes over from the one that it is relative to, and in which words.
+BASELINE_MARKS = {OVERSUBSCRIBED: BASELINE_OVERSUBSCRIBED, WORK_DIFFERS: BASELINE_WORK_DIFFERS}
+SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "mixed machines"
+# Of a run that went on from a checkpoint, its measurement is not of one piece.
+CONTINUED, FAULT_INJECTED = "continued", "fault injected"
+
+POINT_COLUMNS = {
+    **dict.fromkeys(["series", "label", "detail", "framework", "strategy", "model", "dataset", "precision"], "string"),
+    **dict.fromkeys(["scaling", "cluster", "device", "device_names", "communication", "versions"], "string"),
+    **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"], "Int64"),
+    **dict.fromkeys(["code_versions", "status", "reasons", "run_ids", "spread_basis", "marks"], "string"),
+    **dict.fromkeys(["oversubscribed", "relative_to_strategy"], "string"),
+    **dict.fromkeys(["runs_completed", "runs_all", "relative_to_gpus", "test_samples", "samples_seen"], "Int64"),
+    **dict.fromkeys(["samples_per_second", "samples_per_second_low", "samples_per_second_high"], "Float64"),
+    **dict.fromkeys(["speedup", "speedup_low", "speedup_high", "ideal_speedup"], "Float64"),
+    **dict.fromkeys(["efficiency", "efficiency_low", "efficiency_high"], "Float64"),
+    **dict.fromkeys(["test_accuracy", "test_accuracy_low", "test_accuracy_high"], "Float64"),
+    **dict.fromkeys(["goodput", "goodput_low", "goodput_high"], "Float64"),
+    "attempts": "Int64",
+    **dict.fromkeys(["step_seconds", "cached_batch_seconds", "no_sync_seconds"], "Float64"),
+    **dict.fromkeys(["data_stall_seconds", "exposed_communication_seconds"], "Float64"),
+    **dict.fromkeys(["startup_seconds", "first_step_seconds"], "Float64"),
+    "allreduce": "string",
+}
+
+
+def points_of(runs: pd.DataFrame, differing: Collection[str] = ()) -> pd.DataFrame:
+    """One row per point, columns POINT_COLUMNS; points without a completed run are there, without figures.
+
+    differing: points, as runs name them, whose work is not that of the others (analysis/equal_work.py). Runs whose spec
+    could not be read belong to no point. Rows are ordered by series, then by GPUs and nodes.
+    """
+    by_point: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for run in records(runs):
+        if run["point"] is not None:
+            by_point[run["point"]].append(run)
+    series: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for key, group in by_point.items():
+        series[group[0]["series"]].append(_point(group, key in differing))
+    for points in series.values():
+        points.sort(key=lambda point: (point["gpus"], point["nodes"]))
+    names = name_series({key: points[0] for key, points in series.items()})
+    alone = _alone(series)
+    rows = []
+    for key in sorted(series, key=lambda key: (*map(natural_order, names[key]), key)):
+        label, detail = names[key]
+        base = alone.get(without_strategy(key)) or next(filter(_measured, series[key]), None)
+        rows += [{"label": label, "detail": detail, **row} for row in _series_rows(series[key], base)]
+    return frame_of(rows, POINT_COLUMNS)
+
+
+def _alone(series: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The measured points of a framework alone at one GPU, by what the series that are relative to them share."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, points in series.items():
+        for point in points:
+            if point["strategy"] == PLAIN and point["gpus"] == 1 and _measured(point):
+                found.setdefault(without_strategy(key), point)
+    return found
+
+
+def _measured(point: Mapping[str, Any]) -> bool:
+    return point["samples_per_second"] is not None
+
+
+def _series_rows(points: list[dict[str, Any]], base: dict[str, Any] | None) -> list[dict[str, Any]]:
+    completed = [run for point in points for run in point["completed"]]
+    if base is not None and all(point is not base for point in points):
+        completed += base["completed"]
+    machines = {name for run in completed for name in json.loads(run["device_names"] or "[]")}
+    marks = []
+    if len({run["code_version"] for run in completed}) > 1:
+        marks.append(MIXED_CODE)
+    if len(machines) > 1:
+        marks.append(MIXED_MACHINES)
+    return [_related(point, base, marks) for point in points]
+
+
+def _related(point: dict[str, Any], base: dict[str, Any] | None, series_marks: list[str]) -> dict[str, Any]:
+    """The point with what follows from its series: speedup, efficiency and the marks of the whole series."""
+    marks = list(point["marks"])
+    columns: dict[str, Any] = {}
+    if base is not None and _measured(point):
+        rate, base_rate = point["samples_per_second"], base["samples_per_second"]
+        ideal = point["gpus"] / base["gpus"]
+        low, high = (None, None) if point is base else speedup_range(_rates(point), _rates(base))
+        columns = {
+            "relative_to_gpus": base["gpus"],
+            "relative_to_strategy": base["strategy"],
+            "ideal_speedup": ideal,
+            "speedup": speedup(rate, base_rate),
+            "speedup_low": low,
+            "speedup_high": high,
+            "efficiency": efficiency(rate, point["gpus"], base_rate, base["gpus"]),
+            "efficiency_low": None if low is None else low / ideal,
+            "efficiency_high": None if high is None else high / ideal,
+        }
+        marks += series_marks
+        if point is not base:
+            marks += [mark for own, mark in BASELINE_MARKS.items() if own in base["marks"]]
+    return {**point, **columns, "marks": ";".join(marks) or None}
+
+
+def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
+    completed = [run for run in group if run["status"] == COMPLETED]
+    kept = ("series", "framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device")
+    counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
+    oversubscribed = _distinct(run["oversubscribed"] for run in (completed or group))
+    devices = _distinct(name for run in completed for name in json.loads(run["device_names"] or "[]"))
+    marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
+    if group[0]["fault"] is not None:
+        marks.append(FAULT_INJECTED)
+    if len(completed) == 1:
+        marks.append(SINGLE_RUN)
+    if any(run["continued"] for run in completed):
+        marks.append(CONTINUED)
+    others = [f"{run['run_id']}: {run['status']}, {run['reason']}" for run in group if run["status"] != COMPLETED]
+    return {
+        **{name: group[0][name] for name in (*kept, *counts)},
+        **_measured_columns(completed),
+        **_goodput_columns(completed),
+        "status": _status_text(run["status"] for run in group),
+        "reasons": "; ".join(others) or None,
+        "run_ids": ";".join(run["run_id"] for run in group),
+        "completed": completed,
+        "runs_completed": len(completed),
+        "runs_all": len(group),
+        "marks": marks,
+        "oversubscribed": "; ".join(oversubscribed) or None,
+        "device_names": ";".join(devices) or None,
+        "communication": " / ".join(_distinct(run["communication"] for run in completed)) or None,
+        "versions": versions_text(json.loads(run["versions"] or "{}") for run in completed) or None,
+        "code_versions": ";".join(_distinct(run["code_version"] for run in (completed or group))),
+    }
+
+
+def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+    if not completed:
+        return {"samples_per_second": None}
+    low, high, basis = spread(
+        [run["samples"] / run["seconds"] for run in completed], json.loads(completed[0]["block_rates"])
+    )
+    accuracies = [run["accuracy"] for run in completed if run["accuracy"] is not None]
+    cached = [run for run in completed if run["cached_batch_seconds"] is not None]
+    both = [run for run in cached if run["no_sync_seconds"] is not None]
+    return {
+        "samples_per_second": throughput((r["samples"] for r in completed), (r["seconds"] for r in completed)),
+        "samples_per_second_low": low,
+        "samples_per_second_high": high,
+        "spread_basis": basis,
+        "step_seconds": _mean_step(completed),
+        "cached_batch_seconds": _mean(run["cached_batch_seconds"] for run in completed),
+        "no_sync_seconds": _mean(run["no_sync_seconds"] for run in completed),
+        # Differences are made within a run and then averaged, so that each compares like with like.
+        "data_stall_seconds": _mean(data_stall(_mean_step([run]), run["cached_batch_seconds"]) for run in cached),
+        "exposed_communication_seconds": _mean(
+            exposed_communication(run["cached_batch_seconds"], run["no_sync_seconds"]) for run in both
+        ),
+        "allreduce": _mean_messages(completed),
+        "startup_seconds": _mean(run["startup_seconds"] for run in completed),
+        "first_step_seconds": _mean(run["first_step_seconds"] for run in completed),
+        "test_accuracy": _mean(accuracies),
+        "test_accuracy_low": min(accuracies) if len(accuracies) > 1 else None,
+        "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,
+        "test_samples": _common(run["test_samples"] for run in completed),
+        "samples_seen": _common(run["samples_seen"] for run in completed),
+    }
+
+
+def _goodput_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+    """attempts: of all completed runs together. Low and high: of the runs, where there is more than one."""
+    if not completed:
+        return {}
+    rates = [goodput([run["useful_seconds"]], [run["allocated_seconds"]]) for run in completed]
+    known = [rate for rate in rates if rate is not None]
+    ranged = len(known) == len(rates) > 1
+    return {
+        "goodput": goodput((r["useful_seconds"] for r in completed), (r["allocated_seconds"] for r in completed)),
+        "goodput_low": min(known) if ranged else None,
+        "goodput_high": max(known) if ranged else None,
+        "attempts": sum(run["attempts"] for run in completed),
+    }
+
+
+def _mean_step(completed: list[dict[str, Any]]) -> float:
+    return math.fsum(run["seconds"] for run in completed) / sum(run["steps"] for run in completed)
+
+
+def _mean_messages(completed: list[dict[str, Any]]) -> str | None:
+    """Mean seconds of an allreduce by the bytes of its message, as JSON [{"bytes":, "seconds":}]."""
+    by_size: dict[int | None, list[float]] = defaultdict(list)
+    for run in completed:
+        for message in json.loads(run["allreduce"] or "[]"):
+            by_size[message["bytes"]].append(message["seconds"])
+    messages = [{"bytes": n, "seconds": fmean(by_size[n])} for n in sorted(by_size, key=lambda n: n or 0)]
+    return json.dumps(messages) if messages else None
+
+
+def _status_text(statuses: Iterable[str]) -> str:
+    """'completed' where all runs are; otherwise how many ended how."""
+    counted = Counter(statuses)
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{n} {status}" for status, n in sorted(counted.items()))
+
+
+def _rates(point: Mapping[str, Any]) -> Range:
+    return point["samples_per_second_low"], point["samples_per_second_high"]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _common(values: Iterable[int | None]) -> int | None:
+    """The value that all runs share; None where they differ, since no one number would be true of the point."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _distinct(values: Iterable[str | None]) -> list[str]:
+    return sorted({value for value in values if value})
