@@ -26,7 +26,7 @@ def make_spec(**changes: Any) -> RunSpec:
         "framework_options": {"compile": False, "channels_last": True},
         "environment": "pytorch",
         "strategy": "allreduce",
-        "strategy_options": {"bucket_mb": None},
+        "strategy_options": {"bucket_mb": 25.0},
         "model": "resnet20",
         "dataset": SYNTHETIC,
         "precision": "fp32",

@@ -29,19 +29,21 @@ RANKS, BATCH = 2, 8
 OPTIONS: Dict[str, Dict[str, Any]] = {"allreduce": {"bucket_mb": 0.5}, "horovod": {"controller": "gloo"}}
 
 
-def built(names: Sequence[str]) -> Dict[str, Any]:
-    """Networks of the catalogue, and what the adapter says when a run asks for CUDA and TensorFlow has none."""
-    refused = _refuses_cpu_instead_of_gpu()
-    return {"cuda": refused, "networks": [_describe(catalog.network(name).layers(3, 10)) for name in names]}
+def shared(names: Sequence[str]) -> Dict[str, Any]:
+    """What TensorFlow and Keras have in common. In one process, as below, because a start takes longer than this."""
+    return {
+        "cuda": _refuses_cpu_instead_of_gpu(),
+        "statistics": _batch_norm_statistics("tensorflow"),
+        "any_number": _logits_of_any_number("tensorflow"),
+        "networks": [_describe(catalog.network(name).layers(3, 10)) for name in names],
+    }
 
 
 def alone(framework: str) -> Dict[str, Any]:
-    """What one rank does by itself. In one process, because to start it takes longer than all of this."""
+    """What one rank does by itself."""
     return {
         "cores": _busy_cores(framework),
         "sgd": max(_step_by_hand(framework, nesterov) for nesterov in (False, True)),
-        "statistics": _batch_norm_statistics(framework),
-        "any_number": _logits_of_any_number(framework),
         "continued": _continues_exactly(framework),
         "bf16": _bfloat16(framework),
         "jit": _jit_compile(framework),
@@ -111,6 +113,7 @@ def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -
 
 
 def _refuses_cpu_instead_of_gpu() -> str:
+    """What the adapter says when a run asks for CUDA and TensorFlow has none."""
     from harness.worker.tensorflow import machine
 
     spec = _spec("tensorflow")

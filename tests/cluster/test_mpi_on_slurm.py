@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from processes import wait_for, workers
 from project import Cli
-from slurm_study import LONG, SHORT, started
+from slurm_study import LONG, SHORT, in_queue, started
 from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_done, study_dir
 
-from harness import events
+from harness import events, outcome
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 
@@ -68,14 +68,21 @@ def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: A
     assert logged(run_dir, "resume", 2)[0]["step"] == again["step"]
 
 
-def test_cancelled_the_ranks_of_mpirun_are_gone(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
-    assert done.returncode == 0, done.stderr
-    wait_for(lambda: steps_done(tmp_path, 4) >= 4, 120)
-    cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
-    assert "cancelled 1 jobs" in cancelled.stdout
-    wait_for(lambda: not workers(tmp_path, gpus=4), 40)
-    assert not (run_of(tmp_path, 4) / "result.json").exists()
+def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    """Slurm tells every process of a step, mpirun's daemons too, and they would take the ranks with them."""
+    try:
+        done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: steps_done(tmp_path, 4) >= 4, 120)
+        slurm.run("scancel", "--signal=TERM", "--me")
+        run_dir = run_of(tmp_path, 4)
+        wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 30)
+        assert {exit_.code for exit_ in outcome.read_exits(run_dir / "attempt-1")} == {events.LEFT}
+        wait_for(lambda: not in_queue(slurm), 60)
+        assert not workers(tmp_path, gpus=4)
+        assert not (run_dir / "result.json").exists()
+    finally:
+        slurm.run("scancel", "--me")
 
 
 def test_what_srun_does_not_tell_mpi_is_no_result(slurm: Any, cli: Cli, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_site_adds_its_cluster_in_a_folder_of_its_own(tmp_path: Path) -> None:
         ("gpus=1.5", "'1.5'"),
         ("scaling=both", "Invalid value 'both', expected one of [strong, weak]"),
         ("precision=fp8", "expected one of [fp32, bf16, fp16]"),
-        ("framework=tensrflow", "Available options in 'framework': pytorch"),
+        ("framework=tensrflow", "Available options in 'framework': jax keras mxnet pytorch tensorflow"),
         ("strategy.options.bucket_mb=x", "could not be converted to Float"),
         ("experiment=x", "use +experiment=x"),
         ("gpus=1,,2", "'gpus=1,,2' is not of the form"),
