@@ -213,18 +213,20 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
     run_spec, site = read_run(run_dir)
     end = End(run_dir, attempt, site, run_spec.placement.world_size, submission, job_name(os.environ))
     first = outcome.failure(attempt_dir)
-    last_words = _line_with(r"mpi/pmix", said) or next(reversed(said), "nothing")
     out_of_memory = _line_with(r"\boom\b|oom.kill|memory", said)
+    # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
+    by_pmix = _line_with(r"mpi/pmix", said)
+    last_words = out_of_memory or by_pmix or next(reversed(said), "nothing")
     if outcome.read_begin(attempt_dir) is None:
         # After a node was lost, Slurm may give the same one again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE
         end.or_again(by, f"the ranks could not be started: {last_words}", first)
-    elif out_of_memory or run_spec.placement.nodes == 1 or _all_nodes_answer():
-        # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
-        words = f"the job's processes were killed without a word; Slurm says: {out_of_memory or last_words}"
+    elif out_of_memory or run_spec.placement.nodes == 1 or ((first or by_pmix) and _all_nodes_answer()):
+        words = f"the job's processes were killed without a word; Slurm says: {last_words}"
         end.or_again(BY_FAILURE, words if out_of_memory or first is None else first.sentence, first)
     else:
-        time.sleep(_slurmd_timeout())  # as in End.failed
+        if first is not None:
+            time.sleep(_slurmd_timeout())  # as in End.failed
         end.lost(first)
 
 

@@ -204,7 +204,8 @@ def test_mpi4py_and_horovod_join_the_same_ranks_beside_the_framework(name: str) 
 
 @pytest.mark.parametrize("name", sorted(HOROVOD))
 def test_every_package_of_an_environment_is_pinned(name: str) -> None:
-    code = "from importlib.metadata import distributions\nfor d in distributions(): print(d.metadata['Name'] + '==' + d.version)"
+    code = "from importlib.metadata import distributions\n"
+    code += "for d in distributions(): print(d.metadata['Name'], d.version, sep='==')"
     python = environment(name) / "bin" / "python"
     listed = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
     normal = re.compile(r"[-_.]+(?=.*==)")

@@ -66,7 +66,8 @@ class Strategy(ABC):
     def _summed(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = tensor.dtype, len(tensor)
         if kind not in self.sums:
-            self.sums[kind] = tf.function(lambda own: self.replicas.run(self.sum, args=(own,)), autograph=False)
+            function = tf.function(lambda own: self.replicas.run(self.sum, args=(own,)), autograph=False)
+            self.sums[kind] = function.get_concrete_function(tensor)
         return self.sums[kind](tensor)
 
 
