@@ -34,9 +34,13 @@ FRAMEWORK_SECONDS = 180.0
 # A small study with its checkpoints needs less.
 LITTLE_SPACE = 2**30
 QUESTION = (
-    "import importlib, json; of = importlib.import_module('harness.worker.{}'); "
-    "print(json.dumps({{'versions': of.versions(), 'gpus': of.gpus()}}))"
+    "import importlib, json; from importlib import metadata; of = importlib.import_module('harness.worker.{}'); "
+    "carriers = {{d.metadata['Name']: d.version for d in metadata.distributions()}}; "
+    "print(json.dumps({{'versions': of.versions(), 'gpus': of.gpus(), "
+    "'carriers': {{name: carriers[name] for name in {} if name in carriers}}}}))"
 )
+# What carries the gradients of a strategy, and is installed beside the framework.
+CARRIERS = {"horovod": "horovod", "mpi": "mpi4py"}
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,14 @@ def uses_cuda(cluster: Cluster) -> bool:
 def ask(
     framework: str, command: Sequence[str], variables: Mapping[str, str], seconds: float = FRAMEWORK_SECONDS
 ) -> dict[str, Any]:
-    """What the framework says of itself: versions (name -> version) and gpus (their names).
+    """What the framework says of itself: versions (name -> version) and gpus (their names); and what of CARRIERS is
+    beside it, with its version.
 
     command: its Python, in a container with what stands before it. variables: cluster.env. Raises Silent.
     """
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
-    argv = [*command, "-c", QUESTION.format(framework)]
+    argv = [*command, "-c", QUESTION.format(framework, tuple(CARRIERS.values()))]
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, env={**env, **variables}
@@ -135,19 +140,27 @@ def ask(
         raise Silent(f"{argv[0]}: {error.strerror}") from None
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
-        return {"versions": dict(answer["versions"]), "gpus": list(answer["gpus"])}
+        return {**{key: dict(answer[key]) for key in ("versions", "carriers")}, "gpus": list(answer["gpus"])}
     except (IndexError, ValueError, KeyError, TypeError):
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise Silent(f"{command[-1]} does not load harness.worker.{framework}: {said[-1].strip()}") from None
 
 
-def judged(group: str, name: str, answer: dict[str, Any], framework: Framework, cuda: bool, gpus: int | None) -> Check:
-    """What an environment has, against what the configuration computes on.
+def judged(
+    group: str,
+    name: str,
+    answer: dict[str, Any],
+    framework: Framework,
+    strategy: str,
+    cuda: bool,
+    gpus: int | None,
+) -> Check:
+    """What an environment has, against what the configuration computes on, and with which strategy.
 
     gpus: how many it must see where it was asked; None where that says nothing, as on a login node.
     """
     versions, seen = answer["versions"], answer["gpus"]
-    found = ", ".join(f"{key} {value}" for key, value in versions.items())
+    found = ", ".join(f"{key} {value}" for key, value in {**versions, **answer["carriers"]}.items())
     if gpus is not None and seen:
         found += f"; sees {counted(seen)}"
     if cuda and "cuda" not in versions:
@@ -164,6 +177,12 @@ def judged(group: str, name: str, answer: dict[str, Any], framework: Framework, 
             f"{found}: of {gpus} GPUs it sees {len(seen)}",
             "see that the driver is new enough for the build's CUDA version, and that a job is given as many",
         )
+    lacking = {of: CARRIERS[of] for of in framework.strategies if CARRIERS.get(of, "") not in ("", *answer["carriers"])}
+    if lacking:
+        found += f"; no {' and no '.join(lacking.values())}: strategy={','.join(lacking)} cannot run"
+        again = f"`sbatch/env/{framework.environment}.sh` builds the environment with all of it"
+        advice = again if _has_builder(framework) else f"install {', '.join(lacking.values())} there"
+        return Check(group, name, MISSING if strategy in lacking else NOTE, found, advice)
     return Check(group, name, OK, found)
 
 
@@ -239,7 +258,9 @@ def _framework(framework: Framework, config: Config) -> Check:
             return Check("frameworks", framework.name, NOTE, str(silent), advice)
         return Check("frameworks", framework.name, MISSING, str(silent), advice)
     gpus = len(machine.gpus()) if config.cluster.scheduler is Scheduler.local else None
-    return judged("frameworks", framework.name, answer, framework, uses_cuda(config.cluster), gpus)
+    return judged(
+        "frameworks", framework.name, answer, framework, config.strategy.name, uses_cuda(config.cluster), gpus
+    )
 
 
 def _mpi(config: Config) -> Check:

@@ -109,6 +109,12 @@ def unsupported(config: Config) -> str | None:
     for option in framework.without:
         if getattr(strategy.options, option, None) is not None:
             return f"strategy.options.{option} has no effect in framework '{framework.name}'; leave it at null"
+    if framework.name == "keras" and framework.options.jit_compile and strategy.name != "plain":
+        return (
+            "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
+            f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
+            "compiles all but the exchange"
+        )
     if strategy.name == "plain" and config.gpus > 1:
         return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
     return None

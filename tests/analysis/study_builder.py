@@ -124,11 +124,11 @@ class Logs:
 
 
 def arrays(**changes: Any) -> dict[str, np.ndarray]:
-    """What a run with verify=true shows, as float32: the largest logit is 2, the norm of the gradients 5. None: left
-    out."""
+    """What a run with verify=true shows, as float32: the largest logit is 2, the norm of the gradients 5, the losses
+    move by 0.5. None: left out."""
     values = {
         "logits": [[2.0, -1.0], [0.5, 0.0]],
-        "losses": [2.0] * 20,
+        "losses": [2.0] * 10 + [1.5] * 10,
         "g000": [[3.0], [0.0]],
         "g001": [4.0],
         **changes,

@@ -117,3 +117,10 @@ def test_what_is_left_out_is_said_with_the_plan(cli: Cli, torch_python: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"left out.*strategy 'plain' is one rank alone", done.stdout)
+
+
+def test_keras_compiled_by_xla_is_one_rank_alone(tmp_path: Path) -> None:
+    compiled = ("framework=keras", "framework.options.jit_compile=true")
+    with pytest.raises(UserError, match=r"strategy=plain only.*exchange of strategy=allreduce"):
+        asked(*compiled, "strategy=allreduce", "gpus=2", tmp_path=tmp_path)
+    assert names(asked(*compiled, "strategy=plain", "gpus=1", tmp_path=tmp_path)) == {("keras", "plain", 1)}

@@ -260,7 +260,28 @@ def test_what_a_framework_must_have(
     versions: dict[str, str], seen: list[str], cuda: bool, gpus: int | None, state: str, word: str
 ) -> None:
     framework = Framework(name="pytorch", environment="pytorch")
-    check = judged("frameworks", "pytorch", {"versions": versions, "gpus": seen}, framework, cuda, gpus)
+    answer = {"versions": versions, "gpus": seen, "carriers": {}}
+    check = judged("frameworks", "pytorch", answer, framework, "allreduce", cuda, gpus)
+    assert check.state == state
+    assert word in check.found + check.advice
+
+
+@pytest.mark.parametrize(
+    ("offers", "has", "strategy", "state", "word"),
+    [
+        (["allreduce"], {}, "allreduce", "ok", "torch 2"),
+        (["allreduce", "mpi"], {"mpi4py": "4.1"}, "allreduce", "ok", "torch 2, mpi4py 4.1"),
+        (["allreduce", "horovod"], {"mpi4py": "4.1"}, "allreduce", "note", "no horovod: strategy=horovod cannot run"),
+        (["allreduce", "horovod"], {}, "horovod", "missing", "sbatch/env/pytorch.sh"),
+        (["horovod", "mpi"], {}, "mpi", "missing", "no horovod and no mpi4py: strategy=horovod,mpi cannot run"),
+    ],
+)
+def test_what_a_strategy_needs_beside_the_framework(
+    offers: list[str], has: dict[str, str], strategy: str, state: str, word: str
+) -> None:
+    framework = Framework(name="pytorch", environment="pytorch", strategies=offers)
+    answer = {"versions": {"torch": "2"}, "gpus": [], "carriers": has}
+    check = judged("frameworks", "pytorch", answer, framework, strategy, False, None)
     assert check.state == state
     assert word in check.found + check.advice
 

@@ -81,7 +81,7 @@ class Adapter(worker.Adapter):
             "threads": int(os.environ["PJRT_NPROC"]),
             "parameters": parameters,
             "gradient_bytes": parameters * 4,
-            "versions": versions(),
+            "versions": {**versions(), **self.strategy.versions()},
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:

@@ -73,6 +73,10 @@ class Strategy(ABC):
         """`place` undone: arrays on this rank's device."""
         return arrays
 
+    def versions(self) -> Dict[str, str]:
+        """Of what it needs beside JAX."""
+        return {}
+
     @abstractmethod
     def step(self, gradient: Gradient, update: Update) -> Step:
         """One training step, compiled."""
@@ -198,12 +202,15 @@ class Mpi(Strategy):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
-        from harness.worker.mpi import MpiRanks
+        from harness.worker import mpi
 
-        self.ranks = MpiRanks()
+        self.ranks, self.carrier = mpi.MpiRanks(), mpi.versions()
         self.world_size = self.ranks.world_size
         through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
         self.communication = self.ranks.name + through
+
+    def versions(self) -> Dict[str, str]:
+        return self.carrier
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)

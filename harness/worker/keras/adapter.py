@@ -18,11 +18,6 @@ class Adapter(Replica):
         return ExchangingSgd(self.spec.optimizer, self._exchange)
 
     def prepare(self) -> None:
-        if self.spec.framework_options["jit_compile"] and self.spec.strategy != "plain":
-            raise RuntimeError(
-                "framework.options.jit_compile=true: Keras compiles its step as a whole, and XLA cannot compile the "
-                f"exchange of strategy={self.spec.strategy}; framework=tensorflow compiles all but the exchange"
-            )
         self.model = Model(self.network.inputs, self.network.outputs)
         self.model.compile(self.optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
