@@ -1,21 +1,30 @@
-"""Runs every benchmark and writes RESULTS.md; names after `python -m benchmarks` choose some, and print only."""
+"""Runs every benchmark, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md."""
 
 from __future__ import annotations
 
 import datetime
 import importlib
+import os
+import re
 import sys
 
 from benchmarks.common import ROOT, Row, machine
 from harness.machine import code_version
 
-NAMES = ("startup", "planning", "submission", "worker", "report")
+NAMES = ("startup", "planning", "submission", "worker", "frameworks", "report")
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 
 HEADER = """# What this program itself costs
 
-Written by `make bench` on {date}, code {code}. Machine: {machine}.
-Figures are medians (smallest to largest of n). Ours and the peer were run in turns, in one run; the ratio, ours to the
-peer's, is the median over the pairs. How each is measured stands at the head of its file in this folder.
+Written by `make bench`, and by `python -m benchmarks <name>` one section at a time. Figures are medians (smallest to
+largest of n). Ours and the peer were run in turns, in one run; the ratio, ours to the peer's, is the median over the
+pairs. How each is measured stands at the head of its file in this folder.
+"""
+
+SECTION = """
+## {name}
+
+{date}, code {code}. Machine: {machine}; load {load:.1f} before.
 
 | what | ours | peer | ratio | target | n |
 |---|---|---|---|---|---|
@@ -27,16 +36,29 @@ def main(chosen: list[str]) -> int:
     if unknown:
         print(f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    rows: list[Row] = []
     for name in chosen or NAMES:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += importlib.import_module(f"benchmarks.{name}").rows()
-    text = HEADER.format(date=datetime.date.today(), code=code_version(ROOT), machine=machine())
-    text += "".join(f"| {' | '.join(row.cells())} |\n" for row in rows)
-    print(text)
-    if not chosen:
-        (ROOT / "benchmarks" / "RESULTS.md").write_text(text, encoding="utf-8")
+        load = os.getloadavg()[0]
+        text = section(name, load, importlib.import_module(f"benchmarks.{name}").rows())
+        print(text)
+        # One after another: what was measured is kept where a later one fails.
+        RESULTS.write_text(with_section(RESULTS.read_text(encoding="utf-8"), name, text), encoding="utf-8")
     return 0
+
+
+def section(name: str, load: float, rows: list[Row]) -> str:
+    """load: processes that ran or waited to, a minute's average, when the benchmark began: other people's."""
+    about = {"date": datetime.date.today(), "code": code_version(ROOT), "machine": machine(), "load": load}
+    text = SECTION.format(name=name, **about)
+    return text + "".join(f"| {' | '.join(row.cells())} |\n" for row in rows)
+
+
+def with_section(results: str, name: str, text: str) -> str:
+    """RESULTS.md with this section in place of its older one, in the order of NAMES."""
+    sections = {name: text}
+    for old in re.split(r"(?m)^(?=## )", results)[1:]:
+        sections.setdefault(old.split()[1], "\n" + old.rstrip() + "\n")
+    return HEADER + "".join(sections[known] for known in NAMES if known in sections)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""The half of frameworks.py that runs in a framework's environment.
+
+    python -m benchmarks.beside RUN_DIRECTORY PAIRS STEPS
+
+Prints the seconds of each block of STEPS steps, of our worker's and of the minimal loop's, taken in turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from harness.spec import Placement, read_run
+from harness.worker import loop
+from harness.worker.data.batches import Batches
+from harness.worker.data.readers import open_dataset
+from harness.worker.data.sharding import SampleOrder
+from harness.worker.rendezvous import Rendezvous
+
+
+def main(run_dir: Path, pairs: int, steps: int) -> None:
+    spec, site = read_run(run_dir)
+    batch = spec.batch_per_gpu
+    alone = {"strategy": "plain", "strategy_options": {}, "gpus": 1, "placement": Placement(1, 1)}
+    spec = dataclasses.replace(spec, global_batch=batch, **alone)
+    train, _ = open_dataset(spec.dataset, site.data_root, spec.seed)
+    batches = Batches(train, SampleOrder(len(train), spec.seed), spec.dataset, batch, 0, 1, spec.seed)
+    framework = importlib.import_module(f"harness.worker.{spec.framework}")
+    # First, since it also says how many threads the framework may use.
+    adapter = framework.Adapter(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), batches)
+    random = np.random.RandomState(0)
+    images = random.randint(0, 256, (len(train), 32, 32, 3)).astype(np.uint8)
+    minimal = importlib.import_module(f"benchmarks.minimal.{spec.framework}")
+    peer = minimal.trainer(images, random.randint(0, 10, len(train)), batch)
+    # Twice: the first steps compile, or choose their algorithms.
+    seconds = [(loop.timed(adapter, adapter.step, steps), peer(steps)) for _ in range(2 + pairs)][2:]
+    print(json.dumps({"ours": [pair[0] for pair in seconds], "peer": [pair[1] for pair in seconds]}))
+    sys.stdout.flush()
+    os._exit(0)  # for the reason given in harness/worker/__main__.py
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
