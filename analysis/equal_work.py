@@ -17,6 +17,7 @@ from analysis.network import BOUNDS, FIRST_GRADIENT, Files
 from analysis.read import frame_of
 from analysis.references import NETWORK_SETTINGS, Pair, Point, pairs_of
 from analysis.text import count, gpus_text, listed, scientific
+from analysis.validity import SYNCHRONOUS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,9 +151,11 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
         findings.gradient = f"{reference} has no completed run of seed {listed(map(str, lacking), 'and')}"
     elif len(known) < len(pairs):
         findings.gradient = "not every run logged a finite first gradient"
+    elif apart := {point.strategy, reference.strategy} - SYNCHRONOUS:
+        findings.gradient = f"with {listed(sorted(apart), 'and')} the ranks take their steps apart"
     elif precision != JUDGED_PRECISION:
         findings.gradient = f"in {precision} the first gradient is shown, not judged"
-    if known and precision == JUDGED_PRECISION:
+    if known and precision == JUDGED_PRECISION and {point.strategy, reference.strategy} <= SYNCHRONOUS:
         findings.columns["gradient_bound"] = FIRST_GRADIENT
         worst = max(findings.columns[f"{name}_difference"] for name in names)
         if worst > FIRST_GRADIENT:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from harness import environments, machine, mpi, site
 from harness.errors import UserError
 from harness.plan import MPIRUN, Request, place
-from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
+from harness.schema import Baseline, Compress, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     CheckpointSpec,
     ClusterSpec,
@@ -28,6 +29,8 @@ from harness.worker.data.locate import DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
+# Where not all of it is offered.
+COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
 FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 
@@ -107,8 +110,20 @@ def unsupported(config: Config) -> str | None:
             f"{framework.name} offers: {', '.join(framework.precisions)}"
         )
     for option in framework.without:
-        if getattr(strategy.options, option, None) is not None:
-            return f"strategy.options.{option} has no effect in framework '{framework.name}'; leave it at null"
+        of, _, name = option.partition(".")
+        if of != strategy.name:
+            continue
+        default = getattr(type(strategy.options)(), name)
+        if getattr(strategy.options, name) != default:
+            return (
+                f"strategy.options.{name} of strategy '{of}' has no effect in framework '{framework.name}'; "
+                f"leave it at {_as_text(default)}"
+            )
+    if getattr(strategy.options, "compress", Compress.none) not in COMPRESS.get(strategy.name, Compress):
+        return (
+            f"strategy.options.compress={strategy.options.compress.name} is not offered by strategy '{strategy.name}'; "
+            f"it offers: {', '.join(known.name for known in COMPRESS[strategy.name])}"
+        )
     if framework.name == "keras" and framework.options.jit_compile and strategy.name != "plain":
         return (
             "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
@@ -228,6 +243,8 @@ def _check(config: Config) -> None:
         "checkpoint.interval_steps": (config.checkpoint.interval_steps, 0),
         "checkpoint.max_requeues": (config.checkpoint.max_requeues, 0),
         "checkpoint.max_restarts": (config.checkpoint.max_restarts, 0),
+        "strategy.options.powersgd_rank": (getattr(config.strategy.options, "powersgd_rank", 1), 1),
+        "strategy.options.sync_every": (getattr(config.strategy.options, "sync_every", 1), 1),
         "fault.step": (config.fault.step, 0),
         "fault.rank": (config.fault.rank, 0),
         "fault.seconds": (config.fault.seconds, 0),
@@ -360,3 +377,10 @@ def _data_root(config: Config) -> str | None:
         except DataError as error:
             raise UserError(str(error)) from None
     return str(root)
+
+
+def _as_text(value: Any) -> str:
+    """As it is written in YAML."""
+    if isinstance(value, Enum):
+        return value.name
+    return {None: "null", True: "true", False: "false"}.get(value, str(value))

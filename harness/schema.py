@@ -62,6 +62,13 @@ class Controller(Enum):
     mpi = "mpi"
 
 
+class Compress(Enum):
+    none = "none"
+    fp16 = "fp16"
+    bf16 = "bf16"
+    powersgd = "powersgd"
+
+
 @dataclass
 class PyTorchOptions:
     compile: bool = False
@@ -79,13 +86,26 @@ class NoOptions:
 
 
 @dataclass
-class AllreduceOptions:
+class BucketOptions:
     bucket_mb: float | None = None
+
+
+@dataclass
+class AllreduceOptions(BucketOptions):
+    overlap: bool = True
+    compress: Compress = Compress.none
+    powersgd_rank: int = 4
+
+
+@dataclass
+class LocalSgdOptions:
+    sync_every: int = 8
 
 
 @dataclass
 class HorovodOptions:
     controller: Controller = Controller.gloo
+    compress: Compress = Compress.none
 
 
 # The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
@@ -99,6 +119,9 @@ FRAMEWORK_OPTIONS: dict[str, type] = {
 STRATEGY_OPTIONS: dict[str, type] = {
     "plain": NoOptions,
     "allreduce": AllreduceOptions,
+    "hierarchical": BucketOptions,
+    "zero1": BucketOptions,
+    "local_sgd": LocalSgdOptions,
     "horovod": HorovodOptions,
     "mpi": NoOptions,
 }

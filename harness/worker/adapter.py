@@ -8,6 +8,7 @@ are.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -75,6 +76,12 @@ class Adapter(ABC):
     @abstractmethod
     def logits(self, images: np.ndarray) -> np.ndarray:
         """float32 [n, classes] for uint8 [n, height, width, channels]; BatchNorm with its running statistics. Any n."""
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Around scoring: inside it `logits` is what the ranks have learned together."""
+        self.share_statistics()
+        yield
 
     @abstractmethod
     def share_statistics(self) -> None:

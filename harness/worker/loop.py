@@ -107,10 +107,10 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     wanted = len(test) if spec.measure.evaluate_samples < 0 else min(spec.measure.evaluate_samples, len(test))
     shard = evaluation_shard(wanted, rendezvous.rank, rendezvous.world_size)
     start = time.perf_counter()
-    adapter.share_statistics()
     own = np.zeros(3)
-    for images, labels in evaluation_batches(test, shard, spec.batch_per_gpu):
-        own += score(adapter.logits(images), labels)
+    with adapter.evaluation():
+        for images, labels in evaluation_batches(test, shard, spec.batch_per_gpu):
+            own += score(adapter.logits(images), labels)
     samples, correct, loss = adapter.total(own.tolist())
     log.write(
         "eval",

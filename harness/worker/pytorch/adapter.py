@@ -15,6 +15,7 @@ from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
 from harness.worker.pytorch.strategies import STRATEGIES
+from harness.worker.pytorch.strategies.base import Parts
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
 from models import pytorch as networks
@@ -63,13 +64,13 @@ class Adapter(worker.Adapter):
         self.plain_network = network
         wrapped = self.strategy.wrap(network)
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
-        self.optimizer = torch.optim.SGD(
-            self.parameters,
-            lr=spec.optimizer.learning_rate(spec.global_batch, 0),
-            momentum=spec.optimizer.momentum,
-            weight_decay=spec.optimizer.weight_decay,
-            nesterov=spec.optimizer.nesterov,
-        )
+        settings = {
+            "lr": spec.optimizer.learning_rate(spec.global_batch, 0),
+            "momentum": spec.optimizer.momentum,
+            "weight_decay": spec.optimizer.weight_decay,
+            "nesterov": spec.optimizer.nesterov,
+        }
+        self.optimizer = self.strategy.optimizer(self.parameters, settings)
         self.criterion = nn.CrossEntropyLoss()
         self.autocast_type = AUTOCAST[spec.precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
@@ -112,6 +113,7 @@ class Adapter(worker.Adapter):
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.steps += 1
+        self.strategy.stepped(self.steps, synchronise)
         self.last_loss = loss.detach()
 
     def gradients(self) -> List[np.ndarray]:
@@ -129,6 +131,11 @@ class Adapter(worker.Adapter):
         self.plain_network.train()
         return np.asarray(logits.float().cpu().numpy())
 
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        with super().evaluation(), self.strategy.evaluation():
+            yield
+
     def share_statistics(self) -> None:
         for buffer in self.plain_network.buffers():
             self.strategy.share(buffer)
@@ -140,28 +147,25 @@ class Adapter(worker.Adapter):
         return self.strategy.total(values)
 
     def save(self, folder: Path) -> None:
-        # The replicas are equal, and BatchNorm's statistics count only on rank 0; random numbers are each rank's own.
+        # BatchNorm's statistics count only on rank 0, where the replicas are equal; random numbers are each rank's own.
         if self.rank == 0:
-            state = {
-                "network": self.plain_network.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "scaler": self.scaler.state_dict(),
-                "steps": self.steps,
-            }
+            state = {"scaler": self.scaler.state_dict(), "steps": self.steps, **_states(self._common())}
             torch.save(state, folder / "replica.pt")
-        torch.save(self._random_state(), folder / f"random.rank{self.rank}.pt")
+        torch.save({"random": self._random_state(), **_states(self._own())}, folder / f"own.rank{self.rank}.pt")
 
     def load(self, folder: Path) -> None:
         self._rebuild_buckets()
         state = torch.load(folder / "replica.pt", map_location=self.device, weights_only=True)
-        self.plain_network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.steps = state["steps"]
-        random = torch.load(folder / f"random.rank{self.rank}.pt", map_location="cpu", weights_only=True)
-        torch.set_rng_state(random["cpu"])
+        own = torch.load(folder / f"own.rank{self.rank}.pt", map_location=self.device, weights_only=True)
+        for name, part in self._common().items():
+            part.load_state_dict(state[name])
+        for name, part in self._own().items():
+            part.load_state_dict(own[name])
+        torch.set_rng_state(own["random"]["cpu"].cpu())
         if self.device.type == "cuda":
-            torch.cuda.set_rng_state(random["cuda"], self.device)
+            torch.cuda.set_rng_state(own["random"]["cuda"].cpu(), self.device)
 
     def fence(self) -> None:
         if self.device.type == "cuda":
@@ -173,6 +177,12 @@ class Adapter(worker.Adapter):
 
     def close(self) -> None:
         self.strategy.close()
+
+    def _common(self) -> Parts:
+        return self.strategy.common(self.plain_network, self.optimizer)
+
+    def _own(self) -> Parts:
+        return self.strategy.own(self.plain_network, self.optimizer)
 
     def _random_state(self) -> Dict[str, torch.Tensor]:
         state = {"cpu": torch.get_rng_state()}
@@ -196,6 +206,10 @@ class Adapter(worker.Adapter):
         if self.autocast_type is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.autocast_type)
+
+
+def _states(parts: Parts) -> Dict[str, Any]:
+    return {name: part.state_dict() for name, part in parts.items()}
 
 
 def _device(spec: RunSpec) -> torch.device:

@@ -1,0 +1,133 @@
+"""What a strategy offers to the PyTorch adapter, and the one that does nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from abc import ABC, abstractmethod
+from typing import Any, ContextManager, Dict, List, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from harness.spec import RunSpec, Site
+from harness.worker.rendezvous import Rendezvous
+
+# Names of what has state_dict() and load_state_dict().
+Parts = Dict[str, Any]
+
+
+class Strategy(ABC):
+    """Built as Strategy(spec, site, rendezvous, device): joins the other ranks.
+
+    world_size: as the library that carries the gradients sees it. communication: what that is.
+    """
+
+    world_size: int
+    communication: str
+    # Whether backward may put new tensors into `.grad`, or adds to those that are there.
+    new_gradients = True
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
+        self.spec, self.device = spec, device
+        self.messages: Dict[int, torch.Tensor] = {}
+        # Versions of what carries the gradients, where that is not PyTorch itself.
+        self.carrier: Dict[str, str] = {}
+
+    @abstractmethod
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network as it is to be called in training."""
+
+    def optimizer(self, parameters: List[nn.Parameter], settings: Dict[str, Any]) -> Optimizer:
+        """What takes the step, after `exchange`. settings: of torch.optim.SGD."""
+        return SGD(parameters, **settings)
+
+    @abstractmethod
+    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+        """Around forward and backward; after it each parameter's `.grad` is the mean over the ranks, or, not
+        synchronised, the rank's own."""
+
+    def stepped(self, steps: int, synchronise: bool) -> None:  # noqa: B027 most have nothing to do here
+        """After the optimiser's step; steps: so many have been taken."""
+
+    def evaluation(self) -> ContextManager[Any]:
+        """Inside it the network has the weights that are to be scored."""
+        return contextlib.nullcontext()
+
+    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+        """What a checkpoint must hold and all ranks hold equally."""
+        return {"network": network, "optimizer": optimizer}
+
+    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+        """What a checkpoint must hold of each rank."""
+        return {}
+
+    @abstractmethod
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Over the ranks, in place."""
+
+    @abstractmethod
+    def share(self, tensor: torch.Tensor) -> None:
+        """Rank 0's, in place."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the other ranks."""
+
+    def allreduce(self, nbytes: int) -> None:
+        if nbytes not in self.messages:
+            self.messages[nbytes] = torch.zeros(max(1, nbytes // 4), device=self.device)
+        self.sum(self.messages[nbytes])
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        self.sum(sums)
+        return [float(value) for value in sums.tolist()]
+
+
+class Plain(Strategy):
+    """One rank, and nothing around the network: what a user runs without any of this."""
+
+    world_size, communication = 1, "none"
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        return network
+
+    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        pass
+
+    def share(self, tensor: torch.Tensor) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Collectives(Strategy):
+    """Ranks that are joined by torch.distributed: NCCL on GPUs, gloo on CPUs."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
+        super().__init__(spec, site, rendezvous, device)
+        self.communication = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(
+            self.communication,
+            init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
+            rank=rendezvous.rank,
+            world_size=rendezvous.world_size,
+            timeout=datetime.timedelta(seconds=site.timeout_seconds),
+        )
+        self.world_size = dist.get_world_size()
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor)
+
+    def share(self, tensor: torch.Tensor) -> None:
+        dist.broadcast(tensor, 0)
+
+    def close(self) -> None:
+        dist.destroy_process_group()

@@ -1,0 +1,52 @@
+"""Local SGD: each rank trains alone, and every so many steps all take the mean of their weights."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, ContextManager, Iterator
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from harness.worker.pytorch.strategies.base import Collectives, Parts
+
+
+class LocalSgd(Collectives):
+    """Stich 2019, Local SGD Converges Fast and Communicates Little, ICLR. Momentum stays each rank's own; averaged
+    after every step, the weights are those of `allreduce`, since a step is linear in both."""
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        self.weights = list(network.parameters())
+        return network
+
+    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def stepped(self, steps: int, synchronise: bool) -> None:
+        if synchronise and steps % self.spec.strategy_options["sync_every"] == 0:
+            self._average()
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """The mean is what has been learned. Training goes on from each rank's own."""
+        own = [weight.detach().clone() for weight in self.weights]
+        self._average()
+        yield
+        with torch.no_grad():
+            for weight, kept in zip(self.weights, own):
+                weight.copy_(kept)
+
+    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+        return {}
+
+    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+        return {"network": network, "optimizer": optimizer}
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        flat = torch.cat([weight.reshape(-1) for weight in self.weights])
+        self.sum(flat)
+        flat /= self.world_size
+        for weight, part in zip(self.weights, flat.split([weight.numel() for weight in self.weights])):
+            weight.copy_(part.view_as(weight))

@@ -1,0 +1,49 @@
+"""ZeRO, stage 1: each rank has the optimiser's state of its share of the parameters only."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterator, List, Optional
+
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.optim import SGD, Optimizer
+
+from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
+from harness.worker.pytorch.strategies.base import Parts
+
+
+class Zero1(Allreduce):
+    """Gradients as in `allreduce`; each rank steps its own share of the parameters and hands it to the others
+    (Rajbhandari et al. 2020, ZeRO, SC20)."""
+
+    def reduction(self) -> Optional[Reduction]:
+        return None
+
+    def optimizer(self, parameters: List[nn.Parameter], settings: Dict[str, Any]) -> Optimizer:
+        self.sharded = Sharded(parameters, SGD, **settings)
+        return self.sharded
+
+    @contextlib.contextmanager
+    def exchange(self, synchronise: bool) -> Iterator[None]:
+        self.sharded.synchronise = synchronise
+        with super().exchange(synchronise):
+            yield
+
+    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+        return {"network": network}
+
+    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+        return {"share": self.sharded.optim}
+
+
+class Sharded(ZeroRedundancyOptimizer):
+    """synchronise: whether a step ends with the other ranks' shares."""
+
+    synchronise = True
+
+    def step(self, closure: Any = None, **kwargs: Any) -> Optional[float]:
+        if not self.synchronise:
+            self.optim.step()
+            return None
+        return super().step(closure, **kwargs)
