@@ -11,7 +11,7 @@ from analysis.text import gpus_text, printable
 from harness.spec import RunSpec
 
 # Strategies under which every rank has the same gradients after each step, and so the same weights.
-SYNCHRONOUS = frozenset({"plain", "allreduce", "hierarchical", "zero1", "horovod", "mpi"})
+SYNCHRONOUS = frozenset({"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "horovod", "mpi"})
 # Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
 # rounding of single precision, 6e-8. Ranks that were not synchronised differ in the first digits.
 AGREEMENT = 1e-6

@@ -120,6 +120,8 @@ STRATEGY_OPTIONS: dict[str, type] = {
     "plain": NoOptions,
     "allreduce": AllreduceOptions,
     "hierarchical": BucketOptions,
+    "hybrid": BucketOptions,
+    "fsdp": NoOptions,
     "zero1": BucketOptions,
     "local_sgd": LocalSgdOptions,
     "horovod": HorovodOptions,

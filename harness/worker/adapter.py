@@ -19,7 +19,12 @@ Checksum = Tuple[float, float]
 
 
 class Adapter(ABC):
-    """No verb but `fence`, `total`, and those that give NumPy arrays or numbers may wait for the device."""
+    """No verb but `fence`, `total`, and those that give NumPy arrays or numbers may wait for the device.
+
+    separable: whether a step can be taken without what the ranks exchange in it.
+    """
+
+    separable = True
 
     def __init__(self, batches: Iterator[Tuple[np.ndarray, np.ndarray]]) -> None:
         self.batches = batches
@@ -43,7 +48,9 @@ class Adapter(ABC):
         self.train(self.cached, synchronise=True)
 
     def step_without_sync(self) -> None:
-        """The same step on the cached batch, gradients not exchanged; only for probes, the ranks drift apart."""
+        """The same step on the cached batch, gradients not exchanged; only for probes, the ranks drift apart.
+
+        Only where the adapter is `separable`."""
         assert self.cached is not None
         self.train(self.cached, synchronise=False)
 

@@ -111,6 +111,10 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     with adapter.evaluation():
         for images, labels in evaluation_batches(test, shard, spec.batch_per_gpu):
             own += score(adapter.logits(images), labels)
+        # As often as rank 0, whose share is the largest: where the weights are divided, all ranks take part each time.
+        largest = evaluation_shard(wanted, 0, rendezvous.world_size)
+        for _ in range(_batches(largest, spec) - _batches(shard, spec)):
+            adapter.logits(test.images(np.arange(1)))
     samples, correct, loss = adapter.total(own.tolist())
     log.write(
         "eval",
@@ -122,6 +126,10 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
         loss=loss / samples,
         seconds=time.perf_counter() - start,
     )
+
+
+def _batches(shard: np.ndarray, spec: RunSpec) -> int:
+    return -(-len(shard) // spec.batch_per_gpu)
 
 
 def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
@@ -144,6 +152,8 @@ def probe(adapter: Adapter, n: int, log: EventWriter) -> None:
         ("no_sync", adapter.step_without_sync, {}),
     )
     for name, step, extra in probes:
+        if name == "no_sync" and not adapter.separable:
+            continue
         step()
         adapter.allreduce(ALIGN_BYTES)
         seconds = timed(adapter, step, n)

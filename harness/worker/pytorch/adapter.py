@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
@@ -60,9 +61,10 @@ class Adapter(worker.Adapter):
         network = networks.build(layers, spec.seed).to(self.device)
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
-        self.parameters = list(network.parameters())
         self.plain_network = network
         wrapped = self.strategy.wrap(network)
+        self.separable = self.strategy.separable
+        self.parameters = list(network.parameters())  # now, since a strategy may have divided them
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
         settings = {
             "lr": spec.optimizer.learning_rate(spec.global_batch, 0),
@@ -117,10 +119,10 @@ class Adapter(worker.Adapter):
         self.last_loss = loss.detach()
 
     def gradients(self) -> List[np.ndarray]:
-        return [p.grad.float().cpu().numpy() for p in self.parameters if p.grad is not None]
+        return [_whole(p.grad) for p in self.parameters if p.grad is not None]
 
     def weights(self) -> List[np.ndarray]:
-        return [p.detach().float().cpu().numpy() for p in self.parameters]
+        return [_whole(p.detach()) for p in self.parameters]
 
     @torch.no_grad()
     def logits(self, images: np.ndarray) -> np.ndarray:
@@ -206,6 +208,12 @@ class Adapter(worker.Adapter):
         if self.autocast_type is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.autocast_type)
+
+
+def _whole(tensor: torch.Tensor) -> np.ndarray:
+    """On the host; of what is divided over the ranks, all of it."""
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return np.asarray(whole.float().cpu().numpy())
 
 
 def _states(parts: Parts) -> Dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Dict, Type
 
 from harness.worker.pytorch.strategies.allreduce import Allreduce
 from harness.worker.pytorch.strategies.base import Plain, Strategy
+from harness.worker.pytorch.strategies.fsdp import Fsdp
 from harness.worker.pytorch.strategies.hierarchical import Hierarchical
 from harness.worker.pytorch.strategies.horovod import Horovod
+from harness.worker.pytorch.strategies.hybrid import Hybrid
 from harness.worker.pytorch.strategies.local_sgd import LocalSgd
 from harness.worker.pytorch.strategies.mpi import Mpi
 from harness.worker.pytorch.strategies.zero1 import Zero1
@@ -19,7 +21,9 @@ STRATEGIES: Dict[str, Type[Strategy]] = {
     "plain": Plain,
     "allreduce": Allreduce,
     "hierarchical": Hierarchical,
+    "hybrid": Hybrid,
     "zero1": Zero1,
+    "fsdp": Fsdp,
     "local_sgd": LocalSgd,
     "horovod": Horovod,
     "mpi": Mpi,

@@ -41,22 +41,33 @@ class Allreduce(Collectives):
 
     def reduction(self) -> Optional[Reduction]:
         """What takes the place of DDP's own; None: nothing."""
-        options = self.spec.strategy_options
+        # A spec.json that was written before these came has none of them.
+        options = {"overlap": True, "compress": "none", "powersgd_rank": 4, **self.spec.strategy_options}
         if options["overlap"] and options["compress"] == "none":
             return None
         reduction = self._compressed(options["compress"], options["powersgd_rank"])
         return reduction if options["overlap"] else Late(reduction, self.device)
 
     def _compressed(self, compress: str, powersgd_rank: int) -> Reduction:
+        if compress != "none":
+            self.communication += f", gradients by {compress}"
         if compress == "powersgd":
             self.power = PowerSGDState(None, powersgd_rank, start_powerSGD_iter=POWERSGD_FROM)
-            return lambda bucket: powerSGD_hook(self.power, bucket)
+            return self._by_powersgd
         hooks = {
             "none": default_hooks.allreduce_hook,
             "fp16": default_hooks.fp16_compress_hook,
             "bf16": default_hooks.bf16_compress_hook,
         }
         return lambda bucket: hooks[compress](dist.group.WORLD, bucket)
+
+    def _by_powersgd(self, bucket: dist.GradBucket) -> Future:
+        future = powerSGD_hook(self.power, bucket)
+        if self.device.type == "cpu":
+            # Its later messages are sent by threads of gloo, in an order that is each rank's own where several buckets
+            # are under way: one after another.
+            future.wait()
+        return future
 
     def exchange(self, synchronise: bool) -> ContextManager[Any]:
         return contextlib.nullcontext() if synchronise else self.wrapped.no_sync()

@@ -29,6 +29,8 @@ class Strategy(ABC):
     communication: str
     # Whether backward may put new tensors into `.grad`, or adds to those that are there.
     new_gradients = True
+    # Whether a step can be taken without the exchange.
+    separable = True
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         self.spec, self.device = spec, device

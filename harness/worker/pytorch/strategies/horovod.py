@@ -37,7 +37,7 @@ class Horovod(Strategy):
         for weight in network.parameters():
             # Horovod takes contiguous tensors only; in a network in channels_last, new gradients would not be.
             weight.grad = torch.zeros(weight.shape, device=self.device)
-        compression = getattr(self.hvd.Compression, self.spec.strategy_options["compress"])
+        compression = getattr(self.hvd.Compression, self.spec.strategy_options.get("compress", "none"))
         # Only its hooks and its wait are used; the step is that of the adapter's own optimiser, as everywhere.
         sgd = torch.optim.SGD(network.parameters(), lr=0.0)
         self.hooks = self.hvd.DistributedOptimizer(

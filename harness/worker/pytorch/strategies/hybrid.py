@@ -1,0 +1,109 @@
+"""Hybrid communication: fully connected layers send sufficient factors, everything else is averaged as in allreduce."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from harness.spec import RunSpec, Site
+from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
+from harness.worker.rendezvous import Rendezvous
+
+
+class Hybrid(Allreduce):
+    """The gradient of a fully connected layer's weights is a sum of outer products, one for each sample: its input and
+    the gradient of its output (Xie et al. 2016, Lighter-Communication Distributed Machine Learning via Sufficient
+    Factor Broadcasting). Where these vectors of all samples are fewer bytes than the matrix, they are sent in its
+    place, chosen layer by layer (Zhang et al. 2017, Poseidon, USENIX ATC, section 4.2)."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
+        super().__init__(spec, site, rendezvous, device)
+        # A group of its own: messages of DDP and of these layers are under way at the same time.
+        self.group = dist.new_group()
+        self.factored: List[Factored] = []
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        linear = {name: layer for name, layer in network.named_modules() if isinstance(layer, nn.Linear)}
+        chosen = {name: layer for name, layer in linear.items() if self._is_cheaper(layer)}
+        self.factored = [Factored(layer, self.group) for layer in chosen.values()]
+        self.communication += f", sufficient factors in {len(chosen)} of {len(linear)} fully connected layers"
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            network, [f"{name}.weight" for name in chosen]
+        )
+        return super().wrap(network)
+
+    def reduction(self) -> Optional[Reduction]:
+        return None
+
+    @contextlib.contextmanager
+    def exchange(self, synchronise: bool) -> Iterator[None]:
+        for layer in self.factored:
+            layer.synchronise = synchronise
+        with super().exchange(synchronise):
+            yield
+        for layer in self.factored:
+            layer.finish()
+
+    def _is_cheaper(self, layer: nn.Linear) -> bool:
+        """What a rank sends and receives: everybody's vectors, or, in a ring, the matrix twice."""
+        factors = self.spec.global_batch * (layer.in_features + layer.out_features)
+        return factors < 2 * layer.in_features * layer.out_features
+
+
+class Factored:
+    """A fully connected layer whose backward gives no gradient of its weights, but sends what it is made of."""
+
+    def __init__(self, layer: nn.Linear, group: Any) -> None:
+        self.layer, self.group = layer, group
+        self.synchronise = True
+        self.own: Optional[Tuple[torch.Tensor, torch.Tensor]] = None
+        self.gathered: List[torch.Tensor] = []
+        self.work: Any = None
+        # In its place, so that the network and the names of its weights stay what they were.
+        layer.forward = self.forward
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return functional.linear(x, self.layer.weight, self.layer.bias)
+        output: torch.Tensor = _Product.apply(x, self.layer.weight, self)
+        return output + self.layer.bias
+
+    def send(self, x: torch.Tensor, of_output: torch.Tensor) -> None:
+        """In backward, while that of the layers below goes on. float32, as gradients are."""
+        self.own = x.float(), of_output.float()
+        if self.synchronise:
+            both = torch.cat(self.own, dim=1)
+            self.gathered = [torch.empty_like(both) for _ in range(dist.get_world_size(self.group))]
+            self.work = dist.all_gather(self.gathered, both, group=self.group, async_op=True)
+
+    def finish(self) -> None:
+        """After backward: the mean over the ranks; not synchronised, the rank's own."""
+        assert self.own is not None
+        x, of_output = self.own
+        if self.synchronise:
+            self.work.wait()
+            every = torch.cat(self.gathered)
+            x, of_output = every.split([self.layer.in_features, self.layer.out_features], dim=1)
+            of_output = of_output / len(self.gathered)
+        self.layer.weight.grad = of_output.t() @ x
+        self.own, self.gathered = None, []
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, layer: Factored) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.layer = layer
+        return functional.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, of_output: torch.Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        ctx.layer.send(x, of_output)
+        return of_output @ weight.to(of_output.dtype), None, None
