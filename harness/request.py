@@ -116,7 +116,7 @@ def unsupported(config: Config) -> str | None:
         default = getattr(type(strategy.options)(), name)
         if getattr(strategy.options, name) != default:
             return (
-                f"strategy.options.{name} of strategy '{of}' has no effect in framework '{framework.name}'; "
+                f"strategy.options.{name} has no effect in framework '{framework.name}'; "
                 f"leave it at {_as_text(default)}"
             )
     if getattr(strategy.options, "compress", Compress.none) not in COMPRESS.get(strategy.name, Compress):
@@ -129,6 +129,10 @@ def unsupported(config: Config) -> str | None:
             "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
             f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
             "compiles all but the exchange"
+        )
+    if strategy.name == "hybrid" and framework.options.compile:
+        return (
+            "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
         )
     if strategy.name == "plain" and config.gpus > 1:
         return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"

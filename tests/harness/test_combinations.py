@@ -98,7 +98,7 @@ def test_the_baseline_at_one_gpu_is_the_framework_alone_or_with_the_strategy_aro
 
 def test_horovods_controller_is_part_of_what_is_measured(tmp_path: Path) -> None:
     found = asked("strategy=horovod", "strategy.options.controller=gloo", tmp_path=tmp_path)
-    assert found.requests[0].spec.strategy_options == {"controller": "gloo"}
+    assert found.requests[0].spec.strategy_options["controller"] == "gloo"
     with pytest.raises(UserError, match="controller"):
         asked("strategy=horovod", "strategy.options.controller=nccl", tmp_path=tmp_path)
 
@@ -124,3 +124,31 @@ def test_keras_compiled_by_xla_is_one_rank_alone(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"strategy=plain only.*exchange of strategy=allreduce"):
         asked(*compiled, "strategy=allreduce", "gpus=2", tmp_path=tmp_path)
     assert names(asked(*compiled, "strategy=plain", "gpus=1", tmp_path=tmp_path)) == {("keras", "plain", 1)}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("framework=tensorflow", "strategy.options.overlap=false"),
+            "no effect in framework 'tensorflow'; leave it at true",
+        ),
+        (("framework=jax", "strategy.options.bucket_mb=1"), "no effect in framework 'jax'; leave it at null"),
+        (("framework=mxnet", "strategy.options.compress=fp16"), "no effect in framework 'mxnet'; leave it at none"),
+        (("strategy=horovod", "strategy.options.compress=powersgd"), "strategy 'horovod'; it offers: none, fp16"),
+        (("strategy=local_sgd", "strategy.options.sync_every=0"), "sync_every=0: give a number of at least 1"),
+        (("strategy.options.powersgd_rank=0",), "powersgd_rank=0: give a number of at least 1"),
+        (("framework=tensorflow", "strategy=fsdp"), "not offered by framework 'tensorflow'; tensorflow offers: plain"),
+        (("strategy=hybrid", "framework.options.compile=true"), "compile=true is not offered with strategy 'hybrid'"),
+    ],
+)
+def test_options_of_a_strategy_that_do_not_exist_are_refused(
+    overrides: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        asked(*overrides, "gpus=2", tmp_path=tmp_path)
+
+
+def test_options_of_one_strategy_are_refused_in_another() -> None:
+    with pytest.raises(UserError, match="sync_every"):
+        config.compose(["strategy=allreduce", "strategy.options.sync_every=2"], True, "config", None)
