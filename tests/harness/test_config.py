@@ -37,12 +37,13 @@ def composed_by_hydra(overrides: list[str]) -> object:
         cfg = hydra_compose("config", overrides)
     with open_dict(cfg):
         cfg.pop("hydra", None)
-    return OmegaConf.to_container(cfg, resolve=True)
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
 
 
 def plain(point: Config) -> object:
+    # Options of strategies have types only once they are checked: to Hydra they are text.
     cfg = OmegaConf.structured(point)
-    return OmegaConf.to_container(cfg, resolve=True)
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
 
 
 @pytest.mark.parametrize(
