@@ -149,10 +149,10 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
         findings.columns[f"{name}_difference"] = max(differences)
     if lacking := sorted({run["seed"] for run in point.runs} - {run["seed"] for run in reference.runs}):
         findings.gradient = f"{reference} has no completed run of seed {listed(map(str, lacking), 'and')}"
-    elif len(known) < len(pairs):
-        findings.gradient = "not every run logged a finite first gradient"
     elif apart := {point.strategy, reference.strategy} - SYNCHRONOUS:
         findings.gradient = f"with {listed(sorted(apart), 'and')} the ranks take their steps apart"
+    elif len(known) < len(pairs):
+        findings.gradient = "not every run logged a finite first gradient"
     elif precision != JUDGED_PRECISION:
         findings.gradient = f"in {precision} the first gradient is shown, not judged"
     if known and precision == JUDGED_PRECISION and {point.strategy, reference.strategy} <= SYNCHRONOUS:
