@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 from builders import make_site, make_spec
@@ -17,65 +17,54 @@ from harness.worker.exchange import free_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
-BATCH = 4
+BATCH, STEPS, SAVED = 4, 4, 2
 Batch = Tuple[np.ndarray, np.ndarray]
-# What a rank is told: strategy, options, nodes, ranks per node, first and last step, folder, rank, and the port.
-Arguments = Tuple[str, Dict[str, Any], int, int, int, int, str]
+Case = Tuple[str, Dict[str, Any]]
+
+
+def against_allreduce(nodes: int, per_node: int, cases: List[Case]) -> List[Dict[str, Any]]:
+    """Of each strategy with its options: how far its weights are from those of DDP after the same steps, by how far
+    DDP's moved; and whether ranks that go on from what was saved in between end with the same weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        [reference, *_] = trained("allreduce", {"bucket_mb": None}, nodes, per_node, Path(folder), 0)
+    moved = np.linalg.norm(reference["weights"] - reference["start"])
+    said = []
+    for strategy, options in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = trained(strategy, options, nodes, per_node, Path(folder), 0)
+            again = trained(strategy, options, nodes, per_node, Path(folder), SAVED)
+        first, second, *_ = ranks
+        said.append(
+            {
+                "apart": max(float(np.linalg.norm(rank["weights"] - reference["weights"]) / moved) for rank in ranks),
+                "ranks_apart": max(float(np.abs(rank["weights"] - first["weights"]).max()) for rank in ranks),
+                "scored_apart": max(float(np.abs(rank["scored"] - first["scored"]).max()) for rank in ranks),
+                "as_before_scoring": all(np.array_equal(rank["weights"], rank["weights_after"]) for rank in ranks),
+                "continues": all(np.array_equal(one["weights"], two["weights"]) for one, two in zip(ranks, again)),
+                "world_sizes": [int(rank["world_size"]) for rank in ranks],
+                "alone_apart": float(np.abs(first["alone"] - second["alone"]).max()),
+            }
+        )
+    return said
 
 
 def trained(
-    strategy: str, options: Mapping[str, Any], nodes: int, per_node: int, steps: int, cut: Optional[int] = None
+    strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: Path, first: int
 ) -> List[Dict[str, np.ndarray]]:
-    """What each rank has after so many steps together. cut: after which all leave, saved, and are started anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        for first, last in ((0, steps),) if cut is None else ((0, cut), (cut, steps)):
-            arguments: Arguments = (strategy, dict(options), nodes, per_node, first, last, folder)
-            port = free_port()
-            code = "import strategies_side, sys; strategies_side.one_rank(*eval(sys.argv[1]))"
-            processes = [
-                subprocess.Popen([sys.executable, "-c", code, repr((*arguments, rank, port))])
-                for rank in range(nodes * per_node)
-            ]
-            codes = [process.wait(200) for process in processes]
-            assert not any(codes), codes
-        return [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(nodes * per_node)]
-
-
-def against_allreduce(
-    strategy: str, options: Mapping[str, Any], nodes: int = 1, per_node: int = 2, steps: int = 4
-) -> Dict[str, Any]:
-    """How far a strategy's weights are from those of DDP after the same steps, by how far DDP's moved."""
-    reference = trained("allreduce", {"bucket_mb": None}, nodes, per_node, steps)
-    others = trained(strategy, options, nodes, per_node, steps)
-    moved = np.linalg.norm(reference[0]["weights"] - reference[0]["start"])
-    return {
-        "apart": max(float(np.linalg.norm(o["weights"] - reference[0]["weights"]) / moved) for o in others),
-        "accuracy_apart": max(float(np.abs(o["scored"] - reference[0]["scored"]).max()) for o in others),
-        "ranks_apart": max(float(np.abs(o["weights"] - others[0]["weights"]).max()) for o in others),
-        "scored_apart": max(float(np.abs(o["scored"] - others[0]["scored"]).max()) for o in others),
-        "as_before": all(bool(np.array_equal(o["weights"], o["weights_after"])) for o in others),
-        "world_sizes": [int(o["world_size"]) for o in others],
-        "without_exchange_apart": float(np.abs(others[0]["alone"] - others[1]["alone"]).max()),
-    }
-
-
-def continues_exactly(strategy: str, options: Mapping[str, Any]) -> bool:
-    """Whether ranks that were cut after 3 of 6 steps end with the weights of those that were not, bit for bit."""
-    whole = trained(strategy, options, 1, 2, 6)
-    cut = trained(strategy, options, 1, 2, 6, cut=3)
-    return all(np.array_equal(one["weights"], other["weights"]) for one, other in zip(whole, cut))
+    """What each rank has after STEPS steps together, of which `first` were done, and saved in the folder, before."""
+    arguments, port = (strategy, options, nodes, per_node, str(folder), first), free_port()
+    code = "import strategies_side, sys; strategies_side.one_rank(*eval(sys.argv[1]))"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, repr((*arguments, rank, port))])
+        for rank in range(nodes * per_node)
+    ]
+    codes = [process.wait(300) for process in processes]
+    assert not any(codes), codes
+    return [dict(np.load(folder / f"rank{rank}.npz")) for rank in range(nodes * per_node)]
 
 
 def one_rank(
-    strategy: str,
-    options: Dict[str, Any],
-    nodes: int,
-    per_node: int,
-    first: int,
-    last: int,
-    folder: str,
-    rank: int,
-    port: int,
+    strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: str, first: int, rank: int, port: int
 ) -> None:
     ranks = nodes * per_node
     spec = make_spec(
@@ -93,14 +82,15 @@ def one_rank(
     answer: Dict[str, Any] = {"start": flat(adapter.weights()), "world_size": adapter.facts()["world_size"]}
     if first:
         adapter.load(Path(folder))
-    for _ in range(last - first):
+    for step in range(first, STEPS):
+        if step == SAVED and not first:
+            adapter.save(Path(folder))
         adapter.step()
     answer["weights"] = flat(adapter.weights())
     images, _ = next(batches(99, 0))
     with adapter.evaluation():
         answer["scored"] = adapter.logits(images)
     answer["weights_after"] = flat(adapter.weights())
-    adapter.save(Path(folder))
     adapter.allreduce(4096)
     if adapter.separable:
         adapter.step_without_sync()
