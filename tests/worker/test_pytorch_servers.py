@@ -48,8 +48,9 @@ def test_asynchronous_servers_apply_every_gradient_and_count_how_late_it_was() -
     assert said[0]["communication"] == f"parameter servers: 2 on {workers} nodes, asynchronous"
     updates = said[0]["updates"]
     assert (updates["updates"], updates["samples"]) == (steps * workers, steps * workers * 8)
-    # Where all are about equally fast, each of the others pushes about once between a worker's pull and push.
-    assert 0 < updates["mean"] < 1.5 * (workers - 1)
+    # All that is late for one worker was pushed by another, once: no more than `workers - 1` on average. Of the first
+    # pushes, all of weights that nobody had changed, the last one came after all others.
+    assert 0 < updates["mean"] <= workers - 1
     assert updates["max"] >= workers - 1
     assert [one["updates"] for one in said[1:]] == [None, None]
     # Scored is one model; training goes on from each worker's own.
@@ -109,7 +110,7 @@ def test_ranks_fail_within_seconds_of_a_server(strategy: str) -> None:
     assert [one["code"] for one in said] == [1, 1]
     assert all(one["seconds"] < 10 for one in said)
     assert "a parameter server ended too early" in said[0]["stderr"] or "is gone" in said[0]["stderr"]
-    assert "parameter server 0 of 2 at 127.0.0.1:" in said[1]["stderr"]
+    assert "parameter server 0 of 2 at " in said[1]["stderr"]
     assert "is gone" in said[1]["stderr"]
 
 

@@ -270,6 +270,24 @@ def test_a_rank_ends_with_its_server_and_a_server_with_its_rank() -> None:
             wait_for(lambda pid=server: not _runs(pid), 10)
 
 
+def test_a_rank_survives_that_its_server_has_ended_when_all_said_goodbye() -> None:
+    """Also where the rank has not come so far that it expects it."""
+    code = (
+        "import time\n"
+        "from harness.worker.servers.beside import ServerBeside\n"
+        "from harness.worker.servers.client import Client\n"
+        "from harness.worker.servers.parameters import Settings\n"
+        "server = ServerBeside(Settings('synchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
+        "Client([server.address], 0, [1], 20.0).close()\n"
+        "server.process.wait()\n"
+        "time.sleep(0.5)\n"
+        "server.close()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=WAIT_SECONDS, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)

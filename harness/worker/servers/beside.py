@@ -57,6 +57,7 @@ class ServerBeside:
 
     def _watch(self) -> None:
         code = self.process.wait()
-        if not self.closing:
+        # 0: all workers have said goodbye, this rank's too, which may not have come to `close` yet.
+        if code and not self.closing:
             print(f"error: a parameter server ended too early, with exit code {code}", file=sys.stderr, flush=True)
             os._exit(1)
