@@ -106,7 +106,8 @@ def test_a_synchronous_run_that_was_cut_goes_on_bit_for_bit() -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("strategy", ["ps_sync", "ps_async"])
 def test_ranks_fail_within_seconds_of_a_server(strategy: str) -> None:
-    said = in_ranks("trained", strategy, 2, 1, {"steps": 20, "kill": "server"})
+    # Rank 1 is the slow one: it has steps to do when the server dies, and does not wait for rank 0 in a sum.
+    said = in_ranks("trained", strategy, 2, 1, {"steps": 20, "kill": "server", "slow": 0.1})
     assert [one["code"] for one in said] == [1, 1]
     assert all(one["seconds"] < 10 for one in said)
     assert "a parameter server ended too early" in said[0]["stderr"] or "is gone" in said[0]["stderr"]
