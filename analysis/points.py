@@ -59,6 +59,8 @@ POINT_COLUMNS = {
     **dict.fromkeys(["data_stall_seconds", "exposed_communication_seconds"], "Float64"),
     **dict.fromkeys(["startup_seconds", "first_step_seconds"], "Float64"),
     "allreduce": "string",
+    "staleness_mean": "Float64",
+    "staleness_max": "Int64",
 }
 
 
@@ -197,6 +199,10 @@ def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
         "allreduce": _mean_messages(completed),
         "startup_seconds": _mean(run["startup_seconds"] for run in completed),
         "first_step_seconds": _mean(run["first_step_seconds"] for run in completed),
+        "staleness_mean": _mean(run["staleness_mean"] for run in completed),
+        "staleness_max": max(
+            (run["staleness_max"] for run in completed if run["staleness_max"] is not None), default=None
+        ),
         "test_accuracy": _mean(accuracies),
         "test_accuracy_low": min(accuracies) if len(accuracies) > 1 else None,
         "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,

@@ -64,6 +64,17 @@ class End(NamedTuple):
     checksum: float | None
 
 
+class Staleness(NamedTuple):
+    """What parameter servers applied in the whole run. updates: of each server. mean, largest: staleness in updates.
+    samples: that the updates were made of. lead: steps that a worker was ahead of the slowest; None: not logged."""
+
+    updates: int
+    mean: float
+    largest: int
+    samples: int
+    lead: int | None
+
+
 class RankLog:
     """What one rank logged, with events whose values make no sense counted as damaged and left out.
 
@@ -87,6 +98,7 @@ class RankLog:
         self.left_at: int | None = None
         self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
         self.accuracy: tuple[float, int, int | None] | None = None
+        self.staleness: Staleness | None = None
         self.end: End | None = None
         readers = {
             "start": self._read_start,
@@ -97,6 +109,7 @@ class RankLog:
             "fault": self._read_fault,
             "leave": self._read_leave,
             "probe": self._read_probe,
+            "staleness": self._read_staleness,
             "eval": self._read_eval,
             "end": self._read_end,
         }
@@ -170,6 +183,14 @@ class RankLog:
         if n is None or seconds is None or not isinstance(event.get("probe"), str):
             return False
         self.probes[event["probe"], count_of(event, "bytes", 0)].append((n, seconds))
+        return True
+
+    def _read_staleness(self, event: Mapping[str, Any]) -> bool:
+        mean = number_of(event, "mean")
+        updates, largest, samples = (count_of(event, name, 0) for name in ("updates", "max", "samples"))
+        if mean is None or updates is None or largest is None or samples is None:
+            return False
+        self.staleness = Staleness(updates, mean, largest, samples, count_of(event, "lead", 0))
         return True
 
     def _read_eval(self, event: Mapping[str, Any]) -> bool:

@@ -65,6 +65,7 @@ def render_report(study: Study, points: pd.DataFrame, work: EqualWork, figures: 
             series=_by_series(rows),
             losses=_by_series([r for r in rows if r["cached_batch_seconds"] or r["no_sync_seconds"]]),
             messages=_by_series([row for row in rows if row["allreduce"]]),
+            late=_by_series([row for row in rows if row["staleness_max"] is not None]),
             plots={name: inline_svg(figures[f"{name}.svg"], name) for name in ("speedup", "efficiency")},
             unnamed=unnamed_series(points),
             spread_note=SPREAD_NOTE,

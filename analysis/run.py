@@ -42,6 +42,8 @@ COLUMNS = {
     **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
     **dict.fromkeys(["first_step_seconds", "gradient_sum", "gradient_magnitude"], "Float64"),
     "verify_file": "string",
+    "staleness_mean": "Float64",
+    "staleness_max": "Int64",
 }
 
 CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
@@ -163,7 +165,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
         columns["block_rates"] = json.dumps(rates)
     ranks = _last_logs(attempts)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
-    columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks)
+    columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces)
 
     notes = attempt_notes(attempts, pieces) + _version_notes(pieces)
@@ -289,6 +291,12 @@ def _eval_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     if 0 not in ranks or ranks[0].accuracy is None:
         return {}
     return dict(zip(("accuracy", "test_samples", "samples_seen"), ranks[0].accuracy, strict=True))
+
+
+def _staleness_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """In updates, of the whole run; where parameter servers apply them."""
+    found = next((rank.staleness for rank in ranks.values() if rank.staleness is not None), None)
+    return {} if found is None else {"staleness_mean": found.mean, "staleness_max": found.largest}
 
 
 def _text(value: Any) -> str | None:

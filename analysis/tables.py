@@ -72,6 +72,7 @@ CSV_COLUMNS = [
     *("goodput", "goodput_low", "goodput_high", "attempts"),
     *("step_seconds", "cached_batch_seconds", "no_sync_seconds", "data_stall_seconds"),
     *("exposed_communication_seconds", "startup_seconds", "first_step_seconds"),
+    *("staleness_mean", "staleness_max"),
     *("marks", "oversubscribed", "reasons", "run_ids"),
 ]
 

@@ -11,7 +11,9 @@ from analysis.text import gpus_text, printable
 from harness.spec import RunSpec
 
 # Strategies under which every rank has the same gradients after each step, and so the same weights.
-SYNCHRONOUS = frozenset({"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "horovod", "mpi"})
+SYNCHRONOUS = frozenset({"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "horovod", "mpi", "ps_sync"})
+# Strategies under which parameter servers apply the updates.
+SERVERS = frozenset({"ps_sync", "ps_async", "ps_mixed", "ssp"})
 # Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
 # rounding of single precision, 6e-8. Ranks that were not synchronised differ in the first digits.
 AGREEMENT = 1e-6
@@ -30,7 +32,7 @@ def faults_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
         faults += [where + fault for fault in _attempt_faults(spec, attempt.ranks)]
     if spec.strategy in SYNCHRONOUS:
         faults += _weights_faults(pieces[-1].attempt.ranks)
-    return faults
+    return faults + _updates_faults(spec, pieces[-1].attempt.ranks)
 
 
 def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
@@ -50,6 +52,8 @@ def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
             if logged and all(g is not None and None in (g.sum, g.magnitude) for g in logged):
                 notes.append("the first gradient is not finite: that the ranks agree on it was not checked")
                 break
+    if spec.strategy in SERVERS and not any(rank.staleness for rank in last.values()):
+        notes.append("no rank logged what the parameter servers applied: staleness and samples were not checked")
     if any(rank.end is None or rank.end.samples is None for rank in last.values()):
         notes.append("not every rank logged the samples that it consumed: they were not checked")
     elif cut := [number for number, rank in last.items() if not _complete(rank)]:
@@ -135,6 +139,27 @@ def _samples_faults(ranks: Mapping[int, RankLog]) -> list[str]:
         if rank.end.samples != said:
             return [f"rank {number} consumed {rank.end.samples:,} training samples, its steps say {said:,}"]
     return []
+
+
+def _updates_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    """That not all that the ranks computed has reached the model, or later than the strategy allows. Of the whole run,
+    which the servers' counters outlive in its checkpoints."""
+    faults = []
+    for rank in ranks.values():
+        if rank.staleness is None:
+            continue
+        applied, lead = rank.staleness.samples, rank.staleness.lead
+        if rank.end is not None and rank.end.steps is not None:
+            said = rank.end.steps * spec.global_batch
+            if applied != said:
+                faults.append(f"the servers' updates hold {applied:,} training samples, the ranks' steps say {said:,}")
+        options = spec.strategy_options if isinstance(spec.strategy_options, Mapping) else {}
+        bound = options.get("staleness") if spec.strategy == "ssp" else None
+        if isinstance(bound, int) and lead is not None and lead > bound:
+            faults.append(f"a rank was {lead} steps ahead of the slowest, the spec allows {bound}")
+        if spec.strategy == "ps_sync" and rank.staleness.largest:
+            faults.append(f"a synchronous update came {rank.staleness.largest} updates late")
+    return faults
 
 
 def _complete(rank: RankLog) -> bool:

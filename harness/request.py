@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from harness import environments, machine, mpi, site
+from harness import environments, machine, mpi, parameter_servers, site
 from harness.errors import UserError
 from harness.plan import MPIRUN, Request, place
 from harness.schema import Baseline, Compress, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
@@ -134,6 +134,8 @@ def unsupported(config: Config) -> str | None:
         return (
             "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
         )
+    if strategy.name in parameter_servers.STRATEGIES:
+        return parameter_servers.unsupported(config)
     if strategy.name == "plain" and config.gpus > 1:
         return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
     return None
@@ -249,6 +251,8 @@ def _check(config: Config) -> None:
         "checkpoint.max_restarts": (config.checkpoint.max_restarts, 0),
         "strategy.options.powersgd_rank": (getattr(config.strategy.options, "powersgd_rank", 1), 1),
         "strategy.options.sync_every": (getattr(config.strategy.options, "sync_every", 1), 1),
+        "strategy.options.servers": (_or(getattr(config.strategy.options, "servers", None), 1), 1),
+        "strategy.options.staleness": (getattr(config.strategy.options, "staleness", 0), 0),
         "fault.step": (config.fault.step, 0),
         "fault.rank": (config.fault.rank, 0),
         "fault.seconds": (config.fault.seconds, 0),

@@ -103,6 +103,16 @@ class LocalSgdOptions:
 
 
 @dataclass
+class ServerOptions:
+    servers: int | None = None
+
+
+@dataclass
+class SspOptions(ServerOptions):
+    staleness: int = 2
+
+
+@dataclass
 class HorovodOptions:
     controller: Controller = Controller.gloo
     compress: Compress = Compress.none
@@ -126,6 +136,10 @@ STRATEGY_OPTIONS: dict[str, type] = {
     "local_sgd": LocalSgdOptions,
     "horovod": HorovodOptions,
     "mpi": NoOptions,
+    "ps_sync": ServerOptions,
+    "ps_async": ServerOptions,
+    "ps_mixed": ServerOptions,
+    "ssp": SspOptions,
 }
 
 

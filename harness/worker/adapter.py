@@ -102,6 +102,11 @@ class Adapter(ABC):
     def total(self, values: Sequence[float]) -> List[float]:
         """Sums of the ranks' values, one by one, on every rank; whole numbers up to 2^24 are exact."""
 
+    def updates(self) -> Optional[Dict[str, Any]]:
+        """For the staleness event, when all ranks have taken their last step: of the whole run, on the rank that is to
+        log it; None on others, and where no servers apply the updates."""
+        return None
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Writes into `folder`, which all ranks share, what this rank must keep to go on exactly from here."""

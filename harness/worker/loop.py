@@ -57,6 +57,9 @@ def run(
             return False
     steps = measure.warmup_steps + measure.steps
     checkpoints.save(adapter, steps, "end")
+    updates = adapter.updates()
+    if updates is not None:
+        log.write("staleness", **updates)
     if measure.evaluate_samples:
         evaluate(spec, adapter, test, rendezvous, log, steps)
     log.write(

@@ -152,3 +152,25 @@ def test_options_of_a_strategy_that_do_not_exist_are_refused(
 def test_options_of_one_strategy_are_refused_in_another() -> None:
     with pytest.raises(UserError, match="sync_every"):
         config.compose(["strategy=allreduce", "strategy.options.sync_every=2"], True, "config", None)
+
+
+def test_parameter_servers_are_one_per_node_at_most(tmp_path: Path) -> None:
+    on_nodes = ("gpus=4", "cluster.gpus_per_node=2")
+    [found] = asked(*on_nodes, "strategy=ps_sync", "strategy.options.servers=2", tmp_path=tmp_path).requests
+    assert found.spec.strategy_options == {"servers": 2}
+    for strategy in ("ps_sync", "ps_async", "ps_mixed", "ssp"):
+        with pytest.raises(UserError, match=r"servers=3 are more servers than nodes: gpus=4 take 2 nodes"):
+            asked(*on_nodes, f"strategy={strategy}", "strategy.options.servers=3", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"strategy.options.servers=0: give a number of at least 1"):
+        asked(*on_nodes, "strategy=ps_sync", "strategy.options.servers=0", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"precision=fp16 is not offered by strategy 'ps_sync'"):
+        asked(*on_nodes, "strategy=ps_sync", "precision=fp16", tmp_path=tmp_path)
+
+
+def test_staleness_is_an_option_of_ssp_alone_and_not_below_zero(tmp_path: Path) -> None:
+    [found] = asked("strategy=ssp", "strategy.options.staleness=0", "gpus=2", tmp_path=tmp_path).requests
+    assert found.spec.strategy_options == {"servers": None, "staleness": 0}
+    with pytest.raises(UserError, match=r"strategy.options.staleness=-1: give a number of at least 0"):
+        asked("strategy=ssp", "strategy.options.staleness=-1", tmp_path=tmp_path)
+    with pytest.raises(UserError, match="staleness"):
+        asked("strategy=ps_async", "strategy.options.staleness=1", tmp_path=tmp_path)

@@ -119,6 +119,7 @@ class Adapter(worker.Adapter):
         self.last_loss = loss.detach()
 
     def gradients(self) -> List[np.ndarray]:
+        self.strategy.means()
         return [_whole(p.grad) for p in self.parameters if p.grad is not None]
 
     def weights(self) -> List[np.ndarray]:
@@ -144,6 +145,9 @@ class Adapter(worker.Adapter):
 
     def allreduce(self, nbytes: int) -> None:
         self.strategy.allreduce(nbytes)
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.strategy.updates()
 
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)

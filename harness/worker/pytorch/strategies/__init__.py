@@ -15,6 +15,7 @@ from harness.worker.pytorch.strategies.horovod import Horovod
 from harness.worker.pytorch.strategies.hybrid import Hybrid
 from harness.worker.pytorch.strategies.local_sgd import LocalSgd
 from harness.worker.pytorch.strategies.mpi import Mpi
+from harness.worker.pytorch.strategies.parameter_servers import PsAsync, PsMixed, PsSync, Ssp
 from harness.worker.pytorch.strategies.zero1 import Zero1
 
 STRATEGIES: Dict[str, Type[Strategy]] = {
@@ -27,4 +28,8 @@ STRATEGIES: Dict[str, Type[Strategy]] = {
     "local_sgd": LocalSgd,
     "horovod": Horovod,
     "mpi": Mpi,
+    "ps_sync": PsSync,
+    "ps_async": PsAsync,
+    "ps_mixed": PsMixed,
+    "ssp": Ssp,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from abc import ABC, abstractmethod
-from typing import Any, ContextManager, Dict, List, Sequence
+from typing import Any, ContextManager, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -57,6 +57,13 @@ class Strategy(ABC):
     def evaluation(self) -> ContextManager[Any]:
         """Inside it the network has the weights that are to be scored."""
         return contextlib.nullcontext()
+
+    def means(self) -> None:  # noqa: B027 most have nothing to do here
+        """After a synchronised step: where servers made the mean, it is fetched into `.grad`. Synchronous ones only."""
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        """`Adapter.updates`."""
+        return None
 
     def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
         """What a checkpoint must hold and all ranks hold equally."""

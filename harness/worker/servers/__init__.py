@@ -1,0 +1,1 @@
+"""Parameter servers: processes beside the ranks that hold the weights, for every framework. NumPy and sockets."""

@@ -1,0 +1,173 @@
+"""What one parameter server holds, and what an update is. Knows no sockets; called by one thread per worker."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from harness.worker.servers.protocol import FLOAT
+
+SYNCHRONOUS, ASYNCHRONOUS, BOUNDED = "synchronous", "asynchronous", "bounded"
+# Of the state, beside weights and momenta.
+COUNTERS = ("updates", "staleness_sum", "staleness_max", "samples", "lead", "seen", "clocks")
+
+
+class WorkerGone(RuntimeError):
+    """What a worker waits for will never come: another one is gone."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """mode: SYNCHRONOUS, one update with the mean of all workers' gradients; ASYNCHRONOUS, one update with each
+    gradient when it comes; BOUNDED, the same, but a worker that is more than `staleness` steps ahead of the slowest
+    waits. workers: how many push. The rest is of the optimiser (OptimizerSpec)."""
+
+    mode: str
+    workers: int
+    staleness: int
+    momentum: float
+    weight_decay: float
+    nesterov: bool
+
+
+class Parameters:
+    """A server's share of the weights and momenta, as one row of numbers.
+
+    updates: so many were applied. seen: of each worker, how many had been when it took its weights. clocks: of each
+    worker, how many steps it has pushed. staleness of an update: how many others were applied between the moment when
+    its worker took the weights and the moment when it was applied. samples: that all updates together were made of.
+    lead: the most steps that a worker was ahead of the slowest when it was given weights for its next step.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.weights = self.velocity = self.mean = self.scratch = np.empty(0, FLOAT)
+        self.updates = self.staleness_sum = self.staleness_max = self.samples = self.lead = 0
+        self.seen, self.clocks = [0] * settings.workers, [0] * settings.workers
+        # Held by whoever looks at the state or changes it; waited on by whoever needs others to change it.
+        self.changed = threading.Condition()
+        self.gone: Optional[str] = None
+        self.updating, self.adding = _Meeting(self), _Meeting(self)
+        self.total = np.empty(0, FLOAT)
+
+    def store(self, weights: np.ndarray, velocity: np.ndarray) -> None:
+        with self.changed:
+            self.weights, self.velocity = weights, velocity
+            self.mean, self.scratch = np.zeros_like(weights), np.zeros_like(weights)
+
+    def push(self, worker: int, gradient: np.ndarray, samples: int, rate: float, out: np.ndarray) -> None:
+        """Applies a gradient, which stays untouched until this returns; `out` has then what the worker goes on with.
+
+        Raises WorkerGone, and ValueError where the workers of one update give different learning rates.
+        """
+        with self.changed:
+            self.clocks[worker] += 1
+            if self.settings.mode == SYNCHRONOUS:
+                self.samples += samples
+                self.updating.bring(worker, gradient, rate, self._apply_mean)
+            else:
+                self._count(self.updates - self.seen[worker])
+                self.samples += samples
+                self._step(gradient, rate)
+                self.changed.notify_all()
+            if self.settings.mode == BOUNDED:
+                own = self.clocks[worker]
+                # Ho et al. 2013, section 2: the fastest and the slowest are no more than `staleness` steps apart.
+                self.wait(lambda: own - min(self.clocks) <= self.settings.staleness)
+            self.lead = max(self.lead, self.clocks[worker] - min(self.clocks))
+            self.seen[worker] = self.updates
+            np.copyto(out, self.weights)
+
+    def pull(self, out: np.ndarray) -> None:
+        """The weights of this moment; for looking at them, not for a worker's next step."""
+        with self.changed:
+            np.copyto(out, self.weights)
+
+    def add(self, worker: int, numbers: np.ndarray) -> np.ndarray:
+        """Sums over the workers, on every worker. Raises WorkerGone."""
+        with self.changed:
+            self.adding.bring(worker, numbers, 0.0, self._add)
+            return self.total  # the next sum is made when this worker has come again
+
+    def counters(self) -> Dict[str, Any]:
+        with self.changed:
+            return {name: getattr(self, name) for name in COUNTERS}
+
+    def recall(self, counters: Dict[str, Any]) -> None:
+        with self.changed:
+            for name in COUNTERS:
+                setattr(self, name, counters[name])
+
+    def lose(self, worker: int, why: str) -> None:
+        """Whoever waits for this worker, or will, has it said."""
+        with self.changed:
+            self.gone = self.gone or f"worker {worker} is gone: {why}"
+            self.changed.notify_all()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        while not until():
+            if self.gone:
+                raise WorkerGone(self.gone)
+            self.changed.wait()
+
+    def _apply_mean(self, gradients: Sequence[np.ndarray], rate: float) -> None:
+        self._count(self.updates - min(self.seen))
+        # In the order of workers, whoever came first: the same sum to the last bit whenever it is repeated.
+        np.copyto(self.mean, gradients[0])
+        for gradient in gradients[1:]:
+            self.mean += gradient
+        self.mean /= len(gradients)
+        self._step(self.mean, rate)
+
+    def _step(self, gradient: np.ndarray, rate: float) -> None:
+        """SGD as `Adapter.train` in harness/worker/adapter.py has it; the gradient stays as it is."""
+        decayed = np.multiply(self.weights, self.settings.weight_decay, out=self.scratch)
+        decayed += gradient
+        if self.settings.momentum:
+            self.velocity *= self.settings.momentum
+            self.velocity += decayed
+            if self.settings.nesterov:
+                decayed += self.velocity * FLOAT.type(self.settings.momentum)
+            else:
+                np.copyto(decayed, self.velocity)
+        decayed *= rate
+        self.weights -= decayed
+        self.updates += 1
+
+    def _count(self, staleness: int) -> None:
+        self.staleness_sum += staleness
+        self.staleness_max = max(self.staleness_max, staleness)
+
+    def _add(self, numbers: Sequence[np.ndarray], _: float) -> None:
+        self.total = numbers[0].copy()
+        for more in numbers[1:]:
+            self.total += more
+
+
+class _Meeting:
+    """All workers bring something, and go on when all have come; what they brought is dealt with once."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.brought: Dict[int, np.ndarray] = {}
+        self.rate = 0.0
+        self.number = 0
+
+    def bring(
+        self, worker: int, numbers: np.ndarray, rate: float, then: Callable[[List[np.ndarray], float], None]
+    ) -> None:
+        workers = self.parameters.settings.workers
+        if self.brought and rate != self.rate:
+            raise ValueError(f"worker {worker} gives the learning rate {rate}, another one {self.rate}")
+        self.brought[worker], self.rate = numbers, rate
+        if len(self.brought) == workers:
+            then([self.brought[number] for number in range(workers)], rate)
+            self.brought = {}
+            self.number += 1
+            self.parameters.changed.notify_all()
+        else:
+            number = self.number
+            self.parameters.wait(lambda: self.number > number)

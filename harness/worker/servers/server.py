@@ -1,0 +1,161 @@
+"""A parameter server's conversations: one thread per worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import traceback
+from typing import Callable, Dict, Set
+
+import numpy as np
+
+from harness.worker.servers import protocol
+from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
+from harness.worker.servers.protocol import FLOAT, Header, ProtocolError
+
+# Whoever connects has so long to say who it is.
+HELLO_SECONDS = 10.0
+
+
+class Server:
+    """Serves until every worker has said goodbye, or is gone."""
+
+    def __init__(self, listener: socket.socket, settings: Settings, token: str) -> None:
+        self.listener, self.settings, self.token = listener, settings, token
+        self.parameters = Parameters(settings)
+        self.came: Set[int] = set()
+        self.left = 0
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+
+    def serve(self) -> bool:
+        """Whether every worker has said goodbye."""
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        self.ended.wait()
+        return self.parameters.gone is None
+
+    def _accept(self) -> None:
+        while True:
+            link, _ = self.listener.accept()
+            threading.Thread(target=self._guarded, args=(link,), daemon=True).start()
+
+    def _guarded(self, link: socket.socket) -> None:
+        try:
+            with link:
+                self._talk(link)
+        except BaseException:
+            # A mistake of the server's own: no worker is to wait for a thread that is no more.
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _talk(self, link: socket.socket) -> None:
+        try:
+            worker = self._greet(link)
+        except (OSError, KeyError, TypeError, ValueError):
+            return  # a port scanner, or a worker of another run
+        why = None
+        try:
+            _Conversation(self.parameters, link, worker).hold()
+        except (WorkerGone, ValueError) as error:
+            why = str(error)
+            with contextlib.suppress(OSError):  # or it notices that this server hangs up
+                protocol.send_text(link, protocol.FAILED, why)
+        except OSError as error:
+            why = str(error)
+        if why is not None:
+            self.parameters.lose(worker, why)
+        with self.lock:
+            self.left += 1
+            if self.left == self.settings.workers:
+                self.ended.set()
+
+    def _greet(self, link: socket.socket) -> int:
+        protocol.prepare(link)
+        link.settimeout(HELLO_SECONDS)
+        header = protocol.receive(link)
+        if header.kind != protocol.HELLO:
+            raise ProtocolError(f"{header.kind!r} is no greeting")
+        said = protocol.receive_text(link, header)
+        worker = int(said["worker"])
+        with self.lock:
+            if said["token"] != self.token or worker in self.came or not 0 <= worker < self.settings.workers:
+                raise ProtocolError(f"worker {worker} is none of these {self.settings.workers}, or is here already")
+            self.came.add(worker)
+        link.settimeout(None)
+        protocol.send(link, protocol.DONE)
+        return worker
+
+
+class _Conversation:
+    """With one worker, which asks one thing after another."""
+
+    def __init__(self, parameters: Parameters, link: socket.socket, worker: int) -> None:
+        self.parameters, self.link, self.worker = parameters, link, worker
+        self.gradient = self.weights = np.empty(0, FLOAT)
+
+    def hold(self) -> None:
+        """Until it says goodbye. Raises OSError where it is gone, and what `Parameters` raises."""
+        answers: Dict[bytes, Callable[[Header], None]] = {
+            protocol.PUSH: self._push,
+            protocol.PULL: self._pull,
+            protocol.MEAN: self._mean,
+            protocol.SUM: self._sum,
+            protocol.STORE: self._store,
+            protocol.LOAD: self._load,
+            protocol.RECALL: self._recall,
+            protocol.COUNT: self._count,
+        }
+        while True:
+            header = protocol.receive(self.link)
+            if header.kind == protocol.BYE:
+                return self._done()
+            if header.kind not in answers:
+                raise ProtocolError(f"{header.kind!r} is nothing that a server is asked")
+            answers[header.kind](header)
+
+    def _done(self, *arrays: np.ndarray) -> None:
+        protocol.send(self.link, protocol.DONE, arrays)
+
+    def _push(self, header: Header) -> None:
+        size = self.parameters.weights.size
+        if self.gradient.size != size:
+            self.gradient, self.weights = np.empty(size, FLOAT), np.empty(size, FLOAT)
+        protocol.receive_arrays(self.link, header, [self.gradient])
+        self.parameters.push(self.worker, self.gradient, header.samples, header.rate, self.weights)
+        self._done(self.weights)
+
+    def _pull(self, header: Header) -> None:
+        weights = np.empty_like(self.parameters.weights)
+        self.parameters.pull(weights)
+        self._done(weights)
+
+    def _mean(self, header: Header) -> None:
+        # Stays as it is until the worker that asks pushes again.
+        self._done(self.parameters.mean)
+
+    def _sum(self, header: Header) -> None:
+        numbers = np.empty(header.bytes // FLOAT.itemsize, FLOAT)
+        protocol.receive_arrays(self.link, header, [numbers])
+        self._done(self.parameters.add(self.worker, numbers))
+
+    def _store(self, header: Header) -> None:
+        both = np.empty(header.bytes // FLOAT.itemsize, FLOAT)
+        protocol.receive_arrays(self.link, header, [both])
+        if both.size % 2:
+            raise ProtocolError(f"{both.size} numbers are not weights and as many momenta")
+        self.parameters.store(*np.split(both, 2))
+        self._done()
+
+    def _load(self, header: Header) -> None:
+        self._done(self.parameters.weights, self.parameters.velocity)
+
+    def _recall(self, header: Header) -> None:
+        self.parameters.recall(protocol.receive_text(self.link, header))
+        self._done()
+
+    def _count(self, header: Header) -> None:
+        protocol.send_text(self.link, protocol.DONE, self.parameters.counters())
