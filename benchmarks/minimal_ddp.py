@@ -29,7 +29,7 @@ labels = gzip.decompress((folder / "train-labels-idx1-ubyte.gz").read_bytes())
 x = torch.from_numpy(np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28).copy())
 y = torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))
 
-network = networks.build(catalog.network("resnet20").layers(1, 10), 0).to(memory_format=torch.channels_last)
+network = networks.build(catalog.network("resnet20").layers(1, 10, 28), 0).to(memory_format=torch.channels_last)
 model = DistributedDataParallel(network, gradient_as_bucket_view=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
 criterion = torch.nn.CrossEntropyLoss()

@@ -1,8 +1,11 @@
 """The framework-neutral table of networks: layers, parameters, FLOPs.
 
-A row is a function of (channels, classes) that gives a tuple of layers. A framework's builder
+A row is a function of (channels, classes, image size) that gives a tuple of layers. A framework's builder
 (`models/<framework>.py`) is an interpreter of these few layer kinds, so that every framework builds the same
 network from the same row. Standard library only, no syntax newer than Python 3.8.
+
+There is no dropout, also where a network was published with it: frameworks draw other random numbers, and would no
+longer compute the same.
 
 To add a network: write its layers as one function and add it to `CATALOG`.
 """
@@ -20,16 +23,14 @@ BATCHNORM_MOMENTUM = 0.1
 
 @dataclass(frozen=True)
 class Convolution:
-    """Square kernel, the same explicit zero padding on all four sides, no bias (a BatchNorm always follows)."""
+    """Square kernel, the same explicit zero padding on all four sides. bias: only where no BatchNorm follows."""
 
     inputs: int
     outputs: int
     kernel: int
-    stride: int = 1
-
-    @property
-    def padding(self) -> int:
-        return self.kernel // 2
+    stride: int
+    padding: int
+    bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ class GlobalAveragePool:
 
 
 @dataclass(frozen=True)
+class Flatten:
+    """A vector of all pixels of the first channel row by row, then those of the second, ...: PyTorch's order, also in
+    frameworks that keep the channels last, so that the same weights of the next layer mean the same everywhere."""
+
+
+@dataclass(frozen=True)
 class Linear:
     """Fully connected, with bias."""
 
@@ -82,7 +89,7 @@ class Residual:
     shortcut: Tuple[Layer, ...] = ()
 
 
-Layer = Union[Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Linear, PadShortcut, Residual]
+Layer = Union[Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Flatten, Linear, PadShortcut, Residual]
 Layers = Tuple[Layer, ...]
 
 
@@ -90,13 +97,13 @@ Layers = Tuple[Layer, ...]
 class Network:
     """One row of the table.
 
-    layers: (input channels, classes) -> the layers in order.
+    layers: (input channels, classes, pixels of a side of the square images) -> the layers in order.
     min_image_size: pixels of the smallest square image that the network makes sense for.
     source: where the network was published.
     """
 
     name: str
-    layers: Callable[[int, int], Layers]
+    layers: Callable[[int, int, int], Layers]
     min_image_size: int
     source: str
 
@@ -109,11 +116,11 @@ def network(name: str) -> Network:
 
 
 def parameters(layers: Layers) -> int:
-    """Trainable parameters: weights, and scale and shift of BatchNorm."""
+    """Trainable parameters: weights, biases, and scale and shift of BatchNorm."""
     count = 0
     for layer in flat(layers):
         if isinstance(layer, Convolution):
-            count += layer.inputs * layer.outputs * layer.kernel**2
+            count += (layer.inputs * layer.kernel**2 + layer.bias) * layer.outputs
         elif isinstance(layer, BatchNorm):
             count += 2 * layer.channels
         elif isinstance(layer, Linear):
@@ -149,7 +156,7 @@ def _flops(layers: Layers, size: int) -> Tuple[int, int]:
             total += 2 * layer.inputs * layer.outputs * layer.kernel**2 * size**2
         elif isinstance(layer, MaxPool):
             size = _strided(size + 2 * layer.padding, layer.kernel, layer.stride)
-        elif isinstance(layer, GlobalAveragePool):
+        elif isinstance(layer, (GlobalAveragePool, Flatten)):
             size = 1
         elif isinstance(layer, Linear):
             total += 2 * layer.inputs * layer.outputs
@@ -168,19 +175,19 @@ def _strided(padded: int, kernel: int, stride: int) -> int:
 
 
 def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, zero_scale: bool = False) -> Layers:
-    return Convolution(inputs, outputs, kernel, stride), BatchNorm(outputs, zero_scale)
+    return Convolution(inputs, outputs, kernel, stride, kernel // 2), BatchNorm(outputs, zero_scale)
 
 
 def _basic_body(inputs: int, outputs: int, stride: int, zero_scale: bool) -> Layers:
     return (*_conv_bn(inputs, outputs, 3, stride), ReLU(), *_conv_bn(outputs, outputs, 3, zero_scale=zero_scale))
 
 
-def _cifar_resnet(depth: int) -> Callable[[int, int], Layers]:
+def _cifar_resnet(depth: int) -> Callable[[int, int, int], Layers]:
     """He et al. 2015, section 4.2: 6n+2 layers, three stages of 16, 32, 64 channels, option A shortcuts."""
     blocks = (depth - 2) // 6
     assert 6 * blocks + 2 == depth
 
-    def layers(channels: int, classes: int) -> Layers:
+    def layers(channels: int, classes: int, _: int) -> Layers:
         net: List[Layer] = [*_conv_bn(channels, 16, 3), ReLU()]
         width = 16
         for outputs in (16, 32, 64):
@@ -194,7 +201,7 @@ def _cifar_resnet(depth: int) -> Callable[[int, int], Layers]:
     return layers
 
 
-def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Callable[[int, int], Layers]:
+def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Callable[[int, int, int], Layers]:
     """He et al. 2015, table 1, with projection shortcuts (option B) and, in bottlenecks, the stride in the 3x3
     convolution ("v1.5", as all frameworks' own ResNet-50 benchmarks have it)."""
     expansion = 4 if bottleneck else 1
@@ -210,7 +217,7 @@ def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Cal
             *_conv_bn(width, width * expansion, 1, zero_scale=True),
         )
 
-    def layers(channels: int, classes: int) -> Layers:
+    def layers(channels: int, classes: int, _: int) -> Layers:
         net: List[Layer] = [*_conv_bn(channels, 64, 7, 2), ReLU(), MaxPool(3, 2, 1)]
         inputs = 64
         for stage, count in enumerate(blocks):
@@ -227,7 +234,60 @@ def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Cal
     return layers
 
 
+def _conv_relu(inputs: int, outputs: int, kernel: int, stride: int, padding: int) -> Layers:
+    return Convolution(inputs, outputs, kernel, stride, padding, bias=True), ReLU()
+
+
+def _with_head(features: Layers, hidden: Tuple[int, ...], classes: int, image_size: int) -> Layers:
+    """Behind the features: fully connected layers with ReLU of `hidden` outputs each, and one that gives the logits."""
+    side = _flops(features, image_size)[1]
+    assert side > 0, f"images of {image_size} pixels are too small"
+    inputs = side**2 * [layer.outputs for layer in features if isinstance(layer, Convolution)][-1]
+    net: List[Layer] = [*features, Flatten()]
+    for outputs in hidden:
+        net += [Linear(inputs, outputs), ReLU()]
+        inputs = outputs
+    return (*net, Linear(inputs, classes))
+
+
+def _alexnet(channels: int, classes: int, image_size: int) -> Layers:
+    """One tower, with the sizes of torchvision's: neither local response normalisation nor dropout."""
+    features = (
+        *_conv_relu(channels, 64, 11, 4, 2),
+        MaxPool(3, 2, 0),
+        *_conv_relu(64, 192, 5, 1, 2),
+        MaxPool(3, 2, 0),
+        *_conv_relu(192, 384, 3, 1, 1),
+        *_conv_relu(384, 256, 3, 1, 1),
+        *_conv_relu(256, 256, 3, 1, 1),
+        MaxPool(3, 2, 0),
+    )
+    return _with_head(features, (4096, 4096), classes, image_size)
+
+
+def _vgg(stages: Tuple[Tuple[int, int], ...], hidden: Tuple[int, ...]) -> Callable[[int, int, int], Layers]:
+    """stages: (number of 3x3 convolutions, their channels), behind each stage a 2x2 max-pooling. No dropout."""
+
+    def layers(channels: int, classes: int, image_size: int) -> Layers:
+        features: List[Layer] = []
+        for convolutions, outputs in stages:
+            for _ in range(convolutions):
+                features += _conv_relu(channels, outputs, 3, 1, 1)
+                channels = outputs
+            features.append(MaxPool(2, 2, 0))
+        return _with_head(tuple(features), hidden, classes, image_size)
+
+    return layers
+
+
+def _cnn(width: int, depth: int) -> Callable[[int, int, int], Layers]:
+    """Five stages of `depth` convolutions each, with 1, 2, 4, 8 and 8 times `width` channels, as those of VGG-16 grow;
+    one hidden layer of 8 times `width`."""
+    return _vgg(tuple((depth, times * width) for times in (1, 2, 4, 8, 8)), (8 * width,))
+
+
 _HE = "He et al. 2015, Deep Residual Learning for Image Recognition (arXiv 1512.03385)"
+_OURS = "this program's own: the form of VGG in four sizes, for docs/studies/indoor_model_sizes.md"
 
 CATALOG: Dict[str, Network] = {
     row.name: row
@@ -235,5 +295,21 @@ CATALOG: Dict[str, Network] = {
         *(Network(f"resnet{d}", _cifar_resnet(d), 8, f"{_HE}, section 4.2") for d in (20, 32, 44, 56, 110)),
         Network("resnet18", _imagenet_resnet((2, 2, 2, 2), bottleneck=False), 32, f"{_HE}, table 1"),
         Network("resnet50", _imagenet_resnet((3, 4, 6, 3), bottleneck=True), 32, f"{_HE}, table 1"),
+        Network(
+            "alexnet",
+            _alexnet,
+            63,
+            "Krizhevsky 2014, One weird trick for parallelizing convolutional neural networks (arXiv 1404.5997)",
+        ),
+        Network(
+            "vgg16",
+            _vgg(((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), (4096, 4096)),
+            32,
+            "Simonyan and Zisserman 2014, Very Deep Convolutional Networks (arXiv 1409.1556), table 1, D",
+        ),
+        Network("cnn_small", _cnn(width=16, depth=1), 32, _OURS),
+        Network("cnn_medium", _cnn(width=32, depth=1), 32, _OURS),
+        Network("cnn_large", _cnn(width=48, depth=2), 32, _OURS),
+        Network("cnn_xlarge", _cnn(width=64, depth=3), 32, _OURS),
     )
 }

@@ -72,6 +72,8 @@ class _Network:
             return _max_pool(layer, x)
         if isinstance(layer, catalog.GlobalAveragePool):
             return x.mean((1, 2))
+        if isinstance(layer, catalog.Flatten):
+            return x.transpose(0, 3, 1, 2).reshape(len(x), -1)
         if isinstance(layer, catalog.Linear):
             matrix, bias = self.parameter(), self.parameter()
             return x @ matrix.T + bias
@@ -86,13 +88,14 @@ class _Network:
         return next(self.params).astype(self.compute_type)
 
     def convolution(self, layer: catalog.Convolution, x: Any) -> Any:
-        return jax.lax.conv_general_dilated(
+        y = jax.lax.conv_general_dilated(
             x,
             self.parameter(),
             window_strides=(layer.stride, layer.stride),
             padding=((layer.padding, layer.padding),) * 2,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
+        return y + self.parameter() if layer.bias else y
 
     def batch_norm(self, x: Any) -> Any:
         """As PyTorch's: the biased variance normalises, the unbiased one goes into the running variance."""

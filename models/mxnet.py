@@ -82,7 +82,7 @@ def _sequential(layers: catalog.Layers) -> nn.HybridSequential:
 def _block(layer: catalog.Layer) -> gluon.HybridBlock:
     if isinstance(layer, catalog.Convolution):
         sizes = {"kernel_size": layer.kernel, "strides": layer.stride, "padding": layer.padding}
-        return nn.Conv2D(layer.outputs, in_channels=layer.inputs, use_bias=False, **sizes)
+        return nn.Conv2D(layer.outputs, in_channels=layer.inputs, use_bias=layer.bias, **sizes)
     if isinstance(layer, catalog.BatchNorm):
         # MXNet counts the weight of what was before.
         momentum, epsilon = 1 - catalog.BATCHNORM_MOMENTUM, catalog.BATCHNORM_EPSILON
@@ -93,6 +93,8 @@ def _block(layer: catalog.Layer) -> gluon.HybridBlock:
         return nn.MaxPool2D(layer.kernel, layer.stride, layer.padding)
     if isinstance(layer, catalog.GlobalAveragePool):
         return nn.GlobalAvgPool2D()
+    if isinstance(layer, catalog.Flatten):
+        return nn.Flatten()
     if isinstance(layer, catalog.Linear):
         return nn.Dense(layer.outputs, in_units=layer.inputs)
     if isinstance(layer, catalog.PadShortcut):

@@ -44,7 +44,7 @@ def _sequence(layers: catalog.Layers) -> nn.Sequential:
 
 def _module(layer: catalog.Layer) -> nn.Module:
     if isinstance(layer, catalog.Convolution):
-        return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=False)
+        return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=layer.bias)
     if isinstance(layer, catalog.BatchNorm):
         return nn.BatchNorm2d(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=catalog.BATCHNORM_MOMENTUM)
     if isinstance(layer, catalog.ReLU):
@@ -53,6 +53,8 @@ def _module(layer: catalog.Layer) -> nn.Module:
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.padding)
     if isinstance(layer, catalog.GlobalAveragePool):
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    if isinstance(layer, catalog.Flatten):
+        return nn.Flatten()
     if isinstance(layer, catalog.Linear):
         return nn.Linear(layer.inputs, layer.outputs)
     if isinstance(layer, catalog.PadShortcut):

@@ -85,10 +85,11 @@ class _Builder:
     def _apply(self, layer: catalog.Layer, x: tf.Tensor) -> tf.Tensor:
         keras = tf.keras.layers
         if isinstance(layer, catalog.Convolution):
-            if layer.stride > 1 and layer.padding:
+            same = layer.stride == 1 and 2 * layer.padding == layer.kernel - 1
+            if layer.padding and not same:
                 x = Pad(layer.padding)(x)
-            padding = "same" if layer.stride == 1 else "valid"
-            options = {"padding": padding, "use_bias": False, "kernel_initializer": "zeros", "name": self._name()}
+            options = {"use_bias": layer.bias, "kernel_initializer": "zeros", "name": self._name()}
+            options["padding"] = "same" if same else "valid"
             return keras.Conv2D(layer.outputs, layer.kernel, layer.stride, **options)(x)
         if isinstance(layer, catalog.BatchNorm):
             # Keras takes TensorFlow's fused kernel, which raises this epsilon to 1.001e-5, as cuDNN wants it.
@@ -97,9 +98,13 @@ class _Builder:
         if isinstance(layer, catalog.ReLU):
             return keras.ReLU()(x)
         if isinstance(layer, catalog.MaxPool):
-            return keras.MaxPool2D(layer.kernel, layer.stride)(Pad(layer.padding, lowest=True)(x))
+            if layer.padding:
+                x = Pad(layer.padding, lowest=True)(x)
+            return keras.MaxPool2D(layer.kernel, layer.stride)(x)
         if isinstance(layer, catalog.GlobalAveragePool):
             return keras.GlobalAveragePooling2D()(x)
+        if isinstance(layer, catalog.Flatten):
+            return keras.Flatten()(keras.Permute((3, 1, 2))(x))
         if isinstance(layer, catalog.Linear):
             return keras.Dense(layer.outputs, kernel_initializer="zeros", name=self._name())(x)
         if isinstance(layer, catalog.PadShortcut):

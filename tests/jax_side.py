@@ -28,7 +28,7 @@ RANKS = 2
 
 
 def describe(name: str) -> Dict[str, Any]:
-    layers = catalog.network(name).layers(3, 10)
+    layers = catalog.network(name).layers(3, 10, 64)
     params, statistics = networks.build(layers, 0)
     images = np.zeros((2, 64, 64, 3), np.float32)
     logits, new = jax.eval_shape(

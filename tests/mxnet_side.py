@@ -29,7 +29,7 @@ from models import mxnet as networks
 
 
 def describe(name: str) -> Dict[str, Any]:
-    network = networks.build(catalog.network(name).layers(3, 10), 0)
+    network = networks.build(catalog.network(name).layers(3, 10, 64), 0)
     return {
         "parameters": sum(parameter.data().size for parameter in networks.parameters(network)),
         "logits": list(network(mx.nd.zeros((2, 3, 64, 64))).shape),

@@ -35,7 +35,7 @@ def shared(names: Sequence[str]) -> Dict[str, Any]:
         "cuda": _refuses_cpu_instead_of_gpu(),
         "statistics": _batch_norm_statistics("tensorflow"),
         "any_number": _logits_of_any_number("tensorflow"),
-        "networks": [_describe(catalog.network(name).layers(3, 10)) for name in names],
+        "networks": [_describe(catalog.network(name).layers(3, 10, 64)) for name in names],
     }
 
 

@@ -10,7 +10,7 @@ def describe(name: str, size: int) -> dict:
 
     from models import catalog, pytorch
 
-    network = pytorch.build(catalog.network(name).layers(3, 10), 0)
+    network = pytorch.build(catalog.network(name).layers(3, 10, size), 0)
     with FlopCounterMode(display=False) as counter:
         logits = network(torch.randn(2, 3, size, size))
     return {
@@ -68,7 +68,9 @@ def step_by_hand() -> dict:
     ours = [torch.from_numpy(array) for array in adapter.weights()]
     adapter.close()
 
-    network = networks.build(catalog.network(spec.model).layers(3, 10), spec.seed).to(memory_format=torch.channels_last)
+    network = networks.build(catalog.network(spec.model).layers(3, 10, 32), spec.seed).to(
+        memory_format=torch.channels_last
+    )
     # Linear rule: 0.004 for 32 samples is 0.001 for 8. Small, so that three steps on noise do not amplify rounding.
     optimizer = torch.optim.SGD(network.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4, nesterov=True)
     x = (torch.tensor(images).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25

@@ -78,6 +78,10 @@ def test_help_shows_the_choices(cli: Cli) -> None:
         (["cluster=slurm", "cluster.gpu_type=v100", "cluster.gres=null"], ["set cluster.gres=gpu"]),
         (["--config-path", "."], ["--config-dir"]),
         (["model=resnet50", "dataset=synthetic", "dataset.image_size=16"], ["at least 32 pixels", "has 16"]),
+        (
+            ["model=alexnet", "dataset=synthetic"],
+            ["'alexnet' needs images of at least 63 pixels", "'synthetic' has 32"],
+        ),
         (["+cluster.env={A-B: x}"], ["'A-B' is not a name"]),
     ],
     ids=str,

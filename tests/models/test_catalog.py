@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from models import catalog
 
 CIFAR = [20, 32, 44, 56, 110]
+# Their fully connected layers depend on the size of the images.
+FLATTENED = ["alexnet", "vgg16", "cnn_small", "cnn_medium", "cnn_large", "cnn_xlarge"]
 
 
 @pytest.mark.parametrize(
@@ -16,27 +19,54 @@ CIFAR = [20, 32, 44, 56, 110]
     [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)],
 )
 def test_cifar_resnets_have_the_published_number_of_parameters(depth: int, millions: float) -> None:
-    layers = catalog.network(f"resnet{depth}").layers(3, 10)
+    layers = catalog.network(f"resnet{depth}").layers(3, 10, 32)
     digits = 1 if millions > 1 else 2
     assert round(catalog.parameters(layers) / 1e6, digits) == millions
 
 
 @pytest.mark.parametrize("depth", CIFAR)
 def test_cifar_resnets_have_as_many_weighted_layers_as_their_name_says(depth: int) -> None:
-    layers = catalog.flat(catalog.network(f"resnet{depth}").layers(3, 10))
+    layers = catalog.flat(catalog.network(f"resnet{depth}").layers(3, 10, 32))
     assert sum(isinstance(layer, (catalog.Convolution, catalog.Linear)) for layer in layers) == depth
 
 
 @pytest.mark.parametrize(
     ("name", "parameters", "billions_of_multiply_adds"),
-    # Parameters: the published counts of the reference implementations with 1000 classes (torchvision's table of
-    # ResNet18_Weights and ResNet50_Weights). Multiply-adds: the same table, 1.81 and 4.09 (v1.5).
-    [("resnet18", 11_689_512, 1.81), ("resnet50", 25_557_032, 4.09)],
+    # With 1000 classes: torchvision's tables of ResNet18_Weights, ResNet50_Weights (4.09: v1.5), AlexNet_Weights and
+    # VGG16_Weights. At 224 pixels its adaptive pooling in front of the fully connected layers changes nothing.
+    [
+        ("resnet18", 11_689_512, 1.81),
+        ("resnet50", 25_557_032, 4.09),
+        ("alexnet", 61_100_840, 0.71),
+        ("vgg16", 138_357_544, 15.47),
+    ],
 )
-def test_imagenet_resnets(name: str, parameters: int, billions_of_multiply_adds: float) -> None:
-    layers = catalog.network(name).layers(3, 1000)
+def test_imagenet_networks_are_of_the_published_size(
+    name: str, parameters: int, billions_of_multiply_adds: float
+) -> None:
+    layers = catalog.network(name).layers(3, 1000, 224)
     assert catalog.parameters(layers) == parameters
     assert catalog.forward_flops(layers, 224) / 2e9 == pytest.approx(billions_of_multiply_adds, abs=0.005)
+
+
+def test_each_size_of_the_cnn_has_several_times_the_parameters_and_the_work_of_the_one_before() -> None:
+    family = [catalog.network(f"cnn_{size}").layers(3, 67, 224) for size in ("small", "medium", "large", "xlarge")]
+    for smaller, larger in itertools.pairwise(family):
+        assert catalog.parameters(larger) > 2 * catalog.parameters(smaller)
+        assert catalog.forward_flops(larger, 224) > 2 * catalog.forward_flops(smaller, 224)
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+def test_networks_that_flatten_take_every_image_from_the_smallest_on(name: str) -> None:
+    row = catalog.network(name)
+    for size in range(row.min_image_size, row.min_image_size + 40):
+        in_order = row.layers(3, 10, size)
+        at = in_order.index(catalog.Flatten())
+        first = in_order[at + 1]
+        assert isinstance(first, catalog.Linear)
+        assert first.inputs >= 1, size
+    with pytest.raises(AssertionError, match="too small"):
+        row.layers(3, 10, row.min_image_size - 1)
 
 
 def test_an_unknown_name_lists_the_rows() -> None:
@@ -49,6 +79,6 @@ def test_an_unknown_name_lists_the_rows() -> None:
 def test_pytorch_builds_the_row(name: str, in_torch: Callable[..., Any]) -> None:
     size = 32 if catalog.network(name).min_image_size == 8 else 64
     built = in_torch("describe", name, size)
-    assert built["parameters"] == catalog.parameters(catalog.network(name).layers(3, 10))
+    assert built["parameters"] == catalog.parameters(catalog.network(name).layers(3, 10, size))
     assert built["logits"] == [2, 10]
-    assert built["multiply_adds"] * 2 == catalog.forward_flops(catalog.network(name).layers(3, 10), size)
+    assert built["multiply_adds"] * 2 == catalog.forward_flops(catalog.network(name).layers(3, 10, size), size)

@@ -12,7 +12,9 @@ from environments import in_environment
 from models import catalog
 
 # Even sizes are where the paddings of strides of 2 differ between frameworks, if nobody looks after them.
-CASES = [("resnet20", 32, 20), ("resnet20", 28, 5), ("resnet18", 32, 5), ("resnet18", 28, 5)]
+RESNETS = [("resnet20", 32, 20), ("resnet20", 28, 5), ("resnet18", 32, 5), ("resnet18", 28, 5)]
+# With more than one pixel left to flatten, whose order matters: 2 x 2 in the first two.
+CASES = [*RESNETS, ("cnn_small", 72, 5), ("alexnet", 96, 2), ("vgg16", 32, 2)]
 ENVIRONMENTS = {"tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
 
 Computed = dict[tuple[str, int], dict[str, np.ndarray]]
@@ -43,7 +45,7 @@ def test_a_framework_computes_what_pytorch_does(
 ) -> None:
     ours = computed(framework, ENVIRONMENTS[framework])[model, size]
     theirs = computed("pytorch", "pytorch")[model, size]
-    assert ours["parameters"] == catalog.parameters(catalog.network(model).layers(3, 10))
+    assert ours["parameters"] == catalog.parameters(catalog.network(model).layers(3, 10, size))
     # fp32 rounding of logits of order 1, through up to 20 layers.
     np.testing.assert_allclose(ours["logits"], theirs["logits"], atol=1e-4)
     errors = [relative_error(ours[name], theirs[name]) for name in theirs if name.startswith("gradient")]

@@ -17,7 +17,7 @@ def in_jax(function: str, *arguments: Any) -> Any:
 @pytest.mark.parametrize("name", ["resnet20", "resnet50"])
 def test_the_network_is_that_of_the_catalogue(name: str) -> None:
     built = in_jax("describe", name)
-    assert built.pop("parameters") == catalog.parameters(catalog.network(name).layers(3, 10))
+    assert built.pop("parameters") == catalog.parameters(catalog.network(name).layers(3, 10, 64))
     assert built == {"logits": [2, 10], "statistics": True, "layout": True}
 
 

@@ -17,7 +17,7 @@ def in_mxnet(function: str, *arguments: Any) -> Any:
 @pytest.mark.parametrize("name", ["resnet20", "resnet50"])
 def test_the_network_is_that_of_the_catalogue(name: str) -> None:
     built = in_mxnet("describe", name)
-    assert built["parameters"] == catalog.parameters(catalog.network(name).layers(3, 10))
+    assert built["parameters"] == catalog.parameters(catalog.network(name).layers(3, 10, 64))
     assert built["logits"] == [2, 10]
 
 

@@ -20,7 +20,7 @@ def test_what_both_share_is_what_the_catalogue_and_the_loop_ask_for() -> None:
     names = ["resnet20", "resnet50"]
     said = in_tensorflow("shared", names)
     for name, network in zip(names, said["networks"], strict=True):
-        parameters = catalog.parameters(catalog.network(name).layers(3, 10))
+        parameters = catalog.parameters(catalog.network(name).layers(3, 10, 64))
         assert network == {"parameters": parameters, "statistics": True, "initial": True, "logits": [2, 10]}, name
     if said["cuda"] != "accepted":  # which it is where TensorFlow sees a GPU
         assert "asks for device cuda" in said["cuda"]

@@ -58,7 +58,8 @@ class Adapter(worker.Adapter):
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
         self.device = _device(spec)
         self.strategy.use(self.device)
-        self.layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
+        data = spec.dataset
+        self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         params, statistics = networks.build(self.layers, spec.seed)
         self.state: Any = None
         self.steps = 0

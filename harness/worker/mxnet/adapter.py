@@ -34,7 +34,8 @@ class Adapter(worker.Adapter):
         self.rank = rendezvous.rank
         self.context = machine.context(spec)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
-        layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
+        data = spec.dataset
+        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         self.network = networks.build(layers, spec.seed, self.context)
         self.parameters = [parameter.data() for parameter in networks.parameters(self.network)]
         self.statistics = [parameter.data() for parameter in networks.statistics(self.network)]
@@ -96,6 +97,8 @@ class Adapter(worker.Adapter):
             return np.asarray(self.network(pixels).asnumpy())
 
     def share_statistics(self) -> None:
+        if not self.statistics:
+            return
         shared = self.strategy.share(np.concatenate([array.asnumpy() for array in self.settled_statistics()]))
         ends = np.cumsum([array.size for array in self.statistics])
         for array, values in zip(self.statistics, np.split(shared, ends[:-1])):

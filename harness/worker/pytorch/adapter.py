@@ -57,7 +57,8 @@ class Adapter(worker.Adapter):
         torch.set_num_threads(spec.cluster.cpus_per_gpu)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.device)
         torch.manual_seed(spec.seed)
-        layers = catalog.network(spec.model).layers(spec.dataset.channels, spec.dataset.classes)
+        data = spec.dataset
+        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         network = networks.build(layers, spec.seed).to(self.device)
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)

@@ -37,7 +37,7 @@ class Replica(worker.Adapter):
         tf.keras.mixed_precision.set_global_policy(POLICIES[spec.precision])
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
         data = spec.dataset
-        layers = catalog.network(spec.model).layers(data.channels, data.classes)
+        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         with self.strategy.replicas.scope():
             self.network = networks.build(layers, spec.seed, data.channels, data.image_size)
             self.parameters = networks.parameters(self.network)
@@ -105,6 +105,8 @@ class Replica(worker.Adapter):
 
     def share_statistics(self) -> None:
         own = [self._own(variable) for variable in networks.statistics(self.network)]
+        if not own:
+            return
         shared = self.strategy.share(np.concatenate([variable.numpy() for variable in own]))
         ends = np.cumsum([variable.shape.num_elements() for variable in own])
         for variable, values in zip(own, np.split(shared, ends[:-1])):
