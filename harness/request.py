@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from harness import environments, machine, mpi, site
+from harness import environments, evaluation, machine, mpi, site
 from harness.errors import UserError
 from harness.plan import MPIRUN, Request, place
 from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
@@ -75,6 +75,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if len(skipped) == len(wanted):
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     requests = tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence)
+    evaluation.check([asked.spec for asked in requests])
     if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
         for asked in requests:
             if asked.resources.mpi == MPIRUN:
@@ -215,6 +216,7 @@ def _check(config: Config) -> None:
         "measure.block_steps": (config.measure.block_steps, 1),
         "measure.probe_steps": (config.measure.probe_steps, 0),
         "measure.evaluate_samples": (config.measure.evaluate_samples, -1),
+        "measure.evaluate_every_samples": (config.measure.evaluate_every_samples, 0),
         "optimizer.momentum": (config.optimizer.momentum, 0),
         "optimizer.weight_decay": (config.optimizer.weight_decay, 0),
         "optimizer.lr_batch": (config.optimizer.lr_batch, 1),

@@ -184,6 +184,7 @@ class Measure:
     block_steps: int = MISSING
     probe_steps: int = MISSING
     evaluate_samples: int = MISSING
+    evaluate_every_samples: int = 0
 
 
 @dataclass

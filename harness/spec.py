@@ -20,7 +20,7 @@ from typing import Any, Dict, Mapping, Optional, Type, TypeVar
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
 
-# Marks the fields of RunSpec that came after the first measurements.
+# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
 
 T = TypeVar("T")
@@ -94,6 +94,7 @@ class MeasureSpec:
     steps: timed steps, in blocks of `block_steps` between fences.
     probe_steps: steps of each probe (cached batch, no synchronisation) after the timed steps; 0 turns probes off.
     evaluate_samples: test samples scored at the end; 0 turns evaluation off, -1 takes the whole test set.
+    evaluate_every_samples: training samples, over all ranks, after which they are scored each time; 0: only at the end.
     """
 
     warmup_steps: int = 10
@@ -101,6 +102,7 @@ class MeasureSpec:
     block_steps: int = 10
     probe_steps: int = 10
     evaluate_samples: int = -1
+    evaluate_every_samples: int = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -176,13 +178,16 @@ class RunSpec:
 
         A field that came later is left out at its default, so that what was measured before it keeps its id.
         """
-        plain = to_plain(self)
-        for f in dataclasses.fields(self):
-            if f.metadata.get("later") and getattr(self, f.name) == typing.cast(Any, f.default_factory)():
-                del plain[f.name]
-        text = json.dumps([SPEC_VERSION, plain], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps([SPEC_VERSION, _determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+    def evaluates_after(self, steps: int) -> bool:
+        """Whether the test samples are scored after so many steps, in the middle of training."""
+        every = self.measure.evaluate_every_samples
+        if not every or not 0 < steps < self.measure.warmup_steps + self.measure.steps:
+            return False
+        return steps * self.global_batch % every == 0
 
 
 @dataclass(frozen=True)
@@ -227,6 +232,18 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     return value
+
+
+def _determining(value: Any) -> Any:
+    """`to_plain` without the fields that came later and are at their default."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return to_plain(value)
+    fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return {f.name: _determining(v) for f, v in fields.items() if not (f.metadata.get("later") and v == _default(f))}
+
+
+def _default(f: Any) -> Any:
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:

@@ -35,12 +35,16 @@ def run(
     leave: Callable[[], bool],
 ) -> bool:
     """Warm-up, timed steps, evaluation, probes; in this order, so that the probes change nothing that is reported.
+    Evaluations in the middle of training come between blocks, and are in no block's time.
 
     step: the adapter's, or that with a failure on purpose. first_step: where an earlier attempt was left.
     leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved.
     Gives False when they left, True when all is done.
     """
     measure = spec.measure
+    if spec.evaluates_after(first_step):
+        # A checkpoint comes before an evaluation: the attempt that wrote it may have ended in between.
+        evaluate(spec, adapter, test, rendezvous, log, first_step)
     for phase, start, n in blocks(measure, first_step):
         seconds = timed(adapter, step, n)
         samples = n * spec.batch_per_gpu
@@ -55,6 +59,8 @@ def run(
         if leaving:
             log.write("leave", step=start + n)
             return False
+        if spec.evaluates_after(start + n):
+            evaluate(spec, adapter, test, rendezvous, log, start + n)
     steps = measure.warmup_steps + measure.steps
     checkpoints.save(adapter, steps, "end")
     if measure.evaluate_samples:

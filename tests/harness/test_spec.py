@@ -32,6 +32,12 @@ def test_run_id_does_not_change_between_versions_of_the_code() -> None:
     assert make_spec().run_id == "pytorch-allreduce-resnet20-2gpu-7e091d891838"
 
 
+def test_a_part_that_came_later_changes_the_id_only_where_it_is_asked_for() -> None:
+    asked = dataclasses.replace(make_spec().measure, evaluate_every_samples=32)
+    assert make_spec(measure=asked).run_id != make_spec().run_id
+    assert make_spec(measure=dataclasses.replace(asked, evaluate_every_samples=0)).run_id == make_spec().run_id
+
+
 def test_spec_survives_the_file(tmp_path: Path) -> None:
     spec.write_run(tmp_path, make_spec(), make_site())
     assert spec.read_run(tmp_path) == (make_spec(), make_site())
