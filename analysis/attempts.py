@@ -128,7 +128,7 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
         "continued": len(pieces) > 1,
         # Where the beginning of the chain is not there, neither is the time that it took.
         "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
-        "allocated_seconds": total_if_known(_allocated(attempt) for attempt in attempts),
+        "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),
         "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
         "lost_steps": min(_lost_steps(attempts, pieces), LARGEST_COUNT),
         "checkpoint_seconds": math.fsum(_checkpoint_seconds(attempt) for attempt in attempts),
@@ -160,6 +160,13 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
                 name, step = rank.fault
                 notes.append(f"{name} was injected at step {step:,} on rank {number} in attempt {attempt.number}")
     return notes
+
+
+def allocated(attempt: Attempt) -> float | None:
+    """Seconds from the begin of an attempt to its last sign of life."""
+    if attempt.begin is None or attempt.last_sign is None:
+        return None
+    return attempt.last_sign - attempt.begin
 
 
 def total_if_known(parts: Iterable[float | None]) -> float | None:
@@ -231,12 +238,6 @@ def _why_ended(
     if any(exit_.get("code") == LEFT for exit_ in exits):
         return "left, saved, as it was told to"
     return next((printable(str(exit_["reason"])) for exit_ in exits if exit_.get("reason")), None)
-
-
-def _allocated(attempt: Attempt) -> float | None:
-    if attempt.begin is None or attempt.last_sign is None:
-        return None
-    return attempt.last_sign - attempt.begin
 
 
 def _idle(former: Attempt, latter: Attempt) -> float | None:

@@ -64,7 +64,7 @@ def span(low: float | None, high: float | None, show=number) -> str:
     first, last = show(low), show(high)
     if DASH in (first, last):
         return DASH
-    for unit in (" %", "x"):
+    for unit in (" %", "x", " s", " ms"):
         if first.endswith(unit) and last.endswith(unit):
             first = first.removesuffix(unit)
     separator = " to " if first.startswith("-") or last.startswith("-") else DASH

@@ -1,4 +1,4 @@
-"""Whether the runs of a command can be evaluated after the same numbers of training samples."""
+"""Whether the runs of a command can be evaluated as it asks: after the same numbers of training samples."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from harness.errors import UserError
 from harness.spec import RunSpec
 
 
-def check(specs: Sequence[RunSpec]) -> None:
-    """Raises UserError where a run would be evaluated after another number of samples than asked for, or never.
+def check(specs: Sequence[RunSpec], target_accuracy: float | None = None) -> None:
+    """Raises UserError where a run would be evaluated after another number of samples than asked for, or never, and for
+    a target that is none.
 
     An evaluation comes between two blocks of steps, in the time of neither. Where the multiples of
     measure.evaluate_every_samples are ends of blocks in every run, all runs are evaluated after exactly these.
     """
+    if target_accuracy is not None:
+        if not 0 < target_accuracy < 1:
+            raise UserError(f"target_accuracy={target_accuracy:g}: give a fraction between 0 and 1, such as 0.6")
+        if any(spec.measure.evaluate_samples == 0 for spec in specs):
+            raise UserError(
+                f"target_accuracy={target_accuracy:g} with measure.evaluate_samples=0 would never be looked at; set "
+                "evaluate_samples=-1 to score all test samples"
+            )
     asking = [spec for spec in specs if spec.measure.evaluate_every_samples]
     common = math.lcm(*(_block(spec) for spec in asking))
     for spec in asking:

@@ -44,6 +44,7 @@ class StudyRequest:
     pack: bool
     budget_node_hours: float | None
     plan_only: bool
+    target_accuracy: float | None
     requests: tuple[Request, ...]
     skipped: tuple[str, ...]
 
@@ -51,8 +52,9 @@ class StudyRequest:
 def study_request(points: Sequence[Config]) -> StudyRequest:
     """Raises UserError for the first mistake found."""
     first = points[0]
+    of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
     for point in points:
-        for key in ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported"):
+        for key in (*of_the_study, "target_accuracy"):
             if getattr(point, key) != getattr(first, key):
                 raise UserError(f"'{key}' cannot be swept: one command makes one study")
         if point.cluster.scheduler != first.cluster.scheduler:
@@ -75,7 +77,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if len(skipped) == len(wanted):
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     requests = tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence)
-    evaluation.check([asked.spec for asked in requests])
+    evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
         for asked in requests:
             if asked.resources.mpi == MPIRUN:
@@ -89,6 +91,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         pack=first.pack,
         budget_node_hours=first.budget_node_hours,
         plan_only=first.plan_only,
+        target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
     )

@@ -250,4 +250,5 @@ class Config:
     wait: bool = True
     pack: bool = False
     budget_node_hours: float | None = None
+    target_accuracy: float | None = None
     plan_only: bool = False

@@ -90,8 +90,9 @@ class Logs:
     that the attempt goes on from; one list for all ranks, or one each.
 
     parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
-    gradient; None: not logged. samples: what the end event says; None: those of the rank's blocks. later: whether what
-    came to the logs later is in them. verify: arrays of verify.npz.
+    gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
+    says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
+    verify.npz.
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
@@ -108,6 +109,7 @@ class Logs:
     no_sync_seconds: float | None = None
     allreduce: Mapping[int, float] = field(default_factory=dict)
     accuracy: float | None = None
+    evaluations: Mapping[int, float] = field(default_factory=dict)
     checksums: Sequence[float | None] | None = None
     communication: str = "nccl"
     parameters: int | list[int] = 658_586
@@ -270,9 +272,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         writer.write_after(5 * seconds, "probe", probe="allreduce", n=5, seconds=5 * seconds, bytes=n_bytes)
     seen = steps * spec.global_batch
     if rank == 0 and logs.accuracy is not None:
-        correct = round(10_000 * logs.accuracy)
-        scored = {"samples": 10_000, "correct": correct, "accuracy": logs.accuracy, "loss": 0.9, "seconds": 2.0}
-        writer.write_after(2.0, "eval", step=steps, samples_seen=seen, **scored)
+        _write_evaluation(writer, spec, steps, logs.accuracy)
     checksum = 12345.5 if logs.checksums is None else logs.checksums[rank]
     end = {"steps": steps, "samples_seen": seen, "weights_checksum": checksum}
     if logs.later:
@@ -289,6 +289,8 @@ def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> 
     first_step = logs.resume["step"] if logs.resume else 0
     steps, consumed = max(first_step, warmup) + len(own) * n, 0
     gradients = _own(logs.gradients, rank) if logs.later else None
+    if rank == 0 and first_step in logs.evaluations:
+        _write_evaluation(writer, spec, first_step, logs.evaluations[first_step])
     measure = dataclasses.replace(spec.measure, steps=steps - warmup)
     for phase, step, n in blocks(measure, first_step):
         seconds = 9.0 if phase == "warmup" else own.pop(0)
@@ -301,9 +303,16 @@ def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> 
         if step + n in logs.checkpoints:
             taken, size = logs.checkpoints[step + n], 5_268_688 if rank == 0 else None
             writer.write_after(taken, "checkpoint", step=step + n, why="interval", seconds=taken, bytes=size)
+        if rank == 0 and step + n in logs.evaluations:
+            _write_evaluation(writer, spec, step + n, logs.evaluations[step + n])
     if logs.fault is not None and rank == logs.fault[0]:
         writer.write_after(0.0, "fault", fault=spec.fault.name, step=logs.fault[1])
     return steps, consumed
+
+
+def _write_evaluation(writer: TimedWriter, spec: RunSpec, steps: int, accuracy: float) -> None:
+    scored = {"samples": 10_000, "correct": round(10_000 * accuracy), "accuracy": accuracy, "loss": 0.9, "seconds": 2.0}
+    writer.write_after(2.0, "eval", step=steps, samples_seen=steps * spec.global_batch, **scored)
 
 
 def _own(value: Any, rank: int) -> Any:
