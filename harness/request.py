@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from harness import environments, evaluation, machine, mpi, site
+from harness import environments, evaluation, machine, mpi, optimizers, site
 from harness.errors import UserError
 from harness.plan import MPIRUN, Request, place
 from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
@@ -20,7 +20,6 @@ from harness.spec import (
     DatasetSpec,
     FaultSpec,
     MeasureSpec,
-    OptimizerSpec,
     RunSpec,
     Site,
 )
@@ -98,7 +97,8 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
 
 
 def unsupported(config: Config) -> str | None:
-    """Why there is no such combination of framework, strategy, precision and number of ranks; None where there is."""
+    """Why there is no such combination of framework, strategy, precision, optimiser and number of ranks; None where
+    there is."""
     framework, strategy = config.framework, config.strategy
     if strategy.name not in framework.strategies:
         return (
@@ -109,6 +109,11 @@ def unsupported(config: Config) -> str | None:
         return (
             f"precision={config.precision.name} is not offered by framework '{framework.name}'; "
             f"{framework.name} offers: {', '.join(framework.precisions)}"
+        )
+    if config.optimizer.name.name not in framework.optimizers:
+        return (
+            f"optimizer.name={config.optimizer.name.name} is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.optimizers)}"
         )
     for option in framework.without:
         if getattr(strategy.options, option, None) is not None:
@@ -163,7 +168,7 @@ def request(config: Config) -> Request:
         batch_per_gpu=batch_per_gpu,
         seed=config.seed,
         repeat=config.repeat,
-        optimizer=OptimizerSpec(**{**vars(config.optimizer), "lr_rule": config.optimizer.lr_rule.name}),
+        optimizer=optimizers.spec(config.optimizer),
         measure=MeasureSpec(**vars(config.measure)),
         cluster=ClusterSpec(
             name=cluster.name,
@@ -242,6 +247,8 @@ def _check(config: Config) -> None:
             raise UserError(f"{key}={value}: give a number of at least {bound}")
     above_zero = {
         "optimizer.lr": config.optimizer.lr,
+        "optimizer.epsilon": config.optimizer.epsilon,
+        "optimizer.trust": config.optimizer.trust,
         "cluster.timeout_minutes": config.cluster.timeout_minutes,
         "heartbeat": _or(config.heartbeat, 1),
         "budget_node_hours": _or(config.budget_node_hours, 1),

@@ -49,6 +49,13 @@ class Retry(Enum):
 class LrRule(Enum):
     constant = "constant"
     linear = "linear"
+    sqrt = "sqrt"
+
+
+class OptimizerName(Enum):
+    sgd = "sgd"
+    adam = "adam"
+    lars = "lars"
 
 
 class Baseline(Enum):
@@ -110,6 +117,7 @@ class Framework:
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
+    optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
 
@@ -189,6 +197,7 @@ class Measure:
 
 @dataclass
 class Optimizer:
+    name: OptimizerName = OptimizerName.sgd
     lr: float = MISSING
     momentum: float = MISSING
     weight_decay: float = MISSING
@@ -196,6 +205,10 @@ class Optimizer:
     lr_rule: LrRule = MISSING
     lr_batch: int = MISSING
     warmup_steps: int = MISSING
+    beta1: float = MISSING
+    beta2: float = MISSING
+    epsilon: float = MISSING
+    trust: float = MISSING
 
 
 @dataclass

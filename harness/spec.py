@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import typing
 from dataclasses import dataclass, field
@@ -64,10 +65,13 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks.
+    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks, unless `name` says otherwise.
 
-    lr: the learning rate at `lr_batch` samples per step; scaled linearly with the global batch when
-    `lr_rule` is 'linear' (Goyal et al. 2017, section 2.1), not at all when it is 'constant'.
+    lr: the learning rate at `lr_batch` samples per step. lr_rule: 'linear': in proportion to the global batch (Goyal et
+    al. 2017, section 2.1); 'sqrt': to its square root (Krizhevsky 2014, arXiv 1404.5997, section 5); 'constant': not.
+    name: 'sgd'; 'adam' (Kingma and Ba 2015, algorithm 1, with beta1, beta2 and epsilon; weight decay as part of the
+    gradient); 'lars' (You et al. 2017, arXiv 1708.03888, algorithm 1, with the trust coefficient `trust`).
+    What a `name` does not have is 0, or at its default where it came later.
     """
 
     lr: float = 0.1
@@ -77,10 +81,19 @@ class OptimizerSpec:
     lr_rule: str = "linear"
     lr_batch: int = 128
     warmup_steps: int = 0
+    name: str = field(default="sgd", metadata=LATER)
+    beta1: float = field(default=0.9, metadata=LATER)
+    beta2: float = field(default=0.999, metadata=LATER)
+    epsilon: float = field(default=1e-8, metadata=LATER)
+    trust: float = field(default=0.001, metadata=LATER)
 
     def learning_rate(self, global_batch: int, step: int) -> float:
         """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first."""
-        lr = self.lr * global_batch / self.lr_batch if self.lr_rule == "linear" else self.lr
+        lr = self.lr
+        if self.lr_rule == "linear":
+            lr = self.lr * global_batch / self.lr_batch
+        elif self.lr_rule == "sqrt":
+            lr = self.lr * math.sqrt(global_batch / self.lr_batch)
         if step < self.warmup_steps:
             lr *= (step + 1) / self.warmup_steps
         return lr

@@ -14,6 +14,7 @@ from torch import nn
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
+from harness.worker.pytorch import optimizers
 from harness.worker.pytorch.strategies import STRATEGIES
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
@@ -63,13 +64,8 @@ class Adapter(worker.Adapter):
         self.plain_network = network
         wrapped = self.strategy.wrap(network)
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
-        self.optimizer = torch.optim.SGD(
-            self.parameters,
-            lr=spec.optimizer.learning_rate(spec.global_batch, 0),
-            momentum=spec.optimizer.momentum,
-            weight_decay=spec.optimizer.weight_decay,
-            nesterov=spec.optimizer.nesterov,
-        )
+        first_rate = spec.optimizer.learning_rate(spec.global_batch, 0)
+        self.optimizer = optimizers.build(spec.optimizer, self.parameters, first_rate)
         self.criterion = nn.CrossEntropyLoss()
         self.autocast_type = AUTOCAST[spec.precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
