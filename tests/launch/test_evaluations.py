@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import jsonschema
 import pytest
-from project import Cli
-from studies import SMALL, logged, losses, run_dirs
+from project import PROJECT, Cli
+from studies import SMALL, logged, losses, read_json, run_dirs, study_dir
 
 pytestmark = pytest.mark.torch
 
@@ -22,7 +24,7 @@ def _environment(torch_python: Path) -> None:
 def test_evaluations_come_between_blocks_and_do_not_change_the_training(cli: Cli, tmp_path: Path) -> None:
     runs = []
     for name, every in (("with", "measure.evaluate_every_samples=16"), ("without", "measure.evaluate_every_samples=0")):
-        done = cli("harness", *SHORT, every, f"study={name}")
+        done = cli("harness", *SHORT, every, f"study={name}", "target_accuracy=0.01")
         assert done.returncode == 0, done.stdout + done.stderr
         runs += run_dirs(tmp_path, name)
     evaluated, plain = runs
@@ -31,6 +33,12 @@ def test_evaluations_come_between_blocks_and_do_not_change_the_training(cli: Cli
     assert [e["step"] for e in logged(plain, "eval")] == [8]
     assert losses(evaluated) == losses(plain)
     assert logged(evaluated, "eval")[-1]["loss"] == logged(plain, "eval")[-1]["loss"]
+    study = read_json(study_dir(tmp_path, "with") / "study.json")
+    jsonschema.validate(study, read_json(PROJECT / "harness" / "schemas" / "study.schema.json"))
+    assert study["invocations"][0]["target_accuracy"] == 0.01
+    report = cli("analysis", "results/with")
+    assert report.returncode == 0, report.stderr
+    assert re.search(r"Learning: pytorch allreduce.*1\.0 %.*reached", report.stdout, re.DOTALL)
     assert logged(evaluated, "end")[0]["weights_checksum"] == logged(plain, "end")[0]["weights_checksum"]
 
 
