@@ -202,7 +202,7 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
 
 
 def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
-    """(blocks that every rank logged once and alike, (first step, steps) of the others).
+    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None where not known.
 
     A step of synchronous training ends with its slowest rank.
     """
@@ -211,14 +211,27 @@ def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tup
         for block in rank.blocks:
             by_step[block.step].append((number, block))
     matched, unmatched, everyone = [], [], list(ranks)
+    metering = _metering(ranks)
     for step, parts in sorted(by_step.items()):
         alike = len({(block.phase, block.n) for _, block in parts}) == 1
         if alike and [number for number, _ in parts] == everyone:
             seconds, samples = max(b.seconds for _, b in parts), sum(b.samples for _, b in parts)
-            matched.append(parts[0][1]._replace(seconds=seconds, samples=samples))
+            joules = total_if_known(block.joules for number, block in parts if number in metering) if metering else None
+            matched.append(parts[0][1]._replace(seconds=seconds, samples=samples, joules=joules))
         else:
             unmatched.append((step, max(block.n for _, block in parts)))
     return tuple(matched), tuple(unmatched)
+
+
+def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
+    """The ranks whose meters together hold each device once; none where one of the devices is not metered."""
+    first: dict[tuple[str, str], int] = {}
+    for number, rank in ranks.items():
+        start = rank.start or {}
+        if not start.get("energy_of"):
+            return set()
+        first.setdefault((str(start.get("machine")), str(start["energy_of"])), number)
+    return set(first.values())
 
 
 def _why_ended(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from analysis.attempts import Attempt, Piece, allocated, total_if_known
-from analysis.rank import Evaluation
+from analysis.rank import Block, Evaluation
 
 
 def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
@@ -17,7 +17,8 @@ def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> 
 
     step, samples: of training, so far. train_seconds: of all steps until there, warm-up and re-warm-up included, each
     step once and as long as its slowest rank took; evaluations are not in it. wall_seconds: allocated, from the begin
-    of the first attempt on, everything included but the time between attempts. None: not known.
+    of the first attempt on, everything included but the time between attempts. joules: that the devices took in
+    train_seconds. None: not known.
     """
     entries = [_entry(attempts, pieces, attempt, found) for attempt, found in _counting(pieces)]
     return {"evaluations": json.dumps(entries)} if entries else {}
@@ -42,19 +43,21 @@ def _entry(
     return {
         "step": found.step,
         "samples": found.samples_seen,
-        "train_seconds": _train_seconds(pieces, found.step),
+        "train_seconds": _trained(pieces, found.step, lambda block: block.seconds),
         "wall_seconds": _wall_seconds(attempts, attempt, found),
         "evaluation_seconds": found.seconds,
+        "joules": _trained(pieces, found.step, lambda block: block.joules),
         "accuracy": found.accuracy,
         "loss": found.loss,
         "test_samples": found.samples,
     }
 
 
-def _train_seconds(pieces: Sequence[Piece], step: int) -> float | None:
+def _trained(pieces: Sequence[Piece], step: int, what: Callable[[Block], float | None]) -> float | None:
+    """Of all steps until there, together."""
     blocks = [block for piece in pieces for block in piece.blocks if block.end <= step]
-    # Where a step is not in the logs of all ranks, neither is the time that it took.
-    return math.fsum(block.seconds for block in blocks) if sum(block.n for block in blocks) == step else None
+    # Where a step is not in the logs of all ranks, neither is what it took.
+    return total_if_known(map(what, blocks)) if sum(block.n for block in blocks) == step else None
 
 
 def _wall_seconds(attempts: Sequence[Attempt], last: Attempt, found: Evaluation) -> float | None:

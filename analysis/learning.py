@@ -20,13 +20,15 @@ COLUMNS = {
     **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
     **dict.fromkeys(["cluster", "device"], "string"),
     **dict.fromkeys(["gpus", "global_batch", "batch_per_gpu", "seed", "repeat", "step", "samples"], "Int64"),
-    **dict.fromkeys(["epochs", "train_seconds", "wall_seconds", "evaluation_seconds", "gpu_hours"], "Float64"),
+    **dict.fromkeys(
+        ["epochs", "train_seconds", "wall_seconds", "evaluation_seconds", "gpu_hours", "joules"], "Float64"
+    ),
     **dict.fromkeys(["accuracy", "loss"], "Float64"),
     "test_samples": "Int64",
     **dict.fromkeys(["marks", "run_id"], "string"),
 }
 # What reaching a target costs, and the figures of a point's last evaluation.
-COSTS = ("train_seconds", "samples", "epochs", "gpu_hours")
+COSTS = ("train_seconds", "samples", "epochs", "gpu_hours", "joules")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Block(NamedTuple):
     """Steps that were timed together, between two fences.
 
     phase: WARMUP, REWARM (the cold first steps after a restart) or MEASURE. step: the first one. n: how many.
-    samples: of the rank that logged the block, or of all ranks where blocks have been matched over them.
+    samples, joules: of the rank that logged the block, or of all ranks where blocks have been matched over them.
     """
 
     phase: str
@@ -29,6 +29,7 @@ class Block(NamedTuple):
     n: int
     seconds: float
     samples: int
+    joules: float | None = None
 
     @property
     def end(self) -> int:
@@ -146,7 +147,7 @@ class RankLog:
             if not self.blocks:
                 t = seconds_of(event, "t")
                 self.first_step_t = None if t is None else t - seconds
-            self.blocks.append(Block(phase, step, n, seconds, samples))
+            self.blocks.append(Block(phase, step, n, seconds, samples, number_of(event, "joules")))
         return True
 
     def _read_gradients(self, event: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ from analysis.text import printable
 from harness.events import STUDY_VERSION, attempt_dirs
 
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
-ROW_VERSION = 4
+ROW_VERSION = 5
 
 
 @dataclass(frozen=True)

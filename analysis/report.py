@@ -116,7 +116,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.times, text.span, text.duration)},
-        **{f.__name__: f for f in (text.size, text.moment, text.gpus_text, text.scientific)},
+        **{f.__name__: f for f in (text.energy, text.size, text.moment, text.gpus_text, text.scientific)},
         **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
         "marks": marks_of,
         "run_goodput": lambda run: goodput([run["useful_seconds"]], [run["allocated_seconds"]]),
@@ -129,6 +129,7 @@ def _environment() -> Environment:
         "tenths": lambda f: text.percent(f, 1),
         "percents": text.percent,
         "durations": text.duration,
+        "energies": text.energy,
         "ENOUGH_SEEDS": ENOUGH_SEEDS,
     }
     return environment

@@ -92,7 +92,7 @@ class Logs:
     parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
     gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
     says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
-    verify.npz.
+    verify.npz. energy: what each rank meters, and the joules of each block.
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
@@ -112,6 +112,7 @@ class Logs:
     evaluations: Mapping[int, float] = field(default_factory=dict)
     checksums: Sequence[float | None] | None = None
     communication: str = "nccl"
+    energy: tuple[str, float | None] | None = None
     parameters: int | list[int] = 658_586
     gradients: Gradient | list[Gradient] = (-9.0, 640.0)
     samples: int | list[int] | None = None
@@ -259,6 +260,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         versions=dict(logs.versions),
         startup_seconds=dict(logs.startup_seconds),
         **({"communication": logs.communication} if logs.later else {}),
+        **({"energy_of": logs.energy[0].format(rank=rank)} if logs.energy else {}),
     )
     if logs.resume is not None:
         writer.write_after(0.0, "resume", **logs.resume)
@@ -296,7 +298,8 @@ def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> 
         seconds = 9.0 if phase == "warmup" else own.pop(0)
         loss = 2.3 if phase == "warmup" else 1.0
         samples = n * spec.batch_per_gpu
-        writer.write_after(seconds, "steps", phase=phase, step=step, n=n, seconds=seconds, samples=samples, loss=loss)
+        counts = {"n": n, "seconds": seconds, "samples": samples, **({"joules": logs.energy[1]} if logs.energy else {})}
+        writer.write_after(seconds, "steps", phase=phase, step=step, **counts, loss=loss)
         consumed += samples
         if step == first_step and gradients is not None:
             writer.write_after(0.0, "gradients", step=step, sum=gradients[0], magnitude=gradients[1])

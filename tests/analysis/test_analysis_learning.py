@@ -141,6 +141,29 @@ def test_where_some_runs_did_not_reach_the_target_no_mean_is_made_of_the_others(
     assert 'data-label="Training until there">–' in seen.html
 
 
+@pytest.mark.parametrize(
+    ("metered", "joules"),
+    [
+        (("GPU-{rank}", 100.0), ["400.0", "800.0", "1000.0"]),
+        (("processors", 100.0), ["200.0", "400.0", "500.0"]),  # two ranks read the same counters
+        (("GPU-{rank}", None), ["", "", ""]),
+        (None, ["", "", ""]),
+    ],
+    ids=["a GPU each", "one machine", "not readable", "no meter"],
+)
+def test_joules_are_those_of_every_device_once(
+    study: StudyBuilder, metered: tuple[str, float] | None, joules: list[str]
+) -> None:
+    study.add(spec_of(2), Logs(evaluations=EVALUATED, accuracy=0.6, energy=metered))
+    study.write_study(invocations=[{"runs": study.requested, "target_accuracy": 0.6}])
+    seen = Seen(study)
+    # Five blocks of two ranks; evaluated after two, four and five.
+    assert [row["joules"] for row in seen.learning] == joules
+    assert ('data-label="Energy">' in seen.html) == (joules[0] != "")
+    if joules[-1] == "1000.0":
+        assert re.search(r'"Energy">1.00 kJ', seen.html)
+
+
 @pytest.mark.parametrize("name", ["accuracy_by_samples", "accuracy_by_seconds"])
 def test_curves_are_drawn_and_named(study: StudyBuilder, name: str) -> None:
     for gpus in (1, 2):
