@@ -40,7 +40,7 @@ class Learning:
     - accuracy, loss, samples, epochs: of the last evaluations: means over the seeds, of each seed's own runs; _low and
       _high: their range, where there are several seeds;
     - with a target: runs, reached: how many, and how many of them reached it; best: the highest accuracy of any; and
-      of those that reached it `to_<cost>`, the mean, where all did, with _low and _high.
+      of those that reached it `to_<cost>`, the mean, where all did, with _low and _high, also of one where not all did.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -113,9 +113,12 @@ def _to_target(curves: Sequence[Sequence[Mapping[str, Any]]], target: float | No
     columns: dict[str, Any] = {"runs": len(curves), "reached": len(reached)}
     columns["best"] = max(row["accuracy"] for curve in curves for row in curve)
     for name in COSTS:
-        ranged = _ranged(f"to_{name}", [row[name] for row in reached])
-        # Without the runs that did not reach it, the mean would be of the fast ones alone.
-        columns |= ranged if len(reached) == len(curves) else {**ranged, f"to_{name}": None}
+        costs = [row[name] for row in reached]
+        ranged = _ranged(f"to_{name}", costs)
+        if costs and len(reached) < len(curves) and None not in costs:
+            # Without the runs that did not reach it, a mean would be of the fast ones alone.
+            ranged = {f"to_{name}": None, f"to_{name}_low": min(costs), f"to_{name}_high": max(costs)}
+        columns |= ranged
     return columns
 
 

@@ -141,6 +141,16 @@ def test_where_some_runs_did_not_reach_the_target_no_mean_is_made_of_the_others(
     assert 'data-label="Training until there">–' in seen.html
 
 
+def test_of_the_only_run_that_reached_the_target_it_is_said_what_it_took(study: StudyBuilder) -> None:
+    for seed, last in ((1, 0.60), (2, 0.55)):
+        learned(study, last, seed=seed)
+    study.write_study(invocations=[{"runs": study.requested, "target_accuracy": 0.58}])
+    seen = Seen(study)
+    for text in (words(seen.table), words(Tags(seen.html).text)):
+        assert "1 of 2 runs" in text
+        assert "13.0–13.0 s" in text
+
+
 @pytest.mark.parametrize(
     ("metered", "joules"),
     [
