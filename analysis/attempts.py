@@ -128,7 +128,7 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
         "continued": len(pieces) > 1,
         # Where the beginning of the chain is not there, neither is the time that it took.
         "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
-        "allocated_seconds": total_if_known(_allocated(attempt) for attempt in attempts),
+        "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),
         "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
         "lost_steps": min(_lost_steps(attempts, pieces), LARGEST_COUNT),
         "checkpoint_seconds": math.fsum(_checkpoint_seconds(attempt) for attempt in attempts),
@@ -160,6 +160,13 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
                 name, step = rank.fault
                 notes.append(f"{name} was injected at step {step:,} on rank {number} in attempt {attempt.number}")
     return notes
+
+
+def allocated(attempt: Attempt) -> float | None:
+    """Seconds from the begin of an attempt to its last sign of life."""
+    if attempt.begin is None or attempt.last_sign is None:
+        return None
+    return attempt.last_sign - attempt.begin
 
 
 def total_if_known(parts: Iterable[float | None]) -> float | None:
@@ -195,7 +202,7 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
 
 
 def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
-    """(blocks that every rank logged once and alike, (first step, steps) of the others).
+    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None where not known.
 
     A step of synchronous training ends with its slowest rank.
     """
@@ -204,14 +211,27 @@ def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tup
         for block in rank.blocks:
             by_step[block.step].append((number, block))
     matched, unmatched, everyone = [], [], list(ranks)
+    metering = _metering(ranks)
     for step, parts in sorted(by_step.items()):
         alike = len({(block.phase, block.n) for _, block in parts}) == 1
         if alike and [number for number, _ in parts] == everyone:
             seconds, samples = max(b.seconds for _, b in parts), sum(b.samples for _, b in parts)
-            matched.append(parts[0][1]._replace(seconds=seconds, samples=samples))
+            joules = total_if_known(block.joules for number, block in parts if number in metering) if metering else None
+            matched.append(parts[0][1]._replace(seconds=seconds, samples=samples, joules=joules))
         else:
             unmatched.append((step, max(block.n for _, block in parts)))
     return tuple(matched), tuple(unmatched)
+
+
+def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
+    """The ranks whose meters together hold each device once; none where one of the devices is not metered."""
+    first: dict[tuple[str, str], int] = {}
+    for number, rank in ranks.items():
+        start = rank.start or {}
+        if not start.get("energy_of"):
+            return set()
+        first.setdefault((str(start.get("machine")), str(start["energy_of"])), number)
+    return set(first.values())
 
 
 def _why_ended(
@@ -231,12 +251,6 @@ def _why_ended(
     if any(exit_.get("code") == LEFT for exit_ in exits):
         return "left, saved, as it was told to"
     return next((printable(str(exit_["reason"])) for exit_ in exits if exit_.get("reason")), None)
-
-
-def _allocated(attempt: Attempt) -> float | None:
-    if attempt.begin is None or attempt.last_sign is None:
-        return None
-    return attempt.last_sign - attempt.begin
 
 
 def _idle(former: Attempt, latter: Attempt) -> float | None:

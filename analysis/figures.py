@@ -66,7 +66,7 @@ def draw_figures(points: pd.DataFrame) -> dict[str, bytes]:
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             figure = _draw(series, quantity)
             for kind in ("svg", "png"):
-                files[f"{quantity}.{kind}"] = _rendered(figure, kind)
+                files[f"{quantity}.{kind}"] = rendered(figure, kind)
     return files
 
 
@@ -103,7 +103,7 @@ def _draw(series: list[Series], quantity: str) -> Figure:
     if percent:
         axes.set_ylim(0, max(110.0, axes.get_ylim()[1]))
     if legend:
-        _place_legend(figure, legend, height)
+        place_legend(figure, legend, height)
     return figure
 
 
@@ -228,7 +228,7 @@ def _marks_texts(group: Series) -> list[str]:
     ]
 
 
-def _place_legend(figure: Figure, entries: list[tuple[Line2D, str]], height: float) -> None:
+def place_legend(figure: Figure, entries: list[tuple[Line2D, str]], height: float) -> None:
     # Placeholders first: matplotlib leaves out labels that begin with '_', and a name may begin so.
     legend = figure.legend(
         [handle for handle, _ in entries],
@@ -245,7 +245,7 @@ def _place_legend(figure: Figure, entries: list[tuple[Line2D, str]], height: flo
         text.set_text(label)
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
+def rendered(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     # Without a date, equal studies give equal files.
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}

@@ -73,6 +73,11 @@ def goodput(useful_seconds: Iterable[float | None], allocated_seconds: Iterable[
     return None if useful is None or not allocated else useful / allocated
 
 
+def gpu_hours(gpus: int, seconds: float | None) -> float | None:
+    """Of so many GPUs (on a CPU machine: ranks) for so many seconds."""
+    return None if seconds is None else gpus * seconds / 3600
+
+
 def data_stall(step_seconds: float | None, cached_batch_seconds: float | None) -> float | None:
     """Seconds per step spent waiting for data: a full step less a step on a batch that is there already.
 

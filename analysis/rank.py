@@ -21,7 +21,7 @@ class Block(NamedTuple):
     """Steps that were timed together, between two fences.
 
     phase: WARMUP, REWARM (the cold first steps after a restart) or MEASURE. step: the first one. n: how many.
-    samples: of the rank that logged the block, or of all ranks where blocks have been matched over them.
+    samples, joules: of the rank that logged the block, or of all ranks where blocks have been matched over them.
     """
 
     phase: str
@@ -29,6 +29,7 @@ class Block(NamedTuple):
     n: int
     seconds: float
     samples: int
+    joules: float | None = None
 
     @property
     def end(self) -> int:
@@ -55,6 +56,19 @@ class Gradients(NamedTuple):
     magnitude: float | None
 
 
+class Evaluation(NamedTuple):
+    """The test samples, scored after so many steps. samples_seen: of training, by all ranks. loss: where it is finite.
+    t: unix seconds when it was done."""
+
+    step: int
+    samples_seen: int
+    samples: int
+    accuracy: float
+    loss: float | None
+    seconds: float | None
+    t: float | None
+
+
 class End(NamedTuple):
     """What a rank logged when its training had ended. steps: of the whole run. samples: that this rank consumed in this
     attempt. checksum: of its weights, where it is finite. None: not logged."""
@@ -79,8 +93,8 @@ class RankLog:
     """What one rank logged, with events whose values make no sense counted as damaged and left out.
 
     last_t, first_step_t: unix seconds of the latest event, and of the begin of the first step. checkpoints: seconds of
-    each, by step. fault: (name, step) of a failure on purpose. left_at: the step after which the rank left, saved, as
-    it was told to.
+    each, by step. evaluations: by step, the last of each. fault: (name, step) of a failure on purpose. left_at: the
+    step after which the rank left, saved, as it was told to.
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -99,6 +113,7 @@ class RankLog:
         self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
         self.accuracy: tuple[float, int, int | None] | None = None
         self.staleness: Staleness | None = None
+        self.evaluations: dict[int, Evaluation] = {}
         self.end: End | None = None
         readers = {
             "start": self._read_start,
@@ -145,7 +160,7 @@ class RankLog:
             if not self.blocks:
                 t = seconds_of(event, "t")
                 self.first_step_t = None if t is None else t - seconds
-            self.blocks.append(Block(phase, step, n, seconds, samples))
+            self.blocks.append(Block(phase, step, n, seconds, samples, number_of(event, "joules")))
         return True
 
     def _read_gradients(self, event: Mapping[str, Any]) -> bool:
@@ -197,7 +212,11 @@ class RankLog:
         accuracy, samples = number_of(event, "accuracy"), count_of(event, "samples", 1)
         if accuracy is None or accuracy > 1 or samples is None:
             return False
-        self.accuracy = (accuracy, samples, count_of(event, "samples_seen", 0))
+        step, seen = count_of(event, "step", 0), count_of(event, "samples_seen", 0)
+        self.accuracy = (accuracy, samples, seen)
+        if step is not None and seen is not None:
+            measured = (number_of(event, "loss"), seconds_of(event, "seconds"), seconds_of(event, "t"))
+            self.evaluations[step] = Evaluation(step, seen, samples, accuracy, *measured)
         return True
 
     def _read_end(self, event: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ from analysis.text import printable
 from harness.events import STUDY_VERSION, attempt_dirs
 
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
-ROW_VERSION = 4
+ROW_VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Study:
 
     folder: where it is. invocations: as in study.json, only objects. runs: one row per run, `analysis.run.COLUMNS`.
     skipped: what its sweeps left out, because it does not exist, one sentence each.
+    target_accuracy: whose cost is asked for: what the last of its commands that names one says.
     problems: what in the folder is not as it should be, one sentence each, for the report.
     remarks: what the user should know about this reading, one sentence each, for stderr.
     reread: how many runs were read from their files; the others came from the cache.
@@ -49,6 +50,7 @@ class Study:
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     reread: int = 0
+    target_accuracy: float | None = None
 
 
 def read_study(folder: Path) -> Study:
@@ -90,6 +92,7 @@ def read_study(folder: Path) -> Study:
         problems=tuple(problems),
         remarks=tuple(remarks),
         reread=reread,
+        target_accuracy=_target(document["invocations"]),
     )
 
 
@@ -153,6 +156,12 @@ def _texts(invocations: Iterable[Mapping[str, Any]], key: str) -> list[str]:
     """The texts that the invocations list under a key, such as the run ids that they ask for: each once, in order."""
     lists = [texts for invocation in invocations if isinstance(texts := invocation.get(key), list)]
     return list(dict.fromkeys(text for texts in lists for text in texts if isinstance(text, str)))
+
+
+def _target(invocations: Iterable[Mapping[str, Any]]) -> float | None:
+    targets = [number_of(invocation, "target_accuracy") for invocation in invocations]
+    valid = [target for target in targets if target is not None and 0 < target < 1]
+    return valid[-1] if valid else None
 
 
 def _missing_row(run_id: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis import text
+from analysis.curves import CURVES
 from analysis.equal_work import differs
 from analysis.figures import unnamed_series
 from analysis.metrics import goodput
@@ -27,28 +28,36 @@ from analysis.points import OVERSUBSCRIBED
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
+    ENOUGH_SEEDS,
     GOODPUT_NOTE,
+    LEARNING_NOTE,
     SPREAD_NOTE,
     WORK_NOTE,
     baseline,
     compared_with,
     headlines,
+    hours_unit,
     left_out,
     marks_of,
+    seeds_text,
+    target_text,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.equal_work import EqualWork
+    from analysis.learning import Learning
     from analysis.read import Study
 
 MOST_HEADLINES = 12
 MOST_STDERR_LINES = 40
 
 
-def render_report(study: Study, points: pd.DataFrame, work: EqualWork, figures: Mapping[str, bytes]) -> str:
-    """The report as HTML. `figures` holds `speedup.svg` and `efficiency.svg`."""
+def render_report(
+    study: Study, points: pd.DataFrame, work: EqualWork, learning: Learning, figures: Mapping[str, bytes]
+) -> str:
+    """The report as HTML. `figures` holds `speedup.svg` and `efficiency.svg`, and the curves if any."""
     rows, runs = records(points), records(study.runs)
     sentences = headlines(rows)
     reasons = {row["oversubscribed"] for row in rows if OVERSUBSCRIBED in marks_of(row)}
@@ -68,6 +77,10 @@ def render_report(study: Study, points: pd.DataFrame, work: EqualWork, figures: 
             late=_by_series([row for row in rows if row["staleness_max"] is not None]),
             plots={name: inline_svg(figures[f"{name}.svg"], name) for name in ("speedup", "efficiency")},
             unnamed=unnamed_series(points),
+            learning=learning,
+            learned=_by_series(learning.points),
+            curves={name: inline_svg(figures[f"{name}.svg"], name) for name in CURVES if f"{name}.svg" in figures},
+            learning_note=LEARNING_NOTE,
             spread_note=SPREAD_NOTE,
             goodput_note=GOODPUT_NOTE,
             work=work.rows,
@@ -104,8 +117,8 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.times, text.span, text.duration)},
-        **{f.__name__: f for f in (text.size, text.moment, text.gpus_text, text.scientific)},
-        **{f.__name__: f for f in (baseline, compared_with, series_facts)},
+        **{f.__name__: f for f in (text.energy, text.size, text.moment, text.gpus_text, text.scientific)},
+        **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
         "marks": marks_of,
         "run_goodput": lambda run: goodput([run["useful_seconds"]], [run["allocated_seconds"]]),
         "json": json.loads,
@@ -116,11 +129,14 @@ def _environment() -> Environment:
         "differs": differs,
         "tenths": lambda f: text.percent(f, 1),
         "percents": text.percent,
+        "durations": text.duration,
+        "energies": text.energy,
+        "ENOUGH_SEEDS": ENOUGH_SEEDS,
     }
     return environment
 
 
-def series_facts(group: list[dict[str, Any]]) -> list[str]:
+def series_facts(group: Sequence[Mapping[str, Any]]) -> list[str]:
     """What all points of a series ran on, and with; every value that occurs."""
 
     def every(name: str, separator: str = " / ") -> str:
@@ -134,7 +150,7 @@ def series_facts(group: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _by_series(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _by_series(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     return [list(group) for _, group in groupby(rows, key=lambda row: row["series"])]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.attempts import VERIFY, Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
+from analysis.evaluations import evaluation_columns
 from analysis.rank import LARGEST_COUNT, MEASURE, RankLog, count_of, is_count, number_of, seconds_of
 from analysis.series import NO_FAULT
 from analysis.text import printable
@@ -44,6 +45,8 @@ COLUMNS = {
     "verify_file": "string",
     "staleness_mean": "Float64",
     "staleness_max": "Int64",
+    "train_samples": "Int64",
+    "evaluations": "string",
 }
 
 CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
@@ -166,7 +169,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     ranks = _last_logs(attempts)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
     columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
-    columns |= _work_columns(spec, attempts, pieces)
+    columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
 
     notes = attempt_notes(attempts, pieces) + _version_notes(pieces)
     if spec.verify:
@@ -226,7 +229,10 @@ def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     if first is None or first.start is None:
         return {}
     versions, communication = first.start.get("versions"), first.start.get("communication")
-    columns: dict[str, Any] = {"parameters": first.parameters}
+    columns: dict[str, Any] = {
+        "parameters": first.parameters,
+        "train_samples": count_of(first.start, "train_samples", 1),
+    }
     if isinstance(versions, dict):
         columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
     if isinstance(communication, str):

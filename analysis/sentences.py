@@ -32,6 +32,15 @@ WORK_NOTE = (
 )
 
 
+# Of fewer seeds, a range says little of what the next one gives.
+ENOUGH_SEEDS = 3
+
+LEARNING_NOTE = (
+    "Accuracy of the test samples at each run's last evaluation: mean and range of the seeds. Seconds, epochs and "
+    "GPU-hours are those of training, warm-up included, evaluations not."
+)
+
+
 def headlines(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """One sentence per series, on its largest measured point. The points come ordered by series, then by GPUs."""
     sentences = []
@@ -101,6 +110,26 @@ def left_out(study: Study) -> list[str]:
 def marks_of(point: Mapping[str, Any]) -> list[str]:
     """The marks of a point, as a list."""
     return point["marks"].split(";") if point["marks"] else []
+
+
+def seeds_text(point: Mapping[str, Any]) -> str:
+    """On how many seeds the figures of a point's learning stand; said where they are too few for a spread."""
+    n = point["seeds"]
+    if n == 1:
+        return "1 seed: no spread"
+    return f"spread over {n} seeds" + (f": fewer than {ENOUGH_SEEDS}" if n < ENOUGH_SEEDS else "")
+
+
+def target_text(point: Mapping[str, Any]) -> str:
+    """Whether the runs of a point reached the target."""
+    if not point["reached"]:
+        return "not reached"
+    return "reached" if point["reached"] == point["runs"] else f"{point['reached']} of {point['runs']} runs"
+
+
+def hours_unit(device: str | None) -> str:
+    """What GPU-hours are called: on a CPU machine a rank has no GPU."""
+    return "rank-hours" if device == "cpu" else "GPU-hours"
 
 
 def unit(device: str | None) -> str:

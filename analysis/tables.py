@@ -13,12 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.equal_work import differs
+from analysis.learning_table import learning_tables
 from analysis.network import BOUNDS
 from analysis.points import OVERSUBSCRIBED
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
     GOODPUT_NOTE,
+    LEARNING_NOTE,
     SPREAD_NOTE,
     WORK_NOTE,
     baseline,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.equal_work import EqualWork
+    from analysis.learning import Learning
     from analysis.read import Study
 
 MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
@@ -83,15 +86,19 @@ def terminal(stream: TextIO) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def print_tables(console: Console, study: Study, points: pd.DataFrame, work: EqualWork) -> None:
-    """Prints the points, what they come to in words, whether their work was the same, and every run that has no figure,
-    with its reason."""
+def print_tables(console: Console, study: Study, points: pd.DataFrame, work: EqualWork, learning: Learning) -> None:
+    """Prints the points, what they come to in words, what they learned, whether their work was the same, and every run
+    that has no figure, with its reason."""
     rows = records(points)
     for table in points_tables(study.name, rows, console.width):
         console.print(table)
     _print_lines(console, headlines(rows), "series")
     notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
     console.print(Text(" ".join(notes), style="dim"))
+    if learning.asked_for:
+        for table in learning_tables(learning):
+            console.print(table)
+        console.print(Text(LEARNING_NOTE, style="dim"))
     if work.rows:
         # The differing ones first, where not all are shown.
         shown = sorted(work.rows, key=differs, reverse=True) if len(work.rows) > MOST_NAMED_RUNS else work.rows

@@ -64,7 +64,7 @@ def span(low: float | None, high: float | None, show=number) -> str:
     first, last = show(low), show(high)
     if DASH in (first, last):
         return DASH
-    for unit in (" %", "x"):
+    for unit in (" %", "x", " s", " ms", " J", " kJ", " MJ"):
         if first.endswith(unit) and last.endswith(unit):
             first = first.removesuffix(unit)
     separator = " to " if first.startswith("-") or last.startswith("-") else DASH
@@ -79,6 +79,16 @@ def duration(seconds: float | None) -> str:
         if abs(seconds) * scale >= 1 or unit == "µs":
             return f"{number(seconds * scale)} {unit}"
     raise AssertionError("the last unit takes everything")
+
+
+def energy(joules: float | None) -> str:
+    """Joules, in the largest unit that leaves at least one."""
+    if joules is None or not math.isfinite(joules):
+        return DASH
+    for scale, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
+        if abs(joules) >= scale:
+            return f"{number(joules / scale)} {unit}"
+    return f"{number(joules)} J"
 
 
 def size(n_bytes: float | None) -> str:

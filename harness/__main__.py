@@ -69,7 +69,8 @@ def _run(points: list[Any], argv: list[str]) -> int:
         progress = show.Progress(plan)
         code_version = asked.requests[0].site.code_version
         submitter = slurm.Submitter(plan, study, show.note) if asked.scheduler == "slurm" else None
-        study.record(plan, ["python", "-m", "harness", *argv], asked.scheduler, code_version, asked.skipped)
+        command = ["python", "-m", "harness", *argv]
+        study.record(plan, command, asked.scheduler, code_version, asked.skipped, asked.target_accuracy)
         try:
             if submitter is None:
                 launch = allocation.launch if asked.scheduler == "allocation" else local.launch

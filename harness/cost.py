@@ -12,7 +12,7 @@ from typing import Any
 from harness import events
 from harness.errors import UserError
 from harness.plan import Array, Request, node_hours
-from harness.spec import RunSpec, to_plain
+from harness.spec import RunSpec, from_plain, to_plain
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
                 result = events.read_result(run_dir)
                 if result is None or result["status"] != events.COMPLETED or result["attempt"] != 1:
                     continue
-                spec = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
+                plain = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
+                spec = to_plain(from_plain(RunSpec, plain))  # with the fields that came later than the run
                 kind = (spec["framework"], spec["strategy"], spec["model"])
                 steps = spec["measure"]["warmup_steps"] + spec["measure"]["steps"]
                 yield _Earlier(spec, kind, float(result["ended"]) - float(result["started"]), int(steps))

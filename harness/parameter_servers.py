@@ -15,6 +15,11 @@ def unsupported(config: Config) -> str | None:
             f"precision=fp16 is not offered by strategy '{config.strategy.name}': a rank whose gradients overflow "
             "skips its step, and the others do not; take fp32 or bf16"
         )
+    if config.optimizer.name.name != "sgd":
+        return (
+            f"optimizer.name={config.optimizer.name.name} is not offered by strategy '{config.strategy.name}': "
+            "its servers step with sgd"
+        )
     servers, nodes = config.strategy.options.servers, place(config.gpus, config.cluster.gpus_per_node).nodes
     if servers is not None and servers > nodes:
         return (

@@ -9,19 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
-from harness import environments, machine, mpi, parameter_servers, site
+from harness import environments, evaluation, machine, mpi, optimizers, site
 from harness.errors import UserError
+from harness.offers import unsupported
 from harness.plan import MPIRUN, Request, place
-from harness.schema import Baseline, Compress, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
+from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     CheckpointSpec,
     ClusterSpec,
     DatasetSpec,
     FaultSpec,
     MeasureSpec,
-    OptimizerSpec,
     RunSpec,
     Site,
 )
@@ -29,8 +28,6 @@ from harness.worker.data.locate import DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
-# Where not all of it is offered.
-COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
 FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 
@@ -47,6 +44,7 @@ class StudyRequest:
     pack: bool
     budget_node_hours: float | None
     plan_only: bool
+    target_accuracy: float | None
     requests: tuple[Request, ...]
     skipped: tuple[str, ...]
 
@@ -54,8 +52,9 @@ class StudyRequest:
 def study_request(points: Sequence[Config]) -> StudyRequest:
     """Raises UserError for the first mistake found."""
     first = points[0]
+    of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
     for point in points:
-        for key in ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported"):
+        for key in (*of_the_study, "target_accuracy"):
             if getattr(point, key) != getattr(first, key):
                 raise UserError(f"'{key}' cannot be swept: one command makes one study")
         if point.cluster.scheduler != first.cluster.scheduler:
@@ -78,6 +77,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if len(skipped) == len(wanted):
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     requests = tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence)
+    evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
         for asked in requests:
             if asked.resources.mpi == MPIRUN:
@@ -91,54 +91,10 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         pack=first.pack,
         budget_node_hours=first.budget_node_hours,
         plan_only=first.plan_only,
+        target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
     )
-
-
-def unsupported(config: Config) -> str | None:
-    """Why there is no such combination of framework, strategy, precision and number of ranks; None where there is."""
-    framework, strategy = config.framework, config.strategy
-    if strategy.name not in framework.strategies:
-        return (
-            f"strategy '{strategy.name}' is not offered by framework '{framework.name}'; "
-            f"{framework.name} offers: {', '.join(framework.strategies)}"
-        )
-    if config.precision.name not in framework.precisions:
-        return (
-            f"precision={config.precision.name} is not offered by framework '{framework.name}'; "
-            f"{framework.name} offers: {', '.join(framework.precisions)}"
-        )
-    for option in framework.without:
-        of, _, name = option.partition(".")
-        if of != strategy.name:
-            continue
-        default = getattr(type(strategy.options)(), name)
-        if getattr(strategy.options, name) != default:
-            return (
-                f"strategy.options.{name} has no effect in framework '{framework.name}'; "
-                f"leave it at {_as_text(default)}"
-            )
-    if getattr(strategy.options, "compress", Compress.none) not in COMPRESS.get(strategy.name, Compress):
-        return (
-            f"strategy.options.compress={strategy.options.compress.name} is not offered by strategy '{strategy.name}'; "
-            f"it offers: {', '.join(known.name for known in COMPRESS[strategy.name])}"
-        )
-    if framework.name == "keras" and framework.options.jit_compile and strategy.name != "plain":
-        return (
-            "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
-            f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
-            "compiles all but the exchange"
-        )
-    if strategy.name == "hybrid" and framework.options.compile:
-        return (
-            "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
-        )
-    if strategy.name in parameter_servers.STRATEGIES:
-        return parameter_servers.unsupported(config)
-    if strategy.name == "plain" and config.gpus > 1:
-        return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
-    return None
 
 
 def _with_baseline(config: Config) -> list[Config]:
@@ -180,7 +136,7 @@ def request(config: Config) -> Request:
         batch_per_gpu=batch_per_gpu,
         seed=config.seed,
         repeat=config.repeat,
-        optimizer=OptimizerSpec(**{**vars(config.optimizer), "lr_rule": config.optimizer.lr_rule.name}),
+        optimizer=optimizers.spec(config.optimizer),
         measure=MeasureSpec(**vars(config.measure)),
         cluster=ClusterSpec(
             name=cluster.name,
@@ -236,6 +192,7 @@ def _check(config: Config) -> None:
         "measure.block_steps": (config.measure.block_steps, 1),
         "measure.probe_steps": (config.measure.probe_steps, 0),
         "measure.evaluate_samples": (config.measure.evaluate_samples, -1),
+        "measure.evaluate_every_samples": (config.measure.evaluate_every_samples, 0),
         "optimizer.momentum": (config.optimizer.momentum, 0),
         "optimizer.weight_decay": (config.optimizer.weight_decay, 0),
         "optimizer.lr_batch": (config.optimizer.lr_batch, 1),
@@ -262,6 +219,8 @@ def _check(config: Config) -> None:
             raise UserError(f"{key}={value}: give a number of at least {bound}")
     above_zero = {
         "optimizer.lr": config.optimizer.lr,
+        "optimizer.epsilon": config.optimizer.epsilon,
+        "optimizer.trust": config.optimizer.trust,
         "cluster.timeout_minutes": config.cluster.timeout_minutes,
         "heartbeat": _or(config.heartbeat, 1),
         "budget_node_hours": _or(config.budget_node_hours, 1),
@@ -385,10 +344,3 @@ def _data_root(config: Config) -> str | None:
         except DataError as error:
             raise UserError(str(error)) from None
     return str(root)
-
-
-def _as_text(value: Any) -> str:
-    """As it is written in YAML."""
-    if isinstance(value, Enum):
-        return value.name
-    return {None: "null", True: "true", False: "false"}.get(value, str(value))

@@ -49,6 +49,13 @@ class Retry(Enum):
 class LrRule(Enum):
     constant = "constant"
     linear = "linear"
+    sqrt = "sqrt"
+
+
+class OptimizerName(Enum):
+    sgd = "sgd"
+    adam = "adam"
+    lars = "lars"
 
 
 class Baseline(Enum):
@@ -149,6 +156,7 @@ class Framework:
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
+    optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
 
@@ -223,10 +231,12 @@ class Measure:
     block_steps: int = MISSING
     probe_steps: int = MISSING
     evaluate_samples: int = MISSING
+    evaluate_every_samples: int = 0
 
 
 @dataclass
 class Optimizer:
+    name: OptimizerName = OptimizerName.sgd
     lr: float = MISSING
     momentum: float = MISSING
     weight_decay: float = MISSING
@@ -234,6 +244,10 @@ class Optimizer:
     lr_rule: LrRule = MISSING
     lr_batch: int = MISSING
     warmup_steps: int = MISSING
+    beta1: float = MISSING
+    beta2: float = MISSING
+    epsilon: float = MISSING
+    trust: float = MISSING
 
 
 @dataclass
@@ -288,4 +302,5 @@ class Config:
     wait: bool = True
     pack: bool = False
     budget_node_hours: float | None = None
+    target_accuracy: float | None = None
     plan_only: bool = False

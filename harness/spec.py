@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import typing
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any, Dict, Mapping, Optional, Type, TypeVar
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
 
-# Marks the fields of RunSpec that came after the first measurements.
+# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
 
 T = TypeVar("T")
@@ -64,10 +65,13 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks.
+    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks, unless `name` says otherwise.
 
-    lr: the learning rate at `lr_batch` samples per step; scaled linearly with the global batch when
-    `lr_rule` is 'linear' (Goyal et al. 2017, section 2.1), not at all when it is 'constant'.
+    lr: the learning rate at `lr_batch` samples per step. lr_rule: 'linear': in proportion to the global batch (Goyal et
+    al. 2017, section 2.1); 'sqrt': to its square root (Krizhevsky 2014, arXiv 1404.5997, section 5); 'constant': not.
+    name: 'sgd'; 'adam' (Kingma and Ba 2015, algorithm 1, with beta1, beta2 and epsilon; weight decay as part of the
+    gradient); 'lars' (You et al. 2017, arXiv 1708.03888, algorithm 1, with the trust coefficient `trust`).
+    What a `name` does not have is 0, or at its default where it came later.
     """
 
     lr: float = 0.1
@@ -77,10 +81,19 @@ class OptimizerSpec:
     lr_rule: str = "linear"
     lr_batch: int = 128
     warmup_steps: int = 0
+    name: str = field(default="sgd", metadata=LATER)
+    beta1: float = field(default=0.9, metadata=LATER)
+    beta2: float = field(default=0.999, metadata=LATER)
+    epsilon: float = field(default=1e-8, metadata=LATER)
+    trust: float = field(default=0.001, metadata=LATER)
 
     def learning_rate(self, global_batch: int, step: int) -> float:
         """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first."""
-        lr = self.lr * global_batch / self.lr_batch if self.lr_rule == "linear" else self.lr
+        lr = self.lr
+        if self.lr_rule == "linear":
+            lr = self.lr * global_batch / self.lr_batch
+        elif self.lr_rule == "sqrt":
+            lr = self.lr * math.sqrt(global_batch / self.lr_batch)
         if step < self.warmup_steps:
             lr *= (step + 1) / self.warmup_steps
         return lr
@@ -94,6 +107,7 @@ class MeasureSpec:
     steps: timed steps, in blocks of `block_steps` between fences.
     probe_steps: steps of each probe (cached batch, no synchronisation) after the timed steps; 0 turns probes off.
     evaluate_samples: test samples scored at the end; 0 turns evaluation off, -1 takes the whole test set.
+    evaluate_every_samples: training samples, over all ranks, after which they are scored each time; 0: only at the end.
     """
 
     warmup_steps: int = 10
@@ -101,6 +115,7 @@ class MeasureSpec:
     block_steps: int = 10
     probe_steps: int = 10
     evaluate_samples: int = -1
+    evaluate_every_samples: int = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -176,13 +191,16 @@ class RunSpec:
 
         A field that came later is left out at its default, so that what was measured before it keeps its id.
         """
-        plain = to_plain(self)
-        for f in dataclasses.fields(self):
-            if f.metadata.get("later") and getattr(self, f.name) == typing.cast(Any, f.default_factory)():
-                del plain[f.name]
-        text = json.dumps([SPEC_VERSION, plain], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps([SPEC_VERSION, _determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+    def evaluates_after(self, steps: int) -> bool:
+        """Whether the test samples are scored after so many steps, in the middle of training."""
+        every = self.measure.evaluate_every_samples
+        if not every or not 0 < steps < self.measure.warmup_steps + self.measure.steps:
+            return False
+        return steps * self.global_batch % every == 0
 
 
 @dataclass(frozen=True)
@@ -227,6 +245,18 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     return value
+
+
+def _determining(value: Any) -> Any:
+    """`to_plain` without the fields that came later and are at their default."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return to_plain(value)
+    fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return {f.name: _determining(v) for f, v in fields.items() if not (f.metadata.get("later") and v == _default(f))}
+
+
+def _default(f: Any) -> Any:
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:

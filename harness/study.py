@@ -106,9 +106,16 @@ class Study:
         return {spec.read_run(self.run_dir(run_id))[1].code_version for run_id in run_ids}
 
     def record(
-        self, plan: Plan, command: Sequence[str], cluster: str, code_version: str, skipped: Sequence[str]
+        self,
+        plan: Plan,
+        command: Sequence[str],
+        cluster: str,
+        code_version: str,
+        skipped: Sequence[str],
+        target_accuracy: float | None = None,
     ) -> None:
-        """Adds this command to `study.json`. skipped: what its sweep left out, one sentence each."""
+        """Adds this command to `study.json`. skipped: what its sweep left out, one sentence each. target_accuracy:
+        whose cost the report is to state."""
         self.document["invocations"].append(
             {
                 "t": time.time(),
@@ -117,6 +124,7 @@ class Study:
                 "cluster": cluster,
                 "runs": [request.spec.run_id for request in plan.requests],
                 **({"skipped": list(skipped)} if skipped else {}),
+                **({} if target_accuracy is None else {"target_accuracy": target_accuracy}),
                 "arrays": [_array(array) for array in plan.arrays],
             }
         )

@@ -81,6 +81,81 @@ def step_by_hand() -> dict:
     return {"difference": max(float((a - b).abs().max()) for a, b in zip(ours, network.parameters()))}
 
 
+def optimizer_by_hand(name: str) -> float:
+    """The largest difference of arrays after four steps of an optimiser, to the formulas of its paper in NumPy."""
+    import numpy as np
+    import torch
+
+    from harness.spec import OptimizerSpec
+    from harness.worker.pytorch.optimizers import build
+
+    rng = np.random.default_rng(0)
+    shapes = [(4, 3, 3), (5,), (2, 2)]  # of one dimension: a bias
+    expected = [rng.standard_normal(shape) for shape in shapes]
+    expected[2][:] = 0.0  # LARS cannot scale by the norm of nothing
+    weights = [torch.nn.Parameter(torch.tensor(array)) for array in expected]
+    momentum = 0.0 if name == "adam" else 0.9
+    spec = OptimizerSpec(name=name, momentum=momentum, weight_decay=0.01, beta1=0.8, beta2=0.9, epsilon=0.1, trust=0.02)
+    optimizer = build(spec, weights, lr=1.0)
+    first, second = ([np.zeros(shape) for shape in shapes] for _ in range(2))
+    for step, lr in enumerate((0.1, 0.2, 0.05, 0.05)):
+        optimizer.param_groups[0]["lr"] = lr
+        for i, weight in enumerate(weights):
+            g = rng.standard_normal(shapes[i])
+            weight.grad = torch.tensor(g)
+            w, m, v = expected[i], first[i], second[i]
+            decayed = g + 0.01 * w
+            if name == "adam":  # Kingma and Ba 2015, algorithm 1
+                m[:] = 0.8 * m + 0.2 * decayed
+                v[:] = 0.9 * v + 0.1 * decayed**2
+                w -= lr * (m / (1 - 0.8 ** (step + 1))) / (np.sqrt(v / (1 - 0.9 ** (step + 1))) + 0.1)
+            elif name == "lars":  # You et al. 2017, algorithm 1
+                norm = np.linalg.norm(w)
+                scaled = w.ndim > 1 and norm > 0
+                rate = 0.02 * norm / (np.linalg.norm(g) + 0.01 * norm) if scaled else 1.0
+                m[:] = 0.9 * m + lr * rate * decayed
+                w -= m
+            else:
+                m[:] = 0.9 * m + decayed
+                w -= lr * m
+        optimizer.step()
+    return max(float(np.abs(a - w.detach().numpy()).max()) for a, w in zip(expected, weights))
+
+
+def optimizer_continues(name: str) -> bool:
+    """Whether four steps are the same, bit for bit, with the state saved and loaded after the second."""
+    import dataclasses
+    import itertools
+    import tempfile
+    from pathlib import Path
+
+    import numpy as np
+    from builders import make_site, make_spec
+
+    from harness.worker.pytorch.adapter import Adapter
+    from harness.worker.rendezvous import Rendezvous
+
+    spec = make_spec(gpus=1, global_batch=8, batch_per_gpu=8, strategy="plain", strategy_options={})
+    spec = dataclasses.replace(spec, optimizer=dataclasses.replace(spec.optimizer, name=name, warmup_steps=8))
+    rng = np.random.default_rng(0)
+    batch = (rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, 8))
+
+    def adapter() -> Adapter:
+        return Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29557), itertools.repeat(batch))
+
+    uncut, cut, continued = adapter(), adapter(), adapter()
+    for _ in range(4):
+        uncut.step()
+    for _ in range(2):
+        cut.step()
+    with tempfile.TemporaryDirectory() as folder:
+        cut.save(Path(folder))
+        continued.load(Path(folder))
+    for _ in range(2):
+        continued.step()
+    return all(np.array_equal(a, b) for a, b in zip(uncut.weights(), continued.weights()))
+
+
 def logits_and_torch() -> list:
     """The largest difference of the adapter's logits to those of the network itself, after a step, and whether the
     network trains on afterwards."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.events import LEFT, EventWriter
 from harness.spec import read_run, write_json
-from harness.worker import capture, checkpoint, loop, verify
+from harness.worker import capture, checkpoint, energy, loop, verify
 from harness.worker.data.batches import Batches
 from harness.worker.data.errors import DataError
 from harness.worker.data.readers import open_dataset
@@ -48,7 +48,8 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     attempt = int(attempt_dir.name.split("-")[1])
     checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
     facts = {**capture.start_facts(spec, rendezvous), **adapter.facts()}
-    log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps)
+    meter = energy.find(facts["device"], facts["device_id"])
+    log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps, energy_of=meter.of)
     if facts["world_size"] != rendezvous.world_size:
         # Such as MPI that was not started by its own launcher: every rank would train alone, and scale perfectly.
         raise WorldSizeError(
@@ -59,7 +60,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     if rendezvous.rank == 0:
         write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
     step = with_fault(adapter.step, spec, rendezvous, run_dir, attempt_dir, log, first_step)
-    done = loop.run(spec, adapter, step, first_step, test, rendezvous, log, checkpoints, leave)
+    done = loop.run(spec, adapter, step, first_step, test, rendezvous, log, checkpoints, leave, meter)
     adapter.close()
     batches.close()
     log.close()

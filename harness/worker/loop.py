@@ -17,6 +17,7 @@ from harness.worker.adapter import Adapter, checksum
 from harness.worker.checkpoint import Checkpoints
 from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.sharding import evaluation_shard
+from harness.worker.energy import Meter
 from harness.worker.rendezvous import Rendezvous
 
 # A message that costs next to nothing: it only makes the ranks wait for each other.
@@ -33,18 +34,26 @@ def run(
     log: EventWriter,
     checkpoints: Checkpoints,
     leave: Callable[[], bool],
+    meter: Meter,
 ) -> bool:
     """Warm-up, timed steps, evaluation, probes; in this order, so that the probes change nothing that is reported.
+    Evaluations in the middle of training come between blocks, and are in no block's time.
 
     step: the adapter's, or that with a failure on purpose. first_step: where an earlier attempt was left.
-    leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved.
+    leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved. meter: of
+    energy, read outside of the time that it meters.
     Gives False when they left, True when all is done.
     """
     measure = spec.measure
+    if spec.evaluates_after(first_step):
+        # A checkpoint comes before an evaluation: the attempt that wrote it may have ended in between.
+        evaluate(spec, adapter, test, rendezvous, log, first_step)
     for phase, start, n in blocks(measure, first_step):
+        counters = meter.counters()
         seconds = timed(adapter, step, n)
-        samples = n * spec.batch_per_gpu
-        log.write("steps", phase=phase, step=start, n=n, seconds=seconds, samples=samples, loss=adapter.loss())
+        joules = meter.joules_since(counters)
+        counts = {"n": n, "seconds": seconds, "samples": n * spec.batch_per_gpu, "joules": joules}
+        log.write("steps", phase=phase, step=start, **counts, loss=adapter.loss())
         if start == first_step:
             # That all ranks have the same gradients, and all frameworks too, is looked at where it is first to be seen.
             total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
@@ -55,6 +64,8 @@ def run(
         if leaving:
             log.write("leave", step=start + n)
             return False
+        if spec.evaluates_after(start + n):
+            evaluate(spec, adapter, test, rendezvous, log, start + n)
     steps = measure.warmup_steps + measure.steps
     checkpoints.save(adapter, steps, "end")
     updates = adapter.updates()

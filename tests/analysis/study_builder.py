@@ -90,8 +90,10 @@ class Logs:
     that the attempt goes on from; one list for all ranks, or one each.
 
     parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
-    gradient; None: not logged. samples: what the end event says; None: those of the rank's blocks. later: whether what
-    came to the logs later is in them. verify: arrays of verify.npz. staleness: the values of the staleness event.
+    gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
+    says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
+    verify.npz. staleness: the values of the staleness event. energy: what each rank meters, and the joules of each
+    block.
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
@@ -108,8 +110,10 @@ class Logs:
     no_sync_seconds: float | None = None
     allreduce: Mapping[int, float] = field(default_factory=dict)
     accuracy: float | None = None
+    evaluations: Mapping[int, float] = field(default_factory=dict)
     checksums: Sequence[float | None] | None = None
     communication: str = "nccl"
+    energy: tuple[str, float | None] | None = None
     parameters: int | list[int] = 658_586
     gradients: Gradient | list[Gradient] = (-9.0, 640.0)
     samples: int | list[int] | None = None
@@ -258,6 +262,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         versions=dict(logs.versions),
         startup_seconds=dict(logs.startup_seconds),
         **({"communication": logs.communication} if logs.later else {}),
+        **({"energy_of": logs.energy[0].format(rank=rank)} if logs.energy else {}),
     )
     if logs.resume is not None:
         writer.write_after(0.0, "resume", **logs.resume)
@@ -273,9 +278,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
     if rank == 0 and logs.staleness is not None:
         writer.write_after(0.0, "staleness", **logs.staleness)
     if rank == 0 and logs.accuracy is not None:
-        correct = round(10_000 * logs.accuracy)
-        scored = {"samples": 10_000, "correct": correct, "accuracy": logs.accuracy, "loss": 0.9, "seconds": 2.0}
-        writer.write_after(2.0, "eval", step=steps, samples_seen=seen, **scored)
+        _write_evaluation(writer, spec, steps, logs.accuracy)
     checksum = 12345.5 if logs.checksums is None else logs.checksums[rank]
     end = {"steps": steps, "samples_seen": seen, "weights_checksum": checksum}
     if logs.later:
@@ -292,21 +295,31 @@ def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> 
     first_step = logs.resume["step"] if logs.resume else 0
     steps, consumed = max(first_step, warmup) + len(own) * n, 0
     gradients = _own(logs.gradients, rank) if logs.later else None
+    if rank == 0 and first_step in logs.evaluations:
+        _write_evaluation(writer, spec, first_step, logs.evaluations[first_step])
     measure = dataclasses.replace(spec.measure, steps=steps - warmup)
     for phase, step, n in blocks(measure, first_step):
         seconds = 9.0 if phase == "warmup" else own.pop(0)
         loss = 2.3 if phase == "warmup" else 1.0
         samples = n * spec.batch_per_gpu
-        writer.write_after(seconds, "steps", phase=phase, step=step, n=n, seconds=seconds, samples=samples, loss=loss)
+        counts = {"n": n, "seconds": seconds, "samples": samples, **({"joules": logs.energy[1]} if logs.energy else {})}
+        writer.write_after(seconds, "steps", phase=phase, step=step, **counts, loss=loss)
         consumed += samples
         if step == first_step and gradients is not None:
             writer.write_after(0.0, "gradients", step=step, sum=gradients[0], magnitude=gradients[1])
         if step + n in logs.checkpoints:
             taken, size = logs.checkpoints[step + n], 5_268_688 if rank == 0 else None
             writer.write_after(taken, "checkpoint", step=step + n, why="interval", seconds=taken, bytes=size)
+        if rank == 0 and step + n in logs.evaluations:
+            _write_evaluation(writer, spec, step + n, logs.evaluations[step + n])
     if logs.fault is not None and rank == logs.fault[0]:
         writer.write_after(0.0, "fault", fault=spec.fault.name, step=logs.fault[1])
     return steps, consumed
+
+
+def _write_evaluation(writer: TimedWriter, spec: RunSpec, steps: int, accuracy: float) -> None:
+    scored = {"samples": 10_000, "correct": round(10_000 * accuracy), "accuracy": accuracy, "loss": 0.9, "seconds": 2.0}
+    writer.write_after(2.0, "eval", step=steps, samples_seen=steps * spec.global_batch, **scored)
 
 
 def _own(value: Any, rank: int) -> Any:

@@ -11,7 +11,7 @@ from study_builder import Logs, StudyBuilder, spec_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUTS = [
-    *("report.html", "scaling.csv", "equal_work.csv"),
+    *("report.html", "scaling.csv", "learning.csv", "equal_work.csv"),
     *("speedup.svg", "speedup.png", "efficiency.svg", "efficiency.png"),
 ]
 

@@ -14,6 +14,7 @@ from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.equal_work import equal_work
 from analysis.figures import LOOKS, draw_figures
+from analysis.learning import learning_of
 from analysis.points import points_of
 from analysis.read import read_study
 from analysis.tables import print_tables
@@ -149,7 +150,8 @@ def test_goodput_is_in_the_table_where_there_is_room(study: StudyBuilder, width:
     continued(study)
     read = read_study(study.folder)
     stream = io.StringIO()
-    print_tables(Console(file=stream, width=width), read, points_of(read.runs), equal_work(read.folder, read.runs))
+    points, work = points_of(read.runs), equal_work(read.folder, read.runs)
+    print_tables(Console(file=stream, width=width), read, points, work, learning_of(read.runs, points, None))
     assert ("57 %" in stream.getvalue()) == shown
     assert ("Goodput: " in stream.getvalue()) == shown
 

@@ -13,6 +13,7 @@ from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.equal_work import equal_work
 from analysis.figures import IDEAL_COLOUR, _draw, _measured_series
+from analysis.learning import learning_of
 from analysis.points import points_of
 from analysis.read import read_study, records
 from analysis.sentences import headlines
@@ -115,7 +116,8 @@ def test_verdicts_are_in_a_narrow_terminal_too(study: StudyBuilder, width: int) 
     read = read_study(study.folder)
     stream = io.StringIO()
     work = equal_work(read.folder, read.runs)
-    print_tables(Console(file=stream, width=width), read, points_of(read.runs, work.differing), work)
+    points = points_of(read.runs, work.differing)
+    print_tables(Console(file=stream, width=width), read, points, work, learning_of(read.runs, points, None))
     assert re.search(r"jax allreduce +2 +pytorch +differs: parameters", stream.getvalue())
     assert all(len(line) <= width for line in stream.getvalue().splitlines())
 

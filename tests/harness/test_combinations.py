@@ -62,6 +62,8 @@ def test_what_a_framework_does_not_offer_is_an_error_that_says_what_it_does(tmp_
         asked("framework=jax", "strategy=horovod", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"precision=bf16 is not offered by framework 'mxnet'; mxnet offers: fp32"):
         asked("framework=mxnet", "precision=bf16", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"optimizer.name=lars is not offered by framework 'keras'; keras offers: sgd"):
+        asked("framework=keras", "optimizer.name=lars", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"strategy.options.bucket_mb has no effect in framework 'mxnet'"):
         asked("framework=mxnet", "strategy.options.bucket_mb=10", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"strategy 'plain' is one rank alone; with gpus=2"):
@@ -101,6 +103,24 @@ def test_horovods_controller_is_part_of_what_is_measured(tmp_path: Path) -> None
     assert found.requests[0].spec.strategy_options["controller"] == "gloo"
     with pytest.raises(UserError, match="controller"):
         asked("strategy=horovod", "strategy.options.controller=nccl", tmp_path=tmp_path)
+
+
+def test_an_optimiser_has_its_own_options_and_no_others(tmp_path: Path) -> None:
+    found = asked("optimizer.name=sgd,adam,lars", "optimizer.beta1=0.8", "optimizer.trust=0.01", tmp_path=tmp_path)
+    by_name = {r.spec.optimizer.name: r.spec.optimizer for r in found.requests}
+    options = {n: (o.momentum, o.beta1, o.trust) for n, o in by_name.items()}
+    assert options == {"sgd": (0.9, 0.9, 0.001), "adam": (0.0, 0.8, 0.001), "lars": (0.9, 0.9, 0.01)}
+    # What has no effect in SGD does not make it another run.
+    assert by_name["sgd"] == asked("optimizer.name=sgd", tmp_path=tmp_path).requests[0].spec.optimizer
+
+
+def test_options_that_an_optimiser_cannot_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nesterov=true is for optimizer.name=sgd; leave it at false with adam"):
+        asked("optimizer.name=adam", "optimizer.nesterov=true", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"optimizer.beta2=1.0: give a number from 0 on and below 1"):
+        asked("optimizer.name=adam", "optimizer.beta2=1.0", tmp_path=tmp_path)
+    with pytest.raises(UserError, match="rmsprop"):
+        asked("optimizer.name=rmsprop", tmp_path=tmp_path)
 
 
 def test_cores_of_their_own_need_enough_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

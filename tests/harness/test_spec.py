@@ -32,6 +32,19 @@ def test_run_id_does_not_change_between_versions_of_the_code() -> None:
     assert make_spec().run_id == "pytorch-allreduce-resnet20-2gpu-7e091d891838"
 
 
+def test_options_of_an_optimiser_change_the_id_of_what_has_them() -> None:
+    adam = dataclasses.replace(make_spec().optimizer, name="adam", momentum=0.0)
+    assert make_spec(optimizer=adam).run_id != make_spec().run_id
+    other = make_spec(optimizer=dataclasses.replace(adam, beta2=0.99))
+    assert other.run_id != make_spec(optimizer=adam).run_id
+
+
+def test_a_part_that_came_later_changes_the_id_only_where_it_is_asked_for() -> None:
+    asked = dataclasses.replace(make_spec().measure, evaluate_every_samples=32)
+    assert make_spec(measure=asked).run_id != make_spec().run_id
+    assert make_spec(measure=dataclasses.replace(asked, evaluate_every_samples=0)).run_id == make_spec().run_id
+
+
 def test_spec_survives_the_file(tmp_path: Path) -> None:
     spec.write_run(tmp_path, make_spec(), make_site())
     assert spec.read_run(tmp_path) == (make_spec(), make_site())
@@ -56,6 +69,9 @@ def test_learning_rate_follows_linear_scaling_with_warm_up() -> None:
     assert optimizer.learning_rate(512, 100) == pytest.approx(0.4)
     assert [optimizer.learning_rate(512, step) for step in range(5)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
     assert dataclasses.replace(optimizer, lr_rule="constant").learning_rate(512, 100) == pytest.approx(0.1)
+    # Krizhevsky 2014: k times the batch, the root of k times the rate; the same warm-up.
+    root = dataclasses.replace(optimizer, lr_rule="sqrt")
+    assert [root.learning_rate(512, step) for step in (0, 3, 100)] == pytest.approx([0.05, 0.2, 0.2])
 
 
 def test_of_two_results_the_first_stays(tmp_path: Path) -> None:

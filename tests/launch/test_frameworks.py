@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from project import Cli
-from studies import logged, read_json, run_dirs, study_dir
+from studies import logged, losses, read_json, run_dirs, study_dir
 
 from harness.worker import verify
 
@@ -49,3 +49,21 @@ def test_every_combination_trains_on_real_images_and_does_the_same_work(
     [invocation] = read_json(study_dir(tmp_path) / "study.json")["invocations"]
     assert len(invocation["skipped"]) == 1
     assert "'horovod' is not offered by framework 'jax'" in " ".join(report.stdout.split())
+
+
+def test_evaluations_in_the_middle_change_the_training_of_no_framework(cli: Cli, tmp_path: Path) -> None:
+    small = ("model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke", "cluster.device=cpu", "cluster=local")
+    asked = ("-m", "gpus=2", SWEEP[0], "measure.evaluate_samples=21", "measure.evaluate_every_samples=0,16", *small)
+    done = cli("harness", *asked, timeout=850)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[tuple[str, int], Path] = {}
+    for run_dir in run_dirs(tmp_path):
+        spec = read_json(run_dir / "spec.json")["spec"]
+        found[spec["framework"], spec["measure"]["evaluate_every_samples"]] = run_dir
+    for framework in {name for name, _ in found}:
+        plain, evaluated = found[framework, 0], found[framework, 16]
+        # Every two steps of 2 x 4 samples.
+        assert [e["step"] for e in logged(evaluated, "eval")] == [2, 4, 6, 8], framework
+        assert losses(evaluated) == losses(plain), framework
+        for kind, value in (("end", "weights_checksum"), ("eval", "loss")):
+            assert logged(evaluated, kind)[-1][value] == logged(plain, kind)[-1][value], framework

@@ -195,7 +195,12 @@ def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path
 
 @pytest.mark.parametrize(
     "options",
-    [["precision=bf16"], ["framework.options.channels_last=false"], ["framework.options.compile=true"]],
+    [
+        ["precision=bf16"],
+        ["optimizer.name=lars", "optimizer.lr_rule=sqrt"],
+        ["framework.options.channels_last=false"],
+        ["framework.options.compile=true"],
+    ],
     ids=str,
 )
 def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str]) -> None:

@@ -25,6 +25,16 @@ def test_a_step_is_what_it_is_when_written_by_hand(in_torch: InTorch) -> None:
     assert in_torch("step_by_hand")["difference"] < 1e-5
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "lars"])
+def test_an_optimiser_is_that_of_its_paper(in_torch: InTorch, name: str) -> None:
+    assert in_torch("optimizer_by_hand", name) < 1e-12  # double precision
+
+
+@pytest.mark.parametrize("name", ["adam", "lars"])
+def test_an_optimiser_goes_on_from_its_saved_state(in_torch: InTorch, name: str) -> None:
+    assert in_torch("optimizer_continues", name)
+
+
 def test_logits_are_those_of_the_network_with_its_running_statistics(in_torch: InTorch) -> None:
     difference, training = in_torch("logits_and_torch")
     # The same network: what differs is rounding of another layout of memory.

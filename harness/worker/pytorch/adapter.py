@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
+from harness.worker.pytorch import optimizers
 from harness.worker.pytorch.strategies import STRATEGIES
 from harness.worker.pytorch.strategies.base import Parts
 from harness.worker.rendezvous import Rendezvous
@@ -67,13 +68,8 @@ class Adapter(worker.Adapter):
         self.separable = self.strategy.separable
         self.parameters = list(network.parameters())  # now, since a strategy may have divided them
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
-        settings = {
-            "lr": spec.optimizer.learning_rate(spec.global_batch, 0),
-            "momentum": spec.optimizer.momentum,
-            "weight_decay": spec.optimizer.weight_decay,
-            "nesterov": spec.optimizer.nesterov,
-        }
-        self.optimizer = self.strategy.optimizer(self.parameters, settings)
+        first_rate = spec.optimizer.learning_rate(spec.global_batch, 0)
+        self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, first_rate))
         self.criterion = nn.CrossEntropyLoss()
         self.autocast_type = AUTOCAST[spec.precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")

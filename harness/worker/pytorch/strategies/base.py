@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 from abc import ABC, abstractmethod
-from typing import Any, ContextManager, Dict, List, Optional, Sequence
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Type
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
@@ -42,9 +42,9 @@ class Strategy(ABC):
     def wrap(self, network: nn.Module) -> nn.Module:
         """The network as it is to be called in training."""
 
-    def optimizer(self, parameters: List[nn.Parameter], settings: Dict[str, Any]) -> Optimizer:
-        """What takes the step, after `exchange`. settings: of torch.optim.SGD."""
-        return SGD(parameters, **settings)
+    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+        """What takes the step, after `exchange`: of(parameters, **settings), or what does its work in the strategy."""
+        return of(parameters, **settings)
 
     @abstractmethod
     def exchange(self, synchronise: bool) -> ContextManager[Any]:

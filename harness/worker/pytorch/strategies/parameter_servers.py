@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import Any, ContextManager, Dict, Iterator, List, Optional
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Type
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ class ParameterServers(Strategy):
         self.row = torch.empty(sum(self.sizes), pin_memory=pinned)  # the numbers that come and go, on the host
         return network
 
-    def optimizer(self, parameters: List[nn.Parameter], settings: Dict[str, Any]) -> Optimizer:
+    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.client: Optional[Client] = None
         if self.worker is not None:
             self.client = Client(self.addresses, self.worker, self.shares, self.timeout_seconds)
@@ -246,7 +246,7 @@ class PsMixed(ParameterServers):
     def words(self) -> str:
         return "synchronous inside a node, asynchronous between nodes"
 
-    def optimizer(self, parameters: List[nn.Parameter], settings: Dict[str, Any]) -> Optimizer:
+    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.leader = self.node * self.per_node
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         # Every rank makes every group, in the same order: torch wants it so.
@@ -255,7 +255,7 @@ class PsMixed(ParameterServers):
             for first in range(0, self.world_size, self.per_node)
         ]
         self.inside = groups[self.node]
-        return super().optimizer(parameters, settings)
+        return super().optimizer(parameters, of, settings)
 
     def pushed(self, gradients: torch.Tensor, learning_rate: float) -> torch.Tensor:
         dist.all_reduce(gradients, group=self.inside)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Type
 
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
 from harness.worker.pytorch.strategies.base import Parts
@@ -20,8 +20,8 @@ class Zero1(Allreduce):
     def reduction(self) -> Optional[Reduction]:
         return None
 
-    def optimizer(self, parameters: List[nn.Parameter], settings: Dict[str, Any]) -> Optimizer:
-        self.sharded = Sharded(parameters, SGD, **settings)
+    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+        self.sharded = Sharded(parameters, of, **settings)
         return self.sharded
 
     @contextlib.contextmanager

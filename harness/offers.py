@@ -1,0 +1,72 @@
+"""Which combinations of framework, strategy, options, precision, optimiser and number of ranks there are."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from harness import parameter_servers
+from harness.schema import Compress, Config
+
+# Where not all of it is offered.
+COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
+
+
+def unsupported(config: Config) -> str | None:
+    """Why there is no such combination of framework, strategy, precision, optimiser and number of ranks; None where
+    there is."""
+    framework, strategy = config.framework, config.strategy
+    if strategy.name not in framework.strategies:
+        return (
+            f"strategy '{strategy.name}' is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.strategies)}"
+        )
+    if config.precision.name not in framework.precisions:
+        return (
+            f"precision={config.precision.name} is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.precisions)}"
+        )
+    if config.optimizer.name.name not in framework.optimizers:
+        return (
+            f"optimizer.name={config.optimizer.name.name} is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.optimizers)}"
+        )
+    for option in framework.without:
+        of, _, name = option.partition(".")
+        if of != strategy.name:
+            continue
+        default = getattr(type(strategy.options)(), name)
+        if getattr(strategy.options, name) != default:
+            return (
+                f"strategy.options.{name} has no effect in framework '{framework.name}'; "
+                f"leave it at {_as_text(default)}"
+            )
+    if getattr(strategy.options, "compress", Compress.none) not in COMPRESS.get(strategy.name, Compress):
+        return (
+            f"strategy.options.compress={strategy.options.compress.name} is not offered by strategy '{strategy.name}'; "
+            f"it offers: {', '.join(known.name for known in COMPRESS[strategy.name])}"
+        )
+    if framework.name == "keras" and framework.options.jit_compile and strategy.name != "plain":
+        return (
+            "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
+            f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
+            "compiles all but the exchange"
+        )
+    if strategy.name == "fsdp" and config.optimizer.name.name == "lars":
+        return "optimizer.name=lars is not offered with strategy 'fsdp': no rank has a whole layer; take sgd or adam"
+    if strategy.name == "hybrid" and framework.options.compile:
+        return (
+            "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
+        )
+    if strategy.name in parameter_servers.STRATEGIES:
+        return parameter_servers.unsupported(config)
+    if strategy.name == "plain" and config.gpus > 1:
+        return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
+    return None
+
+
+def _as_text(value: Any) -> str:
+    """As it is written in YAML."""
+    if isinstance(value, Enum):
+        return value.name
+    return "null" if value is None else str(value).lower()

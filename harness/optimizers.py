@@ -1,0 +1,35 @@
+"""The configuration of an optimiser as an `OptimizerSpec`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.errors import UserError
+from harness.schema import Optimizer, OptimizerName
+from harness.spec import OptimizerSpec
+
+# What the configuration always has, and each optimiser's own part of it.
+_OWN = {
+    OptimizerName.sgd: {"momentum", "nesterov"},
+    OptimizerName.adam: {"beta1", "beta2", "epsilon"},
+    OptimizerName.lars: {"momentum", "trust"},
+}
+_EVERY_OWN = frozenset().union(*_OWN.values())
+_NONE: dict[str, Any] = {"momentum": 0.0, "nesterov": False}
+
+
+def spec(optimizer: Optimizer) -> OptimizerSpec:
+    """Without what has no effect in the optimiser that is asked for: two runs that do the same are the same run.
+
+    Raises UserError.
+    """
+    name = optimizer.name
+    if optimizer.nesterov and "nesterov" not in _OWN[name]:
+        raise UserError(f"optimizer.nesterov=true is for optimizer.name=sgd; leave it at false with {name.name}")
+    for key in ("beta1", "beta2"):
+        if not 0 <= getattr(optimizer, key) < 1:
+            raise UserError(f"optimizer.{key}={getattr(optimizer, key)}: give a number from 0 on and below 1")
+    values = {**vars(optimizer), "name": name.name, "lr_rule": optimizer.lr_rule.name}
+    default = vars(OptimizerSpec())
+    unused = {key: _NONE.get(key, default[key]) for key in _EVERY_OWN - _OWN[name]}
+    return OptimizerSpec(**{**values, **unused})

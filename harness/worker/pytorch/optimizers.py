@@ -1,0 +1,59 @@
+"""The optimisers of `OptimizerSpec` in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type
+
+import torch
+
+from harness.spec import OptimizerSpec
+
+
+def of(spec: OptimizerSpec, lr: float) -> Tuple[Type[torch.optim.Optimizer], Dict[str, Any]]:
+    """The class, and its settings. lr: of the first step; the adapter sets that of each one after it."""
+    settings: Dict[str, Any] = {"lr": lr, "weight_decay": spec.weight_decay}
+    if spec.name == "sgd":
+        return torch.optim.SGD, {**settings, "momentum": spec.momentum, "nesterov": spec.nesterov}
+    if spec.name == "adam":
+        return torch.optim.Adam, {**settings, "betas": (spec.beta1, spec.beta2), "eps": spec.epsilon}
+    if spec.name == "lars":
+        return Lars, {**settings, "momentum": spec.momentum, "trust": spec.trust}
+    raise ValueError(f"optimizer.name={spec.name} is none that PyTorch has here: sgd, adam, lars")
+
+
+class Lars(torch.optim.Optimizer):
+    """Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017, arXiv 1708.03888, algorithm 1).
+
+    For each array of weights w with gradient g: rate = trust * |w| / (|g| + weight_decay * |w|);
+    v = momentum * v + lr * rate * (g + weight_decay * w); w -= v. Arrays of one dimension, which are biases and what
+    BatchNorm has, and arrays whose weights or gradients are all zero, take rate = 1.
+    """
+
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], lr: float, momentum: float, weight_decay: float, trust: float
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
+        super().__init__(parameters, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        """closure: unused, as the gradients are there."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._update(weight, group)
+
+    def _update(self, weight: torch.Tensor, group: Any) -> None:
+        gradient = weight.grad
+        assert gradient is not None
+        update = gradient.add(weight, alpha=group["weight_decay"])
+        if weight.dim() > 1:
+            norm, gradient_norm = weight.norm(), gradient.norm()
+            rate = group["trust"] * norm / (gradient_norm + group["weight_decay"] * norm)
+            # Chosen on the device: a look at the numbers would wait for it.
+            update.mul_(torch.where((norm > 0) & (gradient_norm > 0), rate, torch.ones_like(rate)))
+        state = self.state[weight]
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(weight)
+        state["velocity"].mul_(group["momentum"]).add_(update, alpha=group["lr"])
+        weight.sub_(state["velocity"])
