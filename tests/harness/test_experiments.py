@@ -10,7 +10,7 @@ from project import PROJECT
 from harness import config
 from harness.request import StudyRequest, study_request
 
-STUDIES = ["frameworks_v100", "indoor_model_sizes"]
+STUDIES = ["frameworks_v100", "indoor_model_sizes", "sync_async_mixed"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,14 @@ def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two(
     assert {(spec.framework, spec.dataset.name, spec.scaling) for spec in specs} == {("pytorch", "indoor67", "weak")}
     # These networks do not learn with the default of those that have BatchNorm.
     assert {spec.optimizer.lr for spec in specs} == {0.01}
+
+
+def test_sync_async_mixed_sees_the_same_samples_in_each_step_on_one_node_and_on_sixteen(tmp_path: Path) -> None:
+    specs = [request.spec for request in asked("sync_async_mixed", tmp_path).requests]
+    grid = {(spec.strategy, spec.model, spec.gpus, spec.seed) for spec in specs}
+    assert len(specs) == len(grid) == 3 * 2 * 5 * 3
+    assert {spec.placement.nodes for spec in specs} == {1, 2, 4, 8, 16}
+    assert {(spec.scaling, spec.global_batch) for spec in specs} == {("strong", 256)}
 
 
 @pytest.mark.parametrize("study", STUDIES)

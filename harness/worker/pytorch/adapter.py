@@ -10,13 +10,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
 from harness.worker.pytorch import optimizers
-from harness.worker.pytorch.strategies import STRATEGIES
+from harness.worker.pytorch.strategies import strategy
 from harness.worker.pytorch.strategies.base import Parts
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
@@ -56,7 +55,7 @@ class Adapter(worker.Adapter):
         self.rank = rendezvous.rank
         self.device = _device(spec)
         torch.set_num_threads(spec.cluster.cpus_per_gpu)
-        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.device)
+        self.strategy = strategy(spec.strategy)(spec, site, rendezvous, self.device)
         torch.manual_seed(spec.seed)
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
@@ -213,7 +212,8 @@ class Adapter(worker.Adapter):
 
 def _whole(tensor: torch.Tensor) -> np.ndarray:
     """On the host; of what is divided over the ranks, all of it."""
-    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    # Not asked by its class, torch.distributed.tensor.DTensor: that alone takes a second to load.
+    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return np.asarray(whole.float().cpu().numpy())
 
 
