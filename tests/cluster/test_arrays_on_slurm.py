@@ -157,7 +157,8 @@ def test_a_limit_on_submitted_jobs_is_kept_and_everything_runs(another_slurm: An
 
 
 def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    done = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, "pack=true", env=slurm.env)
+    # Six runs one after another, beside two other tests: 220 s on two cores.
+    done = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, "pack=true", env=slurm.env, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "plan: 6 runs in 1 arrays" in done.stdout
     jobs = Counter(read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path))
