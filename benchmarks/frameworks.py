@@ -12,7 +12,7 @@ To the first step: `python -m harness` with strategy=allreduce and 1 or 2 ranks;
 result.json has it, to the end of the first step on the last rank, as their logs have it. That is imports, data set,
 rendezvous, network, and what the framework compiles. n = 3 each; the files are in the page cache. No peer.
 
-The results are in RESULTS.md, with the machine. At most 90 s for each framework on an idle machine.
+The results are in RESULTS.md, with the machine.
 """
 
 from __future__ import annotations

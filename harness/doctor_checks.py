@@ -140,27 +140,22 @@ def ask(
         raise Silent(f"{argv[0]}: {error.strerror}") from None
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
-        return {**{key: dict(answer[key]) for key in ("versions", "carriers")}, "gpus": list(answer["gpus"])}
+        versions, carriers = dict(answer["versions"]), dict(answer["carriers"])
+        return {"versions": versions, "carriers": carriers, "gpus": list(answer["gpus"])}
     except (IndexError, ValueError, KeyError, TypeError):
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise Silent(f"{command[-1]} does not load harness.worker.{framework}: {said[-1].strip()}") from None
 
 
 def judged(
-    group: str,
-    name: str,
-    answer: dict[str, Any],
-    framework: Framework,
-    strategy: str,
-    cuda: bool,
-    gpus: int | None,
+    group: str, answer: dict[str, Any], framework: Framework, strategy: str, cuda: bool, gpus: int | None
 ) -> Check:
     """What an environment has, against what the configuration computes on, and with which strategy.
 
     gpus: how many it must see where it was asked; None where that says nothing, as on a login node.
     """
-    versions, seen = answer["versions"], answer["gpus"]
-    found = ", ".join(f"{key} {value}" for key, value in {**versions, **answer["carriers"]}.items())
+    name, versions, carriers, seen = framework.name, answer["versions"], answer["carriers"], answer["gpus"]
+    found = ", ".join(f"{key} {value}" for key, value in {**versions, **carriers}.items())
     if gpus is not None and seen:
         found += f"; sees {counted(seen)}"
     if cuda and "cuda" not in versions:
@@ -177,8 +172,8 @@ def judged(
             f"{found}: of {gpus} GPUs it sees {len(seen)}",
             "see that the driver is new enough for the build's CUDA version, and that a job is given as many",
         )
-    lacking = {of: CARRIERS[of] for of in framework.strategies if CARRIERS.get(of, "") not in ("", *answer["carriers"])}
-    if lacking:
+    offered = {of: carrier for of, carrier in CARRIERS.items() if of in framework.strategies}
+    if lacking := {of: carrier for of, carrier in offered.items() if carrier not in carriers}:
         found += f"; no {' and no '.join(lacking.values())}: strategy={','.join(lacking)} cannot run"
         again = f"`sbatch/env/{framework.environment}.sh` builds the environment with all of it"
         advice = again if _has_builder(framework) else f"install {', '.join(lacking.values())} there"
@@ -258,9 +253,7 @@ def _framework(framework: Framework, config: Config) -> Check:
             return Check("frameworks", framework.name, NOTE, str(silent), advice)
         return Check("frameworks", framework.name, MISSING, str(silent), advice)
     gpus = len(machine.gpus()) if config.cluster.scheduler is Scheduler.local else None
-    return judged(
-        "frameworks", framework.name, answer, framework, config.strategy.name, uses_cuda(config.cluster), gpus
-    )
+    return judged("frameworks", answer, framework, config.strategy.name, uses_cuda(config.cluster), gpus)
 
 
 def _mpi(config: Config) -> Check:

@@ -85,7 +85,7 @@ def cli(tmp_path: Path) -> Cli:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=keywords.pop("timeout", 500),
+            timeout=keywords.pop("timeout", 240),
             **keywords,
         )
 
@@ -104,7 +104,7 @@ def in_torch(torch_python: Path, tmp_path: Path) -> Callable[..., Any]:
             env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=240,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])

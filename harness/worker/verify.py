@@ -28,7 +28,7 @@ from harness.worker.rendezvous import Rendezvous
 FILE = "verify.npz"
 BATCH, STEPS = 16, 20
 # Rounding grows from step to step, the faster the larger the steps are. With steps as small as these the losses still
-# change by a tenth and more, and what rounding adds stays far below what a wrong optimiser does (analysis/network.py).
+# change by 0.1 and more, and what rounding adds stays far below what a wrong optimiser does (analysis/network.py).
 LEARNING_RATE = 1e-4
 # Of a large array, so many elements evenly spread over it: enough to see any difference, and small files.
 MOST_ELEMENTS = 20000

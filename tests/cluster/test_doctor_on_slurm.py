@@ -314,7 +314,7 @@ def test_an_allocation_is_looked_at_from_inside(cli: Cli, slurm: Any) -> None:
 def test_ctrl_c_cancels_the_probe_job(slurm: Any, tmp_path: Path) -> None:
     arguments = (*CPU, "+cluster.sbatch_args.begin=now+1hour", "--probe")
     with started(slurm, tmp_path, *arguments, module="harness.doctor") as process:
-        wait_for(lambda: any("doctor" in name for name in left_behind(slurm, tmp_path)), 60)
+        wait_for(lambda: any("doctor" in name for name in left_behind(slurm, tmp_path)), 240)
         printed_until(process, "PENDING BeginTime")  # the reason may come a moment after the state
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=30)

@@ -36,8 +36,9 @@ def uncut(cli: Cli, slurm: Any, *arguments: str) -> None:
 def test_at_the_wall_limit_a_run_saves_goes_back_into_the_queue_and_goes_on(
     slurm: Any, cli: Cli, tmp_path: Path
 ) -> None:
-    """The limit itself, not a signal sent by hand: Slurm counts whole minutes."""
-    limit = ("cluster.timeout_minutes=1", "cluster.signal_seconds=40", "fault=slow_rank", "fault.seconds=0.2")
+    """The limit itself, not a signal sent by hand. Slurm looks every 30 s and may warn that much early: with a limit
+    of one minute the warning can come before the first step, again and again."""
+    limit = ("cluster.timeout_minutes=2", "cluster.signal_seconds=40", "fault=slow_rank", "fault.seconds=0.3")
     with started(
         slurm, tmp_path, "gpus=2", *LONG, "checkpoint.interval_steps=0", "checkpoint.max_requeues=30", *limit
     ) as p:
@@ -62,9 +63,9 @@ def test_a_run_that_has_used_up_its_requeues_fails_and_the_same_command_continue
 ) -> None:
     arguments = ("gpus=1", *LONG, "checkpoint.max_requeues=0", "cluster.signal_seconds=40")
     with started(slurm, tmp_path, *arguments) as process:
-        wait_for(lambda: steps_done(tmp_path) >= 10, 60)
+        wait_for(lambda: steps_done(tmp_path) >= 10, 240)
         slurm.run("scancel", "--signal=USR2", "--me")
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 1, output
     (run_dir,) = run_dirs(tmp_path)
     result = read_json(run_dir / "result.json")
@@ -79,7 +80,7 @@ def test_a_run_that_has_used_up_its_requeues_fails_and_the_same_command_continue
 def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     arguments = ("gpus=4", *LONG, "checkpoint.max_requeues=0")
     with started(slurm, tmp_path, *arguments) as process:
-        wait_for(lambda: steps_done(tmp_path, 4) >= 10, 90)
+        wait_for(lambda: steps_done(tmp_path, 4) >= 10, 240)
         node = hosts(run_of(tmp_path, 4))[0]
         urgent = slurm.run(
             "sbatch", "--parsable", "--partition=high", f"--nodelist={node}", "--exclusive", "--time=1",
@@ -107,12 +108,12 @@ def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: P
 @pytest.mark.parametrize("slurmctld", ["knows", "notices later"])
 def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path: Path, slurmctld: str) -> None:
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=200") as process:
-        wait_for(lambda: steps_done(tmp_path, 6) >= 24, 90)
+        wait_for(lambda: steps_done(tmp_path, 6) >= 24, 240)
         run_dir = run_of(tmp_path, 6)
         victim = hosts(run_dir)[5]
         try:
             slurm.node_fail(victim) if slurmctld == "knows" else slurm.node_kill(victim)
-            output, _ = process.communicate(timeout=200)  # on the two nodes that are left
+            output, _ = process.communicate(timeout=300)  # on the two nodes that are left
         finally:
             slurm.node_back(victim)
     assert process.returncode == 0, output
@@ -124,15 +125,15 @@ def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path:
 
 
 def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_path: Path) -> None:
-    with started(
-        slurm, tmp_path, "gpus=6", *LONG, "heartbeat=25", "fault=hang", "fault.step=21", "fault.rank=4"
-    ) as process:
-        output, _ = process.communicate(timeout=120)
+    # Longer than six ranks take to start on two busy cores: their start is to be over when the hang comes.
+    hang = ("heartbeat=60", "fault=hang", "fault.step=21", "fault.rank=4")
+    with started(slurm, tmp_path, "gpus=6", *LONG, *hang) as process:
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 1, output
     run_dir = run_of(tmp_path, 6)
     result = read_json(run_dir / "result.json")
     assert result["status"] == "failed"
-    assert "no progress for 25 s (heartbeat)" in result["reason"]
+    assert "no progress for 60 s (heartbeat)" in result["reason"]
     assert "_hang" in (run_dir / "attempt-1" / "stderr.rank4").read_text(), "its stacks"
     assert not workers(tmp_path, gpus=6)
     assert not in_queue(slurm)
@@ -141,7 +142,7 @@ def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_p
 def test_a_failed_rank_is_started_again_from_its_checkpoint_as_often_as_it_may(slurm: Any, tmp_path: Path) -> None:
     fault = ("fault=kill_node", "fault.step=31", "fault.rank=5", "checkpoint.max_restarts=1")
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60", *fault) as process:
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     run_dir = run_of(tmp_path, 6)
     assert [bool(logged(run_dir, "fault", 1, rank)) for rank in range(6)] == [False] * 3 + [True] * 3
@@ -153,7 +154,7 @@ def test_a_failed_rank_is_started_again_from_its_checkpoint_as_often_as_it_may(s
 def test_an_exception_in_every_rank_is_a_failure_with_its_reason(slurm: Any, tmp_path: Path) -> None:
     arguments = (*SHORT, "gpus=1", "dataset=fashion_mnist", "data.check=false", f"data.root={tmp_path}/nowhere")
     with started(slurm, tmp_path, *arguments) as process:
-        output, _ = process.communicate(timeout=90)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 1, output
     (run_dir,) = run_dirs(tmp_path)
     assert "was not found" in "".join(read_json(run_dir / "result.json")["stderr_tail"])
@@ -161,7 +162,7 @@ def test_an_exception_in_every_rank_is_a_failure_with_its_reason(slurm: Any, tmp
 
 def test_a_job_over_its_memory_is_no_success(slurm: Any, tmp_path: Path) -> None:
     with started(slurm, tmp_path, "gpus=1", *LONG, "cluster.memory_per_node=120M") as process:
-        output, _ = process.communicate(timeout=180)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 1, output
     (run_dir,) = run_dirs(tmp_path)
     result = read_json(run_dir / "result.json")
@@ -214,10 +215,10 @@ def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
     with another_slurm(nodes=1, gpus_per_node=4) as slurm:
         arguments = ("gpus=1", *LONG, "measure.steps=2000")
         with started(slurm, tmp_path, *arguments) as process:
-            wait_for(lambda: steps_done(tmp_path) >= 22, 60)
+            wait_for(lambda: steps_done(tmp_path) >= 22, 240)
             slurm.script("down")
             slurm.script("up")  # knows nothing of former jobs
-            output, _ = process.communicate(timeout=150)
+            output, _ = process.communicate(timeout=300)
         assert process.returncode == 1, output
         (run_dir,) = run_dirs(tmp_path)
         result = read_json(run_dir / "result.json")
@@ -226,7 +227,7 @@ def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
         assert "saved at step" in result["reason"]
         again = cli("harness", "gpus=1", *LONG, "measure.steps=2000", "wait=false", env=slurm.env)
         assert again.returncode == 0, again.stdout + again.stderr
-        wait_for(lambda: logged(run_dir, "resume", 2), 60)
+        wait_for(lambda: logged(run_dir, "resume", 2), 240)
         assert logged(run_dir, "resume", 2)[0]["step"] >= 20
 
 
@@ -238,7 +239,7 @@ def test_slurmctld_away_while_submitting_and_while_asking(another_slurm: Any, cl
             time.sleep(60)
             slurm.script("ctld-start")
             printed += printed_until(process, "submitted job")
-            wait_for(lambda: steps_done(tmp_path) > 0, 60)
+            wait_for(lambda: steps_done(tmp_path) > 0, 240)
             slurm.script("ctld-stop")
             asked = time.monotonic()
             status = cli("harness.status", "results/scaling", env=slurm.env)
@@ -247,7 +248,7 @@ def test_slurmctld_away_while_submitting_and_while_asking(another_slurm: Any, cl
             assert "Slurm does not answer" in status.stdout
             assert "1 completed" in status.stdout or "1 running" in status.stdout
             slurm.script("ctld-start")
-            rest, _ = process.communicate(timeout=150)
+            rest, _ = process.communicate(timeout=300)
         assert process.returncode == 0, printed + rest
         assert "1 completed, 0 failed" in rest
 
@@ -266,10 +267,10 @@ def test_a_results_folder_that_becomes_full(another_slurm: Any, small_disk: Path
     arguments = ("gpus=2", *LONG, "measure.steps=2000")
     with another_slurm(nodes=1, gpus_per_node=4) as slurm:
         with started(slurm, tmp_path, *arguments) as process:
-            wait_for(lambda: steps_done(tmp_path, 2) >= 24, 60)
+            wait_for(lambda: steps_done(tmp_path, 2) >= 24, 240)
             filled = subprocess.run(["dd", "if=/dev/zero", f"of={small_disk}/filler", "bs=4k"], capture_output=True)
             assert b"No space left" in filled.stderr
-            output, _ = process.communicate(timeout=200)
+            output, _ = process.communicate(timeout=300)
         assert process.returncode == 1, output
         assert "Traceback" not in output
         assert "0 completed, 1 failed" in output
@@ -280,7 +281,7 @@ def test_a_results_folder_that_becomes_full(another_slurm: Any, small_disk: Path
         (small_disk / "filler").unlink()
         again = cli("harness", "gpus=2", *LONG, "measure.steps=2000", "wait=false", env=slurm.env)
         assert again.returncode == 0, again.stdout + again.stderr
-        wait_for(lambda: logged(run_dir, "resume", 2), 60)
+        wait_for(lambda: logged(run_dir, "resume", 2), 240)
         assert logged(run_dir, "resume", 2)[0]["step"] >= 20
 
 
@@ -299,7 +300,7 @@ def test_a_results_folder_that_becomes_read_only(
         assert refused.returncode == 2
         assert "cannot be written: Read-only file system" in refused.stderr
         slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
-        wait_for(lambda: not in_queue(slurm), 60)  # it cannot even open its log
+        wait_for(lambda: not in_queue(slurm), 240)  # it cannot even open its log
         status = cli("harness.status", "results/scaling", "--json", env=slurm.env)
         assert [run["state"] for run in json.loads(status.stdout)["runs"]] == ["stopped"]
         make("rw")
@@ -310,12 +311,12 @@ def test_a_results_folder_that_becomes_read_only(
 def test_watchers_that_are_killed_without_a_word_are_missed_by_the_batch_script(slurm: Any, tmp_path: Path) -> None:
     """As srun does it when it learns that a node is gone: SIGKILL to every task."""
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60") as process:
-        wait_for(lambda: steps_done(tmp_path, 6) >= 24, 90)
+        wait_for(lambda: steps_done(tmp_path, 6) >= 24, 240)
         victims = watchers(tmp_path)
         assert len(victims) == 6
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     run_dir = run_of(tmp_path, 6)
     again = read_json(run_dir / "attempt-1" / "again.json")

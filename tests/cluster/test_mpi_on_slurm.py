@@ -56,9 +56,9 @@ def test_a_killed_rank_is_named_although_pmix_kills_all_watchers_too(slurm: Any,
 
 def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: Any, tmp_path: Path) -> None:
     with started(slurm, tmp_path, "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "measure.steps=60") as process:
-        wait_for(lambda: steps_done(tmp_path, 4) >= 6, 120)
+        wait_for(lambda: steps_done(tmp_path, 4) >= 6, 240)
         slurm.run("scancel", "--signal=USR2", "--me")  # as Slurm sends it before the limit
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     run_dir = run_of(tmp_path, 4)
     assert [d.name for d in events.attempt_dirs(run_dir)] == ["attempt-1", "attempt-2"]
@@ -73,12 +73,12 @@ def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_pa
     try:
         done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: steps_done(tmp_path, 4) >= 4, 120)
+        wait_for(lambda: steps_done(tmp_path, 4) >= 4, 240)
         slurm.run("scancel", "--signal=TERM", "--me")
         run_dir = run_of(tmp_path, 4)
         wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 30)
         assert {exit_.code for exit_ in outcome.read_exits(run_dir / "attempt-1")} == {events.LEFT}
-        wait_for(lambda: not in_queue(slurm), 60)
+        wait_for(lambda: not in_queue(slurm), 240)
         assert not workers(tmp_path, gpus=4)
         assert not (run_dir / "result.json").exists()
     finally:

@@ -90,7 +90,7 @@ def test_slurms_refusal_is_passed_on_and_nothing_is_left_behind(cli: Cli, slurm:
 def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(slurm: Any, tmp_path: Path) -> None:
     arguments = ("-m", "gpus=6,1", *SHORT, "measure.steps=400", "measure.block_steps=1")
     with started(slurm, tmp_path, *arguments) as process:
-        wait_for(lambda: steps_done(tmp_path, gpus=6, rank=4) > 2, 120)
+        wait_for(lambda: steps_done(tmp_path, gpus=6, rank=4) > 2, 240)
         run_dir = run_of(tmp_path, 6)
         assert hosts(run_dir)[4] != hosts(run_dir)[0]
         os.kill(workers(tmp_path, gpus=6)[4], signal.SIGKILL)
@@ -101,7 +101,7 @@ def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(slurm:
         assert result["status"] == "failed"
         assert result["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
         wait_for(lambda: not workers(tmp_path, gpus=6), 10)
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "1 completed, 1 failed" in output
 
@@ -126,7 +126,7 @@ def test_a_cancelled_job_is_marked_failed_with_slurms_word(slurm: Any, tmp_path:
     with started(slurm, tmp_path, "-m", "gpus=1", *SHORT, "measure.steps=100000") as process:
         submitted = printed_until(process, "submitted job").splitlines()[-1]
         slurm.run("scancel", submitted.split()[2].rstrip(":"))
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 1, output
     (run_dir,) = run_dirs(tmp_path)
     result = read_json(run_dir / "result.json")

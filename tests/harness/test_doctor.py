@@ -261,7 +261,7 @@ def test_what_a_framework_must_have(
 ) -> None:
     framework = Framework(name="pytorch", environment="pytorch")
     answer = {"versions": versions, "gpus": seen, "carriers": {}}
-    check = judged("frameworks", "pytorch", answer, framework, "allreduce", cuda, gpus)
+    check = judged("frameworks", answer, framework, "allreduce", cuda, gpus)
     assert check.state == state
     assert word in check.found + check.advice
 
@@ -281,7 +281,7 @@ def test_what_a_strategy_needs_beside_the_framework(
 ) -> None:
     framework = Framework(name="pytorch", environment="pytorch", strategies=offers)
     answer = {"versions": {"torch": "2"}, "gpus": [], "carriers": has}
-    check = judged("frameworks", "pytorch", answer, framework, strategy, False, None)
+    check = judged("frameworks", answer, framework, strategy, False, None)
     assert check.state == state
     assert word in check.found + check.advice
 

@@ -204,13 +204,15 @@ class Mpi(Strategy):
         super().__init__(spec, site, rendezvous)
         from harness.worker import mpi
 
-        self.ranks, self.carrier = mpi.MpiRanks(), mpi.versions()
+        self.ranks = mpi.MpiRanks()
         self.world_size = self.ranks.world_size
         through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
         self.communication = self.ranks.name + through
 
     def versions(self) -> Dict[str, str]:
-        return self.carrier
+        from harness.worker import mpi
+
+        return mpi.versions()
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)

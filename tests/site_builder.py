@@ -1,0 +1,33 @@
+"""What the tests of harness/site.py share: clusters, and text that somebody might write into their description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from harness import site
+from harness.errors import UserError
+from harness.schema import Cluster, Scheduler
+from harness.worker.rendezvous import Rendezvous
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+# What shells, sbatch or files have a meaning for.
+NASTY = st.text(st.sampled_from(list(" \t'\"`\\#$(){};&|<>*?~!=%:,-\n\r\0aé→😀")), max_size=12)
+RANK_3 = Rendezvous(3, 4, 1, 2, "n1", 20001)
+
+
+def slurm_cluster(**changes: Any) -> Cluster:
+    return Cluster(**{"name": "site", "scheduler": Scheduler.slurm, "gres": "gpu", **changes})
+
+
+def refused(cluster: Cluster) -> str | None:
+    """The sentence; None where it is accepted."""
+    try:
+        site.check(cluster)
+    except UserError as error:
+        message = str(error)
+        assert len(message.splitlines()) == 1
+        assert message.startswith("cluster.")
+        return message
+    return None
