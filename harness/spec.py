@@ -21,6 +21,9 @@ from typing import Any, Dict, Mapping, Optional, Type, TypeVar
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
 
+# Strategies under which several ranks have one copy of the model between them, and the option that says how many.
+MODEL_PARALLEL = {"pipeline": "stages", "tensor": "degree"}
+
 # Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
 
@@ -156,7 +159,8 @@ class ClusterSpec:
 class RunSpec:
     """Everything that determines one measurement, and nothing else.
 
-    gpus: ranks in all. global_batch, batch_per_gpu: samples per optimiser step, over all ranks and per rank.
+    gpus: ranks in all. global_batch, batch_per_gpu: samples per optimiser step, over all ranks and per rank; where
+    several ranks have one copy of the model between them, they train on the samples of all of them.
     environment: the framework environment as the configuration names it (not the path that it resolves to).
     env: environment variables set for every rank, such as NCCL_*.
     verify: whether rank 0 first shows that the network computes what it does in the other frameworks.
@@ -194,6 +198,28 @@ class RunSpec:
         text = json.dumps([SPEC_VERSION, _determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """Ranks that have one copy of the model between them, and train on the same samples. 1: data parallelism."""
+        option = MODEL_PARALLEL.get(self.strategy)
+        return 1 if option is None else int(self.strategy_options.get(option) or self.gpus)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that train side by side, each on samples of its own. Neighbouring ranks are one: those of
+        replica r are r * ranks_per_replica and the next."""
+        return self.gpus // self.ranks_per_replica
+
+    @property
+    def batch_per_replica(self) -> int:
+        """Samples of an optimiser step that a rank trains on."""
+        return self.global_batch // self.replicas
+
+    @property
+    def microbatch(self) -> int:
+        """Samples that go through the network at once: what BatchNorm takes its statistics from."""
+        return self.batch_per_replica // int(self.strategy_options.get("microbatches", 1))
 
     def evaluates_after(self, steps: int) -> bool:
         """Whether the test samples are scored after so many steps, in the middle of training."""

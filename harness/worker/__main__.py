@@ -40,7 +40,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     first_step = saved.step if saved else 0
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     order = SampleOrder(len(train), spec.seed)
-    share = (spec.global_batch, rendezvous.rank, rendezvous.world_size)
+    share = (spec.global_batch, rendezvous.rank // spec.ranks_per_replica, spec.replicas)
     batches = Batches(train, order, spec.dataset, *share, spec.seed, first_step)
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)

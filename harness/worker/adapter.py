@@ -66,7 +66,8 @@ class Adapter(ABC):
 
     @abstractmethod
     def train(self, batch: Any, synchronise: bool) -> None:
-        """Forward, mean loss over the rank's batch, backward, mean of the gradients over the ranks, optimiser step.
+        """Forward, mean loss over the rank's batch, backward, mean of the gradients over the ranks, optimiser step; over
+        the replicas, where several ranks have one copy of the model between them.
 
         SGD as PyTorch has it: g += weight_decay * w; v = momentum * v + g; w -= lr * v (nesterov: w -= lr * (g +
         momentum * v)), for every parameter, with lr = spec.optimizer.learning_rate(spec.global_batch, step).

@@ -119,17 +119,19 @@ def timed(adapter: Adapter, step: Callable[[], None], n: int) -> float:
 def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter, steps: int) -> None:
     """Scores the test samples, each exactly once, over all ranks; not part of any throughput."""
     wanted = len(test) if spec.measure.evaluate_samples < 0 else min(spec.measure.evaluate_samples, len(test))
-    shard = evaluation_shard(wanted, rendezvous.rank, rendezvous.world_size)
+    replica, place = divmod(rendezvous.rank, spec.ranks_per_replica)
+    shard = evaluation_shard(wanted, replica, spec.replicas)
     start = time.perf_counter()
     own = np.zeros(3)
     with adapter.evaluation():
-        for images, labels in evaluation_batches(test, shard, spec.batch_per_gpu):
+        for images, labels in evaluation_batches(test, shard, spec.batch_per_replica):
             own += score(adapter.logits(images), labels)
         # As often as rank 0, whose share is the largest: where the weights are divided, all ranks take part each time.
-        largest = evaluation_shard(wanted, 0, rendezvous.world_size)
+        largest = evaluation_shard(wanted, 0, spec.replicas)
         for _ in range(_batches(largest, spec) - _batches(shard, spec)):
             adapter.logits(test.images(np.arange(1)))
-    samples, correct, loss = adapter.total(own.tolist())
+    # Ranks of one replica have scored the same samples: its first one says it.
+    samples, correct, loss = adapter.total((own if place == 0 else np.zeros(3)).tolist())
     log.write(
         "eval",
         step=steps,
@@ -143,7 +145,7 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
 
 
 def _batches(shard: np.ndarray, spec: RunSpec) -> int:
-    return -(-len(shard) // spec.batch_per_gpu)
+    return -(-len(shard) // spec.batch_per_replica)
 
 
 def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
@@ -166,7 +168,7 @@ def probe(adapter: Adapter, n: int, log: EventWriter) -> None:
         ("no_sync", adapter.step_without_sync, {}),
     )
     for name, step, extra in probes:
-        if name == "no_sync" and not adapter.separable:
+        if (name == "no_sync" and not adapter.separable) or (name == "allreduce" and not gradient_bytes):
             continue
         step()
         adapter.allreduce(ALIGN_BYTES)
