@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 from builders import SYNTHETIC, make_site, make_spec
@@ -19,98 +19,98 @@ from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
 GLOBAL_BATCH, STEPS, SAVED = 16, 3, 1
-# (strategy, its options, ranks, more of the spec)
-Case = Tuple[str, Dict[str, Any], int, Dict[str, Any]]
+# Strategy, its options, more of the spec.
+Case = Tuple[str, Dict[str, Any], Dict[str, Any]]
 
 
-def against_one_process(cases: List[Case]) -> List[Dict[str, Any]]:
+def against_one_process(ranks: int, cases: List[Case]) -> List[Dict[str, Any]]:
     """Of each case: how far its weights and logits are from those of one process with the global batch, after the same
     steps, by how far its weights moved; and whether ranks that go on from what was saved in between end with the same
     weights."""
-    said = []
-    alone: Dict[str, Dict[str, np.ndarray]] = {}
-    for case in cases:
-        strategy, options, ranks, more = case
-        key = repr(sorted(more.items()))
-        with tempfile.TemporaryDirectory() as folder:
-            if key not in alone:
-                [alone[key]] = trained(("plain", {}, 1, more), Path(folder))
-            one = alone[key]
-            every = trained(case, Path(folder))
-        moved = np.linalg.norm(one["weights"] - one["start"])
-        first = every[0]
-        said.append(
-            {
-                "apart": max(float(np.linalg.norm(rank["weights"] - one["weights"]) / moved) for rank in every),
-                "gradient_apart": float(np.abs(first["gradient"] - one["gradient"]).max() / np.abs(one["gradient"]).max()),
-                "logits_apart": max(float(np.abs(rank["logits"] - one["logits"]).max()) for rank in every),
-                "loss_apart": abs(float(np.mean([rank["loss"] for rank in every])) - float(one["loss"])),
-                "ranks_apart": max(float(np.abs(rank["weights"] - first["weights"]).max()) for rank in every),
-                "continues": all(np.array_equal(rank["weights"], rank["continued"]) for rank in every),
-                "parameters": [int(rank["parameters"]) for rank in every],
-                "held": [int(rank["held"]) for rank in every],
-                "communication": str(first["communication"]),
-            }
-        )
-    return said
-
-
-def trained(case: Case, folder: Path) -> List[Dict[str, np.ndarray]]:
-    """What each rank has after STEPS steps, and after going on from what was saved after SAVED."""
-    ranks = case[2]
     code = "import model_parallel_side, sys; model_parallel_side.one_rank(*eval(sys.argv[1]))"
-    ports = free_port(), free_port()
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, repr((case, str(folder), rank, ports))]) for rank in range(ranks)
-    ]
-    codes = [process.wait(300) for process in processes]
-    assert not any(codes), codes
-    return [dict(np.load(folder / f"{case[0]}{rank}.npz")) for rank in range(ranks)]
+    ports = [free_port() for _ in range(2 * len(cases))]
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            subprocess.Popen([sys.executable, "-c", code, repr((ranks, cases, folder, rank, ports))])
+            for rank in range(ranks)
+        ]
+        alone = {}
+        for case in cases:
+            key = repr(case[2])
+            if key not in alone:
+                alone[key] = trained(make(("plain", {}, case[2]), 1), 0, free_port())
+        codes = [process.wait(300) for process in processes]
+        assert not any(codes), codes
+        every = [[dict(np.load(Path(folder) / f"{n}.{r}.npz")) for r in range(ranks)] for n in range(len(cases))]
+    return [compared(found, alone[repr(case[2])]) for case, found in zip(cases, every)]
 
 
-def one_rank(case: Case, folder: str, rank: int, ports: Tuple[int, int]) -> None:
-    strategy, options, ranks, more = case
-    spec = make_spec(
-        **{
-            "strategy": strategy,
-            "strategy_options": options,
-            "model": "cnn_small",
-            "gpus": ranks,
-            "placement": Placement(1, ranks),
-            "global_batch": GLOBAL_BATCH,
-            "batch_per_gpu": GLOBAL_BATCH // ranks,
-            "optimizer": OptimizerSpec(lr=0.01, lr_rule="constant"),
-            **more,
-        }
-    )
-    saved = Path(folder) / strategy
-    saved.mkdir(exist_ok=True)
-    adapter = adapter_of(spec, rank, ports[0], 0)
+def compared(every: List[Dict[str, Any]], one: Dict[str, Any]) -> Dict[str, Any]:
+    moved = np.linalg.norm(one["weights"] - one["start"])
+    gradient = np.abs(every[0]["gradient"] - one["gradient"]).max() / np.abs(one["gradient"]).max()
+    return {
+        "apart": max(float(np.linalg.norm(rank["weights"] - one["weights"]) / moved) for rank in every),
+        "gradient_apart": float(gradient),
+        "logits_apart": max(float(np.abs(rank["logits"] - one["logits"]).max()) for rank in every),
+        "loss_apart": abs(float(np.mean([rank["loss"] for rank in every])) - float(one["loss"])),
+        "ranks_apart": max(float(np.abs(rank["weights"] - every[0]["weights"]).max()) for rank in every),
+        "continues": all(np.array_equal(rank["weights"], rank["continued"]) for rank in every),
+        "parameters": [int(rank["parameters"]) for rank in every],
+        "held": [int(rank["held"]) for rank in every],
+        "communication": str(every[0]["communication"]),
+    }
+
+
+def one_rank(ranks: int, cases: List[Case], folder: str, rank: int, ports: List[int]) -> None:
+    for number, case in enumerate(cases):
+        saved = Path(folder) / f"saved-{number}"
+        saved.mkdir(exist_ok=True)
+        found = trained(make(case, ranks), rank, ports[2 * number], saved)
+        again = adapter_of(make(case, ranks), rank, ports[2 * number + 1], SAVED)
+        again.load(saved)
+        for _ in range(SAVED, STEPS):
+            again.step()
+        found["continued"] = flat(again.weights())
+        again.total([0.0])
+        again.close()
+        np.savez(Path(folder) / f"{number}.{rank}.npz", **found)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def make(case: Case, ranks: int) -> RunSpec:
+    strategy, options, more = case
+    values = {
+        "strategy": strategy,
+        "strategy_options": options,
+        "model": "cnn_small",
+        "gpus": ranks,
+        "placement": Placement(1, ranks),
+        "global_batch": GLOBAL_BATCH,
+        "batch_per_gpu": GLOBAL_BATCH // ranks,
+        "optimizer": OptimizerSpec(lr=0.01, lr_rule="constant"),
+    }
+    return make_spec(**{**values, **more})
+
+
+def trained(spec: RunSpec, rank: int, port: int, saved: Optional[Path] = None) -> Dict[str, Any]:
+    """What a rank has after STEPS steps; after SAVED of them its state is saved, where a folder is given."""
+    adapter = adapter_of(spec, rank, port, 0)
     facts = adapter.facts()
-    answer: Dict[str, Any] = {"start": flat(adapter.weights()), "parameters": facts["parameters"]}
-    answer["communication"] = facts["communication"]
-    answer["held"] = sum(getattr(p, "_local_tensor", p).numel() for p in adapter.parameters)
+    found = {"start": flat(adapter.weights()), **{name: facts[name] for name in ("parameters", "communication")}}
+    found["held"] = sum(getattr(p, "_local_tensor", p).numel() for p in adapter.parameters)
     for step in range(STEPS):
-        if step == SAVED:
+        if step == SAVED and saved:
             adapter.save(saved)
         adapter.step()
         if step == 0:
-            answer["gradient"], answer["loss"] = flat(adapter.gradients()), adapter.loss()
-    answer["weights"] = flat(adapter.weights())
+            found["gradient"], found["loss"] = flat(adapter.gradients()), adapter.loss()
+    found["weights"] = flat(adapter.weights())
     with adapter.evaluation():
-        answer["logits"] = adapter.logits(np.random.RandomState(1).randint(0, 256, (5, 32, 32, 3)).astype(np.uint8))
+        found["logits"] = adapter.logits(np.random.RandomState(1).randint(0, 256, (5, 32, 32, 3)).astype(np.uint8))
     adapter.allreduce(4)
     adapter.close()
-    again = adapter_of(spec, rank, ports[1], SAVED)
-    again.load(saved)
-    for _ in range(SAVED, STEPS):
-        again.step()
-    answer["continued"] = flat(again.weights())
-    again.total([0.0])
-    np.savez(Path(folder) / f"{strategy}{rank}.npz", **answer)
-    again.close()
-    sys.stdout.flush()
-    os._exit(0)
+    return found
 
 
 def adapter_of(spec: RunSpec, rank: int, port: int, first: int) -> Adapter:

@@ -22,6 +22,7 @@ STRATEGIES: Dict[str, str] = {
     "fsdp": "fsdp.Fsdp",
     "local_sgd": "local_sgd.LocalSgd",
     "pipeline": "pipeline.Pipeline",
+    "tensor": "tensor.Tensor",
     "horovod": "horovod.Horovod",
     "mpi": "mpi.Mpi",
     "ps_sync": "parameter_servers.PsSync",
