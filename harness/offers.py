@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from harness import parameter_servers
+from harness import model_parallel, parameter_servers
 from harness.schema import Compress, Config
+from harness.spec import MODEL_PARALLEL
 
 # Where not all of it is offered.
 COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
@@ -58,6 +59,8 @@ def unsupported(config: Config) -> str | None:
         return (
             "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
         )
+    if strategy.name in MODEL_PARALLEL:
+        return model_parallel.unsupported(config)
     if strategy.name in parameter_servers.STRATEGIES:
         return parameter_servers.unsupported(config)
     if strategy.name == "plain" and config.gpus > 1:

@@ -76,6 +76,10 @@ class Compress(Enum):
     powersgd = "powersgd"
 
 
+# Made by a call, since a name cannot begin with a digit.
+Schedule = Enum("Schedule", {"1f1b": "1f1b", "gpipe": "gpipe"})
+
+
 @dataclass
 class PyTorchOptions:
     compile: bool = False
@@ -110,6 +114,18 @@ class LocalSgdOptions:
 
 
 @dataclass
+class PipelineOptions:
+    stages: int | None = None
+    microbatches: int = 4
+    schedule: Schedule = Schedule["1f1b"]
+
+
+@dataclass
+class TensorOptions:
+    degree: int | None = None
+
+
+@dataclass
 class ServerOptions:
     servers: int | None = None
 
@@ -141,6 +157,8 @@ STRATEGY_OPTIONS: dict[str, type] = {
     "fsdp": NoOptions,
     "zero1": BucketOptions,
     "local_sgd": LocalSgdOptions,
+    "pipeline": PipelineOptions,
+    "tensor": TensorOptions,
     "horovod": HorovodOptions,
     "mpi": NoOptions,
     "ps_sync": ServerOptions,
