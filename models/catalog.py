@@ -95,8 +95,8 @@ class Residual:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Tokens [n, up to context] -> [n, the same, width]: a learned vector for each token of the vocabulary, plus one for
-    each position."""
+    """Tokens [n, up to context] -> [n, the same, width]: a learned vector for each token of the vocabulary, plus one
+    for each position."""
 
     vocabulary: int
     context: int
@@ -112,8 +112,8 @@ class LayerNorm:
 
 @dataclass(frozen=True)
 class TransformerBlock:
-    """x + attention(LayerNorm(x)), then x + MLP(LayerNorm(x)): layer normalisation in front (pre-LN), causal attention of
-    `heads` heads of width / heads each, a hidden layer of 4 times the width with GELU in its tanh form; biases
+    """x + attention(LayerNorm(x)), then x + MLP(LayerNorm(x)): layer normalisation in front (pre-LN), causal attention
+    of `heads` heads of width / heads each, a hidden layer of 4 times the width with GELU in its tanh form; biases
     everywhere. Weights in the order: norm1, query, key, value, project, norm2, expand, contract."""
 
     width: int

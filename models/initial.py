@@ -2,9 +2,9 @@
 
 A network's arrays come in one order, that of `catalog.flat`, and in one layout, PyTorch's: a convolution has its kernel
 [outputs, inputs, height, width], and its bias [outputs] where it has one; BatchNorm its scale [channels] and its shift
-[channels]; a fully connected layer its matrix [outputs, inputs] and its bias [outputs]; an embedding the vectors of the tokens [vocabulary, width] and of
-the positions [context, width]; LayerNorm its scale and its shift [width]. A framework's builder
-(`models/<framework>.py`) takes them from there to its own layout, and back.
+[channels]; a fully connected layer its matrix [outputs, inputs] and its bias [outputs]; an embedding the vectors of the
+tokens [vocabulary, width] and of the positions [context, width]; LayerNorm its scale and its shift [width]. A
+framework's builder (`models/<framework>.py`) takes them from there to its own layout, and back.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def text_networks(names: list, vocabulary: int, context: int) -> dict:
 
 
 def describe_text(name: str, vocabulary: int, context: int) -> dict:
-    """Parameters, shape of the logits, the mean loss of random tokens, FLOPs of the forward pass of one sample, as torch
-    counts them, and at which tokens the logits change when the last token does."""
+    """Parameters, shape of the logits, the mean loss of random tokens, FLOPs of the forward pass of one sample, as
+    torch counts them, and at which tokens the logits change when the last token does."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode

@@ -58,7 +58,7 @@ class Adapter(worker.Adapter):
         self.strategy = strategy(spec.strategy)(spec, site, rendezvous, self.device)
         torch.manual_seed(spec.seed)
         data = spec.dataset
-        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
+        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
         network = networks.build(layers, spec.seed).to(self.device)
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
@@ -72,8 +72,9 @@ class Adapter(worker.Adapter):
         self.criterion = nn.CrossEntropyLoss()
         self.autocast_type = AUTOCAST[spec.precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
-        self.mean = torch.tensor(spec.dataset.mean, device=self.device).view(1, -1, 1, 1) * 255
-        self.std = torch.tensor(spec.dataset.std, device=self.device).view(1, -1, 1, 1) * 255
+        per_channel = (1, data.channels, 1, 1)
+        self.mean = torch.tensor(data.mean, device=self.device).view(per_channel) * 255
+        self.std = torch.tensor(data.std, device=self.device).view(per_channel) * 255
         self.steps = 0
         self.last_loss: Optional[torch.Tensor] = None
 
@@ -92,12 +93,14 @@ class Adapter(worker.Adapter):
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
-        pixels, targets = torch.from_numpy(images), torch.from_numpy(labels)
+        values, targets = torch.from_numpy(images), torch.from_numpy(labels)
         if self.device.type == "cuda":
             # Pinned, so that the copy does not hold up the host.
-            pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+            values = values.pin_memory().to(self.device, non_blocking=True)
             targets = targets.pin_memory().to(self.device, non_blocking=True)
-        normalised = pixels.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
+        if self.spec.dataset.context:
+            return values.long(), targets
+        normalised = values.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
         return normalised.contiguous(memory_format=self.memory_format), targets
 
     def train(self, batch: Batch, synchronise: bool) -> None:
@@ -106,7 +109,7 @@ class Adapter(worker.Adapter):
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
         with self.strategy.exchange(synchronise):
             with self._autocast():
-                loss = self.criterion(self.network(images), labels)
+                loss = self._loss(images, labels)
             self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -195,14 +198,19 @@ class Adapter(worker.Adapter):
     def _rebuild_buckets(self) -> None:
         """A backward pass whose gradients nobody uses. DDP orders its buckets anew after the first one, and sums of
         more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
-        image = (self.spec.dataset.channels, self.spec.dataset.image_size, self.spec.dataset.image_size)
-        images = torch.zeros(self.spec.batch_per_gpu, *image, device=self.device)
-        labels = torch.zeros(self.spec.batch_per_gpu, dtype=torch.int64, device=self.device)
+        of_text, count = self.spec.dataset.context, self.spec.batch_per_gpu
+        samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
+        batch = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
         with self.strategy.exchange(synchronise=True):
             with self._autocast():
-                loss = self.criterion(self.network(images.contiguous(memory_format=self.memory_format)), labels)
+                loss = self._loss(*batch)
             loss.backward()
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
+
+    def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        outputs = self.network(images)
+        loss: torch.Tensor = self.criterion(outputs.flatten(0, -2), labels.flatten())
+        return loss
 
     def _autocast(self) -> ContextManager[Any]:
         if self.autocast_type is None:
