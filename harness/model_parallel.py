@@ -31,14 +31,14 @@ def unsupported(config: Config) -> str | None:
             f"strategy.options.{option}={ranks} does not divide gpus={config.gpus}, whose ranks are to have whole copies of "
             f"the network between them; take one of {_listed(_divisors(config.gpus))}, or null for {config.gpus}"
         )
-    if config.dataset.image_size < catalog.network(config.model.name).min_image_size:
+    if _size(config) < catalog.network(config.model.name).min_image_size:
         return None
     return _pipeline(config, ranks) if name == "pipeline" else _tensor(config, ranks)
 
 
 def _pipeline(config: Config, stages: int) -> str | None:
     options = config.strategy.options
-    most = division.most_stages(_layers(config), config.dataset.image_size)
+    most = division.most_stages(_layers(config), _size(config))
     if stages > most:
         return (
             f"a pipeline of {stages} stages cannot be made of model '{config.model.name}', which can be cut into {most} at "
@@ -71,7 +71,7 @@ def _tensor(config: Config, degree: int) -> str | None:
     if odd := sorted({n for n in units if n % degree}):
         valid = [n for n in _divisors(config.gpus) if not any(count % n for count in units)]
         return (
-            f"strategy.options.degree={degree} does not divide {_listed(odd)} channels or units of model "
+            f"strategy.options.degree={degree} does not divide {_listed(odd)} channels, units or heads of model "
             f"'{config.model.name}'; with gpus={config.gpus} take one of {_listed(valid)}"
         )
     return None
@@ -79,7 +79,12 @@ def _tensor(config: Config, degree: int) -> str | None:
 
 def _layers(config: Config) -> catalog.Layers:
     data = config.dataset
-    return catalog.network(config.model.name).layers(data.channels, data.classes, data.image_size)
+    return catalog.network(config.model.name).layers(data.channels, data.classes, _size(config))
+
+
+def _size(config: Config) -> int:
+    """Tokens of a sequence, or pixels of an image's side."""
+    return config.dataset.context or config.dataset.image_size
 
 
 def _divisors(number: int) -> list[int]:

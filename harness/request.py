@@ -14,7 +14,7 @@ from harness import environments, evaluation, machine, mpi, optimizers, site
 from harness.errors import UserError
 from harness.offers import unsupported
 from harness.plan import MPIRUN, Request, place
-from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
+from harness.schema import Baseline, Config, Dataset, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     CheckpointSpec,
     ClusterSpec,
@@ -24,7 +24,7 @@ from harness.spec import (
     RunSpec,
     Site,
 )
-from harness.worker.data.locate import DataError, locate
+from harness.worker.data.locate import SYNTHETIC, TEXT, DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -198,7 +198,9 @@ def _check(config: Config) -> None:
         "optimizer.lr_batch": (config.optimizer.lr_batch, 1),
         "optimizer.warmup_steps": (config.optimizer.warmup_steps, 0),
         "dataset.classes": (config.dataset.classes, 1),
-        "dataset.channels": (config.dataset.channels, 1),
+        "dataset.context": (config.dataset.context, 0),
+        # Text has none.
+        "dataset.channels": (config.dataset.channels, 0 if config.dataset.context else 1),
         "cluster.cpus_per_gpu": (config.cluster.cpus_per_gpu or 1, 1),
         "cluster.array_parallelism": (_or(config.cluster.array_parallelism, 1), 1),
         "cluster.max_submit": (_or(config.cluster.max_submit, 1), 1),
@@ -237,6 +239,7 @@ def _check(config: Config) -> None:
             f"measure.steps={config.measure.steps} is not a multiple of measure.block_steps="
             f"{config.measure.block_steps}: the last block would be shorter than the others"
         )
+    _check_kind(config.dataset)
     for key in ("mean", "std"):
         if len(getattr(config.dataset, key)) != config.dataset.channels:
             raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")
@@ -244,13 +247,29 @@ def _check(config: Config) -> None:
         network = catalog.network(config.model.name)
     except ValueError as error:
         raise UserError(str(error)) from None
-    if config.dataset.image_size < network.min_image_size:
+    if not config.dataset.context and config.dataset.image_size < network.min_image_size:
         raise UserError(
             f"model '{network.name}' needs images of at least {network.min_image_size} pixels; "
             f"data set '{config.dataset.name}' has {config.dataset.image_size}"
         )
     site.check(config.cluster)
     _check_fault(config)
+
+
+def _check_kind(dataset: Dataset) -> None:
+    """A data set holds images or text."""
+    if bool(dataset.context) == bool(dataset.image_size):
+        raise UserError(
+            f"data set '{dataset.name}' has dataset.context={dataset.context} and dataset.image_size="
+            f"{dataset.image_size}: text has a context and an image_size of 0, images the other way round"
+        )
+    if dataset.context and (dataset.channels or dataset.augment):
+        raise UserError(f"data set '{dataset.name}' is text (dataset.context): set channels to 0 and augment to false")
+    if dataset.reader != SYNTHETIC and bool(dataset.context) != (dataset.reader == TEXT):
+        raise UserError(
+            f"dataset.context={dataset.context} with reader '{dataset.reader}': for text take dataset.reader={TEXT}, "
+            "for images a context of 0"
+        )
 
 
 def _environment(config: Config) -> str:

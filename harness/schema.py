@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from models import catalog
+
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
 
 
@@ -174,6 +176,7 @@ class Framework:
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=lambda: [catalog.IMAGES])
     optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
@@ -202,6 +205,7 @@ class Dataset:
     augment: bool = True
     train_samples: int = 0
     test_samples: int = 0
+    context: int = 0
 
 
 @dataclass

@@ -52,6 +52,8 @@ class DatasetSpec:
     image_size: pixels of one side after the reader's resize (square images).
     mean, std: per channel, of pixel values scaled to 0..1.
     train_samples, test_samples: how many samples the synthetic reader makes; unused by the others.
+    context: 0 for images. A sample of text is a sequence of so many tokens, each a byte, and `classes` is the size of
+    the vocabulary; channels and image_size are 0 then, mean and std are empty.
     """
 
     name: str
@@ -64,6 +66,17 @@ class DatasetSpec:
     augment: bool = True
     train_samples: int = 0
     test_samples: int = 0
+    context: int = field(default=0, metadata=LATER)
+
+    @property
+    def size(self) -> int:
+        """What a row of models/catalog.py is a function of: tokens of a sequence, or pixels of an image's side."""
+        return self.context or self.image_size
+
+    @property
+    def sample_shape(self) -> typing.Tuple[int, ...]:
+        """Of the bytes of one sample: (tokens,) or (height, width, channels)."""
+        return (self.context,) if self.context else (self.image_size, self.image_size, self.channels)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from models import catalog
 CHANNEL_WISE = (catalog.ReLU, catalog.MaxPool, catalog.GlobalAveragePool, catalog.Flatten)
 
 
-def stages(layers: catalog.Layers, image_size: int, count: int) -> List[Tuple[int, int]]:
+def stages(layers: catalog.Layers, size: int, count: int) -> List[Tuple[int, int]]:
     """(first layer, layer after the last) of each stage of a pipeline, cut so that the stage with the most forward FLOPs
     has as few as there can be.
 
     Raises ValueError where the network cannot be cut into `count` stages.
     """
-    pieces = _pieces(layers, image_size)
+    pieces = _pieces(layers, size)
     if not 1 <= count <= len(pieces):
         raise ValueError(f"the network can be cut into 1 to {len(pieces)} stages, not into {count}")
     sums = [0]
@@ -36,15 +36,15 @@ def stages(layers: catalog.Layers, image_size: int, count: int) -> List[Tuple[in
     return list(zip(starts, [*starts[1:], len(layers)]))
 
 
-def most_stages(layers: catalog.Layers, image_size: int) -> int:
+def most_stages(layers: catalog.Layers, size: int) -> int:
     """Of how many stages a pipeline can be at most."""
-    return len(_pieces(layers, image_size))
+    return len(_pieces(layers, size))
 
 
-def _pieces(layers: catalog.Layers, image_size: int) -> List[Tuple[int, int]]:
+def _pieces(layers: catalog.Layers, size: int) -> List[Tuple[int, int]]:
     """(first layer, forward FLOPs) of what is not to be cut: a convolution, a fully connected layer or a block, with what
     has no FLOPs behind it. An in-place ReLU must not be the first of a stage, and pooling makes what is sent smaller."""
-    until = [catalog.forward_flops(layers[:end], image_size) for end in range(len(layers) + 1)]
+    until = [catalog.forward_flops(layers[:end], size) for end in range(len(layers) + 1)]
     pieces = [(at, until[at + 1] - until[at]) for at in range(len(layers)) if until[at + 1] > until[at]]
     return [(0 if number == 0 else at, flops) for number, (at, flops) in enumerate(pieces)]
 
@@ -66,19 +66,25 @@ def pairs(layers: catalog.Layers) -> List[Tuple[int, int]]:
 
 
 def units(layers: catalog.Layers) -> List[int]:
-    """How many there are of what is divided over the ranks, in each divided part of the network: the degree of tensor
-    parallelism must divide all of them. Empty where nothing can be divided."""
-    firsts = [layers[first] for first, _ in pairs(layers)]
-    return [layer.outputs for layer in firsts if isinstance(layer, (catalog.Convolution, catalog.Linear))]
+    """Of what is divided over the ranks, how much there is in each part of the network: channels, units, heads. The
+    degree of tensor parallelism must divide all of them. Empty where nothing can be divided."""
+    found = [layer.heads for layer in layers if isinstance(layer, catalog.TransformerBlock)]
+    for first, _ in pairs(layers):
+        layer = layers[first]
+        assert isinstance(layer, (catalog.Convolution, catalog.Linear))
+        found.append(layer.outputs)
+    return found
 
 
 def divided_parameters(layers: catalog.Layers) -> int:
     """Of how many parameters each rank has a share only; of the others, all. Not divided: the bias of the second layer of
-    a pair, which is added to the sum over the ranks, and what is in no pair."""
+    a pair, which is added to the sum over the ranks, and what is in no pair. A block of a transformer is two pairs: query, key and
+    value with project, expand with contract."""
     count = 0
     for first, second in pairs(layers):
         last = layers[second]
         assert isinstance(last, (catalog.Convolution, catalog.Linear))
         bias = last.outputs if isinstance(last, catalog.Linear) or last.bias else 0
         count += catalog.parameters((layers[first], last)) - bias
-    return count
+    blocks = [layer for layer in layers if isinstance(layer, catalog.TransformerBlock)]
+    return count + sum(12 * block.width**2 + (3 + 4) * block.width for block in blocks)

@@ -122,24 +122,24 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     replica, place = divmod(rendezvous.rank, spec.ranks_per_replica)
     shard = evaluation_shard(wanted, replica, spec.replicas)
     start = time.perf_counter()
-    own = np.zeros(3)
+    own = np.zeros(4)
     with adapter.evaluation():
         for images, labels in evaluation_batches(test, shard, spec.batch_per_replica):
-            own += score(adapter.logits(images), labels)
+            own += (len(labels), *score(adapter.logits(images), labels))
         # As often as rank 0, whose share is the largest: where the weights are divided, all ranks take part each time.
         largest = evaluation_shard(wanted, 0, spec.replicas)
         for _ in range(_batches(largest, spec) - _batches(shard, spec)):
             adapter.logits(test.images(np.arange(1)))
     # Ranks of one replica have scored the same samples: its first one says it.
-    samples, correct, loss = adapter.total((own if place == 0 else np.zeros(3)).tolist())
+    samples, predictions, correct, loss = adapter.total((own if place == 0 else np.zeros(4)).tolist())
     log.write(
         "eval",
         step=steps,
         samples_seen=steps * spec.global_batch,
         samples=round(samples),
         correct=round(correct),
-        accuracy=correct / samples,
-        loss=loss / samples,
+        accuracy=correct / predictions,
+        loss=loss / predictions,
         seconds=time.perf_counter() - start,
     )
 
@@ -149,7 +149,9 @@ def _batches(shard: np.ndarray, spec: RunSpec) -> int:
 
 
 def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
-    """(samples, correct, summed cross-entropy in nats) of float [n, classes] and int [n]."""
+    """(predictions, correct, summed cross-entropy in nats) of float [n, classes] and int [n]; of text [n, tokens,
+    vocabulary] and [n, tokens], where each token is a prediction."""
+    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     own = shifted[np.arange(len(labels)), labels]
     losses = np.log(np.exp(shifted).sum(axis=1)) - own

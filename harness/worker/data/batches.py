@@ -22,8 +22,8 @@ Batch = Tuple[np.ndarray, np.ndarray]
 class Batches:
     """The training batches of one rank from step `first_step` on, without end.
 
-    A batch is images uint8 [L, H, W, C], C-contiguous, and labels int64 [L], with L = global_batch / world; both are
-    the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for the whole global batch
+    A batch is images uint8 [L, H, W, C], C-contiguous, and labels int64 [L], with L = global_batch / world, or of text
+    both [L, tokens]; they are the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for the whole global batch
     from (seed, step), and the rank takes its slice, so that they do not depend on the number of ranks either.
 
     prefetch: most batches made ahead. What goes wrong while a batch is made is raised, as the same exception, when
@@ -116,7 +116,7 @@ class Batches:
         if self._augment:
             bits = random_bits(self._global_batch, AUGMENTATION, self._seed, step)
             images = augment(images, bits[self._rank * self._size : (self._rank + 1) * self._size])
-        return np.ascontiguousarray(images), self._split.labels[indices]
+        return np.ascontiguousarray(images), self._split.targets(indices)
 
 
 def evaluation_batches(split: Split, indices: np.ndarray, batch: int) -> Iterator[Batch]:
@@ -125,4 +125,4 @@ def evaluation_batches(split: Split, indices: np.ndarray, batch: int) -> Iterato
         raise DataError(f"an evaluation batch of {batch} samples is not possible; it needs at least 1")
     for start in range(0, len(indices), batch):
         chosen = indices[start : start + batch]
-        yield np.ascontiguousarray(split.images(chosen)), split.labels[chosen]
+        yield np.ascontiguousarray(split.images(chosen)), split.targets(chosen)

@@ -57,7 +57,7 @@ class Adapter(worker.Adapter):
         self.strategy = strategy(spec.strategy)(spec, site, rendezvous, self.device)
         torch.manual_seed(spec.seed)
         data = spec.dataset
-        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
+        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
         network = networks.build(layers, spec.seed).to(self.device)
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
@@ -69,10 +69,10 @@ class Adapter(worker.Adapter):
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
         first_rate = spec.optimizer.learning_rate(spec.global_batch, 0)
         self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, first_rate))
-        self.criterion = nn.CrossEntropyLoss()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
-        self.mean = torch.tensor(spec.dataset.mean, device=self.device).view(1, -1, 1, 1) * 255
-        self.std = torch.tensor(spec.dataset.std, device=self.device).view(1, -1, 1, 1) * 255
+        per_channel = (1, data.channels, 1, 1)
+        self.mean = torch.tensor(data.mean, device=self.device).view(per_channel) * 255
+        self.std = torch.tensor(data.std, device=self.device).view(per_channel) * 255
         self.steps = 0
         self.last_loss: Optional[torch.Tensor] = None
 
@@ -91,12 +91,14 @@ class Adapter(worker.Adapter):
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
-        pixels, targets = torch.from_numpy(images), torch.from_numpy(labels)
+        values, targets = torch.from_numpy(images), torch.from_numpy(labels)
         if self.device.type == "cuda":
             # Pinned, so that the copy does not hold up the host.
-            pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+            values = values.pin_memory().to(self.device, non_blocking=True)
             targets = targets.pin_memory().to(self.device, non_blocking=True)
-        normalised = pixels.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
+        if self.spec.dataset.context:
+            return values.long(), targets
+        normalised = values.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
         return normalised.contiguous(memory_format=self.memory_format), targets
 
     def train(self, batch: Batch, synchronise: bool) -> None:
@@ -104,7 +106,7 @@ class Adapter(worker.Adapter):
         self.optimizer.param_groups[0]["lr"] = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
         with self.strategy.exchange(synchronise):
-            self.last_loss = self.strategy.learn(self.network, self.criterion, self.scaler, images, labels)
+            self.last_loss = self.strategy.learn(self.network, self.scaler, images, labels)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.steps += 1
@@ -191,12 +193,11 @@ class Adapter(worker.Adapter):
     def _rebuild_buckets(self) -> None:
         """A backward pass whose gradients nobody uses. DDP orders its buckets anew after the first one, and sums of
         more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
-        image = (self.spec.dataset.channels, self.spec.dataset.image_size, self.spec.dataset.image_size)
-        images = torch.zeros(self.spec.batch_per_replica, *image, device=self.device)
-        images = images.contiguous(memory_format=self.memory_format)
-        labels = torch.zeros(self.spec.batch_per_replica, dtype=torch.int64, device=self.device)
+        of_text, count = self.spec.dataset.context, self.spec.batch_per_replica
+        samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
+        batch = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
         with self.strategy.exchange(synchronise=True):
-            self.strategy.learn(self.network, self.criterion, self.scaler, images, labels)
+            self.strategy.learn(self.network, self.scaler, *batch)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
 
 

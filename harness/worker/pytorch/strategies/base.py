@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 from abc import ABC, abstractmethod
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Type
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Type
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn import functional
 from torch.optim import Optimizer
 
 from harness.spec import RunSpec, Site
@@ -17,8 +18,6 @@ from harness.worker.rendezvous import Rendezvous
 
 # Names of what has state_dict() and load_state_dict().
 Parts = Dict[str, Any]
-# Outputs of the network and labels -> their mean loss.
-Criterion = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -27,6 +26,11 @@ def autocast(spec: RunSpec, device: torch.device) -> ContextManager[Any]:
     """Around forward and loss: computes in the run's precision."""
     number = AUTOCAST[spec.precision]
     return contextlib.nullcontext() if number is None else torch.autocast(device.type, number)
+
+
+def mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy, over all predictions: of samples, or of the tokens of text."""
+    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
 
 class Strategy(ABC):
@@ -61,12 +65,10 @@ class Strategy(ABC):
         """Around forward and backward; after it each parameter's `.grad` is the mean over the ranks, or, not
         synchronised, the rank's own."""
 
-    def learn(
-        self, network: nn.Module, criterion: Criterion, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor
-    ) -> torch.Tensor:
+    def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Forward and backward, inside `exchange`. Gives the mean loss of the batch, where this rank knows it."""
         with autocast(self.spec, self.device):
-            loss = criterion(network(inputs), labels)
+            loss = mean_loss(network(inputs), labels)
         scaler.scale(loss).backward()
         return loss.detach()
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from harness.worker.pytorch.strategies.base import Collectives, Parts
 from harness.worker.pytorch.strategies.share import Share
-from models.pytorch import Residual
+from models.pytorch import BLOCKS
 
 
 class Fsdp(Collectives):
@@ -28,7 +28,7 @@ class Fsdp(Collectives):
         network = network.to(memory_format=torch.contiguous_format)
         mesh = init_device_mesh(self.device.type, (self.world_size,))
         for block in network.modules():
-            if isinstance(block, Residual):
+            if isinstance(block, BLOCKS):
                 fully_shard(block, mesh=mesh)
         return fully_shard(network, mesh=mesh)
 

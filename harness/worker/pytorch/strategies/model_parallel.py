@@ -34,7 +34,7 @@ class ModelParallel(Collectives):
         self.place = rendezvous.rank % self.degree
         self.first = rendezvous.rank - self.place
         data = spec.dataset
-        self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
+        self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.parameters = parameters

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from harness.worker.pytorch.strategies.base import Criterion, autocast
+from harness.worker.pytorch.strategies.base import autocast, mean_loss
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
 from models import catalog, division
 
@@ -24,7 +24,7 @@ class Pipeline(ModelParallel):
 
     def wrap(self, network: nn.Module) -> nn.Module:
         assert isinstance(network, nn.Sequential)
-        cuts = division.stages(self.layers, self.spec.dataset.image_size, self.degree)
+        cuts = division.stages(self.layers, self.spec.dataset.size, self.degree)
         self.shapes = [[weight.shape for weight in network[slice(*cut)].parameters()] for cut in cuts]
         begin, end = cuts[self.place]
         borders = self._borders(network)
@@ -48,10 +48,7 @@ class Pipeline(ModelParallel):
         self.communication += self._words(cuts, name, microbatches)
         return network
 
-    def learn(
-        self, network: nn.Module, criterion: Criterion, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor
-    ) -> torch.Tensor:
-        self.criterion = criterion
+    def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         losses: List[torch.Tensor] = []
         at_end = {"target": labels, "losses": losses} if self.place == self.last else {}
         self.schedule.step(*([inputs] if self.place == 0 else []), return_outputs=False, **at_end)
@@ -92,13 +89,14 @@ class Pipeline(ModelParallel):
 
     def _loss_of(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with autocast(self.spec, self.device):
-            return self.criterion(outputs, labels)
+            return mean_loss(outputs, labels)
 
     @torch.no_grad()
     def _borders(self, network: nn.Sequential) -> List[torch.Tensor]:
         """Of one sample: what goes into each layer, and what comes out of the last; no memory behind it."""
         data = self.spec.dataset
-        x = torch.zeros(1, data.channels, data.image_size, data.image_size, device=self.device)
+        tokens = torch.zeros(1, data.context, dtype=torch.int64, device=self.device)
+        x = tokens if data.context else torch.zeros(1, data.channels, data.size, data.size, device=self.device)
         found = [x.to("meta")]
         network.eval()
         with autocast(self.spec, self.device):
@@ -117,8 +115,7 @@ class Pipeline(ModelParallel):
         return torch.empty(samples, *border.shape[1:], dtype=border.dtype, device=self.device)
 
     def _words(self, cuts: Any, schedule: str, microbatches: int) -> str:
-        pixels = self.spec.dataset.image_size
-        until = [catalog.forward_flops(self.layers[:end], pixels) for _, end in cuts]
+        until = [catalog.forward_flops(self.layers[:end], self.spec.dataset.size) for _, end in cuts]
         largest = max(after - before for before, after in zip([0, *until], until)) / until[-1]
         bubble = self.last / (microbatches + self.last)
         return (

@@ -14,6 +14,7 @@ from torch.nn import functional
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
 from harness.worker.pytorch.strategies.share import local
 from models import catalog, division
+from models.pytorch import TransformerBlock
 
 # Inputs, weights and bias -> outputs.
 Product = Callable[[torch.Tensor, torch.Tensor, Optional[torch.Tensor]], torch.Tensor]
@@ -29,8 +30,11 @@ class Tensor(ModelParallel):
         # Inputs in channels_last make activations so; weights that are divided must be contiguous.
         network.to(memory_format=torch.contiguous_format)
         for first, second in division.pairs(self.layers):
-            network[first] = ByOutputs(network[first], self.mesh)
+            network[first] = nn.Sequential(Copied(self.mesh), ByOutputs(network[first], self.mesh))
             network[second] = ByInputs(network[second], self.mesh)
+        for block in network:
+            if isinstance(block, TransformerBlock):
+                _divide_block(block, self.mesh)
         share = division.divided_parameters(self.layers) / catalog.parameters(self.layers)
         self.communication += f", tensor parallel over {self.degree} ranks{self.among_replicas()}"
         self.communication += f", {share:.1%} of the parameters divided"
@@ -39,6 +43,16 @@ class Tensor(ModelParallel):
     def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
         """Of this rank's share."""
         return super().gradient_bytes([local(p) for p in parameters]) if self.replicas > 1 else 0
+
+
+def _divide_block(block: Any, mesh: DeviceMesh) -> None:
+    """Whole heads, and columns of the hidden layer."""
+    for name in ("norm1", "norm2"):
+        setattr(block, name, nn.Sequential(getattr(block, name), Copied(mesh)))
+    for name in ("query", "key", "value", "expand"):
+        setattr(block, name, ByOutputs(getattr(block, name), mesh))
+    for name in ("project", "contract"):
+        setattr(block, name, ByInputs(getattr(block, name), mesh))
 
 
 class Divided(nn.Module):
@@ -64,14 +78,14 @@ class Divided(nn.Module):
 
 
 class ByOutputs(Divided):
-    """All inputs, equal on all ranks -> this rank's share of the outputs."""
+    """All inputs, from `Copied` -> this rank's share of the outputs."""
 
     def __init__(self, layer: nn.Module, mesh: DeviceMesh) -> None:
         super().__init__(layer, mesh, 0)
         self.bias = None if layer.bias is None else self.divided(layer.bias, 0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.product(_Copied.apply(x, self.group), local(self.weight), local(self.bias))
+        return self.product(x, local(self.weight), local(self.bias))
 
 
 class ByInputs(Divided):
@@ -86,9 +100,19 @@ class ByInputs(Divided):
         return sum_of_parts if self.bias is None else sum_of_parts + self.bias.view(-1, *self.around)
 
 
-class _Copied(torch.autograd.Function):
-    """The same on all ranks; each one's gradient is its part of the sum."""
+class Copied(nn.Module):
+    """The same on all ranks; the gradient of each one is a part of the sum."""
 
+    def __init__(self, mesh: DeviceMesh) -> None:
+        super().__init__()
+        self.group = mesh.get_group()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        copied: torch.Tensor = _Copied.apply(x, self.group)
+        return copied
+
+
+class _Copied(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
         ctx.group = group
