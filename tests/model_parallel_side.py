@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -13,12 +14,14 @@ import numpy as np
 from builders import SYNTHETIC, make_site, make_spec
 
 from harness.spec import OptimizerSpec, Placement, RunSpec
-from harness.worker.data.readers import open_dataset
 from harness.worker.exchange import free_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
 GLOBAL_BATCH, STEPS, SAVED = 16, 3, 1
+TEXT = replace(
+    SYNTHETIC, name="synthetic_text", classes=256, context=16, channels=0, image_size=0, mean=(), std=(), augment=False
+)
 # Strategy, its options, more of the spec.
 Case = Tuple[str, Dict[str, Any], Dict[str, Any]]
 
@@ -90,6 +93,10 @@ def make(case: Case, ranks: int) -> RunSpec:
         "batch_per_gpu": GLOBAL_BATCH // ranks,
         "optimizer": OptimizerSpec(lr=0.01, lr_rule="constant"),
     }
+    if "optimizer" in more:
+        more = {**more, "optimizer": OptimizerSpec(**more["optimizer"])}
+    if more.get("model") == "gpt_tiny":
+        more = {**more, "dataset": TEXT}
     return make_spec(**{**values, **more})
 
 
@@ -107,7 +114,8 @@ def trained(spec: RunSpec, rank: int, port: int, saved: Optional[Path] = None) -
             found["gradient"], found["loss"] = flat(adapter.gradients()), adapter.loss()
     found["weights"] = flat(adapter.weights())
     with adapter.evaluation():
-        found["logits"] = adapter.logits(np.random.RandomState(1).randint(0, 256, (5, 32, 32, 3)).astype(np.uint8))
+        samples = np.random.RandomState(1).randint(0, 256, (5, *spec.dataset.sample_shape))
+        found["logits"] = adapter.logits(samples.astype(np.uint8))
     adapter.allreduce(4)
     adapter.close()
     return found
@@ -120,11 +128,13 @@ def adapter_of(spec: RunSpec, rank: int, port: int, first: int) -> Adapter:
 
 def batches(spec: RunSpec, replica: int, first: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
     """Those of a replica from step `first` on."""
-    train, _ = open_dataset(SYNTHETIC, None, 0)
-    size, step = spec.batch_per_replica, first
+    data, own = spec.dataset, slice(replica * spec.batch_per_replica, (replica + 1) * spec.batch_per_replica)
+    step = first
     while True:
-        at = np.arange(step * spec.global_batch + replica * size, step * spec.global_batch + (replica + 1) * size)
-        yield train.images(at), train.labels[at]
+        random = np.random.RandomState(step)
+        samples = random.randint(0, 256, (spec.global_batch, *data.sample_shape)).astype(np.uint8)
+        labels = random.randint(0, data.classes, (spec.global_batch, *([data.context] if data.context else [])))
+        yield samples[own], labels[own]
         step += 1
 
 
