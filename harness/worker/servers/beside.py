@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from typing import List
 
 from harness.worker.servers import tally
@@ -21,6 +22,8 @@ from harness.worker.servers.parameters import COMES_BACK, Settings
 CLOSE_SECONDS = 10.0
 # One that ends more often has a cause that will end it again, and every time loses its momenta.
 RESTARTS = 3
+# The rank's worker fails too where it talks to servers, and says more: which one, where, and because of whom.
+WORDS_SECONDS = 1.0
 # What the rank is told, and its watcher and Slurm tell all processes of a task: none of it is for a server to hear.
 FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -90,6 +93,7 @@ class ServerBeside:
                     os._exit(1)
         again = f", {restarts} times started again" if restarts else ""
         _say(f"error: a parameter server ended too early, with exit code {code}{again}")
+        time.sleep(WORDS_SECONDS)
         os._exit(1)
 
 
