@@ -33,9 +33,10 @@ class Attempt:
     """What one attempt left behind.
 
     blocks: those that every rank logged once and alike, by their first step: seconds of the slowest rank, samples of
-    all, without those whose updates a parameter server lost. unmatched: (first step, steps) of the others. begin: unix seconds when its ranks were started; None: not known.
-    last_sign: unix seconds of the last sign of life, the latest exit or event of any rank, or the begin itself; None:
-    not known, since a file that would tell it cannot be read, or because there is none.
+    all, without those whose updates a parameter server lost. unmatched: (first step, steps) of the others. begin: unix
+    seconds when its ranks were started; None: not known. last_sign: unix seconds of the last sign of life, the latest
+    exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
+    because there is none.
     why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
     """
 

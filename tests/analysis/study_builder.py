@@ -92,8 +92,8 @@ class Logs:
     parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
     gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
     says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
-    verify.npz. staleness: the values of the staleness event. returns: those of server_back events, on rank 0. energy: what each rank meters, and the joules of each
-    block.
+    verify.npz. staleness: the values of the staleness event. returns: those of server_back events, on rank 0. energy:
+    what each rank meters, and the joules of each block.
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were

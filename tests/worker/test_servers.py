@@ -269,12 +269,13 @@ def test_a_tally_is_never_half_written() -> None:
     """A process that writes rows of equal numbers is killed at any moment: the row that is left is one of them."""
     code = (
         "import sys\n"
+        "import numpy as np\n"
         "from harness.worker.servers.tally import Tally\n"
         "tally, n = Tally(int(sys.argv[1]), 5000), 0\n"
         "print(flush=True)\n"
         "while True:\n"
         "    n += 1\n"
-        "    tally.write([n] * 5000)\n"
+        "    tally.write([n] * 7, np.full(4993, n))\n"
     )
     file = make_file()
     assert Tally(file, 5000).read() is None

@@ -125,7 +125,7 @@ class Client:
     def pull(self, weights: np.ndarray) -> None:
         """The servers' weights of this moment."""
         for k in self.order:
-            self._insist(k, lambda k=k: self._ask(k, protocol.PULL, self._part(weights, k)))
+            self._insist(k, self._ask, k, protocol.PULL, self._part(weights, k))
 
     def mean(self, gradient: np.ndarray) -> None:
         """The mean that the last synchronous update was made with."""
@@ -152,7 +152,7 @@ class Client:
         """Weights and momenta."""
         weights, velocity = np.empty(sum(self.shares), FLOAT), np.empty(sum(self.shares), FLOAT)
         for k in self.order:
-            self._insist(k, lambda k=k: self._ask(k, protocol.LOAD, self._part(weights, k), self._part(velocity, k)))
+            self._insist(k, self._ask, k, protocol.LOAD, self._part(weights, k), self._part(velocity, k))
         return weights, velocity
 
     def counters(self) -> List[Dict[str, Any]]:
@@ -162,7 +162,7 @@ class Client:
             self._send(k, protocol.COUNT)
             return dict(self._text(k, self._receive(k)))
 
-        return [self._insist(k, lambda k=k: ask(k)) for k in range(len(self.links))]
+        return [self._insist(k, ask, k) for k in range(len(self.links))]
 
     def recall(self, counters: Sequence[Dict[str, Any]]) -> None:
         for k, of_one in enumerate(counters):
@@ -221,10 +221,10 @@ class Client:
                 raise
             gone[k] = error
 
-    def _insist(self, k: int, act: Callable[[], Given]) -> Given:
+    def _insist(self, k: int, act: Callable[..., Given], *arguments: Any) -> Given:
         while True:
             try:
-                return act()
+                return act(*arguments)
             except ServerGone as error:
                 self._await_return(k, error, self._part(np.empty(sum(self.shares), FLOAT), k))
 
@@ -235,7 +235,8 @@ class Client:
         while not self._await_return(k, error, weights):
             try:
                 self._send(k, protocol.PUSH, [gradient], samples, rate)
-                return self._done(k, weights)
+                self._done(k, weights)
+                return
             except ServerGone as once_more:
                 error = once_more
 

@@ -17,7 +17,6 @@ COMES_BACK = (ASYNCHRONOUS, BOUNDED)
 # Of the state, beside weights and momenta.
 OF_ALL = ("updates", "staleness_sum", "staleness_max", "samples", "lead", "returns", "lost_updates")
 OF_EACH = ("seen", "clocks", "given", "had")
-COUNTERS = (*OF_ALL, *OF_EACH)
 
 
 class WorkerGone(RuntimeError):
@@ -59,8 +58,9 @@ class Parameters:
         self.holds = False
         self.updates = self.staleness_sum = self.staleness_max = self.samples = self.lead = 0
         self.returns = self.lost_updates = 0
-        self.seen, self.clocks = [0] * settings.workers, [0] * settings.workers
-        self.given, self.had, self.heard = ([0] * settings.workers for _ in range(3))
+        # One array, which is written into the tally at once: with 64 workers in 4 us, number by number in 50.
+        self.each = np.zeros((len(OF_EACH) + 1, settings.workers), np.int64)
+        self.seen, self.clocks, self.given, self.had, self.heard = self.each
         self._remember()
         # Held by whoever looks at the state or changes it; waited on by whoever needs others to change it.
         self.changed = threading.Condition()
@@ -86,7 +86,7 @@ class Parameters:
                 self.samples += samples
                 self.updating.bring(worker, gradient, rate, self._apply_mean)
             else:
-                self._count(self.updates - self.seen[worker])
+                self._count(self.updates - int(self.seen[worker]))
                 self.samples += samples
                 self._step(gradient, rate)
                 self._keep()
@@ -101,12 +101,12 @@ class Parameters:
         lost_updates: that are not in it.
         """
         with self.changed:
-            applied, taken = self.heard[worker] > pushes, not self.holds
+            applied, taken = bool(self.heard[worker] > pushes), not self.holds
             lost = 0
             if taken:
                 self.store(weights, np.zeros_like(weights))
                 # No answer came to what was pushed with the weights that it still has.
-                in_copy = self.had[worker] if applied else self.given[worker]
+                in_copy = int((self.had if applied else self.given)[worker])
                 lost = self.updates - in_copy - self.lost_updates
                 self.lost_updates += lost
                 self.returns += 1
@@ -128,13 +128,16 @@ class Parameters:
 
     def counters(self) -> Dict[str, Any]:
         with self.changed:
-            return {name: getattr(self, name) for name in COUNTERS}
+            of_all = {name: int(getattr(self, name)) for name in OF_ALL}
+            return {**of_all, **{name: getattr(self, name).tolist() for name in OF_EACH}}
 
     def recall(self, counters: Dict[str, Any]) -> None:
         with self.changed:
-            for name in COUNTERS:
-                if name in counters:  # a checkpoint may be older than a counter
-                    setattr(self, name, counters[name])
+            # A checkpoint may be older than a counter.
+            for name in counters.keys() & set(OF_ALL):
+                setattr(self, name, counters[name])
+            for name in counters.keys() & set(OF_EACH):
+                getattr(self, name)[:] = counters[name]
             self._keep()
 
     def lose(self, worker: int, why: str) -> None:
@@ -151,10 +154,10 @@ class Parameters:
 
     def _give(self, worker: int, out: np.ndarray) -> None:
         if self.settings.mode == BOUNDED:
-            own = self.clocks[worker]
+            own = int(self.clocks[worker])
             # Ho et al. 2013, section 2: the fastest and the slowest are no more than `staleness` steps apart.
-            self.wait(lambda: own - min(self.clocks) <= self.settings.staleness)
-        self.lead = max(self.lead, self.clocks[worker] - min(self.clocks))
+            self.wait(lambda: bool(own - self.clocks.min() <= self.settings.staleness))
+        self.lead = max(self.lead, int(self.clocks[worker] - self.clocks.min()))
         self.seen[worker] = self.updates
         self.given[worker] = self.updates - self.lost_updates
         np.copyto(out, self.weights)
@@ -162,20 +165,17 @@ class Parameters:
 
     def _keep(self) -> None:
         if self.tally is not None:
-            each = (number for name in (*OF_EACH, "heard") for number in getattr(self, name))
-            self.tally.write([*(getattr(self, name) for name in OF_ALL), *each])
+            self.tally.write([getattr(self, name) for name in OF_ALL], self.each.reshape(-1))
 
     def _remember(self) -> None:
         kept = self.tally.read() if self.tally is not None else None
         if kept is not None:
             for n, name in enumerate(OF_ALL):
                 setattr(self, name, kept[n])
-            rows = np.reshape(kept[len(OF_ALL) :], (-1, self.settings.workers)).tolist()
-            for name, row in zip((*OF_EACH, "heard"), rows):
-                setattr(self, name, row)
+            self.each[:] = np.reshape(kept[len(OF_ALL) :], self.each.shape)
 
     def _apply_mean(self, gradients: Sequence[np.ndarray], rate: float) -> None:
-        self._count(self.updates - min(self.seen))
+        self._count(self.updates - int(self.seen.min()))
         # In the order of workers, whoever came first: the same sum to the last bit whenever it is repeated.
         np.copyto(self.mean, gradients[0])
         for gradient in gradients[1:]:

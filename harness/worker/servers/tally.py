@@ -30,9 +30,12 @@ class Tally:
         # 0: nothing was written yet; 1, 2: which row is the last one.
         self.last, self.rows = memory[:1], memory[1:].reshape(2, length)
 
-    def write(self, numbers: Sequence[int]) -> None:
+    def write(self, first: Sequence[int], more: np.ndarray) -> None:
+        """more: of NUMBER, one-dimensional."""
         turn = 2 if self.last[0] == 1 else 1
-        self.rows[turn - 1] = numbers
+        row = self.rows[turn - 1]
+        row[: len(first)] = first
+        row[len(first) :] = more
         self.last[0] = turn
 
     def read(self) -> Optional[List[int]]:
