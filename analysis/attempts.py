@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from analysis.rank import LARGEST_COUNT, REWARM, Block, RankLog, Resume, seconds_of
+from analysis.rank import LARGEST_COUNT, REWARM, Block, RankLog, Resume, Return, seconds_of
 from analysis.text import printable
 from harness.events import COMPLETED, LEFT, attempt_dirs, read_events
 
@@ -33,9 +33,10 @@ class Attempt:
     """What one attempt left behind.
 
     blocks: those that every rank logged once and alike, by their first step: seconds of the slowest rank, samples of
-    all. unmatched: (first step, steps) of the others. begin: unix seconds when its ranks were started; None: not known.
-    last_sign: unix seconds of the last sign of life, the latest exit or event of any rank, or the begin itself; None:
-    not known, since a file that would tell it cannot be read, or because there is none.
+    all, without those whose updates a parameter server lost. unmatched: (first step, steps) of the others. begin: unix
+    seconds when its ranks were started; None: not known. last_sign: unix seconds of the last sign of life, the latest
+    exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
+    because there is none.
     why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
     """
 
@@ -155,11 +156,17 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
         notes.append(f"{_steps(lost)} lost work")
     notes += [f"attempt {a.number} ended: {a.why_ended or 'without a word'}" for a in attempts[:-1]]
     for attempt in attempts:
+        notes += [_return_note(back) for back in returns_of(attempt.ranks)]
         for number, rank in attempt.ranks.items():
             if rank.fault is not None:
                 name, step = rank.fault
                 notes.append(f"{name} was injected at step {step:,} on rank {number} in attempt {attempt.number}")
     return notes
+
+
+def returns_of(ranks: Mapping[int, RankLog]) -> list[Return]:
+    """Of parameter servers, in the order of steps."""
+    return sorted(back for rank in ranks.values() for back in rank.returns)
 
 
 def allocated(attempt: Attempt) -> float | None:
@@ -210,12 +217,16 @@ def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tup
     for number, rank in ranks.items():
         for block in rank.blocks:
             by_step[block.step].append((number, block))
+    lost: dict[int, int] = defaultdict(int)
+    for back in returns_of(ranks):
+        lost[back.step] += back.lost_samples
     matched, unmatched, everyone = [], [], list(ranks)
     metering = _metering(ranks)
     for step, parts in sorted(by_step.items()):
         alike = len({(block.phase, block.n) for _, block in parts}) == 1
         if alike and [number for number, _ in parts] == everyone:
-            seconds, samples = max(b.seconds for _, b in parts), sum(b.samples for _, b in parts)
+            seconds = max(block.seconds for _, block in parts)
+            samples = max(0, sum(block.samples for _, block in parts) - lost[step])
             joules = total_if_known(block.joules for number, block in parts if number in metering) if metering else None
             matched.append(parts[0][1]._replace(seconds=seconds, samples=samples, joules=joules))
         else:
@@ -281,6 +292,14 @@ def _checkpoint_seconds(attempt: Attempt) -> float:
 def _torn(pieces: Sequence[Piece]) -> bool:
     """Whether the attempt is missing that wrote the first piece's checkpoint."""
     return bool(pieces) and pieces[0].attempt.first_step > 0
+
+
+def _return_note(back: Return) -> str:
+    updates = f"{back.lost_updates:,} update{'s' * (back.lost_updates != 1)} ({back.lost_samples:,} samples)"
+    return (
+        f"parameter server {back.server} ended in the block from step {back.step:,} and came back after "
+        f"{back.seconds:.1f} s, without its momenta; {updates} did not reach its weights, and are in no throughput"
+    )
 
 
 def _steps(n: int, kind: str = "") -> str:

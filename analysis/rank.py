@@ -21,7 +21,8 @@ class Block(NamedTuple):
     """Steps that were timed together, between two fences.
 
     phase: WARMUP, REWARM (the cold first steps after a restart) or MEASURE. step: the first one. n: how many.
-    samples, joules: of the rank that logged the block, or of all ranks where blocks have been matched over them.
+    samples, joules: of the rank that logged the block, or of all ranks where blocks have been matched over them: then
+    without samples that a parameter server lost.
     """
 
     phase: str
@@ -89,6 +90,17 @@ class Staleness(NamedTuple):
     lead: int | None
 
 
+class Return(NamedTuple):
+    """A parameter server that ended and came back. step: the first of the block in which it did. seconds: that its
+    workers waited. lost_updates, lost_samples: what it had applied, and its weights do not hold."""
+
+    step: int
+    server: int
+    seconds: float
+    lost_updates: int
+    lost_samples: int
+
+
 class RankLog:
     """What one rank logged, with events whose values make no sense counted as damaged and left out.
 
@@ -113,6 +125,7 @@ class RankLog:
         self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
         self.accuracy: tuple[float, int, int | None] | None = None
         self.staleness: Staleness | None = None
+        self.returns: list[Return] = []
         self.evaluations: dict[int, Evaluation] = {}
         self.end: End | None = None
         readers = {
@@ -125,6 +138,7 @@ class RankLog:
             "leave": self._read_leave,
             "probe": self._read_probe,
             "staleness": self._read_staleness,
+            "server_back": self._read_server_back,
             "eval": self._read_eval,
             "end": self._read_end,
         }
@@ -206,6 +220,16 @@ class RankLog:
         if mean is None or updates is None or largest is None or samples is None:
             return False
         self.staleness = Staleness(updates, mean, largest, samples, count_of(event, "lead", 0))
+        return True
+
+    def _read_server_back(self, event: Mapping[str, Any]) -> bool:
+        step, server, updates, samples = (
+            count_of(event, name, 0) for name in ("step", "server", "lost_updates", "lost_samples")
+        )
+        seconds = seconds_of(event, "seconds")
+        if step is None or server is None or seconds is None or updates is None or samples is None:
+            return False
+        self.returns.append(Return(step, server, seconds, updates, samples))
         return True
 
     def _read_eval(self, event: Mapping[str, Any]) -> bool:

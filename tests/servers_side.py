@@ -106,6 +106,7 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
         "communication": adapter.facts()["communication"],
         "world_size": adapter.facts()["world_size"],
         "momenta": _momenta(adapter),
+        "back": adapter.servers_back(),
         "totals": adapter.total([1.0, float(number)]),
     }
     adapter.allreduce(4096)

@@ -110,6 +110,10 @@ class Adapter(ABC):
         log it; None on others, and where no servers apply the updates."""
         return None
 
+    def servers_back(self) -> List[Dict[str, Any]]:
+        """For server_back events, of this rank: which parameter servers came back since this was asked last."""
+        return []
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Writes into `folder`, which all ranks share, what this rank must keep to go on exactly from here."""

@@ -54,6 +54,7 @@ def run(
         joules = meter.joules_since(counters)
         counts = {"n": n, "seconds": seconds, "samples": n * spec.batch_per_gpu, "joules": joules}
         log.write("steps", phase=phase, step=start, **counts, loss=adapter.loss())
+        log_returns(adapter, log, start)
         if start == first_step:
             # That all ranks have the same gradients, and all frameworks too, is looked at where it is first to be seen.
             total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
@@ -73,6 +74,7 @@ def run(
         log.write("staleness", **updates)
     if measure.evaluate_samples:
         evaluate(spec, adapter, test, rendezvous, log, steps)
+    log_returns(adapter, log, steps)
     log.write(
         "end",
         steps=steps,
@@ -142,6 +144,12 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
         loss=loss / predictions,
         seconds=time.perf_counter() - start,
     )
+
+
+def log_returns(adapter: Adapter, log: EventWriter, step: int) -> None:
+    """What happened to parameter servers since it was asked last."""
+    for back in adapter.servers_back():
+        log.write("server_back", step=step, **back)
 
 
 def _batches(shard: np.ndarray, spec: RunSpec) -> int:

@@ -92,8 +92,8 @@ class Logs:
     parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
     gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
     says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
-    verify.npz. staleness: the values of the staleness event. energy: what each rank meters, and the joules of each
-    block.
+    verify.npz. staleness: the values of the staleness event. returns: those of server_back events, on rank 0. energy:
+    what each rank meters, and the joules of each block.
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
@@ -120,6 +120,7 @@ class Logs:
     later: bool = True
     verify: Mapping[str, np.ndarray] | None = None
     staleness: Mapping[str, Any] | None = None
+    returns: Sequence[Mapping[str, Any]] = ()
     resume: Mapping[str, Any] | None = None
     checkpoints: Mapping[int, float] = field(default_factory=dict)
     fault: tuple[int, int] | None = None
@@ -275,6 +276,8 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
     for n_bytes, seconds in logs.allreduce.items():
         writer.write_after(5 * seconds, "probe", probe="allreduce", n=5, seconds=5 * seconds, bytes=n_bytes)
     seen = steps * spec.global_batch
+    for back in logs.returns if rank == 0 else ():
+        writer.write_after(0.0, "server_back", **back)
     if rank == 0 and logs.staleness is not None:
         writer.write_after(0.0, "staleness", **logs.staleness)
     if rank == 0 and logs.accuracy is not None:

@@ -74,6 +74,21 @@ def test_a_bound_that_was_kept_is_a_result(study: StudyBuilder) -> None:
     assert (only_run(study)["status"], only_run(study)["notes"]) == ("completed", None)
 
 
+def test_a_server_that_came_back_is_a_note_and_what_it_lost_is_in_no_throughput(study: StudyBuilder) -> None:
+    back = {"step": 20, "server": 1, "seconds": 2.04, "lost_updates": 3, "lost_samples": 3 * 128}
+    said = applied(returns=1, lost_updates=3, lost_samples=3 * 128)
+    study.add(spec_of(GPUS, strategy="ps_async"), Logs(staleness=said, returns=[back]))
+    run = only_run(study)
+    assert run["status"] == "completed"
+    assert "parameter server 1 ended in the block from step 20 and came back after 2.0 s" in run["notes"]
+    assert "3 updates (384 samples) did not reach its weights" in run["notes"]
+    assert run["samples"] == 40 * GPUS * 128 - 384
+    assert json.loads(run["block_rates"]) == pytest.approx([2560, 2560 - 384, 2560, 2560])
+    schema = json.loads((PROJECT / "harness" / "schemas" / "events.schema.json").read_text())
+    for ev, values in (("server_back", back), ("staleness", said)):
+        jsonschema.validate({"v": 1, "t": 0.5, "rank": 0, "ev": ev, **values}, schema)
+
+
 def test_servers_that_left_no_word_are_said(study: StudyBuilder) -> None:
     study.add(spec_of(GPUS, strategy="ps_async"), Logs())
     assert only_run(study)["status"] == "completed"

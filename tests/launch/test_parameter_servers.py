@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 from pathlib import Path
 
 import jsonschema
 import pytest
-from processes import wait_for
+from processes import wait_for, workers
 from project import PROJECT, Cli
-from studies import SMALL, logged, losses, read_json, run_dirs, starts
+from studies import SMALL, logged, losses, read_json, run_dirs, started, starts, steps_done
 
 pytestmark = pytest.mark.torch
 
@@ -22,15 +24,15 @@ def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
 
 
-def servers() -> list[int]:
-    """Process ids of the parameter servers on this machine."""
+def servers(rank: int | None = None) -> list[int]:
+    """Process ids of the parameter servers on this machine, or of those that the rank with this id has started."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             argv = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"harness.worker.servers" in argv:
+        if b"harness.worker.servers" in argv and (rank is None or str(rank).encode() in argv):
             found.append(int(path.parent.name))
     return found
 
@@ -59,6 +61,31 @@ def test_a_synchronous_run_whose_rank_was_killed_is_that_of_one_that_never_faile
     (last, first) = (logged(killed, "end", 2)[0], logged(never, "end", 1)[0])
     assert last["weights_checksum"] == first["weights_checksum"]
     assert logged(killed, "eval", 2)[0]["loss"] == logged(never, "eval", 1)[0]["loss"]
+
+
+def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp_path: Path) -> None:
+    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.2", "measure.steps=12")
+    with started(tmp_path, "strategy=ps_async", *SHORT, *slow) as harness:
+        wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1) >= 3, 120)
+        [server] = servers(workers(tmp_path, 2)[0])
+        os.kill(server, signal.SIGKILL)
+        said, _ = harness.communicate(timeout=120)
+        assert harness.returncode == 0, said
+    (run_dir,) = run_dirs(tmp_path)
+    assert read_json(run_dir / "result.json")["status"] == "completed"
+    [back] = logged(run_dir, "server_back") + logged(run_dir, "server_back", rank=1)
+    assert back["server"] == 0
+    [event] = logged(run_dir, "staleness")
+    assert (event["samples"], event["returns"]) == (2 * 14 * 4, 1)
+    assert event["lost_samples"] == back["lost_samples"]
+    assert "a parameter server ended too early, with exit code -9: it is started again" in (
+        run_dir / "attempt-1" / "stderr.rank0"
+    ).read_text(encoding="utf-8")
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stderr
+    html = next((tmp_path / "results" / "scaling").rglob("report.html")).read_text(encoding="utf-8")
+    assert "parameter server 0 ended in the block from step" in html
+    assert "1 runs: 1 completed" in report.stdout
 
 
 def test_a_slow_rank_holds_up_bounded_staleness_and_the_report_says_how_late_updates_were(

@@ -20,9 +20,10 @@ from processes import wait_for
 from project import PROJECT
 
 from harness.worker.servers import protocol
-from harness.worker.servers.beside import ServerBeside
+from harness.worker.servers.beside import RESTARTS, ServerBeside
 from harness.worker.servers.client import Address, Client, ServerFailed, divide
-from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS, Settings
+from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS, Parameters, Settings, tally_length
+from harness.worker.servers.tally import Tally, make_file
 
 SHARES = (5, 3)
 SIZE = sum(SHARES)
@@ -32,16 +33,19 @@ WAIT_SECONDS = 20.0
 class Running:
     """Real servers, and clients of them."""
 
-    def __init__(self, stack: ExitStack, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, stack: ExitStack, settings: Settings, returns: bool = False) -> None:
+        """returns: whether servers come back; `held` is then what each worker has."""
+        self.settings, self.returns = settings, returns
+        self.held = [row(0) for _ in range(settings.workers)]
         self.servers = [ServerBeside(settings, "127.0.0.1") for _ in SHARES]
         for server in self.servers:
-            server.closing = True  # or this process would end with it, as a rank does
+            server.closing = not returns  # or this process would end with it, as a rank does
             stack.callback(_end, server)
         self.clients = [self.client(worker) for worker in range(settings.workers)]
 
     def client(self, worker: int) -> Client:
-        return Client([server.address for server in self.servers], worker, SHARES, WAIT_SECONDS)
+        addresses = [server.address for server in self.servers]
+        return Client(addresses, worker, SHARES, WAIT_SECONDS, self.held[worker].copy if self.returns else None)
 
     def all(self, act: Callable[[int, Client], Any]) -> list[Any]:
         """What each worker's act gives, all at once."""
@@ -54,14 +58,15 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Running]]:
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     with ExitStack() as stack:
 
-        def run(mode: str, workers: int, **changes: Any) -> Running:
+        def run(mode: str, workers: int, returns: bool = False, **changes: Any) -> Running:
             values = {"staleness": 0, "momentum": 0.9, "weight_decay": 0.01, "nesterov": False, **changes}
-            return Running(stack, Settings(mode=mode, workers=workers, **values))
+            return Running(stack, Settings(mode=mode, workers=workers, **values), returns)
 
         yield run
 
 
 def _end(server: ServerBeside) -> None:
+    server.closing = True
     server.process.kill()
     server.process.wait()
 
@@ -206,6 +211,105 @@ def test_a_server_that_is_gone_is_an_error_that_names_it(start: Callable[..., Ru
     with pytest.raises(ServerFailed, match=r"parameter server 1 of 2 at 127.0.0.1:\d+ is gone"):
         running.clients[1].push(row(1), 1, 0.1, weights)  # waits for worker 0, at both servers
     assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("mode", [ASYNCHRONOUS, BOUNDED])
+def test_a_server_that_was_killed_comes_back_with_a_workers_weights(start: Callable[..., Running], mode: str) -> None:
+    """And with all that it had counted: what is lost is said, and each push is applied once."""
+    running = start(mode, 2, staleness=2, returns=True)
+    first, second = running.clients
+    first.store(row(0), np.zeros(SIZE, np.float32))
+    held = running.held
+    for worker in (0, 1, 0, 1):
+        running.clients[worker].push(row(1, worker), 2, 0.1, held[worker])
+    lost, kept = held[1][: SHARES[0]].copy(), held[0].copy()
+    running.servers[0].process.kill()
+    first.push(row(2), 2, 0.1, held[0])  # notices, and pushes again
+    assert [back[:1] + back[2:] for back in first.returns] == [(0, 1, 2)]  # worker 1's last one came after its weights
+    share = by_hand(kept, [row(2)], 0.1, False)[: SHARES[0]]  # momenta start at 0
+    np.testing.assert_allclose(held[0][: SHARES[0]], share, rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(held[0][: SHARES[0]], lost)
+    second.push(row(3), 2, 0.1, held[1])
+    assert second.returns == []
+    updates = second.updates()
+    # Of six that each server applied, the staleness of 0, 1, 1, 1, 1, 1 updates, as if nothing had been.
+    assert (updates.updates, updates.samples, updates.staleness_mean, updates.staleness_max) == (6, 12, 5 / 6, 1)
+    assert (updates.returns, updates.lost_updates, updates.lost_samples) == (1, 1, 2)
+    assert [counters["clocks"] for counters in second.counters()] == [[3, 3], [3, 3]]
+
+    running.servers[1].process.kill()
+    now = np.empty(SIZE, np.float32)
+    second.pull(now)  # what only looks waits for it too
+    assert np.array_equal(now[SHARES[0] :], held[1][SHARES[0] :])
+    assert [back.server for back in second.returns] == [1]
+    assert second.updates().returns == 2
+
+
+def test_a_push_that_was_applied_before_its_server_died_is_not_applied_again() -> None:
+    settings = Settings(ASYNCHRONOUS, 2, 0, 0.9, 0.0, False)
+    tally = Tally(make_file(), tally_length(settings))
+    before, out = Parameters(settings, tally), np.empty(SIZE, np.float32)
+    before.store(row(0), np.zeros(SIZE, np.float32))
+    before.push(0, row(1), 2, 0.1, out)
+    before.push(1, row(2), 2, 0.1, out)
+    # Killed here: worker 1 never had the answer, and has still the first weights.
+    after = Parameters(settings, tally)
+    said = after.revive(1, 0, row(0), out)
+    assert said == {"applied": True, "taken": True, "lost_updates": 2}
+    assert np.array_equal(out, row(0))
+    assert after.revive(0, 1, row(9), out) == {"applied": False, "taken": False, "lost_updates": 0}
+    after.push(0, row(3), 2, 0.1, out)
+    counters = after.counters()
+    assert (counters["updates"], counters["lost_updates"]) == (3, 2)
+    # A third one, from weights with only the update after the return: the same two are lost, and no more.
+    assert Parameters(settings, tally).revive(0, 2, out, out)["lost_updates"] == 0
+
+
+def test_a_tally_is_never_half_written() -> None:
+    """A process that writes rows of equal numbers is killed at any moment: the row that is left is one of them."""
+    code = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from harness.worker.servers.tally import Tally\n"
+        "tally, n = Tally(int(sys.argv[1]), 5000), 0\n"
+        "print(flush=True)\n"
+        "while True:\n"
+        "    n += 1\n"
+        "    tally.write([n] * 7, np.full(4993, n))\n"
+    )
+    file = make_file()
+    assert Tally(file, 5000).read() is None
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    argv = [sys.executable, "-c", code, str(file)]
+    with subprocess.Popen(argv, env=environment, pass_fds=[file], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        wait_for(lambda: Tally(file, 5000).read() is not None, WAIT_SECONDS)
+        writer.kill()
+    rows = Tally(file, 5000).read()
+    assert rows is not None
+    assert len(set(rows)) == 1
+
+
+def test_a_server_that_ends_again_and_again_takes_its_rank_with_it() -> None:
+    code = (
+        "import os, signal, time\n"
+        "from harness.worker.servers import beside\n"
+        "from harness.worker.servers.parameters import Settings\n"
+        "server = beside.ServerBeside(Settings('asynchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
+        "print(*server.address, flush=True)\n"
+        "while True:\n"
+        "    server.process.kill()\n"
+        "    time.sleep(0.01)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("with exit code -9: it is started again") == RESTARTS
+    assert f"with exit code -9, {RESTARTS} times started again" in done.stderr
+    host, port, token = done.stdout.split()
+    with pytest.raises(ServerFailed, match="Connection refused"):
+        Client([Address(host, int(port), token)], 0, [1], WAIT_SECONDS)
 
 
 def test_servers_end_when_all_have_said_goodbye_and_not_by_the_ranks_signals(start: Callable[..., Running]) -> None:

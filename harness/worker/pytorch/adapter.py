@@ -143,6 +143,9 @@ class Adapter(worker.Adapter):
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()
 
+    def servers_back(self) -> List[Dict[str, Any]]:
+        return self.strategy.servers_back()
+
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)
 

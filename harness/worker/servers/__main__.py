@@ -1,4 +1,5 @@
-"""One parameter server: `python -m harness.worker.servers <process id of its rank> <open file that listens>`.
+"""One parameter server: `python -m harness.worker.servers <process id of its rank> <open file that listens> [<another
+open file, for what is to outlive it>]`.
 
 Its settings come through stdin, as JSON. Ends with exit code 0 when all workers have said goodbye, 1 when one was lost.
 """
@@ -18,13 +19,16 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 
-from harness.worker.servers.parameters import Settings  # noqa: E402
+from harness.worker.servers.parameters import Settings, tally_length  # noqa: E402
 from harness.worker.servers.server import Server  # noqa: E402
+from harness.worker.servers.tally import Tally  # noqa: E402
 
 if __name__ == "__main__":
     told = json.load(sys.stdin)
+    settings = Settings(**told["settings"])
+    tally = Tally(int(sys.argv[3]), tally_length(settings)) if len(sys.argv) > 3 else None
     with socket.socket(fileno=int(sys.argv[2])) as listener:
-        gone_well = Server(listener, Settings(**told["settings"]), told["token"]).serve()
+        gone_well = Server(listener, settings, told["token"], tally).serve()
     # At once: threads still wait for connections.
     sys.stdout.flush()
     sys.stderr.flush()

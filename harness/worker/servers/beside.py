@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,39 +12,39 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from typing import List
 
+from harness.worker.servers import tally
 from harness.worker.servers.client import Address
-from harness.worker.servers.parameters import Settings
+from harness.worker.servers.parameters import COMES_BACK, Settings
 
 CLOSE_SECONDS = 10.0
+# One that ends more often has a cause that will end it again, and every time loses its momenta.
+RESTARTS = 3
+# The rank's worker fails too where it talks to servers, and says more: which one, where, and because of whom.
+WORDS_SECONDS = 1.0
 # What the rank is told, and its watcher and Slurm tell all processes of a task: none of it is for a server to hear.
 FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class ServerBeside:
-    """Listens before it runs: its address is known at once. When it ends too early, the rank ends too."""
+    """Listens before it runs: its address is known at once. When it ends too early it is started again on the same
+    address, where its mode allows that (COMES_BACK), RESTARTS times at most; otherwise the rank ends too."""
 
     def __init__(self, settings: Settings, host: str) -> None:
         self.closing = False
-        with socket.socket() as listener:
-            listener.bind((host, 0))
-            listener.listen(settings.workers)
-            self.address = Address(host, int(listener.getsockname()[1]), secrets.token_hex(16))
-            # Blocked signals stay blocked in what is started: there is no moment in which they would end it.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RANK)
-            try:
-                self.process = subprocess.Popen(
-                    [sys.executable, "-m", "harness.worker.servers", str(os.getpid()), str(listener.fileno())],
-                    stdin=subprocess.PIPE,
-                    pass_fds=[listener.fileno()],
-                )
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        assert self.process.stdin is not None
-        # Not among its arguments, which every user of the machine can read.
-        told = {"settings": dataclasses.asdict(settings), "token": self.address.token}
-        self.process.stdin.write(json.dumps(told).encode())
-        self.process.stdin.close()
+        self.settings = settings
+        self.listener = socket.socket()
+        self.listener.bind((host, 0))
+        self.listener.listen(settings.workers)
+        self.address = Address(host, int(self.listener.getsockname()[1]), secrets.token_hex(16))
+        # For the one after it. This process keeps them open: workers that come meanwhile wait, and where it is gone
+        # too, they are refused at once.
+        self.kept: List[int] = [tally.make_file()] if settings.mode in COMES_BACK else []
+        self.process = self._start()
+        if not self.kept:
+            self.listener.close()
         threading.Thread(target=self._watch, name="watch server", daemon=True).start()
 
     def close(self) -> None:
@@ -55,9 +56,46 @@ class ServerBeside:
             self.process.kill()
             self.process.wait()
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        files = [self.listener.fileno(), *self.kept]
+        # Blocked signals stay blocked in what is started: there is no moment in which they would end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RANK)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "harness.worker.servers", str(os.getpid()), *map(str, files)],
+                stdin=subprocess.PIPE,
+                pass_fds=files,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert process.stdin is not None
+        # Not among its arguments, which every user of the machine can read.
+        told = {"settings": dataclasses.asdict(self.settings), "token": self.address.token}
+        with contextlib.suppress(BrokenPipeError):  # ended already, which is for `_watch` to say
+            process.stdin.write(json.dumps(told).encode())
+            process.stdin.close()
+        return process
+
     def _watch(self) -> None:
-        code = self.process.wait()
-        # 0: all workers have said goodbye, this rank's too, which may not have come to `close` yet.
-        if code and not self.closing:
-            print(f"error: a parameter server ended too early, with exit code {code}", file=sys.stderr, flush=True)
-            os._exit(1)
+        # Stays as long as the server does: Linux ends what this thread has started when the thread ends.
+        restarts = RESTARTS if self.kept else 0
+        for number in range(restarts + 1):
+            code = self.process.wait()
+            # 0: all workers have said goodbye, this rank's too, which may not have come to `close` yet.
+            if not code or self.closing:
+                return
+            if number < restarts:
+                _say(f"a parameter server ended too early, with exit code {code}: it is started again")
+                try:
+                    self.process = self._start()
+                except OSError as error:
+                    _say(f"error: it cannot be started again: {error}")
+                    os._exit(1)
+        again = f", {restarts} times started again" if restarts else ""
+        _say(f"error: a parameter server ended too early, with exit code {code}{again}")
+        time.sleep(WORDS_SECONDS)
+        os._exit(1)
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)

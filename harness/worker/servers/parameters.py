@@ -9,10 +9,14 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from harness.worker.servers.protocol import FLOAT
+from harness.worker.servers.tally import Tally
 
 SYNCHRONOUS, ASYNCHRONOUS, BOUNDED = "synchronous", "asynchronous", "bounded"
+# A server may come back in these: it can go on with weights that a worker has. A synchronous update needs all of it.
+COMES_BACK = (ASYNCHRONOUS, BOUNDED)
 # Of the state, beside weights and momenta.
-COUNTERS = ("updates", "staleness_sum", "staleness_max", "samples", "lead", "seen", "clocks")
+OF_ALL = ("updates", "staleness_sum", "staleness_max", "samples", "lead", "returns", "lost_updates")
+OF_EACH = ("seen", "clocks", "given", "had")
 
 
 class WorkerGone(RuntimeError):
@@ -40,13 +44,24 @@ class Parameters:
     worker, how many steps it has pushed. staleness of an update: how many others were applied between the moment when
     its worker took the weights and the moment when it was applied. samples: that all updates together were made of.
     lead: the most steps that a worker was ahead of the slowest when it was given weights for its next step.
+
+    Of a server that comes back: returns: how often it has. lost_updates: how many of `updates` are not in its weights,
+    since they came after the copy that it went on with. given: of each worker, how many of the updates are in the
+    weights that it was given last. had: in those that it made its last push with, which it has for certain. heard:
+    how many pushes of each were applied since the workers came; not in a checkpoint.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, tally: Optional[Tally] = None) -> None:
+        """tally: what a server knew that ended, and is to outlive this one."""
+        self.settings, self.tally = settings, tally
         self.weights = self.velocity = self.mean = self.scratch = np.empty(0, FLOAT)
+        self.holds = False
         self.updates = self.staleness_sum = self.staleness_max = self.samples = self.lead = 0
-        self.seen, self.clocks = [0] * settings.workers, [0] * settings.workers
+        self.returns = self.lost_updates = 0
+        # One array, which is written into the tally at once: with 64 workers in 4 us, number by number in 50.
+        self.each = np.zeros((len(OF_EACH) + 1, settings.workers), np.int64)
+        self.seen, self.clocks, self.given, self.had, self.heard = self.each
+        self._remember()
         # Held by whoever looks at the state or changes it; waited on by whoever needs others to change it.
         self.changed = threading.Condition()
         self.gone: Optional[str] = None
@@ -55,7 +70,7 @@ class Parameters:
 
     def store(self, weights: np.ndarray, velocity: np.ndarray) -> None:
         with self.changed:
-            self.weights, self.velocity = weights, velocity
+            self.weights, self.velocity, self.holds = weights, velocity, True
             self.mean, self.scratch = np.zeros_like(weights), np.zeros_like(weights)
 
     def push(self, worker: int, gradient: np.ndarray, samples: int, rate: float, out: np.ndarray) -> None:
@@ -65,21 +80,40 @@ class Parameters:
         """
         with self.changed:
             self.clocks[worker] += 1
+            self.heard[worker] += 1
+            self.had[worker] = self.given[worker]
             if self.settings.mode == SYNCHRONOUS:
                 self.samples += samples
                 self.updating.bring(worker, gradient, rate, self._apply_mean)
             else:
-                self._count(self.updates - self.seen[worker])
+                self._count(self.updates - int(self.seen[worker]))
                 self.samples += samples
                 self._step(gradient, rate)
+                self._keep()
                 self.changed.notify_all()
-            if self.settings.mode == BOUNDED:
-                own = self.clocks[worker]
-                # Ho et al. 2013, section 2: the fastest and the slowest are no more than `staleness` steps apart.
-                self.wait(lambda: own - min(self.clocks) <= self.settings.staleness)
-            self.lead = max(self.lead, self.clocks[worker] - min(self.clocks))
-            self.seen[worker] = self.updates
-            np.copyto(out, self.weights)
+            self._give(worker, out)
+
+    def revive(self, worker: int, pushes: int, weights: np.ndarray, out: np.ndarray) -> Dict[str, Any]:
+        """After the server came back. The first worker's copy of the weights is what it goes on with, without momentum.
+
+        pushes: of this worker, that were answered since it first came. Gives applied: whether one more was applied;
+        `out` has then what this worker goes on with, otherwise it has to push again. taken: whether its copy was.
+        lost_updates: that are not in it.
+        """
+        with self.changed:
+            applied, taken = bool(self.heard[worker] > pushes), not self.holds
+            lost = 0
+            if taken:
+                self.store(weights, np.zeros_like(weights))
+                # No answer came to what was pushed with the weights that it still has.
+                in_copy = int((self.had if applied else self.given)[worker])
+                lost = self.updates - in_copy - self.lost_updates
+                self.lost_updates += lost
+                self.returns += 1
+                self._keep()
+            if applied:
+                self._give(worker, out)
+            return {"applied": applied, "taken": taken, "lost_updates": lost}
 
     def pull(self, out: np.ndarray) -> None:
         """The weights of this moment; for looking at them, not for a worker's next step."""
@@ -94,12 +128,17 @@ class Parameters:
 
     def counters(self) -> Dict[str, Any]:
         with self.changed:
-            return {name: getattr(self, name) for name in COUNTERS}
+            of_all = {name: int(getattr(self, name)) for name in OF_ALL}
+            return {**of_all, **{name: getattr(self, name).tolist() for name in OF_EACH}}
 
     def recall(self, counters: Dict[str, Any]) -> None:
         with self.changed:
-            for name in COUNTERS:
+            # A checkpoint may be older than a counter.
+            for name in counters.keys() & set(OF_ALL):
                 setattr(self, name, counters[name])
+            for name in counters.keys() & set(OF_EACH):
+                getattr(self, name)[:] = counters[name]
+            self._keep()
 
     def lose(self, worker: int, why: str) -> None:
         """Whoever waits for this worker, or will, has it said."""
@@ -113,8 +152,30 @@ class Parameters:
                 raise WorkerGone(self.gone)
             self.changed.wait()
 
+    def _give(self, worker: int, out: np.ndarray) -> None:
+        if self.settings.mode == BOUNDED:
+            own = int(self.clocks[worker])
+            # Ho et al. 2013, section 2: the fastest and the slowest are no more than `staleness` steps apart.
+            self.wait(lambda: bool(own - self.clocks.min() <= self.settings.staleness))
+        self.lead = max(self.lead, int(self.clocks[worker] - self.clocks.min()))
+        self.seen[worker] = self.updates
+        self.given[worker] = self.updates - self.lost_updates
+        np.copyto(out, self.weights)
+        self._keep()
+
+    def _keep(self) -> None:
+        if self.tally is not None:
+            self.tally.write([getattr(self, name) for name in OF_ALL], self.each.reshape(-1))
+
+    def _remember(self) -> None:
+        kept = self.tally.read() if self.tally is not None else None
+        if kept is not None:
+            for n, name in enumerate(OF_ALL):
+                setattr(self, name, kept[n])
+            self.each[:] = np.reshape(kept[len(OF_ALL) :], self.each.shape)
+
     def _apply_mean(self, gradients: Sequence[np.ndarray], rate: float) -> None:
-        self._count(self.updates - min(self.seen))
+        self._count(self.updates - int(self.seen.min()))
         # In the order of workers, whoever came first: the same sum to the last bit whenever it is repeated.
         np.copyto(self.mean, gradients[0])
         for gradient in gradients[1:]:
@@ -145,6 +206,10 @@ class Parameters:
         self.total = numbers[0].copy()
         for more in numbers[1:]:
             self.total += more
+
+
+def tally_length(settings: Settings) -> int:
+    return len(OF_ALL) + (len(OF_EACH) + 1) * settings.workers
 
 
 class _Meeting:

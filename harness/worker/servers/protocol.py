@@ -20,9 +20,12 @@ LONGEST_TEXT_BYTES = 2**24
 
 # Of a worker. HELLO: {"token", "worker"}. PUSH: a gradient; the answer are weights. PULL: weights as they are now.
 # MEAN: the gradient of the last update. SUM: numbers to be added up over the workers; the answer is their sum. STORE,
-# LOAD: weights, then momenta. RECALL, COUNT: the counters. BYE: the last message.
+# LOAD: weights, then momenta. RECALL, COUNT: the counters. BYE: the last message. BACK: a worker's copy of the weights,
+# for a server that was started again, after a HELLO with "pushes"; the answer is a text, and then, where it says that
+# the last push was "applied", the weights.
 HELLO, PUSH, PULL, MEAN, SUM = b"HELO", b"PUSH", b"PULL", b"MEAN", b"SUMM"
 STORE, LOAD, RECALL, COUNT, BYE = b"STOR", b"LOAD", b"RECA", b"COUN", b"BYE."
+BACK = b"BACK"
 # Of a server. FAILED: a sentence.
 DONE, FAILED = b"DONE", b"FAIL"
 

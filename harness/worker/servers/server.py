@@ -8,13 +8,14 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Callable, Dict, Set
+from typing import Callable, Dict, Optional, Set, Tuple
 
 import numpy as np
 
 from harness.worker.servers import protocol
 from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
 from harness.worker.servers.protocol import FLOAT, Header, ProtocolError
+from harness.worker.servers.tally import Tally
 
 # Whoever connects has so long to say who it is.
 HELLO_SECONDS = 10.0
@@ -23,9 +24,9 @@ HELLO_SECONDS = 10.0
 class Server:
     """Serves until every worker has said goodbye, or is gone."""
 
-    def __init__(self, listener: socket.socket, settings: Settings, token: str) -> None:
+    def __init__(self, listener: socket.socket, settings: Settings, token: str, tally: Optional[Tally] = None) -> None:
         self.listener, self.settings, self.token = listener, settings, token
-        self.parameters = Parameters(settings)
+        self.parameters = Parameters(settings, tally)
         self.came: Set[int] = set()
         self.left = 0
         self.ended = threading.Event()
@@ -54,12 +55,12 @@ class Server:
 
     def _talk(self, link: socket.socket) -> None:
         try:
-            worker = self._greet(link)
+            worker, pushes = self._greet(link)
         except (OSError, KeyError, TypeError, ValueError):
             return  # a port scanner, or a worker of another run
         why = None
         try:
-            _Conversation(self.parameters, link, worker).hold()
+            _Conversation(self.parameters, link, worker, pushes).hold()
         except (WorkerGone, ValueError) as error:
             why = str(error)
             with contextlib.suppress(OSError):  # or it notices that this server hangs up
@@ -73,7 +74,8 @@ class Server:
             if self.left == self.settings.workers:
                 self.ended.set()
 
-    def _greet(self, link: socket.socket) -> int:
+    def _greet(self, link: socket.socket) -> Tuple[int, int]:
+        """Who it is, and how many of its pushes were answered before."""
         protocol.prepare(link)
         link.settimeout(HELLO_SECONDS)
         header = protocol.receive(link)
@@ -87,14 +89,14 @@ class Server:
             self.came.add(worker)
         link.settimeout(None)
         protocol.send(link, protocol.DONE)
-        return worker
+        return worker, int(said["pushes"])
 
 
 class _Conversation:
     """With one worker, which asks one thing after another."""
 
-    def __init__(self, parameters: Parameters, link: socket.socket, worker: int) -> None:
-        self.parameters, self.link, self.worker = parameters, link, worker
+    def __init__(self, parameters: Parameters, link: socket.socket, worker: int, pushes: int) -> None:
+        self.parameters, self.link, self.worker, self.pushes = parameters, link, worker, pushes
         self.gradient = self.weights = np.empty(0, FLOAT)
 
     def hold(self) -> None:
@@ -108,6 +110,7 @@ class _Conversation:
             protocol.LOAD: self._load,
             protocol.RECALL: self._recall,
             protocol.COUNT: self._count,
+            protocol.BACK: self._back,
         }
         while True:
             header = protocol.receive(self.link)
@@ -159,3 +162,12 @@ class _Conversation:
 
     def _count(self, header: Header) -> None:
         protocol.send_text(self.link, protocol.DONE, self.parameters.counters())
+
+    def _back(self, header: Header) -> None:
+        copy = np.empty(header.bytes // FLOAT.itemsize, FLOAT)
+        protocol.receive_arrays(self.link, header, [copy])
+        weights = np.empty_like(copy)
+        said = self.parameters.revive(self.worker, self.pushes, copy, weights)
+        protocol.send_text(self.link, protocol.DONE, said)
+        if said["applied"]:
+            self._done(weights)

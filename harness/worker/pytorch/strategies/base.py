@@ -103,6 +103,10 @@ class Strategy(ABC):
         """`Adapter.updates`."""
         return None
 
+    def servers_back(self) -> List[Dict[str, Any]]:
+        """`Adapter.servers_back`."""
+        return []
+
     def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
         """What a checkpoint must hold and all ranks hold equally."""
         return {"network": network, "optimizer": optimizer}

@@ -22,7 +22,7 @@ from harness.worker.pytorch.strategies.base import Parts, Strategy
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.beside import ServerBeside
 from harness.worker.servers.client import Address, Client, divide
-from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS, Settings
+from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, COMES_BACK, SYNCHRONOUS, Settings
 
 
 class ParameterServers(Strategy):
@@ -86,7 +86,8 @@ class ParameterServers(Strategy):
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.client: Optional[Client] = None
         if self.worker is not None:
-            self.client = Client(self.addresses, self.worker, self.shares, self.timeout_seconds)
+            latest = self.latest if self.mode in COMES_BACK else None
+            self.client = Client(self.addresses, self.worker, self.shares, self.timeout_seconds, latest)
         if self.rank == 0:
             assert self.client is not None
             with torch.no_grad():
@@ -144,6 +145,17 @@ class ParameterServers(Strategy):
         self.client.pull(self.row.numpy())
         return self.row.to(self.device)
 
+    @torch.no_grad()
+    def latest(self) -> np.ndarray:
+        """This rank's weights, as the servers have them; for one that lost its own."""
+        return np.asarray(torch.cat([weight.reshape(-1) for weight in self.weights]).cpu().numpy())
+
+    def servers_back(self) -> List[Dict[str, Any]]:
+        if self.client is None:
+            return []
+        returns, self.client.returns = self.client.returns, []
+        return [back._asdict() for back in returns]
+
     def updates(self) -> Optional[Dict[str, Any]]:
         if self.rank != 0:
             return None
@@ -155,6 +167,9 @@ class ParameterServers(Strategy):
             "max": found.staleness_max,
             "samples": found.samples,
             "lead": found.lead,
+            "returns": found.returns,
+            "lost_updates": found.lost_updates,
+            "lost_samples": found.lost_samples,
         }
 
     def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
