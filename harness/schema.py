@@ -141,6 +141,7 @@ class SspOptions(ServerOptions):
 class HorovodOptions:
     controller: Controller = Controller.gloo
     compress: Compress = Compress.none
+    hierarchical: bool = False
 
 
 # The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.

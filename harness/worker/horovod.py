@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict
+from dataclasses import dataclass
+from typing import Any, Dict, Optional
 
 import horovod
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
@@ -14,8 +15,19 @@ from harness.worker.exchange import gather
 from harness.worker.rendezvous import Rendezvous
 
 
-def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-    """hvd: horovod.torch, horovod.tensorflow, ... Returns when all ranks are connected.
+@dataclass(frozen=True)
+class Nodes:
+    """Horovod's process sets for a mean that is made node by node: of this rank's node; and of the nodes' first ranks,
+    on these. None where it would be one rank. first: the first rank of this node."""
+
+    inside: Optional[Any]
+    between: Optional[Any]
+    first: int
+
+
+def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> Optional[Nodes]:
+    """hvd: horovod.torch, horovod.tensorflow, ... Returns when all ranks are connected. Gives the sets of a run that is
+    `hierarchical`.
 
     Over MPI, what started the ranks has told them who they are; over Gloo, this does (what `horovodrun --gloo` does on
     the first host, and would start the ranks by ssh for).
@@ -29,11 +41,32 @@ def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
     )
     if controller == "gloo":
         os.environ.update(_gloo(rendezvous, site))
-    hvd.init()
+    if not spec.strategy_options.get("hierarchical", False):
+        hvd.init()
+        return None
+    # Ranks are placed evenly, node by node (harness/plan.py). Horovod has each set of ranks once, that of all too.
+    ranks, per_node = rendezvous.world_size, rendezvous.local_world_size
+    first = rendezvous.rank - rendezvous.local_rank
+    firsts = range(0, ranks, per_node)
+    single, alone = per_node == ranks, per_node == 1
+    nodes = {} if single or alone else {f: hvd.ProcessSet(list(range(f, f + per_node))) for f in firsts}
+    between = None if single or alone else hvd.ProcessSet(list(firsts))
+    hvd.init(process_sets=[*nodes.values(), *([between] if between else [])])
+    everyone = hvd.global_process_set
+    return Nodes(
+        inside=None if alone else everyone if single else nodes[first],
+        between=None if single or rendezvous.rank != first else everyone if alone else between,
+        first=first,
+    )
 
 
-def name(spec: RunSpec) -> str:
-    return f"Horovod over {spec.strategy_options['controller']}"
+def name(spec: RunSpec, nodes: Optional[Nodes] = None) -> str:
+    by_node = f", {spec.placement}" if nodes else ""
+    return f"Horovod over {spec.strategy_options['controller']}{by_node}"
+
+
+def compression(hvd: Any, spec: RunSpec) -> Any:
+    return getattr(hvd.Compression, spec.strategy_options.get("compress", "none"))
 
 
 def versions() -> Dict[str, str]:

@@ -11,11 +11,12 @@ from harness.worker.tensorflow.optimizer import Sgd
 from harness.worker.tensorflow.replica import Replica
 
 Exchange = Callable[[List[tf.Tensor]], List[tf.Tensor]]
+Update = Callable[[List[tf.Tensor], List[tf.Variable]], bool]
 
 
 class Adapter(Replica):
     def make_optimizer(self) -> Sgd:
-        return ExchangingSgd(self.spec.optimizer, self._exchange)
+        return ExchangingSgd(self.spec.optimizer, self._exchange, self._update)
 
     def prepare(self) -> None:
         self.model = Model(self.network.inputs, self.network.outputs)
@@ -36,13 +37,30 @@ class Adapter(Replica):
         self.exchanged = self.strategy.exchange(gradients) if self.model.synchronise else gradients
         return self.exchanged
 
+    def _update(self, gradients: List[tf.Tensor], variables: List[tf.Variable]) -> bool:
+        if not (self.model.synchronise and self.strategy.updates_weights):
+            return False
+        self.exchanged = gradients
+        self.strategy.update(gradients, variables)
+        return True
+
 
 class ExchangingSgd(Sgd):
-    """Gradients go over the ranks where Keras's optimisers have it."""
+    """Gradients go over the ranks where Keras's optimisers have it.
 
-    def __init__(self, spec: OptimizerSpec, exchange: Exchange) -> None:
+    update: gives whether servers stepped in the place of this one.
+    """
+
+    def __init__(self, spec: OptimizerSpec, exchange: Exchange, update: Update) -> None:
         super().__init__(spec)
-        self.exchange = exchange
+        self.exchange, self.update = exchange, update
+
+    def apply_gradients(self, grads_and_vars: Iterable[Tuple[tf.Tensor, tf.Variable]], *rest: Any, **named: Any) -> Any:
+        pairs = list(grads_and_vars)
+        gradients, variables = zip(*pairs)
+        if self.update(list(gradients), list(variables)):
+            return self.iterations
+        return super().apply_gradients(pairs, *rest, **named)
 
     def aggregate_gradients(self, grads_and_vars: Iterable[Tuple[tf.Tensor, tf.Variable]]) -> Any:
         gradients, variables = zip(*grads_and_vars)

@@ -13,14 +13,15 @@ from mxnet import gluon
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
-from harness.worker.mxnet import machine
+from harness.worker.mxnet import machine, parameter_servers, strategies
 from harness.worker.mxnet.optimizer import Sgd
-from harness.worker.mxnet.strategies import STRATEGIES
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
 from models import mxnet as networks
 
+STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 SAVED = "replica.npz"
+SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
@@ -44,6 +45,8 @@ class Adapter(worker.Adapter):
         # Gluon's backward writes into the same arrays in every step.
         self.own_gradients = [parameter.grad() for parameter in networks.parameters(self.network)]
         self.used: Tuple[Sequence[mx.nd.NDArray], float] = (self.own_gradients, 1.0)
+        self.strategy.hold(self.parameters)
+        self.by_servers = False
         self.criterion = gluon.loss.SoftmaxCrossEntropyLoss()
         self.criterion.hybridize(static_alloc=True, static_shape=True)
         self.optimizer = Sgd(spec.optimizer, self.parameters)
@@ -77,14 +80,20 @@ class Adapter(worker.Adapter):
             loss = self.criterion(self.network(images), labels).mean()
         loss.backward()
         self.used = self.own_gradients, 1.0
-        if synchronise:
-            # Means are sums that the optimiser scales.
-            self.used = self.strategy.exchange(self.own_gradients), 1 / self.strategy.world_size
-        self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
+        self.by_servers = synchronise and self.strategy.updates_weights
+        if self.by_servers:
+            self.strategy.update(self.own_gradients)
+        else:
+            if synchronise:
+                # Means are sums that the optimiser scales.
+                self.used = self.strategy.exchange(self.own_gradients), 1 / self.strategy.world_size
+            self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
         self.steps += 1
         self.last_loss = loss
 
     def gradients(self) -> List[np.ndarray]:
+        if self.by_servers:
+            return [gradient.asnumpy() for gradient in self.strategy.means(self.own_gradients)]
         gradients, scale = self.used
         return [gradient.asnumpy() * np.float32(scale) for gradient in gradients]
 
@@ -95,6 +104,20 @@ class Adapter(worker.Adapter):
         pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
         with self._unbiased_variances():
             return np.asarray(self.network(pixels).asnumpy())
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
+        self.share_statistics()
+        if not self.strategy.updates_weights:
+            yield
+            return
+        own = [array.copy() for array in self.parameters]
+        for array, learned in zip(self.parameters, self.strategy.current()):
+            array[:] = learned
+        yield
+        for array, before in zip(self.parameters, own):
+            before.copyto(array)
 
     def share_statistics(self) -> None:
         if not self.statistics:
@@ -110,14 +133,20 @@ class Adapter(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
 
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.strategy.updates()
+
     def save(self, folder: Path) -> None:
-        # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are MXNet's.
-        if self.rank == 0:
+        # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are MXNet's. Where
+        # servers step, each rank may have other weights.
+        if self.rank == 0 or self.strategy.updates_weights:
             state = {name: array.asnumpy() for name, array in self._state().items()}
-            np.savez(folder / SAVED, steps=self.steps, learning_rate=self.optimizer.learning_rate, **state)
+            np.savez(folder / self._saved(), steps=self.steps, learning_rate=self.optimizer.learning_rate, **state)
+        self.strategy.save(folder)
 
     def load(self, folder: Path) -> None:
-        with np.load(folder / SAVED) as saved:
+        self.strategy.load(folder)
+        with np.load(folder / self._saved()) as saved:
             for name, array in self._state().items():
                 array[:] = saved[name]
             self.steps, self.optimizer.learning_rate = int(saved["steps"]), float(saved["learning_rate"])
@@ -152,8 +181,12 @@ class Adapter(worker.Adapter):
         for variance, before in zip(variances, kept):
             before.copyto(variance)
 
+    def _saved(self) -> str:
+        return SAVED_OF_RANK.format(self.rank) if self.strategy.updates_weights else SAVED
+
     def _state(self) -> Dict[str, mx.nd.NDArray]:
         """All that training changes."""
         statistics = self.settled_statistics()
-        kinds = {"weight": self.parameters, "momentum": self.optimizer.momenta, "statistic": statistics}
+        momenta = [] if self.strategy.updates_weights else self.optimizer.momenta  # the servers have them
+        kinds = {"weight": self.parameters, "momentum": momenta, "statistic": statistics}
         return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

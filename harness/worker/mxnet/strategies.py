@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import Dict, List, Optional, Sequence, Tuple, Type
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
 import numpy as np
@@ -32,14 +33,41 @@ class Strategy(ABC):
     communication: str
     # In which it sums what is no gradient.
     precision = "float64"
+    # Whether servers step: `update` takes the place of `exchange` and of the rank's own optimiser.
+    updates_weights = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         self.rank, self.context = rendezvous.rank, context
         self.messages: Dict[int, mx.nd.NDArray] = {}
 
-    @abstractmethod
     def exchange(self, gradients: Gradients) -> Gradients:
         """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
+        raise NotImplementedError
+
+    def hold(self, weights: Gradients) -> None:  # noqa: B027 only where servers step
+        """The arrays of the network's weights, once they are there."""
+
+    def update(self, gradients: Gradients) -> None:
+        """The servers step with the gradients of this rank; the network has then their weights."""
+        raise NotImplementedError
+
+    def means(self, gradients: Gradients) -> Gradients:
+        """Of the last step that servers made: the mean of all ranks' gradients, where they made it; else the rank's."""
+        return gradients
+
+    def current(self) -> List[np.ndarray]:
+        """The servers' weights, when every rank has had its last step."""
+        raise NotImplementedError
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        """`Adapter.updates`; on every rank."""
+        return None
+
+    def save(self, folder: Path) -> None:  # noqa: B027 only where servers step
+        """On every rank: what the servers hold."""
+
+    def load(self, folder: Path) -> None:  # noqa: B027 only where servers step
+        """On every rank, before the first step."""
 
     @abstractmethod
     def sum(self, array: mx.nd.NDArray) -> None:
@@ -91,7 +119,7 @@ class Allreduce(Strategy):
 
     One rank has one server too: the same way that gradients go at more, so that its cost is in the baseline.
     A server sums as gradients arrive: with more than two ranks, two runs differ in the last bits. Its own numbers of
-    ranks are those of arrival, and used nowhere here.
+    ranks are those of arrival, and used nowhere here. As many servers as workers, as MXNet's own launcher has it.
     """
 
     # With other types a server looks at a flag that nothing has set, and may sum in float32 all the same.
@@ -100,7 +128,8 @@ class Allreduce(Strategy):
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         super().__init__(spec, site, rendezvous, context)
         kind = "dist_sync" if context.device_type == "cpu" else "dist_device_sync"
-        self.servers = Servers(rendezvous, site.timeout_seconds)
+        ranks = rendezvous.world_size
+        self.servers = Servers(rendezvous, site.timeout_seconds, workers=ranks, servers=ranks)
         self.servers.worker()
         self.store: Optional[mx.kvstore.KVStore] = mx.kvstore.create(kind)
         self.communication = f"KVStore {kind}"
@@ -150,16 +179,38 @@ class Horovod(Strategy):
         from harness.worker import horovod
 
         self.hvd = hvd
-        horovod.start(hvd, spec, site, rendezvous)
-        self.communication = horovod.name(spec)
+        self.nodes = horovod.start(hvd, spec, site, rendezvous)
+        self.compression = horovod.compression(hvd, spec)
+        self.communication = horovod.name(spec, self.nodes)
         self.world_size = hvd.size()
 
     def exchange(self, gradients: Gradients) -> Gradients:
         # Horovod, like KVStore, refuses oneDNN's own layouts. Weights have them after an evaluation, gradients never:
         # oneDNN's backward writes them plainly (MXNet's CreateMKLDNNWeightGrad).
         for number, gradient in enumerate(gradients):
-            self.hvd.allreduce_(gradient, op=self.hvd.Sum, name=f"gradient.{number}", priority=-number)
+            message, kind = self.compression.compress(gradient)
+            if self.nodes:
+                self._mean_by_node(self.nodes, message, number)
+            else:
+                # In fp16 the mean: a sum may be too large.
+                how = self.hvd.Sum if message is gradient else self.hvd.Average
+                self.hvd.allreduce_(message, op=how, name=f"gradient.{number}", priority=-number)
+            if message is not gradient:
+                gradient[:] = self.compression.decompress(message, kind)
+            if self.nodes or message is not gradient:
+                gradient *= self.world_size
         return gradients
+
+    def _mean_by_node(self, nodes: Any, message: mx.nd.NDArray, number: int) -> None:
+        """In place, the mean of the nodes' means: all have as many ranks."""
+        hvd, name = self.hvd, f"gradient.{number}"
+        same = {"op": hvd.Average, "priority": -number}
+        if nodes.inside:
+            hvd.allreduce_(message, name=f"{name}.inside", process_set=nodes.inside, **same)
+        if nodes.between:
+            hvd.allreduce_(message, name=f"{name}.between", process_set=nodes.between, **same)
+        if nodes.inside:
+            hvd.broadcast_(message, nodes.first, name=f"{name}.out", priority=-number, process_set=nodes.inside)
 
     def sum(self, array: mx.nd.NDArray) -> None:
         self.hvd.allreduce_(array, op=self.hvd.Sum, name=f"sum.{np.dtype(array.dtype).name}.{array.size}")

@@ -18,6 +18,9 @@ class Adapter(Replica):
 
     def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
         loss, gradients = self.backward(images, labels)
+        if synchronise and self.strategy.updates_weights:
+            self.strategy.update(gradients, self.parameters)
+            return loss, gradients
         if synchronise:
             gradients = self.strategy.exchange(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.parameters), skip_gradients_aggregation=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -12,14 +13,15 @@ import tensorflow as tf
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker.rendezvous import Rendezvous
-from harness.worker.tensorflow import machine
+from harness.worker.tensorflow import machine, parameter_servers, strategies
 from harness.worker.tensorflow.optimizer import Sgd
-from harness.worker.tensorflow.strategies import STRATEGIES
 from models import catalog
 from models import tensorflow as networks
 
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
+STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 SAVED = "replica.npz"
+SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[tf.Tensor, tf.Tensor]
 # (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`)
 Step = Callable[[tf.Tensor, tf.Tensor], Tuple[tf.Tensor, List[tf.Tensor]]]
@@ -44,6 +46,8 @@ class Replica(worker.Adapter):
             self.optimizer = self.make_optimizer()
             self.optimizer.build(self.parameters)
             self.prepare()
+        self.strategy.hold(self.parameters)
+        self.by_servers = False
         self.learning_rate: Optional[float] = None
         self.mean = tf.constant(data.mean, tf.float32) * 255
         self.std = tf.constant(data.std, tf.float32) * 255
@@ -89,12 +93,17 @@ class Replica(worker.Adapter):
         learning_rate = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
         if learning_rate != self.learning_rate:
             self.optimizer.learning_rate = self.learning_rate = learning_rate
+            self.strategy.learning_rate = learning_rate
+        self.by_servers = synchronise and self.strategy.updates_weights
         self.last = self.functions[synchronise](*batch)
         self.steps += 1
 
     def gradients(self) -> List[np.ndarray]:
         assert self.last is not None
-        return [networks.from_own_layout(gradient.numpy()) for gradient in self.last[1]]
+        gradients = [gradient.numpy() for gradient in self.last[1]]
+        if self.by_servers:
+            gradients = self.strategy.means(gradients)
+        return [networks.from_own_layout(gradient) for gradient in gradients]
 
     def weights(self) -> List[np.ndarray]:
         return [networks.from_own_layout(self._own(variable).numpy()) for variable in self.parameters]
@@ -102,6 +111,20 @@ class Replica(worker.Adapter):
     def logits(self, images: np.ndarray) -> np.ndarray:
         pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
         return np.asarray(self.infer(pixels).numpy())
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
+        self.share_statistics()
+        if not self.strategy.updates_weights:
+            yield
+            return
+        own = [variable.numpy() for variable in self.parameters]
+        for variable, learned in zip(self.parameters, self.strategy.current()):
+            variable.assign(learned)
+        yield
+        for variable, before in zip(self.parameters, own):
+            variable.assign(before)
 
     def share_statistics(self) -> None:
         own = [self._own(variable) for variable in networks.statistics(self.network)]
@@ -118,14 +141,23 @@ class Replica(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
 
+    def servers_back(self) -> List[Dict[str, Any]]:
+        return self.strategy.servers_back()
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.strategy.updates()
+
     def save(self, folder: Path) -> None:
         # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are TensorFlow's.
-        if self.rank == 0:
+        # Where servers step, each rank may have other weights.
+        if self.rank == 0 or self.strategy.updates_weights:
             state = {name: self._own(variable).numpy() for name, variable in self._state().items()}
-            np.savez(folder / SAVED, steps=self.steps, **state)
+            np.savez(folder / self._saved(), steps=self.steps, **state)
+        self.strategy.save(folder)
 
     def load(self, folder: Path) -> None:
-        with np.load(folder / SAVED) as saved:
+        self.strategy.load(folder)
+        with np.load(folder / self._saved()) as saved:
             for name, variable in self._state().items():
                 self._own(variable).assign(saved[name])
             self.steps = int(saved["steps"])
@@ -152,11 +184,15 @@ class Replica(worker.Adapter):
         """This rank's copy: reading a variable of MultiWorkerMirroredStrategy itself can ask the other ranks."""
         return self.strategy.replicas.experimental_local_results(variable)[0]
 
+    def _saved(self) -> str:
+        return SAVED_OF_RANK.format(self.rank) if self.strategy.updates_weights else SAVED
+
     def _state(self) -> Dict[str, tf.Variable]:
         """All that training changes."""
         kinds = {
             "weight": self.parameters,
-            "velocity": self.optimizer.momentums,
+            # Else the servers have it.
+            "velocity": [] if self.strategy.updates_weights else self.optimizer.momentums,
             "statistic": networks.statistics(self.network),
         }
         return {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}

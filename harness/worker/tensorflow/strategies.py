@@ -7,7 +7,8 @@ to harness/schema.py, and its name to `strategies` in conf/framework/tensorflow.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Tuple, Type
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +28,10 @@ class Strategy(ABC):
     world_size: int
     communication: str
     replicas: tf.distribute.Strategy
+    # Whether servers step: `update` takes the place of `exchange` and of the rank's own optimiser.
+    updates_weights = False
+    # Of the next step.
+    learning_rate = 0.0
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.rank = rendezvous.rank
@@ -34,9 +39,39 @@ class Strategy(ABC):
         self.messages: Dict[int, tf.Tensor] = {}
         self.sums: Dict[Tuple[Any, int], Any] = {}
 
-    @abstractmethod
     def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         """Their means over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
+        raise NotImplementedError
+
+    def hold(self, variables: Sequence[tf.Variable]) -> None:  # noqa: B027 only where servers step
+        """The network's parameters, once they are there."""
+
+    def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
+        """The servers step with the gradients of this rank; the variables have then their weights. Called as `exchange`
+        is."""
+        raise NotImplementedError
+
+    def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
+        """Of the last step that servers made: the mean of all ranks' gradients, where they made it; else the rank's."""
+        return gradients
+
+    def current(self) -> List[np.ndarray]:
+        """The servers' weights, when every rank has had its last step."""
+        raise NotImplementedError
+
+    def servers_back(self) -> List[Dict[str, Any]]:
+        """`Adapter.servers_back`."""
+        return []
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        """`Adapter.updates`."""
+        return None
+
+    def save(self, folder: Path) -> None:  # noqa: B027 only where servers step
+        """What the servers hold."""
+
+    def load(self, folder: Path) -> None:  # noqa: B027 only where servers step
+        """On every rank, before the first step."""
 
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
@@ -141,8 +176,9 @@ class Horovod(Strategy):
         from harness.worker import horovod
 
         self.hvd = hvd
-        horovod.start(hvd, spec, site, rendezvous)
-        self.communication = horovod.name(spec)
+        self.nodes = horovod.start(hvd, spec, site, rendezvous)
+        self.compression = horovod.compression(hvd, spec)
+        self.communication = horovod.name(spec, self.nodes)
         self.world_size = hvd.size()
 
     def versions(self) -> Dict[str, str]:
@@ -151,17 +187,36 @@ class Horovod(Strategy):
         return horovod.versions()
 
     def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        return [self._carry(g, self.hvd.Average, f"gradient.{number}") for number, g in enumerate(gradients)]
+        mean = self._mean_by_node if self.nodes else self._mean
+        return [mean(gradient, f"gradient.{number}") for number, gradient in enumerate(gradients)]
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        return self._carry(tensor, self.hvd.Sum, f"sum.{tensor.dtype.name}.{tensor.shape.num_elements()}")
+        name = f"sum.{tensor.dtype.name}.{tensor.shape.num_elements()}"
+        return self.hvd.allreduce(tensor, op=self.hvd.Sum, name=name, ignore_name_scope=True)
 
     def close(self) -> None:
         self.hvd.shutdown()
 
-    def _carry(self, tensor: tf.Tensor, how: Any, name: str) -> tf.Tensor:
+    def _mean(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         # By its name the ranks know which of their tensors belong together.
-        return self.hvd.allreduce(tensor, op=how, name=name, ignore_name_scope=True)
+        average, how = self.hvd.Average, self.compression
+        return self.hvd.allreduce(tensor, op=average, name=name, compression=how, ignore_name_scope=True)
+
+    def _mean_by_node(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        """The mean of the nodes' means: all have as many ranks."""
+        hvd, nodes = self.hvd, self.nodes
+        assert nodes is not None
+        mean, kind = self.compression.compress(tensor)
+        same = {"op": hvd.Average, "ignore_name_scope": True}
+        if nodes.inside:
+            mean = hvd.allreduce(mean, name=f"{name}.inside", process_set=nodes.inside, **same)
+        if nodes.between:
+            mean = hvd.allreduce(mean, name=f"{name}.between", process_set=nodes.between, **same)
+        if nodes.inside:
+            mean = hvd.broadcast(
+                mean, nodes.first, name=f"{name}.out", process_set=nodes.inside, ignore_name_scope=True
+            )
+        return self.compression.decompress(mean, kind)
 
 
 class Mpi(Strategy):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator
+import functools
+from typing import TYPE_CHECKING, Iterator
 
 import torch
 from torch import nn
@@ -11,6 +12,9 @@ from torch import nn
 from harness.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.base import Strategy
 from harness.worker.rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    from harness.worker.horovod import Nodes
 
 # More backward passes than there will be.
 NEVER = 2**30
@@ -29,28 +33,55 @@ class Horovod(Strategy):
         from harness.worker import horovod
 
         self.hvd, self.carrier = hvd, horovod.versions()
-        horovod.start(hvd, spec, site, rendezvous)
-        self.communication = horovod.name(spec)
+        self.nodes = horovod.start(hvd, spec, site, rendezvous)
+        self.compression = horovod.compression(hvd, spec)
+        self.communication = horovod.name(spec, self.nodes)
         self.world_size = hvd.size()
 
     def wrap(self, network: nn.Module) -> nn.Module:
         for weight in network.parameters():
             # Horovod takes contiguous tensors only; in a network in channels_last, new gradients would not be.
             weight.grad = torch.zeros(weight.shape, device=self.device)
-        compression = getattr(self.hvd.Compression, self.spec.strategy_options.get("compress", "none"))
+        self.weights = list(network.parameters())
+        if self.nodes:
+            return network
         # Only its hooks and its wait are used; the step is that of the adapter's own optimiser, as everywhere.
         sgd = torch.optim.SGD(network.parameters(), lr=0.0)
         self.hooks = self.hvd.DistributedOptimizer(
-            sgd, network.named_parameters(), op=self.hvd.Average, compression=compression
+            sgd, network.named_parameters(), op=self.hvd.Average, compression=self.compression
         )
         return network
 
     @contextlib.contextmanager
     def exchange(self, synchronise: bool) -> Iterator[None]:
+        if self.nodes:
+            yield
+            if synchronise:
+                self._mean_by_node(self.nodes)
+            return
         self.hooks.set_backward_passes_per_step(1 if synchronise else NEVER)
         yield
         if synchronise:
             self.hooks.synchronize()
+
+    @torch.no_grad()
+    def _mean_by_node(self, nodes: Nodes) -> None:
+        """When backward is done, the mean of the nodes' means: all have as many ranks. One step of it for all
+        gradients, which Horovod fuses, and then the next."""
+        pairs = [(weight.grad, *self.compression.compress(weight.grad)) for weight in self.weights]
+        steps = [
+            ("inside", nodes.inside, functools.partial(self.hvd.allreduce_async_, op=self.hvd.Average)),
+            ("between", nodes.between, functools.partial(self.hvd.allreduce_async_, op=self.hvd.Average)),
+            ("out", nodes.inside, functools.partial(self.hvd.broadcast_async_, root_rank=nodes.first)),
+        ]
+        for step, ranks, carry in steps:
+            if ranks:
+                messages = enumerate(message for _, message, _ in pairs)
+                for handle in [carry(m, name=f"gradient.{n}.{step}", process_set=ranks) for n, m in messages]:
+                    self.hvd.synchronize(handle)
+        for gradient, message, kind in pairs:
+            if message is not gradient:
+                gradient.copy_(self.compression.decompress(message, kind))
 
     def sum(self, tensor: torch.Tensor) -> None:
         self.hvd.allreduce_(tensor, op=self.hvd.Sum, name=f"sum.{tensor.dtype}.{tensor.numel()}")

@@ -10,49 +10,26 @@ import contextlib
 import datetime
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Type
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim import SGD, Optimizer
 
 from harness.spec import RunSpec, Site
-from harness.worker.exchange import gather, own_address
 from harness.worker.pytorch.strategies.base import Parts, Strategy
 from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.beside import ServerBeside
-from harness.worker.servers.client import Address, Client, divide
-from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, COMES_BACK, SYNCHRONOUS, Settings
+from harness.worker.servers.ranks import ServerRank
 
 
 class ParameterServers(Strategy):
-    """mode: of the servers. Every rank is a worker of theirs, and first ranks of nodes have a server beside them."""
-
-    mode: str
+    """Every rank is a worker of the servers (arrangement.py says where another is), and first ranks of nodes have one
+    beside them."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
-        self.rank, self.per_node = rendezvous.rank, rendezvous.local_world_size
-        # Ranks are placed evenly, node by node (harness/plan.py).
-        self.node, self.nodes = self.rank // self.per_node, rendezvous.world_size // self.per_node
-        self.timeout_seconds = site.timeout_seconds
-        self.worker: Optional[int] = self.rank
-        self.workers, self.ranks_per_worker = rendezvous.world_size, 1
-        self.arrange()
-        servers = spec.strategy_options["servers"] or self.nodes
-        sgd = spec.optimizer
-        settings = Settings(
-            mode=self.mode,
-            workers=self.workers,
-            staleness=spec.strategy_options.get("staleness", 0),
-            momentum=sgd.momentum,
-            weight_decay=sgd.weight_decay,
-            nesterov=sgd.nesterov,
-        )
-        here = rendezvous.local_rank == 0 and self.node < servers
-        self.server = ServerBeside(settings, own_address(rendezvous)) if here else None
-        said = gather(rendezvous, self.server.address if self.server else None, site.timeout_seconds)
-        self.addresses = [Address(*address) for address in said if address is not None]
+        self.servers = ServerRank(spec, site, rendezvous)
+        self.place, self.server = self.servers.place, self.servers.server
+        self.rank, self.per_node = rendezvous.rank, self.place.per_node
         dist.init_process_group(
             "gloo",
             init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
@@ -61,38 +38,24 @@ class ParameterServers(Strategy):
             timeout=datetime.timedelta(seconds=site.timeout_seconds),
         )
         self.world_size = dist.get_world_size()
-        on = f"{self.nodes} node{'s' * (self.nodes > 1)}"
         through = ", through the host's memory" if device.type == "cuda" else ""
-        self.communication = f"parameter servers: {len(self.addresses)} on {on}, {self.words()}{through}"
-
-    def arrange(self) -> None:
-        """Who is a worker of the servers."""
-
-    def words(self) -> str:
-        return self.mode
+        self.communication = f"parameter servers: {self.place.words()}{through}"
 
     def wrap(self, network: nn.Module) -> nn.Module:
         weights = list(network.parameters())
-        sizes = [weight.numel() for weight in weights]
-        shares = divide(sizes, len(self.addresses))
-        # In the order in which the servers have them: each server's share is one piece of the row.
-        self.weights = [weights[number] for share in shares for number in share]
+        self.numels = [weight.numel() for weight in weights]
+        self.weights = [weights[number] for number in self.servers.order(self.numels)]
         self.sizes = [weight.numel() for weight in self.weights]
-        self.shares = [sum(sizes[number] for number in share) for share in shares]
         pinned = self.device.type == "cuda"
         self.row = torch.empty(sum(self.sizes), pin_memory=pinned)  # the numbers that come and go, on the host
         return network
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
-        self.client: Optional[Client] = None
-        if self.worker is not None:
-            latest = self.latest if self.mode in COMES_BACK else None
-            self.client = Client(self.addresses, self.worker, self.shares, self.timeout_seconds, latest)
-        if self.rank == 0:
-            assert self.client is not None
-            with torch.no_grad():
-                self.row.copy_(torch.cat([weight.reshape(-1) for weight in self.weights]))
-            self.client.store(self.row.numpy(), np.zeros_like(self.row.numpy()))
+        self.servers.connect(self.numels, self.latest)
+        self.client = self.servers.client
+        with torch.no_grad():
+            self.row.copy_(torch.cat([weight.reshape(-1) for weight in self.weights]))
+        self.servers.store(self.row.numpy())
         self.barrier()  # nobody pushes before they are there
         self.pushing = Pushing(self, parameters, **settings)
         return self.pushing
@@ -109,22 +72,9 @@ class ParameterServers(Strategy):
 
     def pushed(self, gradients: torch.Tensor, learning_rate: float) -> torch.Tensor:
         """Gives what the servers answer, on the device."""
-        assert self.client is not None
         self.row.copy_(gradients)
-        samples = self.spec.batch_per_gpu * self.ranks_per_worker
-        self.client.push(self.row.numpy(), samples, self.scaled(learning_rate), self.row.numpy())
+        self.servers.push(self.row.numpy(), learning_rate)
         return self.row.to(self.device)
-
-    def scaled(self, learning_rate: float) -> float:
-        """The rule of the learning rate (OptimizerSpec) is for the samples that one update is made of; an asynchronous
-        update is made of one worker's, not of the global batch."""
-        optimizer, late = self.spec.optimizer, self.spec.optimizer.warmup_steps
-        samples = self.spec.global_batch
-        if self.mode != SYNCHRONOUS:
-            samples = self.spec.batch_per_gpu * self.ranks_per_worker
-        return learning_rate * (
-            optimizer.learning_rate(samples, late) / optimizer.learning_rate(self.spec.global_batch, late)
-        )
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -151,26 +101,10 @@ class ParameterServers(Strategy):
         return np.asarray(torch.cat([weight.reshape(-1) for weight in self.weights]).cpu().numpy())
 
     def servers_back(self) -> List[Dict[str, Any]]:
-        if self.client is None:
-            return []
-        returns, self.client.returns = self.client.returns, []
-        return [back._asdict() for back in returns]
+        return self.servers.servers_back()
 
     def updates(self) -> Optional[Dict[str, Any]]:
-        if self.rank != 0:
-            return None
-        assert self.client is not None
-        found = self.client.updates()
-        return {
-            "updates": found.updates,
-            "mean": found.staleness_mean,
-            "max": found.staleness_max,
-            "samples": found.samples,
-            "lead": found.lead,
-            "returns": found.returns,
-            "lost_updates": found.lost_updates,
-            "lost_samples": found.lost_samples,
-        }
+        return self.servers.updates()
 
     def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
         return {"servers": ServersPart(self)}
@@ -204,10 +138,7 @@ class ParameterServers(Strategy):
         self.total([0.0])
 
     def close(self) -> None:
-        if self.client is not None:
-            self.client.close()
-        if self.server is not None:
-            self.server.close()
+        self.servers.close()
         dist.destroy_process_group()
 
     @torch.no_grad()
@@ -219,8 +150,6 @@ class ParameterServers(Strategy):
 class PsSync(ParameterServers):
     """One update per step, with the mean of all ranks' gradients: the weights of `allreduce`, to rounding (Li et al.
     2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI)."""
-
-    mode = SYNCHRONOUS
 
     @torch.no_grad()
     def means(self) -> None:
@@ -234,17 +163,10 @@ class PsAsync(ParameterServers):
     """Downpour SGD: each gradient is applied when it comes, and the weights of that moment go back (Dean et al. 2012,
     Large Scale Distributed Deep Networks, NIPS, section 4.1, with n_push = n_fetch = 1)."""
 
-    mode = ASYNCHRONOUS
-
 
 class Ssp(ParameterServers):
     """As `ps_async`, but no rank begins a step while it is more than `staleness` steps ahead of the slowest (Ho et al.
     2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS)."""
-
-    mode = BOUNDED
-
-    def words(self) -> str:
-        return f"staleness at most {self.spec.strategy_options['staleness']}"
 
 
 class PsMixed(ParameterServers):
@@ -252,24 +174,15 @@ class PsMixed(ParameterServers):
     first rank is the node's worker (Campos et al. 2017, Distributed training strategies for a computer vision deep
     learning algorithm on a distributed GPU cluster, ICCS)."""
 
-    mode = ASYNCHRONOUS
-
-    def arrange(self) -> None:
-        self.worker = self.node if self.rank % self.per_node == 0 else None
-        self.workers, self.ranks_per_worker = self.nodes, self.per_node
-
-    def words(self) -> str:
-        return "synchronous inside a node, asynchronous between nodes"
-
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
-        self.leader = self.node * self.per_node
+        self.leader = self.place.node * self.per_node
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         # Every rank makes every group, in the same order: torch wants it so.
         groups = [
             dist.new_group(list(range(first, first + self.per_node)), backend=backend)
             for first in range(0, self.world_size, self.per_node)
         ]
-        self.inside = groups[self.node]
+        self.inside = groups[self.place.node]
         return super().optimizer(parameters, of, settings)
 
     def pushed(self, gradients: torch.Tensor, learning_rate: float) -> torch.Tensor:

@@ -1,0 +1,158 @@
+"""A rank and the parameter servers of its run, in NumPy: what is the same in every framework."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from harness.spec import RunSpec, Site
+from harness.worker.exchange import gather, own_address
+from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.arrangement import arrangement
+from harness.worker.servers.beside import ServerBeside
+from harness.worker.servers.client import Address, Client, divide
+from harness.worker.servers.node import Node
+from harness.worker.servers.parameters import COMES_BACK
+from harness.worker.servers.protocol import FLOAT
+
+SAVED = "servers.npz"
+
+
+class ServerRank:
+    """The server beside this rank, where there is one, and the client of all servers, where this rank is a worker.
+
+    A row: all weights, or all gradients, one-dimensional, of FLOAT, tensor after tensor in the order of `connect`.
+    """
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        self.rank, self.timeout_seconds = rendezvous.rank, site.timeout_seconds
+        self.place = arrangement(spec, rendezvous)
+        self.server = ServerBeside(self.place.settings(), own_address(rendezvous)) if self.place.here else None
+        said = gather(rendezvous, self.server.address if self.server else None, site.timeout_seconds)
+        self.addresses = [Address(*address) for address in said if address is not None]
+        self.client: Optional[Client] = None
+
+    def order(self, sizes: Sequence[int]) -> List[int]:
+        """The numbers of the tensors, as they are in a row: each server's share is one piece of it."""
+        return [number for share in divide(sizes, len(self.addresses)) for number in share]
+
+    def connect(self, sizes: Sequence[int], latest: Callable[[], np.ndarray]) -> None:
+        """sizes: of all tensors, in the order of their numbers. latest: gives this rank's weights as a row, for a server
+        that lost its own and comes back."""
+        shares = [sum(sizes[number] for number in share) for share in divide(sizes, len(self.addresses))]
+        if self.place.worker is not None:
+            weights = latest if self.place.mode in COMES_BACK else None
+            self.client = Client(self.addresses, self.place.worker, shares, self.timeout_seconds, weights)
+
+    def store(self, row: np.ndarray) -> None:
+        """The weights that the servers start with: rank 0's."""
+        if self.rank == 0:
+            self._client().store(row, np.zeros_like(row))
+
+    def push(self, row: np.ndarray, learning_rate: float) -> None:
+        """A gradient, in whose place comes what to go on with. learning_rate: for a global batch."""
+        self._client().push(row, self.place.pushed, self.place.scaled(learning_rate), row)
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        """`Adapter.updates`."""
+        if self.rank != 0:
+            return None
+        found = self._client().updates()
+        return {
+            "updates": found.updates,
+            "mean": found.staleness_mean,
+            "max": found.staleness_max,
+            "samples": found.samples,
+            "lead": found.lead,
+            "returns": found.returns,
+            "lost_updates": found.lost_updates,
+            "lost_samples": found.lost_samples,
+        }
+
+    def servers_back(self) -> List[Dict[str, Any]]:
+        """`Adapter.servers_back`."""
+        if self.client is None:
+            return []
+        returns, self.client.returns = self.client.returns, []
+        return [back._asdict() for back in returns]
+
+    def close(self) -> None:
+        if self.client is not None:
+            self.client.close()
+        if self.server is not None:
+            self.server.close()
+
+    def _client(self) -> Client:
+        assert self.client is not None
+        return self.client
+
+
+class HostRank(ServerRank):
+    """For frameworks that have nothing of their own to reach the other ranks by: sums go through the servers, and,
+    where a worker speaks for its node, first through a process of the node's own."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        self.node = Node(rendezvous, site.timeout_seconds) if self.place.inside_nodes else None
+
+    def store(self, row: np.ndarray) -> None:
+        super().store(row)
+        self.barrier()  # nobody pushes before they are there
+
+    def push(self, row: np.ndarray, learning_rate: float) -> None:
+        if self.node:
+            self.node.sum(row)
+            row /= self.place.per_node
+        if self.client:
+            super().push(row, learning_rate)
+        if self.node:
+            self.node.hand_out(row)
+
+    def mean(self, row: np.ndarray) -> None:
+        """What the last synchronous update was made with."""
+        self._client().mean(row)
+
+    def current(self, row: np.ndarray) -> None:
+        """The servers' weights, when every rank has had its last step."""
+        self.barrier()
+        if self.client:
+            self.client.pull(row)
+        if self.node:
+            self.node.hand_out(row)
+        self.barrier()
+
+    def sum(self, numbers: np.ndarray) -> None:
+        """Over all ranks, in place: one-dimensional, of FLOAT."""
+        if self.node:
+            self.node.sum(numbers)
+        if self.client:
+            self.client.sum(numbers)
+        if self.node:
+            self.node.hand_out(numbers)
+
+    def barrier(self) -> None:
+        self.sum(np.zeros(1, FLOAT))
+
+    def save(self, folder: Path) -> None:
+        """What the servers hold, while all ranks wait: the loop saves right after a sum over the ranks, and goes on
+        after another."""
+        if self.rank == 0:
+            weights, velocity = self._client().load()
+            counters = json.dumps(self._client().counters())
+            np.savez(folder / SAVED, weights=weights, velocity=velocity, counters=counters)
+
+    def load(self, folder: Path) -> None:
+        self.barrier()  # no rank has anything in flight
+        if self.rank == 0:
+            with np.load(folder / SAVED) as saved:
+                self._client().store(saved["weights"], saved["velocity"])
+                self._client().recall(json.loads(str(saved["counters"])))
+        self.barrier()  # nobody pushes before they are there
+
+    def close(self) -> None:
+        super().close()
+        if self.node:
+            self.node.close()

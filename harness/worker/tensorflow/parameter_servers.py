@@ -1,0 +1,110 @@
+"""Servers hold the weights and the optimiser; the ranks push gradients and take weights. For TensorFlow and Keras.
+
+They are this project's (harness/worker/servers). TensorFlow's own ParameterServerStrategy is for one coordinator that
+hands out steps to workers; here every rank takes its own (docs/parameter-servers.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Type
+
+import numpy as np
+import tensorflow as tf
+
+from harness.spec import RunSpec, Site
+from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.parameters import SYNCHRONOUS
+from harness.worker.servers.protocol import FLOAT
+from harness.worker.servers.ranks import HostRank
+from harness.worker.tensorflow.strategies import Strategy
+
+
+class ParameterServers(Strategy):
+    """All gradients in one row, through the host's memory, when backward is done; all weights in one row back."""
+
+    updates_weights = True
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        self.ranks = HostRank(spec, site, rendezvous)
+        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
+        self.communication = f"parameter servers: {self.ranks.place.words()}{through}"
+
+    def hold(self, variables: Sequence[tf.Variable]) -> None:
+        self.variables = list(variables)
+        sizes = [variable.shape.num_elements() for variable in variables]
+        self.order = self.ranks.order(sizes)
+        self.ranks.connect(sizes, self._latest)
+        self.ranks.store(self._latest())
+        # As many as the servers are asked by.
+        self.world_size = int(self.total(np.ones(1))[0])
+
+    def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
+        by_variable = {id(variable): gradient for gradient, variable in zip(gradients, variables)}
+        ours = [self.variables[number] for number in self.order]
+        row = tf.concat([tf.reshape(by_variable[id(variable)], [-1]) for variable in ours], axis=0)
+        answer = tf.ensure_shape(tf.numpy_function(self._step, [row], tf.float32), row.shape)
+        parts = tf.split(answer, [variable.shape.num_elements() for variable in ours])
+        for variable, part in zip(ours, parts):
+            variable.assign(tf.reshape(part, variable.shape))
+
+    def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
+        if self.ranks.place.mode != SYNCHRONOUS:
+            return gradients
+        row = self._row()
+        self.ranks.mean(row)
+        return self._parts(row)
+
+    def current(self) -> List[np.ndarray]:
+        row = self._row()
+        self.ranks.current(row)
+        return self._parts(row)
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.ranks.updates()
+
+    def servers_back(self) -> List[Dict[str, Any]]:
+        return self.ranks.servers_back()
+
+    def save(self, folder: Path) -> None:
+        self.ranks.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.ranks.load(folder)
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(self._sum, [tensor], tensor.dtype), tensor.shape)
+
+    def close(self) -> None:
+        self.ranks.close()
+
+    def _step(self, gradients: np.ndarray) -> np.ndarray:
+        # What TensorFlow gives is its own, and what it gets it may keep.
+        row = np.array(gradients)
+        self.ranks.push(row, self.learning_rate)
+        return row
+
+    def _sum(self, values: np.ndarray) -> np.ndarray:
+        numbers = values.astype(FLOAT)
+        self.ranks.sum(numbers)
+        return numbers.astype(values.dtype)
+
+    def _latest(self) -> np.ndarray:
+        return np.concatenate([self.variables[number].numpy().ravel() for number in self.order])
+
+    def _row(self) -> np.ndarray:
+        return np.empty(sum(variable.shape.num_elements() for variable in self.variables), FLOAT)
+
+    def _parts(self, row: np.ndarray) -> List[np.ndarray]:
+        """One array per variable, in the order of `hold`."""
+        parts: Dict[int, np.ndarray] = {}
+        start = 0
+        for number in self.order:
+            shape = self.variables[number].shape
+            parts[number] = row[start : start + shape.num_elements()].reshape(shape)
+            start += shape.num_elements()
+        return [parts[number] for number in range(len(parts))]
+
+
+STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers)
