@@ -40,8 +40,8 @@ class ServerRank:
         return [number for share in divide(sizes, len(self.addresses)) for number in share]
 
     def connect(self, sizes: Sequence[int], latest: Callable[[], np.ndarray]) -> None:
-        """sizes: of all tensors, in the order of their numbers. latest: gives this rank's weights as a row, for a server
-        that lost its own and comes back."""
+        """sizes: of all tensors, in the order of their numbers. latest: gives this rank's weights as a row, for a
+        server that lost its own and comes back."""
         shares = [sum(sizes[number] for number in share) for share in divide(sizes, len(self.addresses))]
         if self.place.worker is not None:
             weights = latest if self.place.mode in COMES_BACK else None

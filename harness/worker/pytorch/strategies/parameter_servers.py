@@ -10,6 +10,7 @@ import contextlib
 import datetime
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Type
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
