@@ -9,7 +9,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
