@@ -31,7 +31,7 @@ def unsupported(config: Config) -> str | None:
     if config.gpus % ranks:
         return (
             f"strategy.options.{option}={ranks} does not divide gpus={config.gpus}, whose ranks are to have "
-            f"whole copies of the network between them; take one of {_listed(_divisors(config.gpus))}, or null for {config.gpus}"
+            f"whole copies of the network between them; take one of {_listed(_divisors(config.gpus))}, or null for all"
             + (", or baseline=plain for one rank with nothing around it" if config.gpus == 1 else "")
         )
     if _size(config) < catalog.network(config.model.name).min_image_size:
