@@ -9,7 +9,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch.nn import functional
 
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
@@ -59,7 +59,7 @@ class Adapter(worker.Adapter):
         torch.manual_seed(spec.seed)
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
-        network = networks.build(layers, spec.seed).to(self.device)
+        network = self.strategy.to_device(networks.build(layers, spec.seed))
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
         self.plain_network = network
@@ -69,7 +69,7 @@ class Adapter(worker.Adapter):
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
         first_rate = spec.optimizer.learning_rate(spec.global_batch, 0)
         self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, first_rate))
-        self.criterion = nn.CrossEntropyLoss()
+        self.criterion = cross_entropy
         self.autocast_type = AUTOCAST[spec.precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
         per_channel = (1, data.channels, 1, 1)
@@ -109,7 +109,7 @@ class Adapter(worker.Adapter):
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
         with self.strategy.exchange(synchronise):
             with self._autocast():
-                loss = self._loss(images, labels)
+                loss = self.criterion(self.network(images), labels)
             self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -200,22 +200,22 @@ class Adapter(worker.Adapter):
         more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
         of_text, count = self.spec.dataset.context, self.spec.batch_per_gpu
         samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
-        batch = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
+        images, labels = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
         with self.strategy.exchange(synchronise=True):
             with self._autocast():
-                loss = self._loss(*batch)
+                loss = self.criterion(self.network(images), labels)
             loss.backward()
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
-
-    def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        outputs = self.network(images)
-        loss: torch.Tensor = self.criterion(outputs.flatten(0, -2), labels.flatten())
-        return loss
 
     def _autocast(self) -> ContextManager[Any]:
         if self.autocast_type is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.autocast_type)
+
+
+def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean over all predictions: of [n, classes] and [n]; of text [n, tokens, vocabulary] and [n, tokens]."""
+    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
 
 def _whole(tensor: torch.Tensor) -> np.ndarray:

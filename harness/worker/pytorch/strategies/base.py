@@ -38,6 +38,10 @@ class Strategy(ABC):
         # Versions of what carries the gradients, where that is not PyTorch itself.
         self.carrier: Dict[str, str] = {}
 
+    def to_device(self, network: nn.Module) -> nn.Module:
+        """The network as it was built, on the host -> as `wrap` takes it."""
+        return network.to(self.device)
+
     @abstractmethod
     def wrap(self, network: nn.Module) -> nn.Module:
         """The network as it is to be called in training."""
