@@ -175,4 +175,5 @@ def _largest_batch(spec: RunSpec, gpu_memory_gb: float) -> str:
     left = gpu_memory_gb * GB - needed.certain - needed.weight_copies
     if left < needed.activations_per_sample:
         return "not even one sample per GPU would"
-    return f"{int(left // needed.activations_per_sample)} samples per GPU would"
+    samples = int(left // needed.activations_per_sample)
+    return f"{samples} samples per GPU would" if samples > 1 else "one sample per GPU would"

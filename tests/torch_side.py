@@ -157,7 +157,7 @@ def optimizer_by_hand(name: str) -> float:
     import torch
 
     from harness.spec import OptimizerSpec
-    from harness.worker.pytorch.optimizers import build
+    from harness.worker.pytorch import optimizers
 
     rng = np.random.default_rng(0)
     shapes = [(4, 3, 3), (5,), (2, 2)]  # of one dimension: a bias
@@ -166,7 +166,8 @@ def optimizer_by_hand(name: str) -> float:
     weights = [torch.nn.Parameter(torch.tensor(array)) for array in expected]
     momentum = 0.0 if name == "adam" else 0.9
     spec = OptimizerSpec(name=name, momentum=momentum, weight_decay=0.01, beta1=0.8, beta2=0.9, epsilon=0.1, trust=0.02)
-    optimizer = build(spec, weights, lr=1.0)
+    of, settings = optimizers.of(spec, lr=1.0)
+    optimizer = of(weights, **settings)
     first, second = ([np.zeros(shape) for shape in shapes] for _ in range(2))
     for step, lr in enumerate((0.1, 0.2, 0.05, 0.05)):
         optimizer.param_groups[0]["lr"] = lr
