@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from harness.spec import LATER
+
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
 
 
@@ -109,9 +111,15 @@ class LocalSgdOptions:
     sync_every: int = 8
 
 
+class ServerPlacement(Enum):
+    beside = "beside"
+    own_nodes = "own_nodes"
+
+
 @dataclass
 class ServerOptions:
     servers: int | None = None
+    placement: ServerPlacement = field(default=ServerPlacement.beside, metadata=LATER)
 
 
 @dataclass

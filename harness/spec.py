@@ -23,6 +23,8 @@ STRONG, WEAK = "strong", "weak"
 
 # Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
+# As a value of the option `placement`, of strategies with parameter servers.
+OWN_NODES = "own_nodes"
 
 T = TypeVar("T")
 
@@ -194,6 +196,13 @@ class RunSpec:
         text = json.dumps([SPEC_VERSION, _determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+    @property
+    def server_nodes(self) -> int:
+        """How many nodes are for parameter servers alone, beside those of the ranks."""
+        if self.strategy_options.get("placement") != OWN_NODES:
+            return 0
+        return self.strategy_options["servers"] or self.placement.nodes
 
     def evaluates_after(self, steps: int) -> bool:
         """Whether the test samples are scored after so many steps, in the middle of training."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+from dataclasses import replace
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Type
 
 import numpy as np
@@ -20,6 +21,7 @@ from harness.spec import RunSpec, Site
 from harness.worker.exchange import gather, own_address
 from harness.worker.pytorch.strategies.base import Parts, Strategy
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.alone import where
 from harness.worker.servers.beside import ServerBeside
 from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, COMES_BACK, SYNCHRONOUS, Settings
@@ -49,10 +51,12 @@ class ParameterServers(Strategy):
             weight_decay=sgd.weight_decay,
             nesterov=sgd.nesterov,
         )
-        here = rendezvous.local_rank == 0 and self.node < servers
+        here = rendezvous.local_rank == 0 and self.node < servers and not spec.server_nodes
         self.server = ServerBeside(settings, own_address(rendezvous)) if here else None
-        said = gather(rendezvous, self.server.address if self.server else None, site.timeout_seconds)
-        self.addresses = [Address(*address) for address in said if address is not None]
+        # With servers on nodes of their own, which have numbers after those of the ranks.
+        everyone = replace(rendezvous, world_size=rendezvous.world_size + spec.server_nodes)
+        said = gather(everyone, self.server.address if self.server else None, site.timeout_seconds)
+        self.addresses = [Address(*address[:3]) for address in said if address is not None]
         dist.init_process_group(
             "gloo",
             init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
@@ -61,9 +65,11 @@ class ParameterServers(Strategy):
             timeout=datetime.timedelta(seconds=site.timeout_seconds),
         )
         self.world_size = dist.get_world_size()
-        on = f"{self.nodes} node{'s' * (self.nodes > 1)}"
+        on = f"on {self.nodes} node{'s' * (self.nodes > 1)}"
+        if spec.server_nodes:
+            on = where([address[3] for address in said if address is not None])
         through = ", through the host's memory" if device.type == "cuda" else ""
-        self.communication = f"parameter servers: {len(self.addresses)} on {on}, {self.words()}{through}"
+        self.communication = f"parameter servers: {len(self.addresses)} {on}, {self.words()}{through}"
 
     def arrange(self) -> None:
         """Who is a worker of the servers."""
