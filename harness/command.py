@@ -33,9 +33,15 @@ IN_CONTAINER = ("sh", "-c", f'trap "" USR2; eval "${AGAIN}" && exec "$@"', "sh")
 KEPT_OF_SLURM = ("SLURM_CONF", "SLURM_JOB_", "SLURM_ARRAY_", "SLURM_CLUSTER_")
 
 
-def rank_command(site: Site, run_dir: Path, attempt_dir: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """environ: of the rank's watcher."""
-    worker = [site.python, "-u", "-m", "harness.worker", str(run_dir), str(attempt_dir)]
+def rank_command(
+    site: Site,
+    run_dir: Path,
+    attempt_dir: Path,
+    environ: Mapping[str, str] = os.environ,
+    module: str = "harness.worker",
+) -> list[str]:
+    """environ: of the rank's watcher. module: what the process runs."""
+    worker = [site.python, "-u", "-m", module, str(run_dir), str(attempt_dir)]
     if not site.container:
         return worker
     node = f"--nodelist={environ.get('SLURMD_NODENAME', '')}"

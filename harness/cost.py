@@ -50,7 +50,7 @@ def expected(arrays: Sequence[Array], study_folder: Path) -> Expected:
         for request in array.requests:
             seconds, how = _seconds(request, earlier)
             counts[how] += 1
-            hours += array.resources.placement.nodes * seconds / 3600
+            hours += array.resources.nodes * seconds / 3600
     return Expected(hours, **counts)
 
 

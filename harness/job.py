@@ -14,14 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness import events, outcome, spec
 from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
 from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank, end_with_parent
-from harness.spec import Site, read_run
+from harness.spec import RunSpec, Site, read_run
 from harness.worker import checkpoint
-from harness.worker.rendezvous import from_launcher
+from harness.worker.rendezvous import Rendezvous, from_launcher
 
 # A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first. The watchers of
 # those that do not notice end them soon after; one that says nothing by then is gone, with its node.
@@ -53,33 +54,53 @@ def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
 def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     run_dir = Path(run_dir_text)
     attempt_dir = run_dir / f"attempt-{attempt}"
-    rendezvous = from_launcher(os.environ)
+    run_spec, site = read_run(run_dir)
+    placed = _placed(from_launcher(os.environ), run_spec)
+    if placed is None:
+        return
+    rendezvous, server = placed
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         end_with_parent(signal.SIGTERM)  # mpirun's processes do not, when it is killed itself
     if why := superseded(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
     attempt_dir.mkdir(exist_ok=True)
-    run_spec, site = read_run(run_dir)
     job_id = job_name(os.environ)
     if rendezvous.rank == 0:
         outcome.write_job(attempt_dir, submission, job_id)
         spec.write_json(attempt_dir / "begin.json", {"t": time.time(), "job_id": job_id})
-    rank = Rank(run_spec, site, rendezvous, run_dir, attempt_dir)
+    rank = Rank(run_spec, site, rendezvous, run_dir, attempt_dir, server)
     ended = rank.run()
     outcome.write_exit(attempt_dir, ended)
-    end = End(run_dir, attempt, site, rendezvous.world_size, submission, job_id)
+    end = End(run_dir, attempt, run_spec, site, submission, job_id)
     failed = ended if ended.failed else None
     if failed is None and rendezvous.rank == 0:
-        _wait_for_all(attempt_dir, rendezvous.world_size)
+        _wait_for_all(attempt_dir, end.processes)
     if failed is not None or outcome.failure(attempt_dir) is not None:
-        _settle(attempt_dir, rendezvous.world_size, lambda: rank.interrupted)
+        _settle(attempt_dir, end.processes, lambda: rank.interrupted)
         failed = outcome.failure(attempt_dir)
     if failed is not None:
         end.failed(failed)
         sys.exit(1)
     if rendezvous.rank == 0:
         end.together(warned=rank.warned)
+
+
+def _placed(task: Rendezvous, run_spec: RunSpec) -> tuple[Rendezvous, int | None] | None:
+    """Which rank this task is; or which parameter server, with a rank after those of the ranks, where servers have
+    nodes of their own, after the ranks' (locally processes); or None: a task of a server's node that is not needed."""
+    servers = run_spec.server_nodes
+    if not servers:
+        return task, None
+    ranks, on_node = run_spec.placement.world_size, run_spec.placement.ranks_per_node
+    if task.rank < ranks:
+        return replace(task, world_size=ranks, local_world_size=on_node), None
+    if task.local_world_size == task.world_size:
+        return task, task.rank - ranks
+    if task.local_rank > 0:
+        return None
+    number = (task.rank - ranks) // on_node
+    return replace(task, rank=ranks + number, world_size=ranks + servers), number
 
 
 def superseded(run_dir: Path, attempt: int, submission: str) -> str | None:
@@ -102,11 +123,13 @@ class End:
     """How an attempt ends: with a result, or with another attempt."""
 
     def __init__(
-        self, run_dir: Path, attempt: int, site: Site, world_size: int, submission: str, job_id: str | None
+        self, run_dir: Path, attempt: int, run_spec: RunSpec, site: Site, submission: str, job_id: str | None
     ) -> None:
         self.run_dir, self.attempt, self.site = run_dir, attempt, site
         self.attempt_dir = run_dir / f"attempt-{attempt}"
-        self.world_size = world_size
+        self.ranks = run_spec.placement.world_size
+        # Parameter servers on nodes of their own are numbered after the ranks.
+        self.processes = self.ranks + run_spec.server_nodes
         self.submission = submission
         self.job_id = job_id
 
@@ -127,7 +150,7 @@ class End:
         """After ranks have vanished. first: the rank of whose end is known that failed first."""
         missing = self._missing()
         then = f"; then {first.sentence}" if first is not None else ""
-        self.or_again(BY_NODE, f"{_ranks(missing)} vanished without a word, as when a node is lost{then}", first)
+        self.or_again(BY_NODE, f"{self._names(missing)} vanished without a word, as when a node is lost{then}", first)
 
     def or_again(self, by: str, reason: str, first: RankExit | None) -> None:
         """Another attempt, or a result that says why there is none."""
@@ -138,7 +161,7 @@ class End:
         """Rank 0 only, after no rank failed: all are done, or all have saved and left."""
         exits = outcome.read_exits(self.attempt_dir)
         if missing := self._missing():
-            reason = f"{_ranks(missing)} did not end within {LAST_RANKS_SECONDS:.0f} s after rank 0"
+            reason = f"{self._names(missing)} did not end within {LAST_RANKS_SECONDS:.0f} s after rank 0"
             self._write(events.FAILED, reason)
             sys.exit(1)
         if all(e.code == 0 for e in exits):
@@ -187,8 +210,14 @@ class End:
         return f"the job could not be requeued: {words}"
 
     def _missing(self) -> list[int]:
-        """The ranks of whose end nothing is known."""
-        return sorted(set(range(self.world_size)) - {e.rank for e in outcome.read_exits(self.attempt_dir)})
+        """The ranks, and after them the parameter servers, of whose end nothing is known."""
+        return sorted(set(range(self.processes)) - {e.rank for e in outcome.read_exits(self.attempt_dir)})
+
+    def _names(self, numbers: list[int]) -> str:
+        ranks = [str(number) for number in numbers if number < self.ranks]
+        servers = [f"parameter server {number - self.ranks}" for number in numbers if number >= self.ranks]
+        named = [f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}"] if ranks else []
+        return ", ".join(named + servers)
 
     def _write(self, status: str, reason: str | None = None, rank_exit: RankExit | None = None) -> None:
         begin = outcome.read_begin(self.attempt_dir)
@@ -211,7 +240,8 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
     if any(e.interrupted or e.code == events.LEFT for e in exits):
         return  # told to end
     run_spec, site = read_run(run_dir)
-    end = End(run_dir, attempt, site, run_spec.placement.world_size, submission, job_name(os.environ))
+    end = End(run_dir, attempt, run_spec, site, submission, job_name(os.environ))
+    nodes = run_spec.placement.nodes + run_spec.server_nodes
     first = outcome.failure(attempt_dir)
     out_of_memory = _line_with(r"\boom\b|oom.kill|memory", said)
     # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
@@ -221,7 +251,7 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
         # After a node was lost, Slurm may give the same one again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE
         end.or_again(by, f"the ranks could not be started: {last_words}", first)
-    elif out_of_memory or run_spec.placement.nodes == 1 or ((first or by_pmix) and _all_nodes_answer()):
+    elif out_of_memory or nodes == 1 or ((first or by_pmix) and _all_nodes_answer()):
         words = f"the job's processes were killed without a word; Slurm says: {last_words}"
         end.or_again(BY_FAILURE, words if out_of_memory or first is None else first.sentence, first)
     else:
@@ -302,31 +332,27 @@ def _without_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _wait_for_all(attempt_dir: Path, world_size: int) -> None:
+def _wait_for_all(attempt_dir: Path, processes: int) -> None:
     deadline = time.monotonic() + LAST_RANKS_SECONDS
     while time.monotonic() < deadline:
         exits = outcome.read_exits(attempt_dir)
-        if len(exits) == world_size or any(e.failed for e in exits):
+        if len(exits) == processes or any(e.failed for e in exits):
             return
         time.sleep(POLL_SECONDS)
 
 
-def _settle(attempt_dir: Path, world_size: int, hurry: Callable[[], bool]) -> None:
+def _settle(attempt_dir: Path, processes: int, hurry: Callable[[], bool]) -> None:
     """Until every rank's end is known, or will not be. hurry: whether Slurm is ending the step: then there are only
     seconds left."""
     start = time.monotonic()
     while not hurry() and (waited := time.monotonic() - start) < VANISHED_SECONDS:
-        if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == world_size:
+        if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == processes:
             return
         time.sleep(POLL_SECONDS)
 
 
 def _line_with(pattern: str, said: Sequence[str]) -> str | None:
     return next((line for line in said if re.search(pattern, line, re.IGNORECASE)), None)
-
-
-def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ class RankExit:
     code: its exit code; negative: minus the signal that ended it. t: unix seconds.
     reason: why this rank was ended by the harness, where it was; a rank that ended by itself failed before it.
     interrupted: ended because the user or the scheduler said so: the run has not failed, it is not finished.
+    server: the number of the parameter server that it was, on a node of its own; its rank is then one after the ranks'.
     """
 
     rank: int
@@ -42,6 +43,11 @@ class RankExit:
     t: float
     reason: str | None = None
     interrupted: bool = False
+    server: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}" if self.server is None else f"parameter server {self.server}"
 
     @property
     def failed(self) -> bool:
@@ -50,10 +56,10 @@ class RankExit:
     @property
     def sentence(self) -> str:
         if self.reason:
-            return f"rank {self.rank}: {self.reason}"
+            return f"{self.name}: {self.reason}"
         if self.code < 0:
-            return f"rank {self.rank} was ended by signal {-self.code} ({_signal_name(-self.code)})"
-        return f"rank {self.rank} exited with code {self.code}"
+            return f"{self.name} was ended by signal {-self.code} ({_signal_name(-self.code)})"
+        return f"{self.name} exited with code {self.code}"
 
 
 def write_exit(attempt_dir: Path, exit_: RankExit) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.plan import place
-from harness.schema import Config
+from harness.schema import Config, Scheduler, ServerPlacement
 
 STRATEGIES = ("ps_sync", "ps_async", "ps_mixed", "ssp")
 
@@ -20,10 +20,26 @@ def unsupported(config: Config) -> str | None:
             f"optimizer.name={config.optimizer.name.name} is not offered by strategy '{config.strategy.name}': "
             "its servers step with sgd"
         )
+    if config.strategy.options.placement is ServerPlacement.own_nodes:
+        return _own_nodes_unsupported(config)
     servers, nodes = config.strategy.options.servers, place(config.gpus, config.cluster.gpus_per_node).nodes
     if servers is not None and servers > nodes:
         return (
             f"strategy.options.servers={servers} are more servers than nodes: gpus={config.gpus} take "
-            f"{nodes} node{'s' * (nodes > 1)}, with one server at most on each; null makes it one per node"
+            f"{nodes} node{'s' * (nodes > 1)}, with one server at most on each; null makes it one per node, and "
+            "strategy.options.placement=own_nodes gives servers nodes of their own"
         )
+    return None
+
+
+def _own_nodes_unsupported(config: Config) -> str | None:
+    asked, servers = "strategy.options.placement=own_nodes", config.strategy.options.servers
+    if servers is not None and servers > config.gpus:
+        return f"strategy.options.servers={servers} are more servers than ranks: with gpus={config.gpus} take fewer"
+    if config.framework.name == "mxnet":
+        return f"{asked} is not offered by framework 'mxnet', whose KVStore has its own servers; take beside"
+    if config.pack:
+        return f"{asked} is not offered with pack=true: packed runs share their nodes; take pack=false, or beside"
+    if config.cluster.scheduler is Scheduler.allocation:
+        return f"{asked} is not offered inside an allocation; take a cluster with scheduler=slurm, or beside"
     return None

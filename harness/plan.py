@@ -25,7 +25,7 @@ class Resources:
     gpu_option: gres or gpus_per_node. memory_per_node: as Slurm writes it, such as '64GB'.
     max_submit: most jobs of this study in the queue at a time. modules, setup: to load, and shell lines to run, before
     the ranks start. sbatch_args: further options of sbatch, (name, value). mpi: what starts ranks that use MPI
-    (harness/mpi.py); None for others.
+    (harness/mpi.py); None for others. server_nodes: after those of the ranks, for parameter servers alone.
     """
 
     scheduler: str
@@ -50,6 +50,12 @@ class Resources:
     sbatch_args: tuple[tuple[str, str], ...] = ()
     srun_args: tuple[str, ...] = ()
     mpi: str | None = None
+    server_nodes: int = 0
+
+    @property
+    def nodes(self) -> int:
+        """Without a scheduler there is but this machine."""
+        return self.placement.nodes + (0 if self.scheduler == "local" else self.server_nodes)
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,7 @@ class Array:
     @property
     def worst_case_node_hours(self) -> float:
         """Node-hours when every job takes its whole wall limit, as often as it may."""
-        nodes = self.resources.placement.nodes
-        return len(self.elements) * nodes * self.resources.timeout_minutes * self.starts / 60
+        return len(self.elements) * self.resources.nodes * self.resources.timeout_minutes * self.starts / 60
 
     @property
     def worst_case_gpu_hours(self) -> float:

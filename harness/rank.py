@@ -37,10 +37,24 @@ class Rank:
 
     warned: the scheduler said that the job's time is nearly over (SIGUSR2). interrupted: it, or the user, said that the
     job is to end (SIGTERM). In both cases the ranks save at the end of the block, and leave.
+
+    server: the number of the parameter server that this is instead, on a node of its own: it ends when all workers have
+    said goodbye, and has no events that could show its progress.
     """
 
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path) -> None:
-        self.argv = rank_command(site, run_dir, attempt_dir)
+    def __init__(
+        self,
+        spec: RunSpec,
+        site: Site,
+        rendezvous: Rendezvous,
+        run_dir: Path,
+        attempt_dir: Path,
+        server: int | None = None,
+    ) -> None:
+        module = "harness.worker" if server is None else "harness.worker.servers.alone"
+        self.argv = rank_command(site, run_dir, attempt_dir, module=module)
+        self.server = server
+        self.heartbeat = site.heartbeat_seconds if server is None else None
         self.environment = rank_environment(spec, site, rendezvous, os.environ)
         if rendezvous.local_rank == 0:
             self.environment.update(declared_cores(os.environ))
@@ -80,12 +94,11 @@ class Rank:
                 )
             except OSError as error:
                 stderr.write(f"{self.argv[0]}: {error.strerror}\n".encode())
-                return RankExit(self.rank, 127, time.time())
+                return RankExit(self.rank, 127, time.time(), server=self.server)
             code = self._watch(process)
         # A rank that was told to end and did, saved, has not been interrupted in the middle of anything.
-        return RankExit(
-            self.rank, code, time.time(), self.stop_reason, self.interrupted and self.stop_reason is not None
-        )
+        interrupted = self.interrupted and self.stop_reason is not None
+        return RankExit(self.rank, code, time.time(), self.stop_reason, interrupted, self.server)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         peer_failed_at: float | None = None
@@ -107,7 +120,7 @@ class Rank:
                     peer_failed_at = now
                 if (grown := _size(self.log)) != size:
                     size, moved_at = grown, now
-            heartbeat = self.site.heartbeat_seconds
+            heartbeat = self.heartbeat
             if peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
                 self._stop(PEER_FAILED)
             elif self.leave_by is not None and now > self.leave_by:

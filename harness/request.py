@@ -6,9 +6,10 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from harness import environments, evaluation, machine, memory, mpi, optimizers, site
 from harness.errors import UserError
@@ -127,7 +128,7 @@ def request(config: Config) -> Request:
         framework_options=vars(config.framework.options),
         environment=_environment(config),
         strategy=config.strategy.name,
-        strategy_options={k: v.name if isinstance(v, Enum) else v for k, v in vars(config.strategy.options).items()},
+        strategy_options=_options(config.strategy.options),
         model=config.model.name,
         dataset=DatasetSpec(
             **{**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
@@ -183,8 +184,15 @@ def request(config: Config) -> Request:
     )
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
     memory.check(spec, cluster.gpu_memory_gb, config.framework.strategies)
-    resources = site.resources(cluster, placement, cpus_per_gpu, starter)
+    resources = site.resources(cluster, placement, cpus_per_gpu, starter, spec.server_nodes)
     return Request(spec, where, resources, cluster.gpu_memory_gb)
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """As they stand in a run's spec: without those that came later and are at their default (RunSpec.run_id)."""
+    later = {f.name: f.default for f in fields(options) if f.metadata.get("later")}
+    asked = {name: value for name, value in vars(options).items() if name not in later or value != later[name]}
+    return {name: value.name if isinstance(value, Enum) else value for name, value in asked.items()}
 
 
 def _check(config: Config) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from harness.spec import LATER
 from models import catalog
 
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
@@ -115,6 +116,11 @@ class LocalSgdOptions:
     sync_every: int = 8
 
 
+class ServerPlacement(Enum):
+    beside = "beside"
+    own_nodes = "own_nodes"
+
+
 @dataclass
 class PipelineOptions:
     stages: int | None = None
@@ -130,6 +136,7 @@ class TensorOptions:
 @dataclass
 class ServerOptions:
     servers: int | None = None
+    placement: ServerPlacement = field(default=ServerPlacement.beside, metadata=LATER)
 
 
 @dataclass

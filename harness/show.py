@@ -162,16 +162,27 @@ def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
 def _row(number: int, array: Array) -> list[str]:
     placement = array.resources.placement
     why = next((r.site.oversubscribed for r in array.requests if r.site.oversubscribed), None)
+    remarks = (_servers(array), "packed" if array.packed else "", "[yellow]oversubscribed[/]" if why else "")
     return [
         str(number),
         str(len(array.requests)),
-        str(placement.nodes),
+        str(array.resources.nodes),
         str(placement.ranks_per_node),
         str(placement.world_size),
         f"{array.resources.timeout_minutes:g} min" + (f" x {array.starts}" if array.starts > 1 else ""),
         f"{array.worst_case_node_hours:.2f}",
-        ", ".join(filter(None, ("packed" if array.packed else "", "[yellow]oversubscribed[/]" if why else ""))),
+        ", ".join(filter(None, remarks)),
     ]
+
+
+def _servers(array: Array) -> str:
+    servers = array.resources.server_nodes
+    if not servers:
+        return ""
+    what = f"{servers} server{'s' * (servers > 1)}"
+    # As many nodes as asked for are only where a scheduler gives them.
+    own = array.resources.nodes > array.resources.placement.nodes
+    return f"{what} on nodes of their own" if own else f"{what} in processes of their own on this one node"
 
 
 def _batches(spec: Any) -> str:

@@ -47,14 +47,17 @@ KEY_OF_OPTION = {
 }
 
 
-def resources(cluster: Cluster, placement: Placement, cpus_per_gpu: int, mpi: str | None = None) -> Resources:
-    """What Slurm is asked for. mpi: as in Resources. Raises UserError."""
+def resources(
+    cluster: Cluster, placement: Placement, cpus_per_gpu: int, mpi: str | None = None, server_nodes: int = 0
+) -> Resources:
+    """What Slurm is asked for. mpi, server_nodes: as in Resources. Raises UserError."""
     asked = {f.name: getattr(cluster, f.name) for f in fields(Resources) if hasattr(cluster, f.name)}
     asked.update(
         scheduler=cluster.scheduler.name,
         placement=placement,
         cpus_per_gpu=cpus_per_gpu,
         mpi=mpi,
+        server_nodes=server_nodes,
         gpu_option=cluster.gpu_option.name,
         modules=tuple(cluster.modules),
         setup=tuple(cluster.setup),

@@ -26,6 +26,8 @@ MODEL_PARALLEL = {"pipeline": "stages", "tensor": "degree"}
 
 # Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
+# As a value of the option `placement`, of strategies with parameter servers.
+OWN_NODES = "own_nodes"
 
 T = TypeVar("T")
 
@@ -234,6 +236,13 @@ class RunSpec:
         """Samples that go through the network at once: what BatchNorm takes its statistics from."""
         cut = self.strategy_options.get("microbatches", 1) if self.strategy in MODEL_PARALLEL else 1
         return self.batch_per_replica // int(cut)
+
+    @property
+    def server_nodes(self) -> int:
+        """How many nodes are for parameter servers alone, beside those of the ranks."""
+        if self.strategy_options.get("placement") != OWN_NODES:
+            return 0
+        return self.strategy_options["servers"] or self.placement.nodes
 
     def evaluates_after(self, steps: int) -> bool:
         """Whether the test samples are scored after so many steps, in the middle of training."""

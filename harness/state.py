@@ -13,6 +13,7 @@ from typing import Any
 from harness import events, outcome, scheduler, submissions
 from harness.errors import UserError
 from harness.scheduler import Away, Queued
+from harness.spec import RunSpec, from_plain
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
@@ -124,11 +125,15 @@ def read(folder: Path, slurm: Slurm) -> StudyState:
     return StudyState(study["study"], str(folder), time.time(), tuple(runs), planned, remark)
 
 
+def _nodes(spec: RunSpec) -> int:
+    return spec.placement.nodes + (0 if spec.cluster.name == "local" else spec.server_nodes)
+
+
 def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) -> RunState:
     run = RunState(run_dir.name, UNKNOWN)
     try:
         spec = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
-        run.gpus, run.nodes = int(spec["gpus"]), int(spec["placement"]["nodes"])
+        run.gpus, run.nodes = int(spec["gpus"]), _nodes(from_plain(RunSpec, spec))
         run.steps = int(spec["measure"]["warmup_steps"]) + int(spec["measure"]["steps"])
         batch = int(spec["global_batch"])
     except FileNotFoundError:

@@ -157,7 +157,7 @@ class Study:
 
 def _array(array: Array) -> dict[str, Any]:
     return {
-        "nodes": array.resources.placement.nodes,
+        "nodes": array.resources.nodes,
         "ranks_per_node": array.resources.placement.ranks_per_node,
         "timeout_minutes": array.resources.timeout_minutes,
         "worst_case_node_hours": array.worst_case_node_hours,

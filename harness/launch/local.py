@@ -57,7 +57,7 @@ def run(request: Request, study: Study) -> dict[str, Any] | None:
 def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: str) -> str:
     executor = submitit.LocalExecutor(study.folder.absolute() / "submitit" / "%j")
     executor.update_parameters(
-        tasks_per_node=request.resources.placement.ranks_per_node,
+        tasks_per_node=request.resources.placement.ranks_per_node + request.resources.server_nodes,
         nodes=1,
         timeout_min=request.resources.timeout_minutes + SPARE_MINUTES,
     )

@@ -19,7 +19,7 @@ def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, 
     placement = resources.placement
     own = {
         "job_name": submissions.name_of(token, f"{placement.world_size}gpu"),
-        "nodes": placement.nodes,
+        "nodes": resources.nodes,
         "ntasks_per_node": placement.ranks_per_node,
         "cpus_per_task": resources.cpus_per_gpu,
         "time": math.ceil(resources.timeout_minutes),
@@ -45,6 +45,8 @@ def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, 
             "--kill-on-bad-exit=1",
             # Since Slurm 22.05 srun does not take it over from sbatch, and would bind each rank to one core.
             f"--cpus-per-task={resources.cpus_per_gpu}",
+            # On the servers' nodes one task is needed. A site may have the others waited for only so long (WaitTime).
+            *(["--wait=0"] if resources.server_nodes else []),
             *site.srun_args(resources.mpi, resources.srun_args),
         ],
     }
@@ -81,7 +83,7 @@ def trial_options(resources: Resources) -> list[str]:
     """The same job for `sbatch --test-only`."""
     placement = resources.placement
     options = {
-        "nodes": placement.nodes,
+        "nodes": resources.nodes,
         "ntasks-per-node": placement.ranks_per_node,
         "cpus-per-task": resources.cpus_per_gpu,
         "time": math.ceil(resources.timeout_minutes),

@@ -269,6 +269,22 @@ def test_parameter_servers_are_one_per_node_at_most(tmp_path: Path) -> None:
         asked(*on_nodes, "strategy=ps_sync", "precision=fp16", tmp_path=tmp_path)
 
 
+def test_servers_on_nodes_of_their_own_are_further_nodes_of_the_job(tmp_path: Path) -> None:
+    own = ("gpus=4", "cluster.gpus_per_node=2", "strategy=ps_sync", "strategy.options.placement=own_nodes")
+    for servers, nodes in (("null", 2), ("3", 3)):
+        [found] = asked(*own, f"strategy.options.servers={servers}", tmp_path=tmp_path).requests
+        assert found.spec.strategy_options["placement"] == "own_nodes"
+        assert found.spec.server_nodes == found.resources.server_nodes == nodes
+    with pytest.raises(UserError, match=r"servers=5 are more servers than ranks: with gpus=4 take fewer"):
+        asked(*own, "strategy.options.servers=5", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"own_nodes is not offered with pack=true"):
+        asked(*own, "cluster.scheduler=slurm", "pack=true", tmp_path=tmp_path)
+    with pytest.raises(UserError, match=r"own_nodes is not offered inside an allocation"):
+        asked(*own, "cluster.scheduler=allocation", tmp_path=tmp_path)
+    with pytest.raises(UserError, match="placement"):
+        asked("strategy=allreduce", "strategy.options.placement=own_nodes", tmp_path=tmp_path)
+
+
 def test_staleness_is_an_option_of_ssp_alone_and_not_below_zero(tmp_path: Path) -> None:
     [found] = asked("strategy=ssp", "strategy.options.staleness=0", "gpus=2", tmp_path=tmp_path).requests
     assert found.spec.strategy_options == {"servers": None, "staleness": 0}

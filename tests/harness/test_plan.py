@@ -121,6 +121,17 @@ def test_packed_sizes_are_one_job_as_large_as_the_largest_and_as_long_as_all() -
     assert array.worst_case_gpu_hours == 60
 
 
+def test_nodes_for_servers_alone_cost_what_other_nodes_do() -> None:
+    request = make_request(gpus=8, nodes=2)
+    apart = dataclasses.replace(request, resources=dataclasses.replace(request.resources, server_nodes=3))
+    (array,) = make_plan([apart], (), ()).arrays
+    assert array.worst_case_node_hours == (2 + 3) * 0.5
+    assert array.worst_case_gpu_hours == (2 + 3) * 4 * 0.5
+    here = dataclasses.replace(apart, resources=dataclasses.replace(apart.resources, scheduler="local"))
+    (array,) = make_plan([here], (), ()).arrays
+    assert array.worst_case_node_hours == 2 * 0.5  # there are none to be had
+
+
 def test_packing_takes_the_largest_node_count_and_the_largest_node() -> None:
     # 12 GPUs on 8-GPU nodes are 2 x 6, and 8 are 1 x 8.
     requests = [

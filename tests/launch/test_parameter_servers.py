@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import jsonschema
@@ -86,6 +87,34 @@ def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp
     html = next((tmp_path / "results" / "scaling").rglob("report.html")).read_text(encoding="utf-8")
     assert "parameter server 0 ended in the block from step" in html
     assert "1 runs: 1 completed" in report.stdout
+
+
+def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_which_starts_again(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Locally, where these are processes of their own on the one node that there is."""
+    own = ("strategy=ps_sync", "strategy.options.placement=own_nodes", "strategy.options.servers=2")
+    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.2", "measure.steps=12")
+    again = ("checkpoint.interval_steps=2", "checkpoint.max_restarts=1")
+    with started(tmp_path, *own, *SHORT, *slow, *again) as harness:
+        wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1) >= 4, 120)
+        os.kill(workers(tmp_path, 2)[3], signal.SIGKILL)  # after two ranks: the second server
+        killed = time.time()
+        said, _ = harness.communicate(timeout=180)
+        assert harness.returncode == 0, said
+    assert "2 servers in processes of their own on this one node" in said
+    (run_dir,) = run_dirs(tmp_path)
+    ended = read_json(run_dir / "attempt-1" / "again.json")
+    assert ended["reason"] == "parameter server 1 was ended by signal 9 (SIGKILL)"
+    assert ended["t"] - killed < 20  # 2 to 7 s, without load
+    [resumed] = logged(run_dir, "resume", 2)
+    assert resumed["step"] >= 2
+    said_of = "parameter servers: 2 in processes of their own, on the ranks' one node, synchronous"
+    assert [start["communication"] for start in starts(run_dir, 2)] == [said_of] * 2
+    assert logged(run_dir, "staleness", 2)[0]["samples"] == 2 * 14 * 4
+    exit_ = read_json(run_dir / "attempt-2" / "exit.rank3.json")
+    jsonschema.validate(exit_, read_json(PROJECT / "harness" / "schemas" / "exit.schema.json"))
+    assert (exit_["code"], exit_["server"]) == (0, 1)
 
 
 def test_a_slow_rank_holds_up_bounded_staleness_and_the_report_says_how_late_updates_were(

@@ -76,6 +76,7 @@ EVERYTHING = Resources(
         ("array_3x4_v100", V100, False),
         ("array_3x4_pmix", dataclasses.replace(V100, mpi="pmix"), False),
         ("array_2x8_every_key", EVERYTHING, False),
+        ("array_3x4_and_2_for_servers", dataclasses.replace(V100, server_nodes=2), False),
         # Its runs are steps of srun that harness/launch/allocation.py starts.
         ("packed_2x8_every_key", EVERYTHING, True),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Sequence
 
 from harness.spec import RunSpec
 from harness.worker.rendezvous import Rendezvous
@@ -41,24 +43,18 @@ class Arrangement:
         )
 
     def settings(self) -> Settings:
-        sgd = self.spec.optimizer
-        return Settings(
-            mode=self.mode,
-            workers=self.workers,
-            staleness=self.spec.strategy_options.get("staleness", 0),
-            momentum=sgd.momentum,
-            weight_decay=sgd.weight_decay,
-            nesterov=sgd.nesterov,
-        )
+        return settings(self.spec, self.workers)
 
-    def words(self) -> str:
-        """For the start event, after what the servers are: "2 on 2 nodes, asynchronous"."""
+    def words(self, alone: Sequence[str] = ()) -> str:
+        """For the start event, after what the servers are: "2 on 2 nodes, asynchronous". alone: their nodes, where they
+        have nodes of their own."""
         how = self.mode
         if self.mode == BOUNDED:
             how = f"staleness at most {self.spec.strategy_options['staleness']}"
         elif self.inside_nodes:
             how = "synchronous inside a node, asynchronous between nodes"
-        return f"{self.servers} on {self.nodes} node{'s' * (self.nodes > 1)}, {how}"
+        on = where(alone) if alone else f"on {self.nodes} node{'s' * (self.nodes > 1)}"
+        return f"{self.servers} {on}, {how}"
 
 
 def arrangement(spec: RunSpec, rendezvous: Rendezvous) -> Arrangement:
@@ -84,5 +80,29 @@ def arrangement(spec: RunSpec, rendezvous: Rendezvous) -> Arrangement:
         pushed=pushed,
         samples=spec.global_batch if mode == SYNCHRONOUS else pushed,
         servers=servers,
-        here=rendezvous.local_rank == 0 and node < servers,
+        here=rendezvous.local_rank == 0 and node < servers and not spec.server_nodes,
     )
+
+
+def settings(spec: RunSpec, workers: int) -> Settings:
+    """What a server of the run has to know."""
+    return Settings(
+        mode=MODES[spec.strategy],
+        workers=workers,
+        staleness=spec.strategy_options.get("staleness", 0),
+        momentum=spec.optimizer.momentum,
+        weight_decay=spec.optimizer.weight_decay,
+        nesterov=spec.optimizer.nesterov,
+    )
+
+
+def node_name() -> str:
+    """As Slurm names this node, which on a virtual one is not its host's name."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def where(nodes: Sequence[str]) -> str:
+    """The nodes of servers that have their own, in words, for a rank."""
+    if node_name() in nodes:
+        return "in processes of their own, on the ranks' one node"
+    return f"on {len(nodes)} node{'s' * (len(nodes) > 1)} of their own ({', '.join(nodes)})"

@@ -1,4 +1,4 @@
-"""A parameter server that a rank starts beside itself, and that ends with it."""
+"""A parameter server that a rank, or a process on a node without ranks, starts beside itself, and that ends with it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,12 @@ class ServerBeside:
         self.process = self._start()
         if not self.kept:
             self.listener.close()
-        threading.Thread(target=self._watch, name="watch server", daemon=True).start()
+        self.watching = threading.Thread(target=self._watch, name="watch server", daemon=True)
+        self.watching.start()
+
+    def wait(self) -> None:
+        """Until all workers have said goodbye."""
+        self.watching.join()
 
     def close(self) -> None:
         """After this rank's worker has said goodbye; the server stays until all have."""

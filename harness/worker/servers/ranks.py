@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -31,9 +32,17 @@ class ServerRank:
         self.rank, self.timeout_seconds = rendezvous.rank, site.timeout_seconds
         self.place = arrangement(spec, rendezvous)
         self.server = ServerBeside(self.place.settings(), own_address(rendezvous)) if self.place.here else None
-        said = gather(rendezvous, self.server.address if self.server else None, site.timeout_seconds)
-        self.addresses = [Address(*address) for address in said if address is not None]
+        # With servers on nodes of their own, which have numbers after those of the ranks, and say which node it is.
+        everyone = replace(rendezvous, world_size=rendezvous.world_size + spec.server_nodes)
+        told = gather(everyone, self.server.address if self.server else None, site.timeout_seconds)
+        said = [address for address in told if address is not None]
+        self.addresses = [Address(*address[:3]) for address in said]
+        self.alone = [address[3] for address in said if spec.server_nodes]
         self.client: Optional[Client] = None
+
+    def words(self) -> str:
+        """What the servers are, for the start event."""
+        return self.place.words(self.alone)
 
     def order(self, sizes: Sequence[int]) -> List[int]:
         """The numbers of the tensors, as they are in a row: each server's share is one piece of it."""

@@ -29,7 +29,7 @@ class ParameterServers(Strategy):
         super().__init__(spec, site, rendezvous)
         self.ranks = HostRank(spec, site, rendezvous)
         through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = f"parameter servers: {self.ranks.place.words()}{through}"
+        self.communication = f"parameter servers: {self.ranks.words()}{through}"
 
     def hold(self, variables: Sequence[tf.Variable]) -> None:
         self.variables = list(variables)

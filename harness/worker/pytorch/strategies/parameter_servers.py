@@ -40,7 +40,7 @@ class ParameterServers(Strategy):
         )
         self.world_size = dist.get_world_size()
         through = ", through the host's memory" if device.type == "cuda" else ""
-        self.communication = f"parameter servers: {self.place.words()}{through}"
+        self.communication = f"parameter servers: {self.servers.words()}{through}"
 
     def wrap(self, network: nn.Module) -> nn.Module:
         weights = list(network.parameters())
