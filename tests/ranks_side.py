@@ -28,12 +28,12 @@ FRAMEWORK_OPTIONS: Dict[str, Dict[str, Any]] = {
 Case = Tuple[str, Dict[str, Any]]
 
 
-def trained(framework: str, nodes: int, per_node: int, case: Case, steps: int, cut: int = 0) -> Dict[str, Any]:
-    """What nodes x per_node ranks have after so many steps with (strategy, options); cut: after so many of them they
-    save, end, and other processes go on.
-
-    weights: of each rank; scored: those that are evaluated; moved: by the norm of the first rank's.
-    """
+def trained(framework: str, nodes: int, per_node: int, case: Case, steps: int) -> Dict[str, Any]:
+    """What nodes x per_node ranks have after so many steps with (strategy, options); "cut" among the options: after so
+    many of them they save, end, and other processes go on."""
+    strategy, options = case
+    cut = options.get("cut", 0)
+    case = strategy, {name: value for name, value in options.items() if name != "cut"}
     with tempfile.TemporaryDirectory() as folder:
         if cut:
             _processes(framework, nodes, per_node, case, folder, 0, cut)
@@ -46,7 +46,8 @@ def trained(framework: str, nodes: int, per_node: int, case: Case, steps: int, c
 
 def compare(framework: str, nodes: int, per_node: int, cases: Sequence[Case], steps: int) -> List[Dict[str, Any]]:
     """Each case against the first one: how far apart the weights, and the first gradients, are, by how far the first
-    one's weights moved, and by the norm of its gradient."""
+    one's weights moved, and by the norm of its gradient. "cut" among the options is that of `trained`; then the
+    gradients are those of the first step that comes after it."""
     found = [trained(framework, nodes, per_node, case, steps) for case in cases]
     reference = found[0]["arrays"][0]
     moved = float(np.linalg.norm(reference["weights"] - reference["start"]))
@@ -57,26 +58,12 @@ def compare(framework: str, nodes: int, per_node: int, cases: Sequence[Case], st
             {
                 "apart": max(float(np.linalg.norm(a["weights"] - reference["weights"])) / moved for a in arrays),
                 "gradients": max(_relative(a["gradients"], reference["gradients"]) for a in arrays),
+                "moved": moved,
                 **agreement(arrays),
                 "facts": one["facts"],
             }
         )
     return said
-
-
-def servers(framework: str, case: Case, nodes: int, per_node: int, steps: int) -> Dict[str, Any]:
-    found = trained(framework, nodes, per_node, case, steps)
-    return {**agreement(found["arrays"]), "facts": found["facts"]}
-
-
-def resumed(framework: str, case: Case, steps: int, cut: int) -> Dict[str, Any]:
-    """Two ranks on two nodes, whole, and cut and continued: whether they end with the same, bit for bit."""
-    whole, again = (trained(framework, 2, 1, case, steps, at) for at in (0, cut))
-    pairs = list(zip(whole["arrays"], again["arrays"]))
-    return {
-        **{name: all(np.array_equal(a[name], b[name]) for a, b in pairs) for name in ("weights", "scored")},
-        "updates": [one["facts"][0]["updates"] for one in (whole, again)],
-    }
 
 
 def agreement(arrays: Sequence[Dict[str, np.ndarray]]) -> Dict[str, Any]:

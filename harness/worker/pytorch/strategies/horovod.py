@@ -87,7 +87,8 @@ class Horovod(Strategy):
         self.hvd.allreduce_(tensor, op=self.hvd.Sum, name=f"sum.{tensor.dtype}.{tensor.numel()}")
 
     def share(self, tensor: torch.Tensor) -> None:
-        self.hvd.broadcast_(tensor, root_rank=0)
+        # By a name: Horovod's own are numbers, which are not the same where a rank has carried more than another.
+        self.hvd.broadcast_(tensor, root_rank=0, name=f"share.{tensor.dtype}.{tensor.numel()}")
 
     def close(self) -> None:
         self.hvd.shutdown()
