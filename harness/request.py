@@ -24,7 +24,8 @@ from harness.spec import (
     RunSpec,
     Site,
 )
-from harness.worker.data.locate import DataError, locate
+from harness.worker.data import shards
+from harness.worker.data.locate import SHARDS, DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,7 @@ FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 @dataclass(frozen=True)
 class StudyRequest:
     """One command: the study's folder, and the runs that it asks for. skipped: combinations of its sweep that are left
-    out, because they do not exist, one sentence each."""
+    out, because they do not exist, one sentence each. notes: what else is to be said of the runs."""
 
     name: str
     folder: Path
@@ -47,6 +48,7 @@ class StudyRequest:
     target_accuracy: float | None
     requests: tuple[Request, ...]
     skipped: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def study_request(points: Sequence[Config]) -> StudyRequest:
@@ -94,6 +96,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
+        notes=tuple(dict.fromkeys(note for point in points if (note := _unequal_shares(point)))),
     )
 
 
@@ -125,9 +128,7 @@ def request(config: Config) -> Request:
         strategy=config.strategy.name,
         strategy_options={k: v.name if isinstance(v, Enum) else v for k, v in vars(config.strategy.options).items()},
         model=config.model.name,
-        dataset=DatasetSpec(
-            **{**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
-        ),
+        dataset=dataset(config),
         precision=config.precision.name,
         gpus=config.gpus,
         placement=placement,
@@ -181,6 +182,14 @@ def request(config: Config) -> Request:
     return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu, starter))
 
 
+def dataset(config: Config) -> DatasetSpec:
+    """Without what has no effect on its reader."""
+    values = {**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
+    if config.dataset.reader == SHARDS:
+        values |= {"train_samples": 0, "test_samples": 0, "shuffle_buffer": config.data.shuffle_buffer}
+    return DatasetSpec(**values)
+
+
 def _check(config: Config) -> None:
     """Bounds, and combinations that do not exist."""
     at_least = {
@@ -197,6 +206,7 @@ def _check(config: Config) -> None:
         "optimizer.weight_decay": (config.optimizer.weight_decay, 0),
         "optimizer.lr_batch": (config.optimizer.lr_batch, 1),
         "optimizer.warmup_steps": (config.optimizer.warmup_steps, 0),
+        "data.shuffle_buffer": (config.data.shuffle_buffer, 1),
         "dataset.classes": (config.dataset.classes, 1),
         "dataset.channels": (config.dataset.channels, 1),
         "cluster.cpus_per_gpu": (config.cluster.cpus_per_gpu or 1, 1),
@@ -340,7 +350,17 @@ def _data_root(config: Config) -> str | None:
     root = Path(config.data.root).expanduser().absolute()
     if config.data.check:
         try:
-            locate(config.dataset.name, config.dataset.reader, str(root))
+            folder = locate(config.dataset.name, config.dataset.reader, str(root))
+            if config.dataset.reader == SHARDS and folder is not None:
+                shards.check_enough(len(shards.read_index(folder).train), config.gpus)
         except DataError as error:
             raise UserError(str(error)) from None
     return str(root)
+
+
+def _unequal_shares(point: Config) -> str:
+    """What is to be said of a data set in shards that do not divide evenly; empty where there is nothing."""
+    if point.dataset.reader != SHARDS or not point.data.check:
+        return ""
+    folder = locate(point.dataset.name, SHARDS, _data_root(point))
+    return "" if folder is None else shards.unequal_shares(shards.read_index(folder).train, point.gpus)

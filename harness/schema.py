@@ -270,6 +270,7 @@ class Fault:
 class Data:
     root: str = MISSING
     check: bool = True
+    shuffle_buffer: int = 2048
 
 
 @dataclass

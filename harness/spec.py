@@ -49,6 +49,7 @@ class DatasetSpec:
     image_size: pixels of one side after the reader's resize (square images).
     mean, std: per channel, of pixel values scaled to 0..1.
     train_samples, test_samples: how many samples the synthetic reader makes; unused by the others.
+    shuffle_buffer: of a data set in shards, samples among which each rank shuffles what it reads; 0 for the others.
     """
 
     name: str
@@ -61,6 +62,7 @@ class DatasetSpec:
     augment: bool = True
     train_samples: int = 0
     test_samples: int = 0
+    shuffle_buffer: int = field(default_factory=int, metadata=LATER)
 
 
 @dataclass(frozen=True)
