@@ -18,7 +18,7 @@ from analysis.series import NO_FAULT
 from analysis.text import printable
 from analysis.validity import SYNCHRONOUS, faults_of, unchecked_of
 from harness.events import COMPLETED, FAILED, attempt_dirs, read_result
-from harness.spec import STRONG, WEAK, RunSpec, Site, read_run, to_plain
+from harness.spec import MODEL_PARALLEL, STRONG, WEAK, RunSpec, Site, read_run, to_plain
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
 
@@ -98,6 +98,8 @@ def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
     for name in ("seed", "repeat"):
         if not is_count(plain.pop(name), 0):
             raise ValueError(f"spec.json: {name} is {getattr(spec, name)!r}, expected a whole number from 0 on")
+    if spec.strategy in MODEL_PARALLEL:
+        _check_replicas(spec)
     if not isinstance(plain.pop("verify"), bool):
         raise ValueError(f"spec.json: verify is {spec.verify!r}, expected true or false")
     point = json.dumps(plain, sort_keys=True)
@@ -111,6 +113,17 @@ def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
         | {"oversubscribed": _text(site.oversubscribed)}
         | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
     )
+
+
+def _check_replicas(spec: RunSpec) -> None:
+    """Raises ValueError where the ranks of a replica cannot be counted."""
+    options = spec.strategy_options
+    for name in (MODEL_PARALLEL[spec.strategy], "microbatches"):
+        n = options.get(name, 1) if isinstance(options, Mapping) else options
+        if n is not None and not is_count(n, 1):
+            raise ValueError(f"spec.json: strategy_options.{name} is {n!r}, expected a whole number from 1 on")
+    if spec.gpus % spec.ranks_per_replica:
+        raise ValueError(f"spec.json: {spec.gpus} ranks cannot be replicas of {spec.ranks_per_replica} ranks")
 
 
 def _run_id(run_dir: Path) -> str | None:

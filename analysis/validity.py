@@ -11,7 +11,9 @@ from analysis.text import gpus_text, printable
 from harness.spec import RunSpec
 
 # Strategies under which every rank has the same gradients after each step, and so the same weights.
-SYNCHRONOUS = frozenset({"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "horovod", "mpi", "ps_sync"})
+SYNCHRONOUS = frozenset(
+    {"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor", "horovod", "mpi", "ps_sync"}
+)
 # Strategies under which parameter servers apply the updates.
 SERVERS = frozenset({"ps_sync", "ps_async", "ps_mixed", "ssp"})
 # Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
@@ -80,7 +82,7 @@ def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
         faults.append("the ranks went on from different steps")
     if spec.strategy in SYNCHRONOUS:
         faults += _gradients_faults(ranks)
-    return faults + _samples_faults(ranks)
+    return faults + _samples_faults(spec, ranks)
 
 
 def _start_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
@@ -130,12 +132,13 @@ def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
     return []
 
 
-def _samples_faults(ranks: Mapping[int, RankLog]) -> list[str]:
-    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early."""
+def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early. Its steps
+    hold its part of what the ranks of a replica train on together."""
     for number, rank in ranks.items():
         if rank.end is None or rank.end.samples is None or not _complete(rank):
             continue
-        said = sum(block.samples for block in rank.blocks)
+        said = sum(block.samples for block in rank.blocks) * spec.ranks_per_replica
         if rank.end.samples != said:
             return [f"rank {number} consumed {rank.end.samples:,} training samples, its steps say {said:,}"]
     return []

@@ -5,8 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from harness import parameter_servers
+from harness import model_parallel, parameter_servers
 from harness.schema import Compress, Config
+from harness.spec import MODEL_PARALLEL
+from models import catalog
 
 # Where not all of it is offered.
 COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
@@ -31,6 +33,8 @@ def unsupported(config: Config) -> str | None:
             f"optimizer.name={config.optimizer.name.name} is not offered by framework '{framework.name}'; "
             f"{framework.name} offers: {', '.join(framework.optimizers)}"
         )
+    if sentence := _of_the_network(config):
+        return sentence
     for option in framework.without:
         of, _, name = option.partition(".")
         if of != strategy.name:
@@ -58,10 +62,41 @@ def unsupported(config: Config) -> str | None:
         return (
             "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
         )
+    if strategy.name in MODEL_PARALLEL:
+        return model_parallel.unsupported(config)
+    if strategy.name == "hybrid" and config.dataset.context:
+        return (
+            "strategy 'hybrid' is not offered for text: its layers see each token, and not each sample, whose "
+            "sufficient factors are mostly more bytes than the gradients; take allreduce"
+        )
     if strategy.name in parameter_servers.STRATEGIES:
         return parameter_servers.unsupported(config)
     if strategy.name == "plain" and config.gpus > 1:
         return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
+    return None
+
+
+def _of_the_network(config: Config) -> str | None:
+    """Why the framework has no such network, or the network no such data."""
+    framework, known = config.framework, catalog.CATALOG.get(config.model.name)
+    if known is None:  # refused elsewhere
+        return None
+    if known.inputs not in framework.inputs:
+        offered = [row.name for row in catalog.CATALOG.values() if row.inputs in framework.inputs]
+        return (
+            f"model '{known.name}' is a network for {known.inputs}, which framework '{framework.name}' does not offer; "
+            f"{framework.name} offers: {', '.join(offered)}; framework=pytorch offers all networks"
+        )
+    if bool(config.dataset.context) == bool(config.dataset.image_size):  # so is this
+        return None
+    holds = catalog.TEXT if config.dataset.context else catalog.IMAGES
+    if known.inputs != holds:
+        fitting = [row.name for row in catalog.CATALOG.values() if row.inputs == holds]
+        return (
+            f"model '{known.name}' is a network for {known.inputs}, and data set '{config.dataset.name}' holds {holds};"
+            f" networks for {holds}: {', '.join(fitting)}"
+            + ("; data sets of text: dataset=text, synthetic_text" if holds == catalog.IMAGES else "")
+        )
     return None
 
 

@@ -14,7 +14,7 @@ from harness import environments, evaluation, machine, mpi, optimizers, site
 from harness.errors import UserError
 from harness.offers import unsupported
 from harness.plan import MPIRUN, Request, place
-from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
+from harness.schema import Baseline, Config, Dataset, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     CheckpointSpec,
     ClusterSpec,
@@ -25,7 +25,7 @@ from harness.spec import (
     Site,
 )
 from harness.worker.data import shards
-from harness.worker.data.locate import SHARDS, DataError, locate
+from harness.worker.data.locate import SHARDS, SYNTHETIC, TEXT, DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -96,7 +96,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
-        notes=tuple(dict.fromkeys(note for point in points if (note := _unequal_shares(point)))),
+        notes=tuple(dict.fromkeys(note for asked in requests if (note := _unequal_shares(asked)))),
     )
 
 
@@ -152,7 +152,7 @@ def request(config: Config) -> Request:
         fault=_fault(config.fault),
         verify=config.verify,
     )
-    data_root = _data_root(config)
+    data_root = _data_root(config, spec.replicas)
     contained = cluster.container.runtime is not None
     if contained and config.framework.environment == config.framework.name:
         raise UserError(
@@ -208,7 +208,9 @@ def _check(config: Config) -> None:
         "optimizer.warmup_steps": (config.optimizer.warmup_steps, 0),
         "data.shuffle_buffer": (config.data.shuffle_buffer, 1),
         "dataset.classes": (config.dataset.classes, 1),
-        "dataset.channels": (config.dataset.channels, 1),
+        "dataset.context": (config.dataset.context, 0),
+        # Text has none.
+        "dataset.channels": (config.dataset.channels, 0 if config.dataset.context else 1),
         "cluster.cpus_per_gpu": (config.cluster.cpus_per_gpu or 1, 1),
         "cluster.array_parallelism": (_or(config.cluster.array_parallelism, 1), 1),
         "cluster.max_submit": (_or(config.cluster.max_submit, 1), 1),
@@ -219,6 +221,9 @@ def _check(config: Config) -> None:
         "strategy.options.powersgd_rank": (getattr(config.strategy.options, "powersgd_rank", 1), 1),
         "strategy.options.sync_every": (getattr(config.strategy.options, "sync_every", 1), 1),
         "strategy.options.servers": (_or(getattr(config.strategy.options, "servers", None), 1), 1),
+        "strategy.options.stages": (_or(getattr(config.strategy.options, "stages", None), 1), 1),
+        "strategy.options.microbatches": (getattr(config.strategy.options, "microbatches", 1), 1),
+        "strategy.options.degree": (_or(getattr(config.strategy.options, "degree", None), 1), 1),
         "strategy.options.staleness": (getattr(config.strategy.options, "staleness", 0), 0),
         "fault.step": (config.fault.step, 0),
         "fault.rank": (config.fault.rank, 0),
@@ -244,6 +249,7 @@ def _check(config: Config) -> None:
             f"measure.steps={config.measure.steps} is not a multiple of measure.block_steps="
             f"{config.measure.block_steps}: the last block would be shorter than the others"
         )
+    _check_kind(config.dataset)
     for key in ("mean", "std"):
         if len(getattr(config.dataset, key)) != config.dataset.channels:
             raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")
@@ -251,13 +257,29 @@ def _check(config: Config) -> None:
         network = catalog.network(config.model.name)
     except ValueError as error:
         raise UserError(str(error)) from None
-    if config.dataset.image_size < network.min_image_size:
+    if not config.dataset.context and config.dataset.image_size < network.min_image_size:
         raise UserError(
             f"model '{network.name}' needs images of at least {network.min_image_size} pixels; "
             f"data set '{config.dataset.name}' has {config.dataset.image_size}"
         )
     site.check(config.cluster)
     _check_fault(config)
+
+
+def _check_kind(dataset: Dataset) -> None:
+    """A data set holds images or text."""
+    if bool(dataset.context) == bool(dataset.image_size):
+        raise UserError(
+            f"data set '{dataset.name}' has dataset.context={dataset.context} and dataset.image_size="
+            f"{dataset.image_size}: text has a context and an image_size of 0, images the other way round"
+        )
+    if dataset.context and (dataset.channels or dataset.augment):
+        raise UserError(f"data set '{dataset.name}' is text (dataset.context): set channels to 0 and augment to false")
+    if dataset.reader not in (SYNTHETIC, SHARDS) and bool(dataset.context) != (dataset.reader == TEXT):
+        raise UserError(
+            f"dataset.context={dataset.context} with reader '{dataset.reader}': for text take dataset.reader={TEXT} "
+            f"or {SHARDS}, for images a context of 0"
+        )
 
 
 def _environment(config: Config) -> str:
@@ -346,21 +368,25 @@ def _oversubscribed(gpus: int, cpus_per_gpu: int, local_gpus: Sequence[str]) -> 
     return None
 
 
-def _data_root(config: Config) -> str | None:
+def _data_root(config: Config, replicas: int) -> str | None:
     root = Path(config.data.root).expanduser().absolute()
     if config.data.check:
         try:
             folder = locate(config.dataset.name, config.dataset.reader, str(root))
             if config.dataset.reader == SHARDS and folder is not None:
-                shards.check_enough(len(shards.read_index(folder).train), config.gpus)
+                shards.check_enough(len(shards.read_index(folder).train), replicas)
         except DataError as error:
             raise UserError(str(error)) from None
     return str(root)
 
 
-def _unequal_shares(point: Config) -> str:
-    """What is to be said of a data set in shards that do not divide evenly; empty where there is nothing."""
-    if point.dataset.reader != SHARDS or not point.data.check:
+def _unequal_shares(asked: Request) -> str:
+    """What is to be said of a data set in shards that do not divide evenly; empty where there is nothing, or where only
+    the nodes see it."""
+    if asked.spec.dataset.reader != SHARDS:
         return ""
-    folder = locate(point.dataset.name, SHARDS, _data_root(point))
-    return "" if folder is None else shards.unequal_shares(shards.read_index(folder).train, point.gpus)
+    try:
+        folder = locate(asked.spec.dataset.name, SHARDS, asked.site.data_root)
+        return "" if folder is None else shards.unequal_shares(shards.read_index(folder).train, asked.spec.replicas)
+    except DataError:
+        return ""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from models import catalog
+
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
 
 
@@ -76,6 +78,10 @@ class Compress(Enum):
     powersgd = "powersgd"
 
 
+# Made by a call, since a name cannot begin with a digit.
+Schedule = Enum("Schedule", {"1f1b": "1f1b", "gpipe": "gpipe"})
+
+
 @dataclass
 class PyTorchOptions:
     compile: bool = False
@@ -110,6 +116,18 @@ class LocalSgdOptions:
 
 
 @dataclass
+class PipelineOptions:
+    stages: int | None = None
+    microbatches: int = 4
+    schedule: Schedule = Schedule["1f1b"]
+
+
+@dataclass
+class TensorOptions:
+    degree: int | None = None
+
+
+@dataclass
 class ServerOptions:
     servers: int | None = None
 
@@ -141,6 +159,8 @@ STRATEGY_OPTIONS: dict[str, type] = {
     "fsdp": NoOptions,
     "zero1": BucketOptions,
     "local_sgd": LocalSgdOptions,
+    "pipeline": PipelineOptions,
+    "tensor": TensorOptions,
     "horovod": HorovodOptions,
     "mpi": NoOptions,
     "ps_sync": ServerOptions,
@@ -156,6 +176,7 @@ class Framework:
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=lambda: [catalog.IMAGES])
     optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
@@ -184,6 +205,7 @@ class Dataset:
     augment: bool = True
     train_samples: int = 0
     test_samples: int = 0
+    context: int = 0
 
 
 @dataclass

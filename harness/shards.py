@@ -106,11 +106,11 @@ def _write(folder: Path, part: str, split: Split, shards: int) -> tuple[Shard, .
     most = max(1, PIECE_BYTES // int(np.prod(split.image_shape)))
     for number, chosen in enumerate(np.array_split(SampleOrder(len(split), SEED).epoch(0), shards)):
         shard = Shard(f"{part}-{number:05d}", len(chosen))
-        images = open_memmap(folder / shard.images, "w+", np.uint8, (len(chosen), *split.image_shape))
+        samples = open_memmap(folder / shard.samples_file, "w+", np.uint8, (len(chosen), *split.image_shape))
         for start in range(0, len(chosen), most):
-            images[start : start + most] = split.images(chosen[start : start + most])
-        images.flush()
-        np.save(folder / shard.labels, split.labels[chosen].astype(np.int64))
+            samples[start : start + most] = split.images(chosen[start : start + most])
+        samples.flush()
+        np.save(folder / shard.labels_file, split.labels[chosen])
         written.append(shard)
     return tuple(written)
 

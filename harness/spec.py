@@ -21,6 +21,9 @@ from typing import Any, Dict, Mapping, Optional, Type, TypeVar
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
 
+# Strategies under which several ranks have one copy of the model between them, and the option that says how many.
+MODEL_PARALLEL = {"pipeline": "stages", "tensor": "degree"}
+
 # Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
 
@@ -50,6 +53,8 @@ class DatasetSpec:
     mean, std: per channel, of pixel values scaled to 0..1.
     train_samples, test_samples: how many samples the synthetic reader makes; unused by the others.
     shuffle_buffer: of a data set in shards, samples among which each rank shuffles what it reads; 0 for the others.
+    context: 0 for images. A sample of text is a sequence of so many tokens, each a byte, and `classes` is the size of
+    the vocabulary; channels and image_size are 0 then, mean and std are empty.
     """
 
     name: str
@@ -63,6 +68,17 @@ class DatasetSpec:
     train_samples: int = 0
     test_samples: int = 0
     shuffle_buffer: int = field(default_factory=int, metadata=LATER)
+    context: int = field(default=0, metadata=LATER)
+
+    @property
+    def size(self) -> int:
+        """What a row of models/catalog.py is a function of: tokens of a sequence, or pixels of an image's side."""
+        return self.context or self.image_size
+
+    @property
+    def sample_shape(self) -> typing.Tuple[int, ...]:
+        """Of the bytes of one sample: (tokens,) or (height, width, channels)."""
+        return (self.context,) if self.context else (self.image_size, self.image_size, self.channels)
 
 
 @dataclass(frozen=True)
@@ -158,7 +174,8 @@ class ClusterSpec:
 class RunSpec:
     """Everything that determines one measurement, and nothing else.
 
-    gpus: ranks in all. global_batch, batch_per_gpu: samples per optimiser step, over all ranks and per rank.
+    gpus: ranks in all. global_batch, batch_per_gpu: samples per optimiser step, over all ranks and per rank; where
+    several ranks have one copy of the model between them, they train on the samples of all of them.
     environment: the framework environment as the configuration names it (not the path that it resolves to).
     env: environment variables set for every rank, such as NCCL_*.
     verify: whether rank 0 first shows that the network computes what it does in the other frameworks.
@@ -196,6 +213,28 @@ class RunSpec:
         text = json.dumps([SPEC_VERSION, _determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """Ranks that have one copy of the model between them, and train on the same samples. 1: data parallelism."""
+        option = MODEL_PARALLEL.get(self.strategy)
+        return 1 if option is None else int(self.strategy_options.get(option) or self.gpus)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that train side by side, each on samples of its own. Neighbouring ranks are one: those of
+        replica r are r * ranks_per_replica and the next."""
+        return self.gpus // self.ranks_per_replica
+
+    @property
+    def batch_per_replica(self) -> int:
+        """Samples of an optimiser step that a rank trains on."""
+        return self.global_batch // self.replicas
+
+    @property
+    def microbatch(self) -> int:
+        """Samples that go through the network at once: what BatchNorm takes its statistics from."""
+        return self.batch_per_replica // int(self.strategy_options.get("microbatches", 1))
 
     def evaluates_after(self, steps: int) -> bool:
         """Whether the test samples are scored after so many steps, in the middle of training."""

@@ -1,8 +1,11 @@
 """The framework-neutral table of networks: layers, parameters, FLOPs.
 
-A row is a function of (channels, classes, image size) that gives a tuple of layers. A framework's builder
+A row is a function of (channels, classes, size of the input) that gives a tuple of layers. A framework's builder
 (`models/<framework>.py`) is an interpreter of these few layer kinds, so that every framework builds the same
 network from the same row. Standard library only, no syntax newer than Python 3.8.
+
+Networks for images end in one vector of logits for each image. Networks for text take a sequence of tokens and end in
+one vector of logits for each token, those of the next one; they are decoder-only transformers.
 
 There is no dropout, also where a network was published with it: frameworks draw other random numbers, and would no
 longer compute the same.
@@ -19,6 +22,7 @@ from typing import Callable, Dict, Iterator, List, Tuple, Union
 # counts; TensorFlow and Keras call 1 minus it "momentum".
 BATCHNORM_EPSILON = 1e-5
 BATCHNORM_MOMENTUM = 0.1
+LAYERNORM_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -89,23 +93,70 @@ class Residual:
     shortcut: Tuple[Layer, ...] = ()
 
 
-Layer = Union[Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Flatten, Linear, PadShortcut, Residual]
+@dataclass(frozen=True)
+class Embedding:
+    """Tokens [n, up to context] -> [n, the same, width]: a learned vector for each token of the vocabulary, plus one
+    for each position."""
+
+    vocabulary: int
+    context: int
+    width: int
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Over the last axis, with scale and shift (Ba et al. 2016, arXiv 1607.06450)."""
+
+    width: int
+
+
+@dataclass(frozen=True)
+class TransformerBlock:
+    """x + attention(LayerNorm(x)), then x + MLP(LayerNorm(x)): layer normalisation in front (pre-LN), causal attention
+    of `heads` heads of width / heads each, a hidden layer of 4 times the width with GELU in its tanh form; biases
+    everywhere. Weights in the order: norm1, query, key, value, project, norm2, expand, contract."""
+
+    width: int
+    heads: int
+
+    @property
+    def head_width(self) -> int:
+        assert self.width % self.heads == 0, self
+        return self.width // self.heads
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Fully connected, without bias: what gives a language model's logits."""
+
+    inputs: int
+    outputs: int
+
+
+_OfImages = Union[Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Flatten, Linear, PadShortcut, Residual]
+_OfText = Union[Embedding, LayerNorm, TransformerBlock, Projection]
+Layer = Union[_OfImages, _OfText]
 Layers = Tuple[Layer, ...]
+
+# What a network takes, and what a data set holds.
+IMAGES, TEXT = "images", "text"
 
 
 @dataclass(frozen=True)
 class Network:
     """One row of the table.
 
-    layers: (input channels, classes, pixels of a side of the square images) -> the layers in order.
-    min_image_size: pixels of the smallest square image that the network makes sense for.
-    source: where the network was published.
+    layers: for images (input channels, classes, pixels of a side of the square images), for text (unused, size of the
+    vocabulary, tokens of a sequence) -> the layers in order.
+    min_image_size: pixels of the smallest square image that the network makes sense for; of text, tokens.
+    source: where the network was published. inputs: IMAGES or TEXT.
     """
 
     name: str
     layers: Callable[[int, int, int], Layers]
     min_image_size: int
     source: str
+    inputs: str = IMAGES
 
 
 def network(name: str) -> Network:
@@ -116,7 +167,7 @@ def network(name: str) -> Network:
 
 
 def parameters(layers: Layers) -> int:
-    """Trainable parameters: weights, biases, and scale and shift of BatchNorm."""
+    """Trainable parameters: weights, biases, and scale and shift of BatchNorm and LayerNorm."""
     count = 0
     for layer in flat(layers):
         if isinstance(layer, Convolution):
@@ -125,16 +176,26 @@ def parameters(layers: Layers) -> int:
             count += 2 * layer.channels
         elif isinstance(layer, Linear):
             count += (layer.inputs + 1) * layer.outputs
+        elif isinstance(layer, Embedding):
+            count += (layer.vocabulary + layer.context) * layer.width
+        elif isinstance(layer, LayerNorm):
+            count += 2 * layer.width
+        elif isinstance(layer, TransformerBlock):
+            # Matrices: query, key, value, project; expand and contract. Vectors: two of each norm, and the biases.
+            count += (4 + 4 + 4) * layer.width**2 + (2 * 2 + 4 + 4 + 1) * layer.width
+        elif isinstance(layer, Projection):
+            count += layer.inputs * layer.outputs
     return count
 
 
-def forward_flops(layers: Layers, image_size: int) -> int:
-    """Floating-point operations of the forward pass for one sample: convolutions and fully connected layers only.
+def forward_flops(layers: Layers, size: int) -> int:
+    """Floating-point operations of the forward pass for one sample: convolutions, fully connected layers, and the two
+    products of attention, which count whole although half of them is masked.
 
-    A multiply-add counts as 2. A training step takes about three times as many (forward, and two products of the
-    same size backward).
+    size: pixels of an image's side, or tokens of a sequence. A multiply-add counts as 2. A training step takes about
+    three times as many (forward, and two products of the same size backward).
     """
-    return _flops(layers, image_size)[0]
+    return _flops(layers, size)[0]
 
 
 def flat(layers: Layers) -> Iterator[Layer]:
@@ -148,7 +209,7 @@ def flat(layers: Layers) -> Iterator[Layer]:
 
 
 def _flops(layers: Layers, size: int) -> Tuple[int, int]:
-    """(FLOPs, pixels of a side after the layers)."""
+    """(FLOPs, pixels of a side after the layers); of text, its tokens."""
     total = 0
     for layer in layers:
         if isinstance(layer, Convolution):
@@ -162,6 +223,10 @@ def _flops(layers: Layers, size: int) -> Tuple[int, int]:
             total += 2 * layer.inputs * layer.outputs
         elif isinstance(layer, PadShortcut):
             size = _strided(size, 1, layer.stride)
+        elif isinstance(layer, TransformerBlock):
+            total += 2 * size * 12 * layer.width**2 + 2 * 2 * size**2 * layer.width
+        elif isinstance(layer, Projection):
+            total += 2 * size * layer.inputs * layer.outputs
         elif isinstance(layer, Residual):
             body, after = _flops(layer.body, size)
             shortcut, after_shortcut = _flops(layer.shortcut, size)
@@ -286,8 +351,20 @@ def _cnn(width: int, depth: int) -> Callable[[int, int, int], Layers]:
     return _vgg(tuple((depth, times * width) for times in (1, 2, 4, 8, 8)), (8 * width,))
 
 
+def _gpt(width: int, depth: int, heads: int) -> Callable[[int, int, int], Layers]:
+    """The form of GPT-2. The matrix of the output is one of its own, not that of the embedding as published: then any
+    stretch of the layers can be on a device of its own."""
+
+    def layers(_: int, vocabulary: int, context: int) -> Layers:
+        blocks = (TransformerBlock(width, heads),) * depth
+        return Embedding(vocabulary, context, width), *blocks, LayerNorm(width), Projection(width, vocabulary)
+
+    return layers
+
+
 _HE = "He et al. 2015, Deep Residual Learning for Image Recognition (arXiv 1512.03385)"
 _OURS = "this program's own: the form of VGG in four sizes, for docs/studies/indoor_model_sizes.md"
+_GPT2 = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2"
 
 CATALOG: Dict[str, Network] = {
     row.name: row
@@ -311,5 +388,11 @@ CATALOG: Dict[str, Network] = {
         Network("cnn_medium", _cnn(width=32, depth=1), 32, _OURS),
         Network("cnn_large", _cnn(width=48, depth=2), 32, _OURS),
         Network("cnn_xlarge", _cnn(width=64, depth=3), 32, _OURS),
+        Network("gpt_tiny", _gpt(64, 2, 4), 1, "this program's own: the form of GPT-2, for tests", TEXT),
+        # Heads of 64 each, as in the published code; the paper has width and depth only.
+        Network("gpt2", _gpt(768, 12, 12), 1, _GPT2, TEXT),
+        Network("gpt2_medium", _gpt(1024, 24, 16), 1, _GPT2, TEXT),
+        Network("gpt2_large", _gpt(1280, 36, 20), 1, _GPT2, TEXT),
+        Network("gpt2_xl", _gpt(1600, 48, 25), 1, _GPT2, TEXT),
     )
 }

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from models import catalog, initial
 
 
-def build(layers: catalog.Layers, seed: int) -> nn.Module:
-    """A network of the catalogue, float [n, channels, height, width] -> logits [n, classes], with the weights that
-    `models.initial` makes from the seed."""
+def build(layers: catalog.Layers, seed: int) -> nn.Sequential:
+    """A network of the catalogue with the weights that `models.initial` makes from the seed.
+
+    For images: float [n, channels, height, width] -> logits [n, classes]. For text: int64 [n, tokens] -> logits
+    [n, tokens, vocabulary]. A sequence of the row's layers, each a module.
+    """
     network = _sequence(layers)
     # Both are in the order of `catalog.flat`.
     for parameter, array in zip(network.parameters(), initial.weights(layers, seed)):
@@ -35,7 +39,56 @@ class PadShortcut(nn.Module):
         self.padding = (0, 0, 0, 0, 0, layer.outputs - layer.inputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.pad(x[:, :, :: self.stride, :: self.stride], self.padding)
+        return functional.pad(x[:, :, :: self.stride, :: self.stride], self.padding)
+
+
+class Embedding(nn.Module):
+    def __init__(self, layer: catalog.Embedding) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(layer.vocabulary, layer.width)
+        self.positions = nn.Embedding(layer.context, layer.width)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+
+
+class TransformerBlock(nn.Module):
+    """query, key and value may have fewer outputs, and expand too, than the row says, and project and contract as many
+    fewer inputs: whole heads, and columns of the hidden layer, can be divided over ranks."""
+
+    def __init__(self, layer: catalog.TransformerBlock) -> None:
+        super().__init__()
+        width = layer.width
+        self.head_width = layer.head_width
+        self.norm1 = _layer_norm(width)
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.project = nn.Linear(width, width)
+        self.norm2 = _layer_norm(width)
+        self.expand = nn.Linear(width, 4 * width)
+        self.contract = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.project(self._attention(self.norm1(x)))
+        return x + self.contract(functional.gelu(self.expand(self.norm2(x)), approximate="tanh"))
+
+    def _attention(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (self._by_head(of(x)) for of in (self.query, self.key, self.value))
+        found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return found.transpose(1, 2).flatten(2)
+
+    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, tokens, heads * head width] -> [n, heads, tokens, head width], with as many heads as there are."""
+        return x.unflatten(-1, (x.shape[-1] // self.head_width, self.head_width)).transpose(1, 2)
+
+
+# Blocks of a network: what a strategy that divides weights gathers at once.
+BLOCKS = (Residual, TransformerBlock)
+
+
+def _layer_norm(width: int) -> nn.LayerNorm:
+    return nn.LayerNorm(width, eps=catalog.LAYERNORM_EPSILON)
 
 
 def _sequence(layers: catalog.Layers) -> nn.Sequential:
@@ -61,4 +114,12 @@ def _module(layer: catalog.Layer) -> nn.Module:
         return PadShortcut(layer)
     if isinstance(layer, catalog.Residual):
         return Residual(layer)
+    if isinstance(layer, catalog.Embedding):
+        return Embedding(layer)
+    if isinstance(layer, catalog.LayerNorm):
+        return _layer_norm(layer.width)
+    if isinstance(layer, catalog.TransformerBlock):
+        return TransformerBlock(layer)
+    if isinstance(layer, catalog.Projection):
+        return nn.Linear(layer.inputs, layer.outputs, bias=False)
     raise AssertionError(f"models/pytorch.py has no module for {layer!r}")

@@ -21,6 +21,47 @@ def describe(name: str, size: int) -> dict:
     }
 
 
+def text_networks(names: list, vocabulary: int, context: int) -> dict:
+    """Parameters of each network, from modules without memory."""
+    import torch
+
+    from models import catalog, pytorch
+
+    found = {}
+    for name in names:
+        with torch.device("meta"):
+            network = pytorch._sequence(catalog.network(name).layers(0, vocabulary, context))
+        found[name] = sum(p.numel() for p in network.parameters())
+    return found
+
+
+def describe_text(name: str, vocabulary: int, context: int) -> dict:
+    """Parameters, shape of the logits, the mean loss of random tokens, FLOPs of the forward pass of one sample, as
+    torch counts them, and at which tokens the logits change when the last token does."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from models import catalog, pytorch
+
+    network = pytorch.build(catalog.network(name).layers(0, vocabulary, context), 0)
+    tokens = torch.randint(vocabulary, (2, context), generator=torch.Generator().manual_seed(0))
+    # torch counts nothing in the CPU's fused attention; this one consists of two products.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        network(tokens)
+    with torch.no_grad():
+        logits = network(tokens)
+        tokens[:, -1] = (tokens[:, -1] + 1) % vocabulary
+        changed = (network(tokens) - logits).abs().amax(dim=(0, 2)) > 1e-6
+    return {
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "logits": list(logits.shape),
+        "flops": counter.get_total_flops() // 2,  # of two samples
+        "changed": changed.nonzero().flatten().tolist(),
+        "loss": float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())),
+    }
+
+
 def refuses_cpu_instead_of_gpu() -> str:
     """What the adapter says when a run asks for CUDA and torch has none."""
     import dataclasses

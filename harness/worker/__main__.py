@@ -38,7 +38,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     saved, ignored = checkpoint.latest(run_dir, site.code_version)
     first_step = saved.step if saved else 0
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
-    share = (spec.global_batch, rendezvous.rank, rendezvous.world_size)
+    share = (spec.global_batch, rendezvous.rank // spec.ranks_per_replica, spec.replicas)
     batches = training_batches(train, spec.dataset, *share, spec.seed, first_step)
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)

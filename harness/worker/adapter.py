@@ -62,11 +62,13 @@ class Adapter(ABC):
     @abstractmethod
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Any:
         """uint8 [n, height, width, channels] and int64 [n] -> the batch as the network takes it: pixels / 255, less
-        spec.dataset.mean, by spec.dataset.std, on the device."""
+        spec.dataset.mean, by spec.dataset.std, on the device. Of text uint8 [n, tokens] and int64 [n, tokens], those
+        that follow."""
 
     @abstractmethod
     def train(self, batch: Any, synchronise: bool) -> None:
-        """Forward, mean loss over the rank's batch, backward, mean of the gradients over the ranks, optimiser step.
+        """Forward, mean loss over the rank's batch (of text, over its tokens), backward, mean of the gradients over the
+        ranks, optimiser step; where several ranks have one copy of the model between them, the mean over the copies.
 
         SGD as PyTorch has it: g += weight_decay * w; v = momentum * v + g; w -= lr * v (nesterov: w -= lr * (g +
         momentum * v)), for every parameter, with lr = spec.optimizer.learning_rate(spec.global_batch, step).
@@ -82,7 +84,8 @@ class Adapter(ABC):
 
     @abstractmethod
     def logits(self, images: np.ndarray) -> np.ndarray:
-        """float32 [n, classes] for uint8 [n, height, width, channels]; BatchNorm with its running statistics. Any n."""
+        """float32 [n, classes] for uint8 [n, height, width, channels]; [n, tokens, vocabulary] for [n, tokens].
+        BatchNorm with its running statistics. Any n."""
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:

@@ -119,35 +119,39 @@ def timed(adapter: Adapter, step: Callable[[], None], n: int) -> float:
 def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter, steps: int) -> None:
     """Scores the test samples, each exactly once, over all ranks; not part of any throughput."""
     wanted = len(test) if spec.measure.evaluate_samples < 0 else min(spec.measure.evaluate_samples, len(test))
-    shard = evaluation_shard(wanted, rendezvous.rank, rendezvous.world_size)
+    replica, place = divmod(rendezvous.rank, spec.ranks_per_replica)
+    shard = evaluation_shard(wanted, replica, spec.replicas)
     start = time.perf_counter()
-    own = np.zeros(3)
+    own = np.zeros(4)
     with adapter.evaluation():
-        for images, labels in evaluation_batches(test, shard, spec.batch_per_gpu):
-            own += score(adapter.logits(images), labels)
+        for images, labels in evaluation_batches(test, shard, spec.batch_per_replica):
+            own += (len(labels), *score(adapter.logits(images), labels))
         # As often as rank 0, whose share is the largest: where the weights are divided, all ranks take part each time.
-        largest = evaluation_shard(wanted, 0, rendezvous.world_size)
+        largest = evaluation_shard(wanted, 0, spec.replicas)
         for _ in range(_batches(largest, spec) - _batches(shard, spec)):
             adapter.logits(test.images(np.arange(1)))
-    samples, correct, loss = adapter.total(own.tolist())
+    # Ranks of one replica have scored the same samples: its first one says it.
+    samples, predictions, correct, loss = adapter.total((own if place == 0 else np.zeros(4)).tolist())
     log.write(
         "eval",
         step=steps,
         samples_seen=steps * spec.global_batch,
         samples=round(samples),
         correct=round(correct),
-        accuracy=correct / samples,
-        loss=loss / samples,
+        accuracy=correct / predictions,
+        loss=loss / predictions,
         seconds=time.perf_counter() - start,
     )
 
 
 def _batches(shard: np.ndarray, spec: RunSpec) -> int:
-    return -(-len(shard) // spec.batch_per_gpu)
+    return -(-len(shard) // spec.batch_per_replica)
 
 
 def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
-    """(samples, correct, summed cross-entropy in nats) of float [n, classes] and int [n]."""
+    """(predictions, correct, summed cross-entropy in nats) of float [n, classes] and int [n]; of text [n, tokens,
+    vocabulary] and [n, tokens], where each token is a prediction."""
+    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     own = shifted[np.arange(len(labels)), labels]
     losses = np.log(np.exp(shifted).sum(axis=1)) - own
@@ -166,7 +170,7 @@ def probe(adapter: Adapter, n: int, log: EventWriter) -> None:
         ("no_sync", adapter.step_without_sync, {}),
     )
     for name, step, extra in probes:
-        if name == "no_sync" and not adapter.separable:
+        if (name == "no_sync" and not adapter.separable) or (name == "allreduce" and not gradient_bytes):
             continue
         step()
         adapter.allreduce(ALIGN_BYTES)

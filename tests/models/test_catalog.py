@@ -12,6 +12,9 @@ CIFAR = [20, 32, 44, 56, 110]
 # Their fully connected layers depend on the size of the images.
 FLATTENED = ["alexnet", "vgg16", "cnn_small", "cnn_medium", "cnn_large", "cnn_xlarge"]
 
+IMAGES = [name for name, row in catalog.CATALOG.items() if row.inputs == catalog.IMAGES]
+TEXT = [name for name, row in catalog.CATALOG.items() if row.inputs == catalog.TEXT]
+
 
 @pytest.mark.parametrize(
     ("depth", "millions"),
@@ -74,8 +77,45 @@ def test_an_unknown_name_lists_the_rows() -> None:
         catalog.network("resnet9")
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    # With the published vocabulary and context, as transformers 4 counts the published weights (GPT2LMHeadModel): the
+    # output's matrix is there that of the embedding, and here one of its own.
+    [
+        ("gpt2", 124_439_808),
+        ("gpt2_medium", 354_823_168),
+        ("gpt2_large", 774_030_080),
+        ("gpt2_xl", 1_557_611_200),
+    ],
+)
+def test_gpt2_is_of_the_published_sizes(name: str, parameters: int) -> None:
+    layers = catalog.network(name).layers(0, 50257, 1024)
+    assert catalog.parameters(layers) - catalog.parameters(layers[-1:]) == parameters
+
+
 @pytest.mark.torch
-@pytest.mark.parametrize("name", list(catalog.CATALOG))
+def test_pytorch_builds_the_networks_for_text_as_large_as_the_catalogue_says(in_torch: Callable[..., Any]) -> None:
+    for name, counted in in_torch("text_networks", TEXT, 256, 1024).items():
+        assert counted == catalog.parameters(catalog.network(name).layers(0, 256, 1024)), name
+
+
+@pytest.mark.torch
+def test_a_network_for_text_gives_logits_for_each_token_that_depend_on_no_later_one(
+    in_torch: Callable[..., Any],
+) -> None:
+    layers = catalog.network("gpt_tiny").layers(0, 256, 24)
+    found = in_torch("describe_text", "gpt_tiny", 256, 24)
+    assert found["parameters"] == catalog.parameters(layers)
+    assert found["logits"] == [2, 24, 256]
+    assert found["flops"] == catalog.forward_flops(layers, 24)
+    # The last of 24 tokens was another one.
+    assert found["changed"] == [23]
+    # Chance: a mean of ln 256 nats per token, and a little more, as the weights are small.
+    assert found["loss"] == pytest.approx(5.545, abs=0.05)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", IMAGES)
 def test_pytorch_builds_the_row(name: str, in_torch: Callable[..., Any]) -> None:
     size = 32 if catalog.network(name).min_image_size == 8 else 64
     built = in_torch("describe", name, size)

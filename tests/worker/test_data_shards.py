@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -50,11 +51,11 @@ def write(folder: Path, sizes: Sequence[int], **changes: Any) -> ShardedSplit:
         numbers = np.arange(first, first + samples)
         images = np.zeros((samples, *SHAPE), np.uint8)
         images[:, 0, 0, 0], images[:, 0, 1, 0] = numbers % 256, numbers // 256
-        np.save(folder / f"s{number}.images.npy", images)
+        np.save(folder / f"s{number}.samples.npy", images)
         np.save(folder / f"s{number}.labels.npy", numbers % 10)
         first += samples
     shards = [{"name": f"s{number}", "samples": samples} for number, samples in enumerate(sizes)]
-    index = {"v": 1, "image_shape": list(SHAPE), "classes": 10, "train": shards, "test": shards[:2], **changes}
+    index = {"v": 1, "sample_shape": list(SHAPE), "classes": 10, "train": shards, "test": shards[:2], **changes}
     (folder / "index.json").write_text(json.dumps(index))
     train, _ = open_shards(folder)
     return train
@@ -147,12 +148,12 @@ def test_the_test_part_is_read_like_any_other(tmp_path: Path) -> None:
     ("damage", "said"),
     [
         (lambda f: (f / "index.json").write_text("{}"), "not the index of a data set in shards (no 'v')"),
-        (lambda f: (f / "s0.images.npy").unlink(), "cannot be read"),
-        (lambda f: np.save(f / "s0.images.npy", np.zeros((4, *SHAPE), np.uint8)), "index.json says uint8 [5, 4, 4, 1]"),
-        (lambda f: np.save(f / "s0.images.npy", np.zeros((5, *SHAPE), np.float32)), "holds float32 [5, 4, 4, 1]"),
+        (lambda f: (f / "s0.samples.npy").unlink(), "cannot be read"),
+        (lambda f: np.save(f / "s0.samples.npy", np.zeros((4, *SHAPE), np.uint8)), "json says uint8 [5, 4, 4, 1]"),
+        (lambda f: np.save(f / "s0.samples.npy", np.zeros((5, *SHAPE), np.float32)), "holds float32 [5, 4, 4, 1]"),
         (lambda f: np.save(f / "s0.labels.npy", np.full(5, 10)), "has labels from 10 to 10, but 10 classes"),
         (lambda f: write(f, [5, 5], classes=9), "shards of 9 classes, but the configuration of data set 'mine'"),
-        (lambda f: write(f, [5, 5], image_shape=[5, 4, 1]), "images of data set 'mine' are 5 x 4 x 1"),
+        (lambda f: write(f, [5, 5], sample_shape=[5, 4, 1]), "images of data set 'mine' are 5 x 4 x 1"),
         (lambda f: write(f, [5]), "1 training shards cannot be shared by 2 ranks"),
     ],
 )  # fmt: skip
@@ -196,10 +197,10 @@ def test_the_memory_of_a_rank_is_that_of_its_buffer_and_not_of_its_shards(tmp_pa
     shape, shards, samples = (64, 64, 3), 8, 1024
     image = np.full(shape, 3, np.uint8)
     for number in range(shards):
-        np.save(tmp_path / f"s{number}.images.npy", np.broadcast_to(image, (samples, *shape)))
+        np.save(tmp_path / f"s{number}.samples.npy", np.broadcast_to(image, (samples, *shape)))
         np.save(tmp_path / f"s{number}.labels.npy", np.zeros(samples, np.int64))
     names = [{"name": f"s{number}", "samples": samples} for number in range(shards)]
-    index = {"v": 1, "image_shape": list(shape), "classes": 10, "train": names, "test": names[:1]}
+    index = {"v": 1, "sample_shape": list(shape), "classes": 10, "train": names, "test": names[:1]}
     (tmp_path / "index.json").write_text(json.dumps(index))
     grown = {}
     for buffer in (512, shards * samples):
@@ -220,9 +221,27 @@ def test_the_memory_of_a_rank_is_that_of_its_buffer_and_not_of_its_shards(tmp_pa
     assert grown[shards * samples] > 90
 
 
-def samples_of(split: Split) -> list[tuple[bytes, int]]:
-    images = split.images(np.arange(len(split)))
-    return [(image.tobytes(), int(label)) for image, label in zip(images, split.labels, strict=True)]
+def samples_of(split: Split) -> list[tuple[bytes, bytes]]:
+    every = np.arange(len(split))
+    pairs = zip(split.images(every), split.targets(every), strict=True)
+    return [(image.tobytes(), label.tobytes()) for image, label in pairs]
+
+
+def test_text_in_shards_comes_with_the_tokens_that_follow(cli: Cli, tmp_path: Path) -> None:
+    size = ("dataset.context=6", "dataset.train_samples=40", "dataset.test_samples=10")
+    done = cli("harness.shards", "dataset=synthetic_text", *size, "--shards", "3")
+    assert done.returncode == 0, done.stderr
+    text = DatasetSpec("synthetic_text", "synthetic", 256, 0, 0, (), (), False, 40, 10, context=6)
+    streamed = dataclasses.replace(text, reader="shards", train_samples=0, test_samples=0, shuffle_buffer=8)
+    original, _ = open_dataset(text, None)
+    train, test = open_dataset(streamed, str(tmp_path / "data"))
+    assert (samples_of(train) == samples_of(original), len(test)) == (False, 10)
+    found = []
+    with training_batches(train, streamed, 4, 0, 1, seed=0) as batches:
+        for tokens, following in islice(batches, 10):
+            assert (tokens.dtype, following.dtype) == (np.uint8, np.int64)
+            found += [(t.tobytes(), f.tobytes()) for t, f in zip(tokens, following, strict=True)]
+    assert sorted(found) == sorted(samples_of(original)) == sorted(samples_of(train))
 
 
 def test_one_command_makes_shards_of_a_data_set_with_every_sample_once(cli: Cli, tmp_path: Path) -> None:
@@ -250,4 +269,4 @@ def test_one_command_makes_shards_of_a_data_set_with_every_sample_once(cli: Cli,
     uneven = cli(*few, "gpus=4")
     assert uneven.returncode == 0, uneven.stderr
     # Two ranks have two shards, of 17 and of 16 samples; two have one, of 17.
-    assert "6 training shards do not divide evenly over 4 ranks: a rank's share is 17 to 33 samples" in uneven.stdout
+    assert "6 training shards do not divide evenly into 4 shares: they are of 17 to 33 samples" in uneven.stdout

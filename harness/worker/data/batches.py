@@ -22,8 +22,8 @@ Batch = Tuple[np.ndarray, np.ndarray]
 class Batches:
     """The training batches of one rank from step `first_step` on, without end.
 
-    A batch is images uint8 [L, H, W, C], C-contiguous, and labels int64 [L], with L = global_batch / world; both are
-    the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for the whole global batch
+    A batch is images uint8 [L, H, W, C], C-contiguous, and labels int64 [L], with L = global_batch / world, or of text
+    both [L, tokens]; they are the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for the whole global batch
     from (seed, step), and the rank takes its slice, so that they do not depend on the number of ranks either.
 
     prefetch: most batches made ahead. What goes wrong while a batch is made is raised, as the same exception, when
@@ -125,7 +125,7 @@ class Batches:
 
     def _read(self, step: int) -> Batch:
         indices = self._order.rank_batch(step, self._rank, self._world, self._global_batch)
-        return self._split.images(indices), self._split.labels[indices]
+        return self._split.images(indices), self._split.targets(indices)
 
     def facts(self) -> Dict[str, Any]:
         """For the start event: what is particular to how the samples are read."""
@@ -138,4 +138,4 @@ def evaluation_batches(split: Split, indices: np.ndarray, batch: int) -> Iterato
         raise DataError(f"an evaluation batch of {batch} samples is not possible; it needs at least 1")
     for start in range(0, len(indices), batch):
         chosen = indices[start : start + batch]
-        yield np.ascontiguousarray(split.images(chosen)), split.labels[chosen]
+        yield np.ascontiguousarray(split.images(chosen)), split.targets(chosen)

@@ -14,7 +14,7 @@ __all__ = ["DataError", "files_in", "locate"]
 # A layout lists what a folder must hold; each entry gives the names under which that thing is known.
 Layout = Tuple[Tuple[str, ...], ...]
 
-SYNTHETIC, SHARDS = "synthetic", "shards"
+SYNTHETIC, TEXT, SHARDS = "synthetic", "text", "shards"
 
 
 def locate(spec_name: str, reader: str, root: Optional[str]) -> Optional[Path]:
@@ -42,6 +42,9 @@ def locate(spec_name: str, reader: str, root: Optional[str]) -> Optional[Path]:
 
 def files_in(reader: str, folder: Path) -> Optional[Tuple[str, ...]]:
     """The names, relative to `folder`, of the first layout that is complete there, in the layout's order; or None."""
+    if reader == TEXT:
+        # Any number of files, under any name.
+        return tuple(sorted(name for name in _listed(folder) if name.endswith(".txt"))) or None
     for layout in _LAYOUTS[reader]:
         names = [_present(folder, entry) for entry in layout]
         if all(names):
@@ -59,6 +62,7 @@ _LAYOUTS: Dict[str, Tuple[Layout, ...]] = {
         (("TrainImages.txt",), ("TestImages.txt",), ("Images", "indoorCVPR_09/Images")),
         (("train",), ("test", "val")),
     ),
+    TEXT: (),
     SHARDS: (((INDEX,),),),
 }
 
@@ -84,6 +88,7 @@ _WHAT_IS_NEEDED: Dict[str, str] = {
     "idx": "put " + ", ".join(_IDX_FILES) + " (each plain or .gz)",
     "imagefolder": "put train/<class>/ and test/<class>/ (or val/<class>/), "
     "or Images/<class>/ with TrainImages.txt and TestImages.txt,",
+    TEXT: "put any text as files *.txt",
 }
 
 
@@ -106,6 +111,13 @@ def _candidates(spec_name: str, reader: str, root: Optional[str]) -> List[Path]:
 def _present(folder: Path, entry: Tuple[str, ...]) -> Optional[str]:
     # os.path.exists is False where a folder may not be searched; Path.exists raises there.
     return next((name for name in entry if os.path.exists(folder / name)), None)
+
+
+def _listed(folder: Path) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _what_is_wrong(reader: str, folder: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from harness.spec import DatasetSpec
-from harness.worker.data import cifar, idx, imagefolder, stream, synthetic
+from harness.worker.data import cifar, idx, imagefolder, stream, synthetic, text
 from harness.worker.data.errors import DataError
 from harness.worker.data.locate import files_in, locate
 from harness.worker.data.splits import ArraySplit, Split
@@ -30,7 +30,7 @@ def open_dataset(spec: DatasetSpec, root: Optional[str], seed: int = 0) -> Tuple
 def _read(spec: DatasetSpec, root: Optional[str], seed: int) -> Tuple[Split, Split]:
     folder = locate(spec.name, spec.reader, root)
     if folder is None:
-        return synthetic.make(spec, seed)
+        return text.make(spec, seed) if spec.context else synthetic.make(spec, seed)
     names = files_in(spec.reader, folder)
     if names is None:
         raise DataError(f"files of data set '{spec.name}' vanished from {folder} while it was opened; put them back")
@@ -41,13 +41,15 @@ def _read(spec: DatasetSpec, root: Optional[str], seed: int) -> Tuple[Split, Spl
         return stream.open_shards(folder)
     if spec.reader == "idx":
         return idx.read(paths[0], paths[1]), idx.read(paths[2], paths[3])
+    if spec.reader == "text":
+        return text.read(paths, spec)
     if len(paths) == 3:
         return imagefolder.open_listed(paths[0], paths[1], paths[2], spec)
     return imagefolder.open_folders(paths[0], paths[1], spec)
 
 
 def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
-    said = (spec.image_size, spec.image_size, spec.channels)
+    said = spec.sample_shape
     if len(split) == 0:
         raise DataError(f"the {which} split of data set '{spec.name}' is empty; it needs at least one sample")
     if split.image_shape != said:

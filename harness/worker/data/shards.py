@@ -1,10 +1,11 @@
 """A data set in shards: the format, and which rank reads which. Standard library only: the login node asks too.
 
 A folder with `index.json` and, for each shard it names, two files of NumPy's .npy format, in C order:
-`<name>.images.npy`, uint8 [samples, height, width, channels], and `<name>.labels.npy`, int64 [samples]. So `numpy.save`
-makes them; `python -m harness.shards` makes them of every data set that can be read here.
+`<name>.samples.npy`, uint8 [samples, height, width, channels], and `<name>.labels.npy`, int64 [samples]; of text uint8
+[samples, tokens] both, the tokens and those that follow each. So `numpy.save` makes them; `python -m harness.shards` makes
+them of every data set that can be read here.
 
-    {"v": 1, "image_shape": [32, 32, 3], "classes": 10,
+    {"v": 1, "sample_shape": [32, 32, 3], "classes": 10,
      "train": [{"name": "train-00000", "samples": 1042}, ...], "test": [{"name": "test-00000", "samples": 1000}, ...]}
 
 Samples of a class must not lie together: a reader shuffles shards, and a bounded number of samples, but never all.
@@ -31,19 +32,19 @@ class Shard:
     samples: int
 
     @property
-    def images(self) -> str:
-        return f"{self.name}.images.npy"
+    def samples_file(self) -> str:
+        return f"{self.name}.samples.npy"
 
     @property
-    def labels(self) -> str:
+    def labels_file(self) -> str:
         return f"{self.name}.labels.npy"
 
 
 @dataclass(frozen=True)
 class Index:
-    """What index.json says. image_shape: (height, width, channels)."""
+    """What index.json says. sample_shape: (height, width, channels) or, of text, (tokens,)."""
 
-    image_shape: Tuple[int, int, int]
+    sample_shape: Tuple[int, ...]
     classes: int
     train: Tuple[Shard, ...]
     test: Tuple[Shard, ...]
@@ -56,8 +57,9 @@ def read_index(folder: Path) -> Index:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["v"] != VERSION:
             raise ValueError(f"version {document['v']!r}, this code reads version {VERSION}")
-        height, width, channels = map(_positive, document["image_shape"])
-        shape, classes = (height, width, channels), _positive(document["classes"])
+        shape, classes = tuple(map(_positive, document["sample_shape"])), _positive(document["classes"])
+        if len(shape) not in (1, 3):
+            raise ValueError(f"sample_shape {list(shape)} is neither [height, width, channels] nor [tokens]")
         return Index(shape, classes, *(_shards(document[part]) for part in ("train", "test")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error)
@@ -71,7 +73,7 @@ def write_index(folder: Path, index: Index) -> None:
         part: [{"name": shard.name, "samples": shard.samples} for shard in shards]
         for part, shards in (("train", index.train), ("test", index.test))
     }
-    document = {"v": VERSION, "image_shape": list(index.image_shape), "classes": index.classes, **parts}
+    document = {"v": VERSION, "sample_shape": list(index.sample_shape), "classes": index.classes, **parts}
     (folder / INDEX).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
@@ -94,14 +96,14 @@ def check_enough(shards: int, world: int) -> None:
 
 
 def unequal_shares(shards: Tuple[Shard, ...], world: int) -> str:
-    """What follows where the ranks' shares hold different numbers of samples; empty where they differ by rounding."""
+    """What follows where the shares hold different numbers of samples; empty where they differ by rounding."""
     sizes = [sum(shard.samples for shard in share(shards, rank, world)) for rank in range(world)]
     fewest, most = min(sizes), max(sizes)
     if most <= 1.01 * fewest:
         return ""
     return (
-        f"{len(shards)} training shards do not divide evenly over {world} ranks: a rank's share is {fewest:,} to "
-        f"{most:,} samples, and the samples of a small share are seen up to {most / fewest:.2f} times as often"
+        f"{len(shards)} training shards do not divide evenly into {world} shares: they are of {fewest:,} to {most:,} "
+        f"samples, and the samples of a small share are seen up to {most / fewest:.2f} times as often"
     )
 
 

@@ -12,10 +12,11 @@ class Split(ABC):
     """The training or the test part of a data set.
 
     labels: int64 [n]. image_shape: (H, W, C), the same for every image.
+    Of text the "image" is a sequence of tokens, uint8 [tokens], and its labels are as many: the tokens that follow each.
     """
 
     labels: np.ndarray
-    image_shape: Tuple[int, int, int]
+    image_shape: Tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -26,6 +27,10 @@ class Split(ABC):
 
         Raises DataError where an image cannot be read.
         """
+
+    def targets(self, indices: np.ndarray) -> np.ndarray:
+        """The labels at `indices`, int64."""
+        return self.labels[indices].astype(np.int64, copy=False)
 
 
 class ArraySplit(Split):
@@ -41,3 +46,16 @@ class ArraySplit(Split):
 
     def images(self, indices: np.ndarray) -> np.ndarray:
         return self._images[indices]
+
+
+class TextSplit(Split):
+    """Sequences in memory: tokens uint8 [n, context], and in `labels` those that follow each, uint8 [n, context]."""
+
+    def __init__(self, tokens: np.ndarray, following: np.ndarray) -> None:
+        assert tokens.dtype == following.dtype == np.uint8, (tokens.dtype, following.dtype)
+        assert tokens.shape == following.shape, (tokens.shape, following.shape)
+        self._tokens, self.labels = tokens, following
+        self.image_shape = tokens.shape[1:]
+
+    def images(self, indices: np.ndarray) -> np.ndarray:
+        return self._tokens[indices]

@@ -4,7 +4,7 @@ Of a rank's share, each epoch takes the shards in an order of its own, made from
 of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and as its
 samples leave the buffer, those of the next one take their places, read in sequence. So the order depends on (seed, rank,
 number of ranks, buffer) alone, a position in it is found by arithmetic, and memory is that of the buffer: no more than
-`buffer` images, a piece of PIECE_BYTES that is being read, and the labels of one shard.
+`buffer` samples, a piece of PIECE_BYTES that is being read, and the labels of one shard.
 
 A rank's epochs are those of its own share: where shares differ, a rank with fewer samples begins its next epoch sooner.
 """
@@ -32,9 +32,11 @@ class ShardedSplit(Split):
     """One part of a data set in shards. Images are read when they are asked for; labels all at once, when first asked
     for, which training does not do."""
 
-    def __init__(self, folder: Path, shards: Sequence[Shard], image_shape: Tuple[int, int, int], classes: int) -> None:
+    def __init__(self, folder: Path, shards: Sequence[Shard], sample_shape: Tuple[int, ...], classes: int) -> None:
         self.folder, self.shards, self.classes = folder, tuple(shards), classes
-        self.image_shape = image_shape
+        self.image_shape = sample_shape
+        # Of text, what follows each token.
+        self.label_shape, self.label_type = (sample_shape, "uint8") if len(sample_shape) == 1 else ((), "int64")
         self.ends = np.cumsum([shard.samples for shard in self.shards])
 
     def __len__(self) -> int:
@@ -49,14 +51,14 @@ class ShardedSplit(Split):
         of = np.searchsorted(self.ends, indices, side="right")
         for number in np.unique(of):
             shard, chosen = self.shards[number], of == number
-            out[chosen] = open_images(self, shard)[indices[chosen] - (self.ends[number] - shard.samples)]
+            out[chosen] = open_samples(self, shard)[indices[chosen] - (self.ends[number] - shard.samples)]
         return out
 
 
 def open_shards(folder: Path) -> Tuple[ShardedSplit, ShardedSplit]:
     """Training and test part. Raises DataError."""
     index = read_index(folder)
-    train, test = (ShardedSplit(folder, part, index.image_shape, index.classes) for part in (index.train, index.test))
+    train, test = (ShardedSplit(folder, part, index.sample_shape, index.classes) for part in (index.train, index.test))
     return train, test
 
 
@@ -108,7 +110,7 @@ class ShardStream:
         self.samples = sum(shard.samples for shard in self.shards)
         self.buffer = min(buffer, self.samples)
         self.images = np.empty((self.buffer, *split.image_shape), np.uint8)
-        self.labels = np.empty(self.buffer, np.int64)
+        self.labels = np.empty((self.buffer, *split.label_shape), split.label_type)
         self.open: Optional[OpenShard] = None
         self.next_step: Optional[int] = None
 
@@ -118,7 +120,7 @@ class ShardStream:
         if step != self.next_step:
             self._seek(step * self.size)
         images = np.empty((self.size, *self.split.image_shape), np.uint8)
-        labels = np.empty(self.size, np.int64)
+        labels = np.empty((self.size, *self.split.label_shape), np.int64)
         done = 0
         while done < self.size:
             if self.given == len(self.order):
@@ -209,8 +211,8 @@ class OpenShard:
         """Raises DataError."""
         self.shard, self.image_shape = shard, split.image_shape
         self.labels = read_labels(split, shard)
-        self.begin = open_images(split, shard).offset
-        self.file = open(split.folder / shard.images, "rb")
+        self.begin = open_samples(split, shard).offset
+        self.file = open(split.folder / shard.samples_file, "rb")
 
     def read(self, row: int, images: np.ndarray, labels: np.ndarray, slots: np.ndarray) -> None:
         """The samples from `row` on into these places of both arrays; no more than PIECE_BYTES beside them."""
@@ -227,15 +229,15 @@ class OpenShard:
         self.file.close()
 
 
-def open_images(split: ShardedSplit, shard: Shard) -> np.memmap:
-    """The images of a shard, of which nothing is read yet. Raises DataError where they are not what the index says."""
-    return _open(split.folder / shard.images, (shard.samples, *split.image_shape), "uint8")
+def open_samples(split: ShardedSplit, shard: Shard) -> np.memmap:
+    """The samples of a shard, of which nothing is read yet. Raises DataError where they are not what the index says."""
+    return _open(split.folder / shard.samples_file, (shard.samples, *split.image_shape), "uint8")
 
 
 def read_labels(split: ShardedSplit, shard: Shard) -> np.ndarray:
-    """int64 [samples]. Raises DataError where they are not what the index says."""
-    path = split.folder / shard.labels
-    labels = np.array(_open(path, (shard.samples,), "int64"))
+    """[samples, *label_shape]. Raises DataError where they are not what the index says."""
+    path = split.folder / shard.labels_file
+    labels = np.array(_open(path, (shard.samples, *split.label_shape), split.label_type))
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= split.classes:
         raise DataError(

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
 from harness.worker.pytorch import optimizers
 from harness.worker.pytorch.strategies import strategy
-from harness.worker.pytorch.strategies.base import Parts
+from harness.worker.pytorch.strategies.base import Parts, autocast
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
 from models import pytorch as networks
 
-AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = Tuple[torch.Tensor, torch.Tensor]
 
 
@@ -58,22 +56,22 @@ class Adapter(worker.Adapter):
         self.strategy = strategy(spec.strategy)(spec, site, rendezvous, self.device)
         torch.manual_seed(spec.seed)
         data = spec.dataset
-        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
+        layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
         network = networks.build(layers, spec.seed).to(self.device)
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
         self.plain_network = network
+        self.size = sum(p.numel() for p in network.parameters())
         wrapped = self.strategy.wrap(network)
         self.separable = self.strategy.separable
-        self.parameters = list(network.parameters())  # now, since a strategy may have divided them
+        self.parameters = list(network.parameters())  # now, since a strategy may have divided them; of a stage, its own
         self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
         first_rate = spec.optimizer.learning_rate(spec.global_batch, 0)
         self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, first_rate))
-        self.criterion = nn.CrossEntropyLoss()
-        self.autocast_type = AUTOCAST[spec.precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
-        self.mean = torch.tensor(spec.dataset.mean, device=self.device).view(1, -1, 1, 1) * 255
-        self.std = torch.tensor(spec.dataset.std, device=self.device).view(1, -1, 1, 1) * 255
+        per_channel = (1, data.channels, 1, 1)
+        self.mean = torch.tensor(data.mean, device=self.device).view(per_channel) * 255
+        self.std = torch.tensor(data.std, device=self.device).view(per_channel) * 255
         self.steps = 0
         self.last_loss: Optional[torch.Tensor] = None
 
@@ -86,18 +84,20 @@ class Adapter(worker.Adapter):
             "device_name": torch.cuda.get_device_name(self.device) if cuda else capture.cpu_model() or "CPU",
             "device_id": str(torch.cuda.get_device_properties(self.device).uuid) if cuda else None,
             "threads": torch.get_num_threads(),
-            "parameters": sum(p.numel() for p in self.parameters),
-            "gradient_bytes": sum(p.numel() * p.element_size() for p in self.parameters),
+            "parameters": self.size,
+            "gradient_bytes": self.strategy.gradient_bytes(self.parameters),
             "versions": {**versions(), **self.strategy.carrier},
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
-        pixels, targets = torch.from_numpy(images), torch.from_numpy(labels)
+        values, targets = torch.from_numpy(images), torch.from_numpy(labels)
         if self.device.type == "cuda":
             # Pinned, so that the copy does not hold up the host.
-            pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+            values = values.pin_memory().to(self.device, non_blocking=True)
             targets = targets.pin_memory().to(self.device, non_blocking=True)
-        normalised = pixels.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
+        if self.spec.dataset.context:
+            return values.long(), targets
+        normalised = values.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
         return normalised.contiguous(memory_format=self.memory_format), targets
 
     def train(self, batch: Batch, synchronise: bool) -> None:
@@ -105,28 +105,25 @@ class Adapter(worker.Adapter):
         self.optimizer.param_groups[0]["lr"] = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
         with self.strategy.exchange(synchronise):
-            with self._autocast():
-                loss = self.criterion(self.network(images), labels)
-            self.scaler.scale(loss).backward()
+            self.last_loss = self.strategy.learn(self.network, self.scaler, images, labels)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.steps += 1
         self.strategy.stepped(self.steps, synchronise)
-        self.last_loss = loss.detach()
 
     def gradients(self) -> List[np.ndarray]:
         self.strategy.means()
-        return [_whole(p.grad) for p in self.parameters if p.grad is not None]
+        return [*map(_whole, self.strategy.whole([p.grad for p in self.parameters if p.grad is not None]))]
 
     def weights(self) -> List[np.ndarray]:
-        return [_whole(p.detach()) for p in self.parameters]
+        return [*map(_whole, self.strategy.whole([p.detach() for p in self.parameters]))]
 
     @torch.no_grad()
     def logits(self, images: np.ndarray) -> np.ndarray:
         self.plain_network.eval()
         pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
-        with self._autocast():
-            logits = self.plain_network(pixels)
+        with autocast(self.spec, self.device):
+            logits = self.strategy.logits(self.plain_network, pixels)
         self.plain_network.train()
         return np.asarray(logits.float().cpu().numpy())
 
@@ -175,7 +172,7 @@ class Adapter(worker.Adapter):
 
     def loss(self) -> float:
         assert self.last_loss is not None
-        return float(self.last_loss.item())
+        return self.strategy.loss(self.last_loss)
 
     def close(self) -> None:
         self.strategy.close()
@@ -195,19 +192,12 @@ class Adapter(worker.Adapter):
     def _rebuild_buckets(self) -> None:
         """A backward pass whose gradients nobody uses. DDP orders its buckets anew after the first one, and sums of
         more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
-        image = (self.spec.dataset.channels, self.spec.dataset.image_size, self.spec.dataset.image_size)
-        images = torch.zeros(self.spec.batch_per_gpu, *image, device=self.device)
-        labels = torch.zeros(self.spec.batch_per_gpu, dtype=torch.int64, device=self.device)
+        of_text, count = self.spec.dataset.context, self.spec.batch_per_replica
+        samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
+        batch = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
         with self.strategy.exchange(synchronise=True):
-            with self._autocast():
-                loss = self.criterion(self.network(images.contiguous(memory_format=self.memory_format)), labels)
-            loss.backward()
+            self.strategy.learn(self.network, self.scaler, *batch)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
-
-    def _autocast(self) -> ContextManager[Any]:
-        if self.autocast_type is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, self.autocast_type)
 
 
 def _whole(tensor: torch.Tensor) -> np.ndarray:

@@ -21,6 +21,8 @@ STRATEGIES: Dict[str, str] = {
     "zero1": "zero1.Zero1",
     "fsdp": "fsdp.Fsdp",
     "local_sgd": "local_sgd.LocalSgd",
+    "pipeline": "pipeline.Pipeline",
+    "tensor": "tensor.Tensor",
     "horovod": "horovod.Horovod",
     "mpi": "mpi.Mpi",
     "ps_sync": "parameter_servers.PsSync",

@@ -10,6 +10,7 @@ from typing import Any, ContextManager, Dict, List, Optional, Sequence, Type
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn import functional
 from torch.optim import Optimizer
 
 from harness.spec import RunSpec, Site
@@ -17,6 +18,19 @@ from harness.worker.rendezvous import Rendezvous
 
 # Names of what has state_dict() and load_state_dict().
 Parts = Dict[str, Any]
+
+AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(spec: RunSpec, device: torch.device) -> ContextManager[Any]:
+    """Around forward and loss: computes in the run's precision."""
+    number = AUTOCAST[spec.precision]
+    return contextlib.nullcontext() if number is None else torch.autocast(device.type, number)
+
+
+def mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy, over all predictions: of samples, or of the tokens of text."""
+    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
 
 class Strategy(ABC):
@@ -50,6 +64,30 @@ class Strategy(ABC):
     def exchange(self, synchronise: bool) -> ContextManager[Any]:
         """Around forward and backward; after it each parameter's `.grad` is the mean over the ranks, or, not
         synchronised, the rank's own."""
+
+    def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Forward and backward, inside `exchange`. Gives the mean loss of the batch, where this rank knows it."""
+        with autocast(self.spec, self.device):
+            loss = mean_loss(network(inputs), labels)
+        scaler.scale(loss).backward()
+        return loss.detach()
+
+    def loss(self, learned: torch.Tensor) -> float:
+        """Of what `learn` gave last, on all ranks at the same time: the loss of this rank's batch."""
+        return float(learned.item())
+
+    def logits(self, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+        """Of the plain network, without gradients; on all ranks that have one copy of it between them, equally."""
+        outputs: torch.Tensor = network(inputs)
+        return outputs
+
+    def whole(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
+        """Of a tensor for each parameter that this rank has: those of all parameters of the network, in its order."""
+        return tensors
+
+    def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
+        """What one rank contributes to an allreduce of all gradients; 0: there is none."""
+        return sum(p.numel() * p.element_size() for p in parameters)
 
     def stepped(self, steps: int, synchronise: bool) -> None:  # noqa: B027 most have nothing to do here
         """After the optimiser's step; steps: so many have been taken."""

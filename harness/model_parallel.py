@@ -1,0 +1,97 @@
+"""What the plan says of pipelines and of tensor parallelism before anything is started: which requests there cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.schema import Config, Scaling, Schedule
+from harness.spec import MODEL_PARALLEL
+from models import catalog, division
+
+
+def unsupported(config: Config) -> str | None:
+    """Why the ranks cannot have the network between them; None where they can, or where it is not for this to say."""
+    name = config.strategy.name
+    if config.precision.name == "fp16":
+        return (
+            f"precision=fp16 is not offered by strategy '{name}': where the gradients of one rank overflow it would skip "
+            "its step, and the others not; take fp32 or bf16"
+        )
+    if config.optimizer.name.name == "lars":
+        return (
+            f"optimizer.name=lars is not offered by strategy '{name}': no rank has every whole layer; take sgd or adam"
+        )
+    if config.framework.options.compile:
+        return f"framework.options.compile=true is not offered by strategy '{name}'; leave it at false"
+    option = MODEL_PARALLEL[name]
+    asked = getattr(config.strategy.options, option)
+    ranks = config.gpus if asked is None else asked
+    if ranks < 1 or config.model.name not in catalog.CATALOG:
+        return None
+    if config.gpus % ranks:
+        return (
+            f"strategy.options.{option}={ranks} does not divide gpus={config.gpus}, whose ranks are to have whole copies of "
+            f"the network between them; take one of {_listed(_divisors(config.gpus))}, or null for {config.gpus}"
+        )
+    if _size(config) < catalog.network(config.model.name).min_image_size:
+        return None
+    return _pipeline(config, ranks) if name == "pipeline" else _tensor(config, ranks)
+
+
+def _pipeline(config: Config, stages: int) -> str | None:
+    options = config.strategy.options
+    most = division.most_stages(_layers(config), _size(config))
+    if stages > most:
+        return (
+            f"a pipeline of {stages} stages cannot be made of model '{config.model.name}', which can be cut into {most} at "
+            f"most; take strategy.options.stages={max(n for n in _divisors(config.gpus) if n <= most)}"
+        )
+    if options.schedule is Schedule["1f1b"] and options.microbatches < stages:
+        return (
+            f"strategy.options.schedule=1f1b with microbatches={options.microbatches} cannot fill {stages} stages; take at "
+            f"least {stages} microbatches, or schedule=gpipe"
+        )
+    ranks = 1 if config.scaling is Scaling.weak else config.gpus
+    if config.batch % ranks or options.microbatches < 1:
+        return None
+    samples = config.batch // ranks * stages
+    if samples % options.microbatches:
+        return (
+            f"strategy.options.microbatches={options.microbatches} does not divide the {samples} samples that a pipeline "
+            f"of {stages} stages has in a step; take one of {_listed(_divisors(samples))}, or another batch"
+        )
+    return None
+
+
+def _tensor(config: Config, degree: int) -> str | None:
+    units = division.units(_layers(config))
+    if not units:
+        return (
+            f"model '{config.model.name}' has nothing that strategy 'tensor' can divide: it needs two convolutions or fully "
+            "connected layers behind one another, with nothing but ReLU and pooling between them; take strategy=pipeline"
+        )
+    if odd := sorted({n for n in units if n % degree}):
+        valid = [n for n in _divisors(config.gpus) if not any(count % n for count in units)]
+        return (
+            f"strategy.options.degree={degree} does not divide {_listed(odd)} channels, units or heads of model "
+            f"'{config.model.name}'; with gpus={config.gpus} take one of {_listed(valid)}"
+        )
+    return None
+
+
+def _layers(config: Config) -> catalog.Layers:
+    data = config.dataset
+    return catalog.network(config.model.name).layers(data.channels, data.classes, _size(config))
+
+
+def _size(config: Config) -> int:
+    """Tokens of a sequence, or pixels of an image's side."""
+    return config.dataset.context or config.dataset.image_size
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,140 @@
+"""Pipeline parallelism: each rank of a replica has a stage of the network, and microbatches go through them in turn."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from harness.worker.pytorch.strategies.base import autocast, mean_loss
+from harness.worker.pytorch.strategies.model_parallel import ModelParallel
+from models import catalog, division
+
+# GPipe: Huang et al. 2019, NeurIPS: all forward, then all backward. 1F1B: Narayanan et al. 2019, PipeDream, SOSP, with
+# the flush of Narayanan et al. 2021, SC21, section 2.2: the same order of sums, with fewer activations kept.
+SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+
+
+class Pipeline(ModelParallel):
+    """Stages are cut by FLOPs (models/division.py). Each microbatch goes through BatchNorm by itself. Gradients are
+    summed over the microbatches, and are those of the mean loss over the whole batch."""
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        assert isinstance(network, nn.Sequential)
+        cuts = division.stages(self.layers, self.spec.dataset.size, self.degree)
+        self.shapes = [[weight.shape for weight in network[slice(*cut)].parameters()] for cut in cuts]
+        begin, end = cuts[self.place]
+        borders = self._borders(network)
+        self.received, self.sent, self.answer = borders[begin], borders[end], borders[-1]
+        for other in reversed([at for at in range(len(network)) if not begin <= at < end]):
+            del network[other]
+        self.last = self.degree - 1
+        self.stage = Stage(network, self)
+        microbatches = self.spec.strategy_options["microbatches"]
+        stage = PipelineStage(
+            self.stage,
+            self.place,
+            self.degree,
+            self.device,
+            input_args=self._like(self.received, self.place > 0),
+            output_args=self._like(self.sent, True),
+            group=self.replica,
+        )
+        name = self.spec.strategy_options["schedule"]
+        self.schedule = SCHEDULES[name](stage, microbatches, loss_fn=self._loss_of)
+        self.communication += self._words(cuts, name, microbatches)
+        return network
+
+    def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        losses: List[torch.Tensor] = []
+        at_end = {"target": labels, "losses": losses} if self.place == self.last else {}
+        self.schedule.step(*([inputs] if self.place == 0 else []), return_outputs=False, **at_end)
+        return torch.stack(losses).detach().mean() if losses else torch.zeros((), device=self.device)
+
+    def loss(self, learned: torch.Tensor) -> float:
+        """The last stage knows it."""
+        dist.broadcast(learned, self.first + self.last, group=self.replica)
+        return super().loss(learned)
+
+    def logits(self, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+        """From stage to stage, and from the last one to all."""
+        rank, samples = self.first + self.place, len(inputs)
+        if self.place > 0:
+            inputs = self._empty(self.received, samples)
+            dist.recv(inputs, rank - 1, group=self.replica)
+        outputs: torch.Tensor = self.stage(inputs)
+        if self.place < self.last:
+            dist.send(outputs, rank + 1, group=self.replica)
+            outputs = self._empty(self.answer, samples)
+        dist.broadcast(outputs, self.first + self.last, group=self.replica)
+        return outputs
+
+    def whole(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
+        every: List[torch.Tensor] = []
+        for stage, shapes in enumerate(self.shapes):
+            sizes = [shape.numel() for shape in shapes]
+            flat = torch.empty(sum(sizes), device=self.device)
+            if stage == self.place:
+                torch.cat([tensor.reshape(-1) for tensor in tensors], out=flat)
+            dist.broadcast(flat, self.first + stage, group=self.replica)
+            every += [part.view(shape) for part, shape in zip(flat.split(sizes), shapes)]
+        return every
+
+    def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
+        """Of the largest stage."""
+        return 4 * max(sum(s.numel() for s in shapes) for shapes in self.shapes) if self.replicas > 1 else 0
+
+    def _loss_of(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with autocast(self.spec, self.device):
+            return mean_loss(outputs, labels)
+
+    @torch.no_grad()
+    def _borders(self, network: nn.Sequential) -> List[torch.Tensor]:
+        """Of one sample: what goes into each layer, and what comes out of the last; no memory behind it."""
+        data = self.spec.dataset
+        tokens = torch.zeros(1, data.context, dtype=torch.int64, device=self.device)
+        x = tokens if data.context else torch.zeros(1, data.channels, data.size, data.size, device=self.device)
+        found = [x.to("meta")]
+        network.eval()
+        with autocast(self.spec, self.device):
+            for layer in network:
+                x = layer(x)
+                found.append(x.to("meta"))
+        network.train()
+        return found
+
+    def _like(self, border: torch.Tensor, learns: bool) -> torch.Tensor:
+        """What crosses a border for each microbatch."""
+        of = self.spec.microbatch
+        return torch.empty(of, *border.shape[1:], dtype=border.dtype, device="meta", requires_grad=learns)
+
+    def _empty(self, border: torch.Tensor, samples: int) -> torch.Tensor:
+        return torch.empty(samples, *border.shape[1:], dtype=border.dtype, device=self.device)
+
+    def _words(self, cuts: Any, schedule: str, microbatches: int) -> str:
+        until = [catalog.forward_flops(self.layers[:end], self.spec.dataset.size) for _, end in cuts]
+        largest = max(after - before for before, after in zip([0, *until], until)) / until[-1]
+        bubble = self.last / (microbatches + self.last)
+        return (
+            f", pipeline of {self.degree} stages{self.among_replicas()}, {schedule} with {microbatches} microbatches "
+            f"(in theory, with equal stages, idle for {bubble:.0%} of a step; the largest has {largest:.0%} of the FLOPs)"
+        )
+
+
+class Stage(nn.Module):
+    """What crosses a border is contiguous, as its receiver expects it, whatever layout the layers compute in."""
+
+    def __init__(self, network: nn.Module, strategy: Pipeline) -> None:
+        super().__init__()
+        self.network = network
+        self.spec, self.device = strategy.spec, strategy.device
+        self.channels_last = strategy.spec.framework_options["channels_last"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with autocast(self.spec, self.device):
+            return self.network(x).contiguous()
