@@ -151,11 +151,17 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
         findings.gradient = f"{reference} has no completed run of seed {listed(map(str, lacking), 'and')}"
     elif apart := {point.strategy, reference.strategy} - SYNCHRONOUS:
         findings.gradient = f"with {listed(sorted(apart), 'and')} the ranks take their steps apart"
+    elif point.normalised != reference.normalised:
+        findings.gradient = (
+            f"BatchNorm takes its statistics from {point.normalised} samples at once, and in {reference} from "
+            f"{reference.normalised}"
+        )
     elif len(known) < len(pairs):
         findings.gradient = "not every run logged a finite first gradient"
     elif precision != JUDGED_PRECISION:
         findings.gradient = f"in {precision} the first gradient is shown, not judged"
-    if known and precision == JUDGED_PRECISION and {point.strategy, reference.strategy} <= SYNCHRONOUS:
+    comparable = {point.strategy, reference.strategy} <= SYNCHRONOUS and point.normalised == reference.normalised
+    if known and precision == JUDGED_PRECISION and comparable:
         findings.columns["gradient_bound"] = FIRST_GRADIENT
         worst = max(findings.columns[f"{name}_difference"] for name in names)
         if worst > FIRST_GRADIENT:

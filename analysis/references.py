@@ -13,6 +13,8 @@ from analysis.read import records
 from analysis.run import COMPLETED
 from analysis.series import PLAIN, name_series, natural_order
 from analysis.text import listed
+from harness.spec import RunSpec, from_plain
+from models import catalog
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +54,17 @@ class Point:
     def settings(self) -> dict[str, str]:
         spec = json.loads(self.key)
         return {name: json.dumps(spec[name], sort_keys=True) for name in SETTINGS}
+
+    @cached_property
+    def normalised(self) -> int | None:
+        """Samples that BatchNorm takes its statistics from, in training; None in a network without it."""
+        spec = from_plain(RunSpec, {**json.loads(self.key), "seed": 0, "repeat": 0})
+        data = spec.dataset
+        try:
+            layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
+        except ValueError:  # of another version of this program
+            return spec.microbatch
+        return spec.microbatch if any(isinstance(layer, catalog.BatchNorm) for layer in catalog.flat(layers)) else None
 
     @property
     def order(self) -> tuple[Any, ...]:

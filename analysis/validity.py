@@ -133,8 +133,8 @@ def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
 
 
 def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
-    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early. Its steps
-    hold its part of what the ranks of a replica train on together."""
+    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early. Of what
+    the ranks of a replica train on together, its steps hold its part."""
     for number, rank in ranks.items():
         if rank.end is None or rank.end.samples is None or not _complete(rank):
             continue

@@ -1,4 +1,4 @@
-"""What the plan says of pipelines and of tensor parallelism before anything is started: which requests there cannot be."""
+"""What the plan says of pipelines and tensor parallelism before anything is started: which requests there cannot be."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def unsupported(config: Config) -> str | None:
     name = config.strategy.name
     if config.precision.name == "fp16":
         return (
-            f"precision=fp16 is not offered by strategy '{name}': where the gradients of one rank overflow it would skip "
-            "its step, and the others not; take fp32 or bf16"
+            f"precision=fp16 is not offered by strategy '{name}': a rank whose gradients overflow would skip its step, "
+            "and the others not; take fp32 or bf16"
         )
     if config.optimizer.name.name == "lars":
         return (
@@ -30,8 +30,9 @@ def unsupported(config: Config) -> str | None:
         return None
     if config.gpus % ranks:
         return (
-            f"strategy.options.{option}={ranks} does not divide gpus={config.gpus}, whose ranks are to have whole copies of "
-            f"the network between them; take one of {_listed(_divisors(config.gpus))}, or null for {config.gpus}"
+            f"strategy.options.{option}={ranks} does not divide gpus={config.gpus}, whose ranks are to have "
+            f"whole copies of the network between them; take one of {_listed(_divisors(config.gpus))}, or null for all"
+            + (", or baseline=plain for one rank with nothing around it" if config.gpus == 1 else "")
         )
     if _size(config) < catalog.network(config.model.name).min_image_size:
         return None
@@ -43,22 +44,24 @@ def _pipeline(config: Config, stages: int) -> str | None:
     most = division.most_stages(_layers(config), _size(config))
     if stages > most:
         return (
-            f"a pipeline of {stages} stages cannot be made of model '{config.model.name}', which can be cut into {most} at "
-            f"most; take strategy.options.stages={max(n for n in _divisors(config.gpus) if n <= most)}"
+            f"a pipeline of {stages} stages cannot be made of model '{config.model.name}', which can be cut into "
+            f"{most} at most; take strategy.options.stages={max(n for n in _divisors(config.gpus) if n <= most)}"
         )
     if options.schedule is Schedule["1f1b"] and options.microbatches < stages:
         return (
-            f"strategy.options.schedule=1f1b with microbatches={options.microbatches} cannot fill {stages} stages; take at "
-            f"least {stages} microbatches, or schedule=gpipe"
+            f"strategy.options.schedule=1f1b with microbatches={options.microbatches} cannot fill {stages} stages; "
+            f"take at least {stages} microbatches, or schedule=gpipe"
         )
     ranks = 1 if config.scaling is Scaling.weak else config.gpus
     if config.batch % ranks or options.microbatches < 1:
         return None
     samples = config.batch // ranks * stages
     if samples % options.microbatches:
+        least = stages if options.schedule is Schedule["1f1b"] else 1
+        valid = [n for n in _divisors(samples) if n >= least]
         return (
-            f"strategy.options.microbatches={options.microbatches} does not divide the {samples} samples that a pipeline "
-            f"of {stages} stages has in a step; take one of {_listed(_divisors(samples))}, or another batch"
+            f"strategy.options.microbatches={options.microbatches} does not divide the {samples} samples that a "
+            f"pipeline of {stages} stages has in a step; take one of {_listed(valid)}, or another batch"
         )
     return None
 
@@ -67,8 +70,9 @@ def _tensor(config: Config, degree: int) -> str | None:
     units = division.units(_layers(config))
     if not units:
         return (
-            f"model '{config.model.name}' has nothing that strategy 'tensor' can divide: it needs two convolutions or fully "
-            "connected layers behind one another, with nothing but ReLU and pooling between them; take strategy=pipeline"
+            f"model '{config.model.name}' has nothing that strategy 'tensor' can divide: it needs two convolutions or "
+            "fully connected layers behind one another, with nothing but ReLU and pooling between them, or blocks of a "
+            "transformer; take strategy=pipeline"
         )
     if odd := sorted({n for n in units if n % degree}):
         valid = [n for n in _divisors(config.gpus) if not any(count % n for count in units)]

@@ -234,7 +234,8 @@ class RunSpec:
     @property
     def microbatch(self) -> int:
         """Samples that go through the network at once: what BatchNorm takes its statistics from."""
-        return self.batch_per_replica // int(self.strategy_options.get("microbatches", 1))
+        cut = self.strategy_options.get("microbatches", 1) if self.strategy in MODEL_PARALLEL else 1
+        return self.batch_per_replica // int(cut)
 
     def evaluates_after(self, steps: int) -> bool:
         """Whether the test samples are scored after so many steps, in the middle of training."""

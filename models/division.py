@@ -5,7 +5,7 @@ Standard library only, no syntax newer than Python 3.8.
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Dict, List, Tuple
 
 from models import catalog
 
@@ -14,8 +14,8 @@ CHANNEL_WISE = (catalog.ReLU, catalog.MaxPool, catalog.GlobalAveragePool, catalo
 
 
 def stages(layers: catalog.Layers, size: int, count: int) -> List[Tuple[int, int]]:
-    """(first layer, layer after the last) of each stage of a pipeline, cut so that the stage with the most forward FLOPs
-    has as few as there can be.
+    """(first layer, layer after the last) of each stage of a pipeline, cut so that the stage with the most forward
+    FLOPs has as few as there can be. size: pixels of an image's side, or tokens of a sequence.
 
     Raises ValueError where the network cannot be cut into `count` stages.
     """
@@ -26,7 +26,7 @@ def stages(layers: catalog.Layers, size: int, count: int) -> List[Tuple[int, int
     for _, flops in pieces:
         sums.append(sums[-1] + flops)
     # Of the first n pieces in so many stages: the FLOPs of the largest, and the pieces at which they begin.
-    best = {n: (sums[n], (0,)) for n in range(1, len(pieces) + 1)}
+    best: Dict[int, Tuple[int, Tuple[int, ...]]] = {n: (sums[n], (0,)) for n in range(1, len(pieces) + 1)}
     for made in range(2, count + 1):
         best = {
             n: min((max(best[m][0], sums[n] - sums[m]), (*best[m][1], m)) for m in range(made - 1, n))
@@ -42,8 +42,8 @@ def most_stages(layers: catalog.Layers, size: int) -> int:
 
 
 def _pieces(layers: catalog.Layers, size: int) -> List[Tuple[int, int]]:
-    """(first layer, forward FLOPs) of what is not to be cut: a convolution, a fully connected layer or a block, with what
-    has no FLOPs behind it. An in-place ReLU must not be the first of a stage, and pooling makes what is sent smaller."""
+    """(first layer, forward FLOPs) of what is not to be cut: a convolution, a fully connected layer or a block, with
+    what has no FLOPs behind it. An in-place ReLU cannot begin a stage, and behind a pooling layer less is sent."""
     until = [catalog.forward_flops(layers[:end], size) for end in range(len(layers) + 1)]
     pieces = [(at, until[at + 1] - until[at]) for at in range(len(layers)) if until[at + 1] > until[at]]
     return [(0 if number == 0 else at, flops) for number, (at, flops) in enumerate(pieces)]
@@ -77,9 +77,9 @@ def units(layers: catalog.Layers) -> List[int]:
 
 
 def divided_parameters(layers: catalog.Layers) -> int:
-    """Of how many parameters each rank has a share only; of the others, all. Not divided: the bias of the second layer of
-    a pair, which is added to the sum over the ranks, and what is in no pair. A block of a transformer is two pairs: query, key and
-    value with project, expand with contract."""
+    """Of how many parameters each rank has a share only; of the others, all. Not divided: the bias of the second layer
+    of a pair, which is added to the sum over the ranks, and what is in no pair. A block of a transformer is two pairs:
+    query, key and value with project, expand with contract."""
     count = 0
     for first, second in pairs(layers):
         last = layers[second]

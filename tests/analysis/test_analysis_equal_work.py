@@ -315,3 +315,17 @@ def test_csv_holds_every_row_with_its_bounds(study: StudyBuilder) -> None:
     assert (row["verdict"], row["gradients_difference"], row["run_ids"]) == ("differs: gradients", "inf", run_dir.name)
     assert float(row["gradient_bound"]) == FIRST_GRADIENT
     assert row["reference_parameters"] == "658586"
+
+
+def test_gradient_behind_other_statistics_of_batchnorm_is_shown_and_not_judged(study: StudyBuilder) -> None:
+    options = {"stages": None, "microbatches": 4, "schedule": "1f1b"}
+    pipeline = {"strategy": "pipeline", "strategy_options": options}
+    samples = Logs(gradients=(-9.0, 64.0), samples=50 * 256)  # all ranks of the pipeline train on all samples
+    for model in ("resnet44", "cnn_small"):
+        study.completed(2, model=model)
+        study.add(spec_of(2, model=model, **pipeline), samples)
+    rows = [row for row in compared(study).rows if row["strategy"] == "pipeline"]
+    verdict = {row["model"]: row["verdict"] for row in rows}
+    said = "BatchNorm takes its statistics from 64 samples at once, and in pytorch allreduce from 128"
+    assert said in verdict["resnet44"]
+    assert verdict["cnn_small"] == "differs: first gradient"

@@ -101,6 +101,18 @@ def test_rank_that_consumed_other_samples_than_its_steps_say_makes_a_run_invalid
     assert (run["status"], run["reason"]) == ("invalid", "rank 1 consumed 6,272 training samples, its steps say 6,400")
 
 
+def test_ranks_that_have_one_model_between_them_consume_the_samples_of_all(study: StudyBuilder) -> None:
+    spec = spec_of(4, strategy="tensor", strategy_options={"degree": 2})
+    study.add(spec, Logs(samples=2 * 6400))
+    run = only_run(study)
+    assert (run["status"], run["samples"]) == ("completed", 40 * 4 * 128)
+
+
+def test_options_that_no_replica_can_be_counted_by_make_a_run_unreadable(study: StudyBuilder) -> None:
+    study.add(spec_of(4, strategy="tensor", strategy_options={"degree": 3}), Logs())
+    assert only_run(study)["reason"] == "spec.json: 4 ranks cannot be replicas of 3 ranks"
+
+
 def test_samples_of_a_continued_run_are_those_of_its_last_attempt(study: StudyBuilder) -> None:
     cut = Logs([1.0], checkpoints={20: 0.5}, ends=False)
     right, wrong = (

@@ -24,10 +24,10 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def asked(*overrides: str, tmp_path: Path) -> StudyRequest:
+def asked(*overrides: str, tmp_path: Path, dataset: str = "synthetic") -> StudyRequest:
     python = tmp_path / "python"
     python.touch(mode=0o755)
-    fixed = ("dataset=synthetic", "cluster=local", "cluster.device=cpu", f"framework.environment={python}")
+    fixed = (f"dataset={dataset}", "cluster=local", "cluster.device=cpu", f"framework.environment={python}")
     return study_request(config.compose([*overrides, *fixed], True, "config", None))
 
 
@@ -172,6 +172,60 @@ def test_options_of_a_strategy_that_do_not_exist_are_refused(
 def test_options_of_one_strategy_are_refused_in_another() -> None:
     with pytest.raises(UserError, match="sync_every"):
         config.compose(["strategy=allreduce", "strategy.options.sync_every=2"], True, "config", None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("strategy=pipeline", "strategy.options.stages=3"), "stages=3 does not divide gpus=4"),
+        (("strategy=pipeline", "strategy.options.stages=0"), "strategy.options.stages=0: give a number of at least 1"),
+        (
+            ("strategy=pipeline", "gpus=8"),
+            "a pipeline of 8 stages cannot be made of model 'cnn_small', which can be cut into 7",
+        ),
+        (
+            ("strategy=pipeline", "strategy.options.microbatches=2"),
+            "cannot fill 4 stages; take at least 4 microbatches",
+        ),
+        (("strategy=pipeline", "strategy.options.microbatches=5"), "divide the 32 samples"),
+        (("strategy=pipeline", "strategy.options.microbatches=0"), "microbatches=0"),
+        (
+            ("strategy=pipeline", "scaling=strong", "strategy.options.stages=2", "batch=12"),
+            "take one of 2, 3, 6, or another batch",
+        ),
+        (("strategy=pipeline", "gpus=1", "strategy.options.stages=2"), "or baseline=plain"),
+        (("strategy=pipeline", "optimizer.name=lars"), "optimizer.name=lars is not offered by strategy 'pipeline'"),
+        (("strategy=pipeline", "framework=jax"), "strategy 'pipeline' is not offered by framework 'jax'"),
+        (("strategy=tensor", "precision=fp16"), "precision=fp16 is not offered by strategy 'tensor'"),
+        (("strategy=tensor", "framework.options.compile=true"), "compile=true is not offered by strategy 'tensor'"),
+        (("strategy=tensor", "strategy.options.degree=3"), "degree=3 does not divide gpus=4"),
+        (("strategy=tensor", "gpus=6"), "degree=6 does not divide 16, 64, 128 channels, units or heads"),
+        (("strategy=tensor", "model=resnet20"), "model 'resnet20' has nothing that strategy 'tensor' can divide"),
+    ],
+)
+def test_ranks_that_cannot_have_the_network_between_them_are_refused(
+    overrides: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        asked("gpus=4", "model=cnn_small", "batch=8", "scaling=weak", *overrides, tmp_path=tmp_path)
+
+
+def test_heads_of_a_transformer_are_divided_whole(tmp_path: Path) -> None:
+    text = ("strategy=tensor", "model=gpt_tiny", "batch=8", "scaling=weak")
+    with pytest.raises(UserError, match=r"degree=8 does not divide 4 channels, units or heads .* take one of 1, 2, 4$"):
+        asked(*text, "gpus=8", tmp_path=tmp_path, dataset="synthetic_text")
+    assert asked(*text, "gpus=4", tmp_path=tmp_path, dataset="synthetic_text").requests
+
+
+def test_fewer_stages_than_ranks_are_pipelines_side_by_side(tmp_path: Path) -> None:
+    four = ("gpus=4", "model=cnn_small", "batch=8", "scaling=weak")
+    [found] = asked(*four, "strategy=pipeline", "strategy.options.stages=2", tmp_path=tmp_path).requests
+    assert found.spec.strategy_options == {"stages": 2, "microbatches": 4, "schedule": "1f1b"}
+    assert (found.spec.replicas, found.spec.batch_per_replica, found.spec.microbatch) == (2, 16, 4)
+    [found] = asked(*four, "strategy=tensor", tmp_path=tmp_path).requests
+    assert (found.spec.replicas, found.spec.batch_per_replica, found.spec.microbatch) == (1, 32, 32)
+    [found] = asked(*four, "strategy=fsdp", tmp_path=tmp_path).requests
+    assert (found.spec.replicas, found.spec.batch_per_replica, found.spec.microbatch) == (4, 8, 8)
 
 
 def test_parameter_servers_are_one_per_node_at_most(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ Product = Callable[[torch.Tensor, torch.Tensor, Optional[torch.Tensor]], torch.T
 
 
 class Tensor(ModelParallel):
-    """Layers are divided two by two: the outputs of the first over the ranks, and the inputs of the second as they come,
-    so that forward and backward have one sum over the ranks each (Shoeybi et al. 2019, Megatron-LM, arXiv 1909.08053,
-    section 3). What is in no pair is on all ranks."""
+    """Layers are divided two by two: the outputs of the first over the ranks, and the inputs of the second as these
+    come, so that forward and backward have one sum over the ranks each (Shoeybi et al. 2019, Megatron-LM, arXiv
+    1909.08053, section 3). What is in no pair is on all ranks."""
 
     def wrap(self, network: nn.Module) -> nn.Module:
         assert isinstance(network, nn.Sequential)
@@ -62,7 +62,7 @@ class Divided(nn.Module):
         super().__init__()
         assert isinstance(layer, (nn.Conv2d, nn.Linear))
         self.mesh, self.group = mesh, mesh.get_group()
-        # In place of torch's own `parallelize_module`, which has no convolutions, and whose outputs no in-place ReLU takes.
+        # Not torch's own `parallelize_module`: it has no convolutions, and an in-place ReLU refuses what it gives.
         self.product: Product = functional.linear
         # Of a channel, behind the channels.
         self.around: Tuple[int, ...] = ()
