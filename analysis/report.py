@@ -25,6 +25,7 @@ from analysis.figures import unnamed_series
 from analysis.metrics import goodput
 from analysis.network import BOUNDS
 from analysis.points import OVERSUBSCRIBED
+from analysis.published import PUBLISHED_NOTE, beside_published
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
@@ -71,6 +72,8 @@ def render_report(
             facts=_facts(runs),
             headlines=sentences[:MOST_HEADLINES],
             further_headlines=len(sentences) - MOST_HEADLINES,
+            published=beside_published(rows),
+            published_note=PUBLISHED_NOTE,
             oversubscribed=sorted(reason for reason in reasons if reason),
             series=_by_series(rows),
             losses=_by_series([r for r in rows if r["cached_batch_seconds"] or r["no_sync_seconds"]]),

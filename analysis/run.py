@@ -184,7 +184,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
 
-    notes = attempt_notes(attempts, pieces) + _version_notes(pieces)
+    notes = attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks)
     if spec.verify:
         # Rank 0 checks its network first, and the others wait for it: no start-up that a user would see otherwise.
         notes.append("start-up not stated: verify=true takes its time there")
@@ -235,6 +235,19 @@ def _version_notes(pieces: Sequence[Piece]) -> list[str]:
             versions[printable(name)].add(printable(str(version)))
     changed = [f"{name} {' / '.join(sorted(values))}" for name, values in sorted(versions.items()) if len(values) > 1]
     return [f"its attempts ran with different versions: {', '.join(changed)}"] if changed else []
+
+
+def _stream_notes(ranks: Mapping[int, RankLog]) -> list[str]:
+    """Of a data set in shards: which ranks' shares differ, and among how many samples they are shuffled."""
+    streams = [s for rank in ranks.values() if isinstance(s := (rank.start or {}).get("stream"), dict)]
+    shares, buffers = ([n for s in streams if (n := count_of(s, k, 1))] for k in ("samples", "buffer_samples"))
+    if not shares or not buffers:
+        return []
+    fewest, most = min(shares), max(shares)
+    note = f"each rank read its share of the shards, shuffled among {max(buffers):,} samples"
+    if most > 1.01 * fewest:  # as harness/worker/data/shards.py says it in the plan
+        note += f"; the shares are {fewest:,} to {most:,} samples: those of a small one were seen more often"
+    return [note]
 
 
 def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from analysis.equal_work import differs
 from analysis.learning_table import learning_tables
 from analysis.network import BOUNDS
 from analysis.points import OVERSUBSCRIBED
+from analysis.published import PUBLISHED_NOTE, beside_published
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
@@ -94,6 +95,14 @@ def print_tables(console: Console, study: Study, points: pd.DataFrame, work: Equ
     for table in points_tables(study.name, rows, console.width):
         console.print(table)
     _print_lines(console, headlines(rows), "series")
+    if published := beside_published(rows):
+        lines = [
+            line
+            for both in published
+            for line in (f"published: {both.published}", f"this study: {both.own}", f"  {both.verdict}")
+        ]
+        _print_lines(console, lines)
+        console.print(Text(PUBLISHED_NOTE, style="dim"))
     notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
     console.print(Text(" ".join([*notes, *sample_notes(rows)]), style="dim"))
     if learning.asked_for:

@@ -101,6 +101,8 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
     plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
     expected = cost.expected(plan.arrays, study.folder)
     show.plan(plan, study, asked.scheduler, expected, asked.skipped)
+    for note in asked.notes:
+        show.note(note)
     now = asked.requests[0].site.code_version
     if plan.to_launch and (others := study.code_versions(completed) - {now}):
         show.mixed_code(len(completed), others, now)

@@ -25,7 +25,8 @@ from harness.spec import (
     RunSpec,
     Site,
 )
-from harness.worker.data.locate import SYNTHETIC, TEXT, DataError, locate
+from harness.worker.data import shards
+from harness.worker.data.locate import SHARDS, SYNTHETIC, TEXT, DataError, locate
 from models import catalog
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -35,7 +36,7 @@ FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 @dataclass(frozen=True)
 class StudyRequest:
     """One command: the study's folder, and the runs that it asks for. skipped: combinations of its sweep that are left
-    out, because they do not exist, one sentence each."""
+    out, because they do not exist, one sentence each. notes: what else is to be said of the runs."""
 
     name: str
     folder: Path
@@ -48,6 +49,7 @@ class StudyRequest:
     target_accuracy: float | None
     requests: tuple[Request, ...]
     skipped: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def study_request(points: Sequence[Config]) -> StudyRequest:
@@ -95,6 +97,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
+        notes=tuple(dict.fromkeys(note for asked in requests if (note := _unequal_shares(asked)))),
     )
 
 
@@ -130,9 +133,7 @@ def request(config: Config) -> Request:
         strategy=config.strategy.name,
         strategy_options=_options(config.strategy.options),
         model=config.model.name,
-        dataset=DatasetSpec(
-            **{**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
-        ),
+        dataset=dataset(config),
         precision=config.precision.name,
         gpus=config.gpus,
         placement=placement,
@@ -156,7 +157,7 @@ def request(config: Config) -> Request:
         fault=_fault(config.fault),
         verify=config.verify,
     )
-    data_root = _data_root(config)
+    data_root = _data_root(config, spec.replicas)
     contained = cluster.container.runtime is not None
     if contained and config.framework.environment == config.framework.name:
         raise UserError(
@@ -195,6 +196,14 @@ def _options(options: Any) -> dict[str, Any]:
     return {name: value.name if isinstance(value, Enum) else value for name, value in asked.items()}
 
 
+def dataset(config: Config) -> DatasetSpec:
+    """Without what has no effect on its reader."""
+    values = {**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
+    if config.dataset.reader == SHARDS:
+        values |= {"train_samples": 0, "test_samples": 0, "shuffle_buffer": config.data.shuffle_buffer}
+    return DatasetSpec(**values)
+
+
 def _check(config: Config) -> None:
     """Bounds, and combinations that do not exist."""
     _check_kind(config.dataset)
@@ -212,6 +221,7 @@ def _check(config: Config) -> None:
         "optimizer.weight_decay": (config.optimizer.weight_decay, 0),
         "optimizer.lr_batch": (config.optimizer.lr_batch, 1),
         "optimizer.warmup_steps": (config.optimizer.warmup_steps, 0),
+        "data.shuffle_buffer": (config.data.shuffle_buffer, 1),
         "dataset.classes": (config.dataset.classes, 1),
         "dataset.context": (config.dataset.context, 0),
         # Text has none.
@@ -280,10 +290,10 @@ def _check_kind(dataset: Dataset) -> None:
         )
     if dataset.context and (dataset.channels or dataset.augment):
         raise UserError(f"data set '{dataset.name}' is text (dataset.context): set channels to 0 and augment to false")
-    if dataset.reader != SYNTHETIC and bool(dataset.context) != (dataset.reader == TEXT):
+    if dataset.reader not in (SYNTHETIC, SHARDS) and bool(dataset.context) != (dataset.reader == TEXT):
         raise UserError(
-            f"dataset.context={dataset.context} with reader '{dataset.reader}': for text take dataset.reader={TEXT}, "
-            "for images a context of 0"
+            f"dataset.context={dataset.context} with reader '{dataset.reader}': for text take dataset.reader={TEXT} "
+            f"or {SHARDS}, for images a context of 0"
         )
 
 
@@ -373,11 +383,25 @@ def _oversubscribed(gpus: int, cpus_per_gpu: int, local_gpus: Sequence[str]) -> 
     return None
 
 
-def _data_root(config: Config) -> str | None:
+def _data_root(config: Config, replicas: int) -> str | None:
     root = Path(config.data.root).expanduser().absolute()
     if config.data.check:
         try:
-            locate(config.dataset.name, config.dataset.reader, str(root))
+            folder = locate(config.dataset.name, config.dataset.reader, str(root))
+            if config.dataset.reader == SHARDS and folder is not None:
+                shards.check_enough(len(shards.read_index(folder).train), replicas)
         except DataError as error:
             raise UserError(str(error)) from None
     return str(root)
+
+
+def _unequal_shares(asked: Request) -> str:
+    """What is to be said of a data set in shards that do not divide evenly; empty where there is nothing, or where only
+    the nodes see it."""
+    if asked.spec.dataset.reader != SHARDS:
+        return ""
+    try:
+        folder = locate(asked.spec.dataset.name, SHARDS, asked.site.data_root)
+        return "" if folder is None else shards.unequal_shares(shards.read_index(folder).train, asked.spec.replicas)
+    except DataError:
+        return ""

@@ -301,6 +301,7 @@ class Fault:
 class Data:
     root: str = MISSING
     check: bool = True
+    shuffle_buffer: int = 2048
 
 
 @dataclass

@@ -54,6 +54,7 @@ class DatasetSpec:
     image_size: pixels of one side after the reader's resize (square images).
     mean, std: per channel, of pixel values scaled to 0..1.
     train_samples, test_samples: how many samples the synthetic reader makes; unused by the others.
+    shuffle_buffer: of a data set in shards, samples among which each rank shuffles what it reads; 0 for the others.
     context: 0 for images. A sample of text is a sequence of so many tokens, each a byte, and `classes` is the size of
     the vocabulary; channels and image_size are 0 then, mean and std are empty.
     """
@@ -68,6 +69,7 @@ class DatasetSpec:
     augment: bool = True
     train_samples: int = 0
     test_samples: int = 0
+    shuffle_buffer: int = field(default_factory=int, metadata=LATER)
     context: int = field(default=0, metadata=LATER)
 
     @property

@@ -113,7 +113,9 @@ def test_analysis_reads_files_and_knows_no_launcher(path: Path) -> None:
     assert all(any(name.startswith(ok) for ok in SHARED) for name in ours), ours
 
 
-@pytest.mark.parametrize("module", ["harness", "harness.status", "harness.cancel", "harness.doctor", "analysis"])
+@pytest.mark.parametrize(
+    "module", ["harness", "harness.status", "harness.cancel", "harness.doctor", "harness.shards", "analysis"]
+)
 def test_help_imports_no_framework_and_no_pandas(module: str) -> None:
     code = (
         "import runpy, sys\n"

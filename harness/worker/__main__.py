@@ -14,10 +14,9 @@ from typing import Any
 from harness.events import LEFT, EventWriter
 from harness.spec import read_run, write_json
 from harness.worker import capture, checkpoint, energy, loop, verify
-from harness.worker.data.batches import Batches
 from harness.worker.data.errors import DataError
 from harness.worker.data.readers import open_dataset
-from harness.worker.data.sharding import SampleOrder
+from harness.worker.data.stream import training_batches
 from harness.worker.faults import with_fault
 from harness.worker.rendezvous import from_environment
 
@@ -39,15 +38,14 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     saved, ignored = checkpoint.latest(run_dir, site.code_version)
     first_step = saved.step if saved else 0
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
-    order = SampleOrder(len(train), spec.seed)
     share = (spec.global_batch, rendezvous.rank // spec.ranks_per_replica, spec.replicas)
-    batches = Batches(train, order, spec.dataset, *share, spec.seed, first_step)
+    batches = training_batches(train, spec.dataset, *share, spec.seed, first_step)
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)
     startup.lap("rendezvous_and_build")
     attempt = int(attempt_dir.name.split("-")[1])
     checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
-    facts = {**capture.start_facts(spec, rendezvous), **adapter.facts()}
+    facts = {**capture.start_facts(spec, rendezvous), **adapter.facts(), **batches.facts()}
     meter = energy.find(facts["device"], facts["device_id"])
     log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps, energy_of=meter.of)
     if facts["world_size"] != rendezvous.world_size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from types import TracebackType
-from typing import Deque, Iterator, Optional, Tuple, Type
+from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
 
 import numpy as np
 
@@ -44,10 +44,16 @@ class Batches:
         prefetch: int = 4,
     ) -> None:
         assert order.samples == len(split), (order.samples, len(split))
+        self._split, self._order = split, order
+        self._begin(spec, global_batch, rank, world, seed, first_step, prefetch)
+
+    def _begin(
+        self, spec: DatasetSpec, global_batch: int, rank: int, world: int, seed: int, first_step: int, prefetch: int
+    ) -> None:
         if prefetch < 1:
             raise DataError(f"prefetch {prefetch} is not possible; make at least 1 batch ahead")
         self._size = rank_batch_size(rank, world, global_batch)
-        self._split, self._order, self._augment, self._seed = split, order, spec.augment, seed
+        self._augment, self._seed = spec.augment, seed
         self._rank, self._world, self._global_batch = rank, world, global_batch
         self._prefetch = prefetch
         self._ready: Deque[Batch] = deque()
@@ -111,12 +117,19 @@ class Batches:
             return not self._closed
 
     def _make(self, step: int) -> Batch:
-        indices = self._order.rank_batch(step, self._rank, self._world, self._global_batch)
-        images = self._split.images(indices)
+        images, labels = self._read(step)
         if self._augment:
             bits = random_bits(self._global_batch, AUGMENTATION, self._seed, step)
             images = augment(images, bits[self._rank * self._size : (self._rank + 1) * self._size])
-        return np.ascontiguousarray(images), self._split.targets(indices)
+        return np.ascontiguousarray(images), labels
+
+    def _read(self, step: int) -> Batch:
+        indices = self._order.rank_batch(step, self._rank, self._world, self._global_batch)
+        return self._split.images(indices), self._split.targets(indices)
+
+    def facts(self) -> Dict[str, Any]:
+        """For the start event: what is particular to how the samples are read."""
+        return {}
 
 
 def evaluation_batches(split: Split, indices: np.ndarray, batch: int) -> Iterator[Batch]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from harness.worker.data.errors import DataError
+from harness.worker.data.shards import INDEX
 
 __all__ = ["DataError", "files_in", "locate"]
 
 # A layout lists what a folder must hold; each entry gives the names under which that thing is known.
 Layout = Tuple[Tuple[str, ...], ...]
 
-SYNTHETIC, TEXT = "synthetic", "text"
+SYNTHETIC, TEXT, SHARDS = "synthetic", "text", "shards"
 
 
 def locate(spec_name: str, reader: str, root: Optional[str]) -> Optional[Path]:
@@ -28,7 +29,7 @@ def locate(spec_name: str, reader: str, root: Optional[str]) -> Optional[Path]:
     if reader not in _LAYOUTS:
         valid = ", ".join([*_LAYOUTS, SYNTHETIC])
         raise DataError(f"data set '{spec_name}' asks for reader '{reader}'; valid readers: {valid}")
-    candidates = _candidates(spec_name, root)
+    candidates = _candidates(spec_name, reader, root)
     for folder in candidates:
         if files_in(reader, folder) is not None:
             return folder
@@ -62,6 +63,7 @@ _LAYOUTS: Dict[str, Tuple[Layout, ...]] = {
         (("train",), ("test", "val")),
     ),
     TEXT: (),
+    SHARDS: (((INDEX,),),),
 }
 
 # Folder names that come out of the published archives.
@@ -90,16 +92,18 @@ _WHAT_IS_NEEDED: Dict[str, str] = {
 }
 
 
-def _candidates(spec_name: str, root: Optional[str]) -> List[Path]:
+def _candidates(spec_name: str, reader: str, root: Optional[str]) -> List[Path]:
     folders = []
     if root is not None:
         base = Path(os.path.expanduser(root))
+        if reader == SHARDS:
+            return [base / f"{spec_name}-shards", base / spec_name, base]
         published = _PUBLISHED_FOLDERS.get(spec_name, ())
         folders.append(base / spec_name)
         folders.extend(base / spec_name / name for name in published)
         folders.extend(base / name for name in published)
         folders.append(base)
-    if spec_name in _SYSTEM_FOLDERS:
+    if spec_name in _SYSTEM_FOLDERS and reader != SHARDS:
         folders.append(Path(_SYSTEM_FOLDERS[spec_name]))
     return folders
 
@@ -133,4 +137,6 @@ def _what_is_wrong(reader: str, folder: Path) -> str:
 
 
 def _how_to_get(spec_name: str, reader: str) -> str:
+    if reader == SHARDS:
+        return f"make shards of it with python -m harness.shards dataset={spec_name}"
     return _HOW_TO_GET.get(spec_name, f"{_WHAT_IS_NEEDED[reader]} into the folder {spec_name} under data.root")

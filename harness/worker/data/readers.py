@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from harness.spec import DatasetSpec
-from harness.worker.data import cifar, idx, imagefolder, synthetic, text
+from harness.worker.data import cifar, idx, imagefolder, stream, synthetic, text
 from harness.worker.data.errors import DataError
 from harness.worker.data.locate import files_in, locate
 from harness.worker.data.splits import ArraySplit, Split
@@ -37,6 +37,8 @@ def _read(spec: DatasetSpec, root: Optional[str], seed: int) -> Tuple[Split, Spl
     paths = [folder / name for name in names]
     if spec.reader == "cifar10":
         return cifar.read(paths[:5], paths[5])
+    if spec.reader == "shards":
+        return stream.open_shards(folder)
     if spec.reader == "idx":
         return idx.read(paths[0], paths[1]), idx.read(paths[2], paths[3])
     if spec.reader == "text":
@@ -56,6 +58,13 @@ def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
             f"channels), but the configuration says {_shape(said)}; correct image_size or channels in "
             f"conf/dataset/{spec.name}.yaml"
         )
+    if isinstance(split, stream.ShardedSplit):
+        if split.classes != spec.classes:
+            raise DataError(
+                f"{split.folder} has shards of {split.classes} classes, but the configuration of data set '{spec.name}' "
+                f"says {spec.classes}; correct classes in conf/dataset/{spec.name}.yaml or the data"
+            )
+        return  # labels are looked at where they are read: those of all shards may not fit into memory
     low, high = int(np.min(split.labels)), int(np.max(split.labels))
     if low < 0 or high >= spec.classes:
         raise DataError(
