@@ -85,6 +85,8 @@ def one_rank(
         framework=framework,
         framework_options=FRAMEWORK_OPTIONS.get(framework, {}),
         environment=ENVIRONMENTS.get(framework, framework),
+        # The cheapest to compile.
+        model="cnn_small",
         strategy=strategy,
         strategy_options=options,
         gpus=ranks,
@@ -143,7 +145,9 @@ def _processes(framework: str, nodes: int, per_node: int, case: Case, folder: st
             [
                 *(sys.executable, "-c", code),
                 json.dumps([framework, nodes, per_node, case, folder, first, end, rank, port]),
-            ]
+            ],
+            # MXNet divides what is larger over all servers.
+            env={**os.environ, "MXNET_KVSTORE_BIGARRAY_BOUND": "20000"},
         )
         for rank in range(nodes * per_node)
     ]

@@ -57,7 +57,7 @@ def test_the_published_comparison_exists_in_full(tmp_path: Path) -> None:
 
 def test_what_a_framework_does_not_offer_is_an_error_that_says_what_it_does(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"'horovod' is not offered by framework 'jax'; jax offers: plain, allreduce, mpi"
+        UserError, match=r"'horovod' is not offered by framework 'jax'; jax offers: plain, allreduce, mpi, ps_sync"
     ):
         asked("framework=jax", "strategy=horovod", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"precision=bf16 is not offered by framework 'mxnet'; mxnet offers: fp32"):
@@ -124,6 +124,25 @@ def test_the_baseline_at_one_gpu_is_the_framework_alone_or_with_the_strategy_aro
     assert names(both) == plain | wrapped
     # Without anything around it, it is the same run for both strategies.
     assert len({r.spec.run_id for r in both.requests if r.spec.strategy == "plain"}) == 1
+
+
+def test_every_framework_has_parameter_servers_and_mxnets_own_cannot_bound_staleness(tmp_path: Path) -> None:
+    everywhere = asked(
+        "framework=pytorch,tensorflow,keras,jax,mxnet", "strategy=ps_sync,ps_async,ps_mixed", tmp_path=tmp_path
+    )
+    assert len(everywhere.requests) == 5 * 3
+    assert asked("framework=tensorflow,keras,jax", "strategy=ssp", tmp_path=tmp_path).skipped == ()
+    with pytest.raises(
+        UserError, match=r"strategy 'ssp' is not offered by framework 'mxnet'; mxnet offers: .*ps_mixed"
+    ):
+        asked("framework=mxnet", "strategy=ssp", tmp_path=tmp_path)
+
+
+def test_horovods_options_are_those_of_every_framework_that_has_it(tmp_path: Path) -> None:
+    options = ("strategy.options.compress=fp16", "strategy.options.hierarchical=true")
+    found = asked("framework=pytorch,tensorflow,keras,mxnet", "strategy=horovod", "gpus=2", *options, tmp_path=tmp_path)
+    chosen = {"controller": "gloo", "compress": "fp16", "hierarchical": True}
+    assert [r.spec.strategy_options for r in found.requests] == [chosen] * 4
 
 
 def test_horovods_controller_is_part_of_what_is_measured(tmp_path: Path) -> None:

@@ -36,23 +36,26 @@ def compared(framework: str, nodes: int, per_node: int, *cases: Case, steps: int
     [
         ("mxnet", "KVStore dist_sync, parameter servers: 2 on 2 nodes, synchronous"),
         ("tensorflow", "parameter servers: 2 on 2 nodes, synchronous"),
+        ("jax", "parameter servers: 2 on 2 nodes, synchronous"),
     ],
 )
 def test_synchronous_servers_and_rounded_gradients_against_the_frameworks_own(framework: str, says: str) -> None:
     allreduce: Case = ("allreduce", {"bucket_mb": None} if framework == "tensorflow" else {})
     fp16 = {**HOROVOD, "compress": "fp16"}
     # The servers' run is cut after a step, and continued from what was saved: its ramp, momenta and counters too.
-    _, servers, rounded = compared(framework, 2, 1, allreduce, ("ps_sync", {**SERVERS, "cut": 1}), ("horovod", fp16))
+    horovod: list[Case] = [("horovod", fp16)] if framework != "jax" else []
+    _, servers, *rounded = compared(framework, 2, 1, allreduce, ("ps_sync", {**SERVERS, "cut": 1}), *horovod)
     # Measured: 0, the sum of two is the same in any order. A forgotten momentum is of the order of 1.
     assert servers["apart"] < 1e-5
     assert servers["same_weights"] == [True, True]
     assert servers["same_gradients"]
     assert servers["facts"][0]["communication"] == says
     assert servers["facts"][0]["updates"] == {"updates": 3, "mean": 0.0, "max": 0, "samples": 3 * 2 * 8, "lead": 0}
-    # fp16 has 11 bits: 2^-12 of each gradient where it is rounded, twice, and nothing else.
-    assert 1e-5 < rounded["gradients"] < 1e-3
-    assert 1e-5 < rounded["apart"] < 5e-3
-    assert rounded["same_weights"] == [True, True]
+    # fp16 has 11 bits: 2^-12 of each gradient where it is rounded, twice, and nothing else. Measured: 3e-4, 1e-3.
+    for said in rounded:
+        assert 1e-5 < said["gradients"] < 1e-3
+        assert 1e-5 < said["apart"] < 5e-3
+        assert said["same_weights"] == [True, True]
 
 
 def test_asynchronous_servers_of_mxnet_apply_every_gradient_and_say_how_late_it_was() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,13 @@ import numpy as np
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
-from harness.worker.jax.strategies import STRATEGIES, Batch, State
+from harness.worker.jax import parameter_servers, strategies
+from harness.worker.jax.strategies import Batch, State
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
 from models import jax as networks
 
+STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 COMPUTE_TYPES = {"fp32": jnp.float32, "bf16": jnp.bfloat16}
 CUDA_PACKAGES = {
     "cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
@@ -61,6 +63,7 @@ class Adapter(worker.Adapter):
         data = spec.dataset
         self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         params, statistics = networks.build(self.layers, spec.seed)
+        self.strategy.hold(params)
         self.state: Any = None
         self.steps = 0
         self._take(params, [np.zeros_like(array) for array in params], statistics, steps=0)
@@ -115,6 +118,16 @@ class Adapter(worker.Adapter):
             parts.append(np.asarray(self.evaluate(params, statistics, pixels))[: len(part)])
         return np.concatenate(parts)
 
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
+        self.share_statistics()
+        own = self.state.params
+        if self.strategy.updates_weights:
+            self.state = self.state._replace(params=self.strategy.current())
+        yield
+        self.state = self.state._replace(params=own)
+
     def share_statistics(self) -> None:
         self.state = self.state._replace(statistics=self.strategy.share(self.state.statistics))
 
@@ -124,14 +137,23 @@ class Adapter(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)
 
+    def servers_back(self) -> List[Dict[str, Any]]:
+        return self.strategy.servers_back()
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.strategy.updates()
+
     def save(self, folder: Path) -> None:
-        # The replicas are equal, BatchNorm's statistics count only on rank 0, and nothing is drawn at random.
-        if self.rank == 0:
+        # The replicas are equal, BatchNorm's statistics count only on rank 0, and nothing is drawn at random. Where
+        # servers step, each rank may have other weights.
+        if self.rank == 0 or self.strategy.updates_weights:
             arrays = jax.tree.leaves(self.strategy.local(self.state))
-            np.savez(folder / "replica.npz", *map(np.asarray, arrays), steps=self.steps)
+            np.savez(folder / self._saved(), *map(np.asarray, arrays), steps=self.steps)
+        self.strategy.save(folder)
 
     def load(self, folder: Path) -> None:
-        with np.load(folder / "replica.npz") as file:
+        self.strategy.load(folder)
+        with np.load(folder / self._saved()) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(file.files) - 1)]
             params, velocity, statistics = jax.tree.unflatten(jax.tree.structure(self.state), arrays)
             self._take(params, velocity, statistics, int(file["steps"]))
@@ -144,6 +166,9 @@ class Adapter(worker.Adapter):
 
     def close(self) -> None:
         self.strategy.close()
+
+    def _saved(self) -> str:
+        return f"replica.rank{self.rank}.npz" if self.strategy.updates_weights else "replica.npz"
 
     def _take(self, params: Any, velocity: Any, statistics: Any, steps: int) -> None:
         place = self.strategy.place

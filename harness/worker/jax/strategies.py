@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Type
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import jax
 import numpy as np
@@ -55,6 +56,8 @@ class Strategy(ABC):
     world_size: int
     communication: str
     device: Any
+    # Whether servers step, with their own optimiser.
+    updates_weights = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.spec = spec
@@ -76,6 +79,27 @@ class Strategy(ABC):
     def versions(self) -> Dict[str, str]:
         """Of what it needs beside JAX."""
         return {}
+
+    def hold(self, weights: Sequence[np.ndarray]) -> None:  # noqa: B027 only where servers step
+        """The network's weights, before the first step."""
+
+    def current(self) -> Any:
+        """The servers' weights, as `place` gives them, when every rank has had its last step."""
+        raise NotImplementedError
+
+    def servers_back(self) -> List[Dict[str, Any]]:
+        """`Adapter.servers_back`."""
+        return []
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        """`Adapter.updates`."""
+        return None
+
+    def save(self, folder: Path) -> None:  # noqa: B027 only where servers step
+        """What the servers hold."""
+
+    def load(self, folder: Path) -> None:  # noqa: B027 only where servers step
+        """On every rank, before the first step."""
 
     @abstractmethod
     def step(self, gradient: Gradient, update: Update) -> Step:

@@ -5,7 +5,6 @@ What `gluon.Trainer` does with update_on_kvstore=True, but with SGD as all frame
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Type
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from harness.spec import RunSpec, Site
 from harness.worker.mxnet.rule import Keys, Rule
-from harness.worker.mxnet.servers import CLOSE_SECONDS, Servers
+from harness.worker.mxnet.servers import Servers
 from harness.worker.mxnet.strategies import Gradients, Strategy
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.arrangement import arrangement
@@ -149,12 +148,7 @@ class ParameterServers(Strategy):
         array[:] = host
 
     def close(self) -> None:
-        self.servers.closing = True
-        # It waits for the others to do the same, and then ends the servers.
-        leaving = threading.Thread(target=self._leave, name="close KVStore", daemon=True)
-        leaving.start()
-        leaving.join(CLOSE_SECONDS)
-        self.servers.close()
+        self.servers.close(self._leave)
         if self.node:
             self.node.close()
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Dict, List
+from typing import Callable, Dict, List
 
 from harness.worker.exchange import gather, own_address
 from harness.worker.rendezvous import Rendezvous
@@ -61,9 +61,12 @@ class Servers:
         """Makes this process a worker: to be called before its KVStore is made."""
         os.environ.update(self.variables, DMLC_ROLE="worker")
 
-    def close(self) -> None:
-        """After the KVStore was closed, which tells them to end."""
+    def close(self, leave: Callable[[], None]) -> None:
+        """leave: closes the KVStore. That waits for the others to do the same, and then ends these."""
         self.closing = True
+        leaving = threading.Thread(target=leave, name="close KVStore", daemon=True)
+        leaving.start()
+        leaving.join(CLOSE_SECONDS)
         for process in self.processes:
             try:
                 process.wait(CLOSE_SECONDS)

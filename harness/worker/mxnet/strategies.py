@@ -6,7 +6,6 @@ to harness/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
@@ -15,7 +14,7 @@ import mxnet as mx
 import numpy as np
 
 from harness.spec import RunSpec, Site
-from harness.worker.mxnet.servers import CLOSE_SECONDS, Servers
+from harness.worker.mxnet.servers import Servers
 from harness.worker.rendezvous import Rendezvous
 
 Gradients = Sequence[mx.nd.NDArray]
@@ -157,12 +156,7 @@ class Allreduce(Strategy):
         self.store.pushpull(self.keys[kind], array)
 
     def close(self) -> None:
-        self.servers.closing = True
-        # It waits for the others to do the same, and then ends the servers.
-        leaving = threading.Thread(target=self._leave, name="close KVStore", daemon=True)
-        leaving.start()
-        leaving.join(CLOSE_SECONDS)
-        self.servers.close()
+        self.servers.close(self._leave)
 
     def _leave(self) -> None:
         self.store = None

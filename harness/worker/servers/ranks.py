@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from harness.worker.servers.arrangement import arrangement
 from harness.worker.servers.beside import ServerBeside
 from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.node import Node
-from harness.worker.servers.parameters import COMES_BACK
+from harness.worker.servers.parameters import COMES_BACK, SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
 
 SAVED = "servers.npz"
@@ -106,10 +107,32 @@ class HostRank(ServerRank):
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
         self.node = Node(rendezvous, site.timeout_seconds) if self.place.inside_nodes else None
+        self.shapes: List[Tuple[int, ...]] = []
+        self.latest = np.empty(0, FLOAT)
 
-    def store(self, row: np.ndarray) -> None:
-        super().store(row)
+    def hold(self, weights: Sequence[np.ndarray]) -> None:
+        """Joins the servers, which start with rank 0's."""
+        self.shapes = [weight.shape for weight in weights]
+        self.latest = self.row(weights)
+        self.connect([weight.size for weight in weights], lambda: self.latest)
+        self.store(self.latest)
         self.barrier()  # nobody pushes before they are there
+
+    def row(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """arrays: one per tensor, in the order of their numbers."""
+        order = self.order([array.size for array in arrays])
+        return np.concatenate([arrays[number].ravel() for number in order]).astype(FLOAT, copy=False)
+
+    def arrays(self, row: np.ndarray) -> List[np.ndarray]:
+        """`row` undone."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        order = self.order(sizes)
+        parts = dict(zip(order, np.split(row, np.cumsum([sizes[number] for number in order])[:-1])))
+        return [parts[number].reshape(shape) for number, shape in enumerate(self.shapes)]
+
+    def empty(self) -> np.ndarray:
+        """A row."""
+        return np.empty(sum(math.prod(shape) for shape in self.shapes), FLOAT)
 
     def push(self, row: np.ndarray, learning_rate: float) -> None:
         if self.node:
@@ -117,21 +140,31 @@ class HostRank(ServerRank):
             row /= self.place.per_node
         if self.client:
             super().push(row, learning_rate)
+            if self.place.mode in COMES_BACK:
+                # What the framework gets, it may overwrite.
+                np.copyto(self.latest, row)
         if self.node:
             self.node.hand_out(row)
 
-    def mean(self, row: np.ndarray) -> None:
-        """What the last synchronous update was made with."""
+    def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
+        """Of the last step: what the servers made the update with, where that is the mean of all ranks' gradients; else
+        the rank's own, as given."""
+        if self.place.mode != SYNCHRONOUS:
+            return gradients
+        row = self.empty()
         self._client().mean(row)
+        return self.arrays(row)
 
-    def current(self, row: np.ndarray) -> None:
+    def current(self) -> List[np.ndarray]:
         """The servers' weights, when every rank has had its last step."""
+        row = self.empty()
         self.barrier()
         if self.client:
             self.client.pull(row)
         if self.node:
             self.node.hand_out(row)
         self.barrier()
+        return self.arrays(row)
 
     def sum(self, numbers: np.ndarray) -> None:
         """Over all ranks, in place: one-dimensional, of FLOAT."""

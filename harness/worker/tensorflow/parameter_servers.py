@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.parameters import SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import HostRank
 from harness.worker.tensorflow.strategies import Strategy
@@ -32,34 +31,26 @@ class ParameterServers(Strategy):
         self.communication = f"parameter servers: {self.ranks.words()}{through}"
 
     def hold(self, variables: Sequence[tf.Variable]) -> None:
-        self.variables = list(variables)
-        sizes = [variable.shape.num_elements() for variable in variables]
-        self.order = self.ranks.order(sizes)
-        self.ranks.connect(sizes, self._latest)
-        self.ranks.store(self._latest())
+        order = self.ranks.order([variable.shape.num_elements() for variable in variables])
+        # As a row has them.
+        self.variables = [variables[number] for number in order]
+        self.ranks.hold([variable.numpy() for variable in variables])
         # As many as the servers are asked by.
         self.world_size = int(self.total(np.ones(1))[0])
 
     def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
         by_variable = {id(variable): gradient for gradient, variable in zip(gradients, variables)}
-        ours = [self.variables[number] for number in self.order]
-        row = tf.concat([tf.reshape(by_variable[id(variable)], [-1]) for variable in ours], axis=0)
+        row = tf.concat([tf.reshape(by_variable[id(variable)], [-1]) for variable in self.variables], axis=0)
         answer = tf.ensure_shape(tf.numpy_function(self._step, [row], tf.float32), row.shape)
-        parts = tf.split(answer, [variable.shape.num_elements() for variable in ours])
-        for variable, part in zip(ours, parts):
+        parts = tf.split(answer, [variable.shape.num_elements() for variable in self.variables])
+        for variable, part in zip(self.variables, parts):
             variable.assign(tf.reshape(part, variable.shape))
 
     def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
-        if self.ranks.place.mode != SYNCHRONOUS:
-            return gradients
-        row = self._row()
-        self.ranks.mean(row)
-        return self._parts(row)
+        return self.ranks.means(gradients)
 
     def current(self) -> List[np.ndarray]:
-        row = self._row()
-        self.ranks.current(row)
-        return self._parts(row)
+        return self.ranks.current()
 
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.ranks.updates()
@@ -89,22 +80,6 @@ class ParameterServers(Strategy):
         numbers = values.astype(FLOAT)
         self.ranks.sum(numbers)
         return numbers.astype(values.dtype)
-
-    def _latest(self) -> np.ndarray:
-        return np.concatenate([self.variables[number].numpy().ravel() for number in self.order])
-
-    def _row(self) -> np.ndarray:
-        return np.empty(sum(variable.shape.num_elements() for variable in self.variables), FLOAT)
-
-    def _parts(self, row: np.ndarray) -> List[np.ndarray]:
-        """One array per variable, in the order of `hold`."""
-        parts: Dict[int, np.ndarray] = {}
-        start = 0
-        for number in self.order:
-            shape = self.variables[number].shape
-            parts[number] = row[start : start + shape.num_elements()].reshape(shape)
-            start += shape.num_elements()
-        return [parts[number] for number in range(len(parts))]
 
 
 STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers)

@@ -1,0 +1,100 @@
+"""Servers hold the weights and the optimiser; the ranks push gradients and take weights. JAX has none of its own: they
+are this project's (harness/worker/servers)."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
+
+import jax
+import numpy as np
+
+from harness.spec import RunSpec, Site
+from harness.worker.jax.strategies import Batch, Gradient, State, Step, Strategy, Update
+from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.protocol import FLOAT
+from harness.worker.servers.ranks import HostRank
+
+
+class ParameterServers(Strategy):
+    """All gradients in one row, through the host's memory, when backward is done; all weights in one row back."""
+
+    updates_weights = True
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)
+        self.ranks = HostRank(spec, site, rendezvous)
+        self.rank = rendezvous.rank
+        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
+        self.communication = f"parameter servers: {self.ranks.words()}{through}"
+        self.by_servers = False
+
+    def hold(self, weights: Sequence[np.ndarray]) -> None:
+        self.ranks.hold(weights)
+        # As many as the servers are asked by.
+        self.world_size = int(self.total([1.0])[0])
+
+    def step(self, gradient: Gradient, update: Update) -> Step:
+        @functools.partial(jax.jit, donate_argnums=1)
+        def backward(params: Any, statistics: Any, batch: Batch) -> Any:
+            return gradient(params, statistics, *batch)
+
+        apply = jax.jit(update, donate_argnums=(0, 1))
+
+        def step(state: State, batch: Batch, learning_rate: Any, synchronise: bool) -> Tuple[State, Any, Any]:
+            gradients, statistics, loss = backward(state.params, state.statistics, batch)
+            self.by_servers = synchronise
+            if not synchronise:
+                params, velocity = apply(state.params, state.velocity, gradients, learning_rate)
+                return State(params, velocity, statistics), gradients, loss
+            row = self.ranks.row([np.asarray(array) for array in gradients])
+            self.ranks.push(row, float(learning_rate))
+            return State(self._placed(self.ranks.arrays(row)), state.velocity, statistics), gradients, loss
+
+        return step
+
+    def gradients(self, kept: Any) -> List[np.ndarray]:
+        own = super().gradients(kept)
+        return self.ranks.means(own) if self.by_servers else own
+
+    def current(self) -> Any:
+        return self._placed(self.ranks.current())
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.ranks.updates()
+
+    def servers_back(self) -> List[Dict[str, Any]]:
+        return self.ranks.servers_back()
+
+    def save(self, folder: Path) -> None:
+        self.ranks.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.ranks.load(folder)
+
+    def allreduce(self, nbytes: int) -> None:
+        self.ranks.sum(np.zeros(max(1, nbytes // 4), FLOAT))
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        sums = np.array(values, FLOAT)
+        self.ranks.sum(sums)
+        return [float(value) for value in sums]
+
+    def share(self, arrays: Any) -> Any:
+        def shared(array: Any) -> Any:
+            host = np.array(array, FLOAT) if self.rank == 0 else np.zeros(array.shape, FLOAT)
+            self.ranks.sum(host.reshape(-1))
+            return jax.device_put(host, self.device)
+
+        return jax.tree.map(shared, arrays)
+
+    def close(self) -> None:
+        self.ranks.close()
+
+    def _placed(self, arrays: List[np.ndarray]) -> Any:
+        # Of a row nothing is kept: JAX may take an array's memory for its own.
+        return jax.device_put(arrays, self.device)
+
+
+STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers)
