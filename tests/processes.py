@@ -13,7 +13,9 @@ def workers(folder: Path, gpus: int) -> dict[int, int]:
     lie in the folder; parameter servers beside no rank are numbered after them."""
     found = {}
     for pid, argv, environ in _processes():
-        if {"harness.worker", "harness.worker.servers.alone"} & set(argv) and any(f"{folder}/" in word and f"-{gpus}gpu-" in word for word in argv):
+        if {"harness.worker", "harness.worker.servers.alone"} & set(argv) and any(
+            f"{folder}/" in word and f"-{gpus}gpu-" in word for word in argv
+        ):
             # None in a process that ends just now.
             found.update({int(word[5:]): pid for word in environ if word.startswith("RANK=")})
     return found
