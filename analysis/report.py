@@ -40,6 +40,7 @@ from analysis.sentences import (
     hours_unit,
     left_out,
     marks_of,
+    sample_notes,
     seeds_text,
     target_text,
 )
@@ -86,6 +87,7 @@ def render_report(
             learning_note=LEARNING_NOTE,
             spread_note=SPREAD_NOTE,
             goodput_note=GOODPUT_NOTE,
+            sample_notes=sample_notes(rows),
             work=work.rows,
             work_note=WORK_NOTE,
             left_out=left_out(study),

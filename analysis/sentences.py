@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,18 @@ LEARNING_NOTE = (
     "Accuracy of the test samples at each run's last evaluation: mean and range of the seeds. Seconds, epochs and "
     "GPU-hours are those of training, warm-up included, evaluations not."
 )
+
+
+def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a sample is, of each data set that does not hold images."""
+    # A series is known by the JSON of what its points share.
+    datasets = [json.loads(point["series"])["dataset"] for point in points]
+    notes = [
+        f"A sample of {data['name']} is one sequence of {data['context']} tokens; the accuracy is that of tokens."
+        for data in datasets
+        if data["context"]
+    ]
+    return list(dict.fromkeys(notes))
 
 
 def headlines(points: Sequence[Mapping[str, Any]]) -> list[str]:

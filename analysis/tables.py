@@ -29,6 +29,7 @@ from analysis.sentences import (
     headlines,
     left_out,
     marks_of,
+    sample_notes,
 )
 from analysis.text import DASH, count, number, percent, printable, scientific, shortened, span, times
 
@@ -103,7 +104,7 @@ def print_tables(console: Console, study: Study, points: pd.DataFrame, work: Equ
         _print_lines(console, lines)
         console.print(Text(PUBLISHED_NOTE, style="dim"))
     notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
-    console.print(Text(" ".join(notes), style="dim"))
+    console.print(Text(" ".join([*notes, *sample_notes(rows)]), style="dim"))
     if learning.asked_for:
         for table in learning_tables(learning):
             console.print(table)

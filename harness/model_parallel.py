@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.schema import Config, Scaling, Schedule
-from harness.spec import MODEL_PARALLEL
-from models import catalog, division
+from harness.spec import MODEL_PARALLEL, RunSpec
+from models import activations, catalog, division
+from models.activations import FLOAT
 
 
 def unsupported(config: Config) -> str | None:
@@ -37,6 +38,37 @@ def unsupported(config: Config) -> str | None:
     if _size(config) < catalog.network(config.model.name).min_image_size:
         return None
     return _pipeline(config, ranks) if name == "pipeline" else _tensor(config, ranks)
+
+
+def shares(spec: RunSpec, layers: catalog.Layers, number_bytes: int) -> list[tuple[int, int]]:
+    """(parameters, bytes of activations that are kept for backward) of each rank of a replica that has other ones.
+    number_bytes: as in models/activations.py.
+
+    Of a pipeline's microbatches, GPipe keeps the activations of all, 1F1B of as many as there are stages from here on.
+    """
+    data, ranks = spec.dataset, spec.ranks_per_replica
+
+    def kept(end: int) -> int:
+        """Of one sample, by the layers before `end`."""
+        return activations.bytes_per_sample(layers[:end], data.channels, data.size, number_bytes) if end else 0
+
+    if spec.strategy == "tensor":
+        divided = division.divided_parameters(layers)
+        between = sum(kept(second + 1) - kept(first + 1) for first, second in division.pairs(layers))
+        for block in layers:
+            if isinstance(block, catalog.TransformerBlock):
+                # query, key, value and attention's output; those of expand and GELU; attention's sums.
+                numbers = (3 + 1 + 4 + 4) * block.width * number_bytes + block.heads * FLOAT
+                between += data.size * numbers
+        saved = (ranks - 1) / ranks
+        held = catalog.parameters(layers) - round(divided * saved)
+        return [(held, spec.batch_per_replica * (kept(len(layers)) - round(between * saved)))]
+    microbatches = spec.strategy_options["microbatches"]
+    found = []
+    for place, (begin, end) in enumerate(division.stages(layers, data.size, ranks)):
+        at_once = microbatches if spec.strategy_options["schedule"] == "gpipe" else min(microbatches, ranks - place)
+        found.append((catalog.parameters(layers[begin:end]), at_once * spec.microbatch * (kept(end) - kept(begin))))
+    return found
 
 
 def _pipeline(config: Config, stages: int) -> str | None:

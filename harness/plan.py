@@ -54,11 +54,12 @@ class Resources:
 
 @dataclass(frozen=True)
 class Request:
-    """One run that was asked for."""
+    """One run that was asked for. gpu_memory_gb: of each GPU, in 2^30 bytes; None: not known."""
 
     spec: RunSpec
     site: Site
     resources: Resources
+    gpu_memory_gb: float | None = None
 
 
 @dataclass(frozen=True)

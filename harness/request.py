@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from harness import environments, evaluation, machine, mpi, optimizers, site
+from harness import environments, evaluation, machine, memory, mpi, optimizers, site
 from harness.errors import UserError
 from harness.offers import unsupported
 from harness.plan import MPIRUN, Request, place
@@ -119,6 +119,10 @@ def request(config: Config) -> Request:
     device = _device(cluster.device, local)
     local_gpus = machine.gpus() if local and device == "cuda" else ()
     cpus_per_gpu = cluster.cpus_per_gpu or (max(1, machine.cores() // len(local_gpus)) if local_gpus else 1)
+    if cluster.gpu_memory_gb is not None and device != "cuda":
+        raise UserError(
+            f"cluster.gpu_memory_gb={cluster.gpu_memory_gb:g} has no effect on device {device}; leave it null"
+        )
     if config.precision.name == "fp16" and device != "cuda":
         raise UserError("precision=fp16 needs a GPU; on device cpu take fp32 or bf16")
     spec = RunSpec(
@@ -179,7 +183,9 @@ def request(config: Config) -> Request:
         container=site.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
     )
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
-    return Request(spec, where, site.resources(cluster, placement, cpus_per_gpu, starter))
+    memory.check(spec, cluster.gpu_memory_gb, config.framework.strategies)
+    resources = site.resources(cluster, placement, cpus_per_gpu, starter)
+    return Request(spec, where, resources, cluster.gpu_memory_gb)
 
 
 def dataset(config: Config) -> DatasetSpec:
@@ -192,6 +198,7 @@ def dataset(config: Config) -> DatasetSpec:
 
 def _check(config: Config) -> None:
     """Bounds, and combinations that do not exist."""
+    _check_kind(config.dataset)
     at_least = {
         "batch": (config.batch, 1),
         "seed": (config.seed, 0),
@@ -237,6 +244,7 @@ def _check(config: Config) -> None:
         "optimizer.epsilon": config.optimizer.epsilon,
         "optimizer.trust": config.optimizer.trust,
         "cluster.timeout_minutes": config.cluster.timeout_minutes,
+        "cluster.gpu_memory_gb": _or(config.cluster.gpu_memory_gb, 1),
         "heartbeat": _or(config.heartbeat, 1),
         "budget_node_hours": _or(config.budget_node_hours, 1),
         "strategy.options.bucket_mb": _or(getattr(config.strategy.options, "bucket_mb", None), 1),
@@ -249,7 +257,6 @@ def _check(config: Config) -> None:
             f"measure.steps={config.measure.steps} is not a multiple of measure.block_steps="
             f"{config.measure.block_steps}: the last block would be shorter than the others"
         )
-    _check_kind(config.dataset)
     for key in ("mean", "std"):
         if len(getattr(config.dataset, key)) != config.dataset.channels:
             raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")

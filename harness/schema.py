@@ -227,6 +227,7 @@ class Cluster:
     gres: str | None = None
     gpu_option: GpuOption = GpuOption.gres
     gpu_type: str | None = None
+    gpu_memory_gb: float | None = None
     partition: str | None = None
     account: str | None = None
     qos: str | None = None

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import events
+from harness import events, memory
 from harness.cost import Expected
-from harness.plan import Array, Plan, gpu_hours, node_hours
+from harness.plan import Array, Plan, Request, gpu_hours, node_hours
 from harness.study import Study
 
 # Into a file or a pipe, tables are not squeezed into 80 columns.
@@ -60,9 +60,13 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
     for why in dict.fromkeys(request.site.oversubscribed for request in plan.to_launch):
         if why:
             _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result, and marked so everywhere[/]")
-    if len(plan.requests) <= LISTED_RUNS:
-        for request in plan.requests:
-            _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}")
+    _memory(plan.requests)
+    for data in dict.fromkeys(request.spec.dataset for request in plan.requests):
+        if data.context:
+            _console.print(
+                f"a sample of data set '{escape(data.name)}' is one sequence of {data.context} tokens; loss and "
+                "accuracy are means over tokens"
+            )
     if plan.completed:
         _console.print(f"{len(plan.completed)} runs are completed already and are not run again")
     if plan.failed:
@@ -73,6 +77,20 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
         _console.print(f"left out, because it does not exist: {escape(sentence)}")
     if plan.repeated:
         _console.print(f"{plan.repeated} points of the sweep are the same run as another one and are run once")
+
+
+def _memory(requests: Sequence[Request]) -> None:
+    """The points and what they need on each GPU; of many, only those that may not fit."""
+    tight = [request for request in requests if not memory.fits(request.spec, request.gpu_memory_gb)]
+    listed = requests if len(requests) <= LISTED_RUNS else tight[:LISTED_RUNS]
+    for request in listed:
+        said = escape(memory.sentence(request.spec, request.gpu_memory_gb))
+        _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}")
+        _console.print(f"    [yellow]{said}[/]" if request in tight else f"    {said}")
+    if tight[len(listed) :] and listed is not requests:
+        _console.print(f"[yellow]{len(tight)} runs in all may not fit into the memory of a GPU[/]")
+    if listed:
+        _console.print("memory is an estimate: without workspace, buffers of messages and fragmentation")
 
 
 def mixed_code(completed: int, others: set[str], now: str) -> None:

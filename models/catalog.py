@@ -213,16 +213,16 @@ def _flops(layers: Layers, size: int) -> Tuple[int, int]:
     total = 0
     for layer in layers:
         if isinstance(layer, Convolution):
-            size = _strided(size + 2 * layer.padding, layer.kernel, layer.stride)
+            size = strided(size + 2 * layer.padding, layer.kernel, layer.stride)
             total += 2 * layer.inputs * layer.outputs * layer.kernel**2 * size**2
         elif isinstance(layer, MaxPool):
-            size = _strided(size + 2 * layer.padding, layer.kernel, layer.stride)
+            size = strided(size + 2 * layer.padding, layer.kernel, layer.stride)
         elif isinstance(layer, (GlobalAveragePool, Flatten)):
             size = 1
         elif isinstance(layer, Linear):
             total += 2 * layer.inputs * layer.outputs
         elif isinstance(layer, PadShortcut):
-            size = _strided(size, 1, layer.stride)
+            size = strided(size, 1, layer.stride)
         elif isinstance(layer, TransformerBlock):
             total += 2 * size * 12 * layer.width**2 + 2 * 2 * size**2 * layer.width
         elif isinstance(layer, Projection):
@@ -235,7 +235,7 @@ def _flops(layers: Layers, size: int) -> Tuple[int, int]:
     return total, size
 
 
-def _strided(padded: int, kernel: int, stride: int) -> int:
+def strided(padded: int, kernel: int, stride: int) -> int:
     return (padded - kernel) // stride + 1
 
 

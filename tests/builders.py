@@ -20,6 +20,21 @@ SYNTHETIC = DatasetSpec(
 )
 
 
+TEXT = DatasetSpec(
+    name="synthetic_text",
+    reader="synthetic",
+    classes=256,
+    channels=0,
+    image_size=0,
+    mean=(),
+    std=(),
+    augment=False,
+    train_samples=256,
+    test_samples=64,
+    context=24,
+)
+
+
 def make_spec(**changes: Any) -> RunSpec:
     values: dict[str, Any] = {
         "framework": "pytorch",

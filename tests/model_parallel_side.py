@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
+import torch
 from builders import SYNTHETIC, make_site, make_spec
 
+from harness import memory
 from harness.spec import OptimizerSpec, Placement, RunSpec
 from harness.worker.exchange import free_port
 from harness.worker.pytorch.adapter import Adapter
@@ -59,6 +61,8 @@ def compared(every: List[Dict[str, Any]], one: Dict[str, Any]) -> Dict[str, Any]
         "ranks_apart": max(float(np.abs(rank["weights"] - every[0]["weights"]).max()) for rank in every),
         "continues": all(np.array_equal(rank["weights"], rank["continued"]) for rank in every),
         "parameters": [int(rank["parameters"]) for rank in every],
+        "kept": [int(rank["kept"]) for rank in every],
+        "estimated": int(every[0]["estimated"]),
         "held": [int(rank["held"]) for rank in every],
         "communication": str(every[0]["communication"]),
     }
@@ -116,9 +120,27 @@ def trained(spec: RunSpec, rank: int, port: int, saved: Optional[Path] = None) -
     with adapter.evaluation():
         samples = np.random.RandomState(1).randint(0, 256, (5, *spec.dataset.sample_shape))
         found["logits"] = adapter.logits(samples.astype(np.uint8))
+    found["kept"], found["estimated"] = kept_for_backward(adapter, spec, rank), memory.estimate(spec).activations
     adapter.allreduce(4)
     adapter.close()
     return found
+
+
+def kept_for_backward(adapter: Adapter, spec: RunSpec, rank: int) -> int:
+    """Bytes that autograd keeps in a step: storages, each once, without those of the network's own parameters."""
+    own = {getattr(p, "_local_tensor", p).untyped_storage().data_ptr() for p in adapter.parameters}
+    kept = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage  # kept alive, so that no other takes its address
+        return tensor
+
+    batch = adapter.to_device(*next(batches(spec, rank // spec.ranks_per_replica, STEPS)))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        adapter.strategy.learn(adapter.network, adapter.scaler, *batch)
+    return sum(storage.nbytes() for storage in kept.values())
 
 
 def adapter_of(spec: RunSpec, rank: int, port: int, first: int) -> Adapter:

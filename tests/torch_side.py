@@ -21,23 +21,10 @@ def describe(name: str, size: int) -> dict:
     }
 
 
-def text_networks(names: list, vocabulary: int, context: int) -> dict:
-    """Parameters of each network, from modules without memory."""
-    import torch
-
-    from models import catalog, pytorch
-
-    found = {}
-    for name in names:
-        with torch.device("meta"):
-            network = pytorch._sequence(catalog.network(name).layers(0, vocabulary, context))
-        found[name] = sum(p.numel() for p in network.parameters())
-    return found
-
-
-def describe_text(name: str, vocabulary: int, context: int) -> dict:
-    """Parameters, shape of the logits, the mean loss of random tokens, FLOPs of the forward pass of one sample, as
-    torch counts them, and at which tokens the logits change when the last token does."""
+def describe_text(name: str, vocabulary: int, context: int, others: list) -> dict:
+    """Shape of the logits, the mean loss of random tokens, FLOPs of the forward pass of one sample, as torch counts
+    them, and at which tokens the logits change when the last token does. And the parameters of this network and of
+    others, from modules without memory."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -53,13 +40,55 @@ def describe_text(name: str, vocabulary: int, context: int) -> dict:
         logits = network(tokens)
         tokens[:, -1] = (tokens[:, -1] + 1) % vocabulary
         changed = (network(tokens) - logits).abs().amax(dim=(0, 2)) > 1e-6
+    parameters = {}
+    for other in (name, *others):
+        with torch.device("meta"):
+            modules = pytorch._sequence(catalog.network(other).layers(0, vocabulary, context))
+        parameters[other] = sum(p.numel() for p in modules.parameters())
     return {
-        "parameters": sum(p.numel() for p in network.parameters()),
+        "parameters": parameters,
         "logits": list(logits.shape),
         "flops": counter.get_total_flops() // 2,  # of two samples
         "changed": changed.nonzero().flatten().tolist(),
         "loss": float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())),
     }
+
+
+def saved_for_backward(cases: list) -> list:
+    """Bytes that autograd keeps in forward, of each (model, fields of the data set, precision, batch): storages, each
+    once, without those of the network's own parameters and statistics."""
+    import numpy as np
+    import torch
+    from builders import SYNTHETIC, make_site, make_spec
+
+    from harness.spec import DatasetSpec
+    from harness.worker.pytorch.adapter import Adapter
+    from harness.worker.pytorch.strategies.base import cross_entropy
+    from harness.worker.rendezvous import Rendezvous
+
+    found = []
+    for model, changes, precision, batch in cases:
+        data = DatasetSpec(**{**vars(SYNTHETIC), **changes})
+        run = {"gpus": 1, "global_batch": batch, "batch_per_gpu": batch, "precision": precision}
+        spec = make_spec(model=model, dataset=data, strategy="plain", strategy_options={}, **run)
+        adapter = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29558), iter(()))
+        samples = np.random.RandomState(0).randint(0, 256, (batch, *data.sample_shape)).astype(np.uint8)
+        labels = np.zeros((batch, data.context) if data.context else batch, np.int64)
+        inputs, labels = adapter.to_device(samples, labels)
+        ours = {t.untyped_storage().data_ptr() for t in (*adapter.parameters, *adapter.plain_network.buffers())}
+        kept = {}
+
+        def keep(tensor, ours=ours, kept=kept):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in ours:
+                kept[storage.data_ptr()] = storage  # kept alive, so that no other takes its address
+            return tensor
+
+        half = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), half:
+            cross_entropy(adapter.network(inputs), labels)
+        found.append(sum(storage.nbytes() for storage in kept.values()))
+    return found
 
 
 def refuses_cpu_instead_of_gpu() -> str:
@@ -128,7 +157,7 @@ def optimizer_by_hand(name: str) -> float:
     import torch
 
     from harness.spec import OptimizerSpec
-    from harness.worker.pytorch.optimizers import build
+    from harness.worker.pytorch import optimizers
 
     rng = np.random.default_rng(0)
     shapes = [(4, 3, 3), (5,), (2, 2)]  # of one dimension: a bias
@@ -137,7 +166,8 @@ def optimizer_by_hand(name: str) -> float:
     weights = [torch.nn.Parameter(torch.tensor(array)) for array in expected]
     momentum = 0.0 if name == "adam" else 0.9
     spec = OptimizerSpec(name=name, momentum=momentum, weight_decay=0.01, beta1=0.8, beta2=0.9, epsilon=0.1, trust=0.02)
-    optimizer = build(spec, weights, lr=1.0)
+    of, settings = optimizers.of(spec, lr=1.0)
+    optimizer = of(weights, **settings)
     first, second = ([np.zeros(shape) for shape in shapes] for _ in range(2))
     for step, lr in enumerate((0.1, 0.2, 0.05, 0.05)):
         optimizer.param_groups[0]["lr"] = lr
@@ -163,7 +193,7 @@ def optimizer_by_hand(name: str) -> float:
     return max(float(np.abs(a - w.detach().numpy()).max()) for a, w in zip(expected, weights))
 
 
-def optimizer_continues(name: str) -> bool:
+def optimizer_continues(name: str, text: bool = False) -> bool:
     """Whether four steps are the same, bit for bit, with the state saved and loaded after the second."""
     import dataclasses
     import itertools
@@ -171,7 +201,7 @@ def optimizer_continues(name: str) -> bool:
     from pathlib import Path
 
     import numpy as np
-    from builders import make_site, make_spec
+    from builders import TEXT, make_site, make_spec
 
     from harness.worker.pytorch.adapter import Adapter
     from harness.worker.rendezvous import Rendezvous
@@ -180,6 +210,9 @@ def optimizer_continues(name: str) -> bool:
     spec = dataclasses.replace(spec, optimizer=dataclasses.replace(spec.optimizer, name=name, warmup_steps=8))
     rng = np.random.default_rng(0)
     batch = (rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, 8))
+    if text:
+        spec = dataclasses.replace(spec, model="gpt_tiny", dataset=TEXT)
+        batch = (rng.integers(0, 256, (8, 24), dtype=np.uint8), rng.integers(0, 256, (8, 24)))
 
     def adapter() -> Adapter:
         return Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29557), itertools.repeat(batch))

@@ -24,10 +24,10 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def asked(*overrides: str, tmp_path: Path, dataset: str = "synthetic") -> StudyRequest:
+def asked(*overrides: str, tmp_path: Path, data: tuple[str, ...] = ("dataset=synthetic",)) -> StudyRequest:
     python = tmp_path / "python"
     python.touch(mode=0o755)
-    fixed = (f"dataset={dataset}", "cluster=local", "cluster.device=cpu", f"framework.environment={python}")
+    fixed = (*data, "cluster=local", "cluster.device=cpu", f"framework.environment={python}")
     return study_request(config.compose([*overrides, *fixed], True, "config", None))
 
 
@@ -68,6 +68,34 @@ def test_what_a_framework_does_not_offer_is_an_error_that_says_what_it_does(tmp_
         asked("framework=mxnet", "strategy.options.bucket_mb=10", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"strategy 'plain' is one rank alone; with gpus=2"):
         asked("strategy=plain", "gpus=2", tmp_path=tmp_path)
+
+
+def test_networks_and_data_sets_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
+    text = ("dataset=synthetic_text",)
+    with pytest.raises(
+        UserError, match=r"'gpt2' is a network for text, which framework 'jax' does not offer; jax offers"
+    ):
+        asked("framework=jax", "model=gpt2", tmp_path=tmp_path)
+    with pytest.raises(
+        UserError, match=r"'gpt2' is a network for text, and data set 'synthetic' holds images; .*resnet20"
+    ):
+        asked("model=gpt2", tmp_path=tmp_path)
+    with pytest.raises(
+        UserError, match=r"is a network for images, and data set 'synthetic_text' holds text; .*gpt_tiny"
+    ):
+        asked("model=resnet20", tmp_path=tmp_path, data=text)
+    with pytest.raises(UserError, match=r"strategy 'hybrid' is not offered for text"):
+        asked("model=gpt_tiny", "strategy=hybrid", tmp_path=tmp_path, data=text)
+    with pytest.raises(UserError, match=r"dataset.context=0 and dataset.image_size=0: text has a context"):
+        asked("model=gpt_tiny", "dataset.context=0", tmp_path=tmp_path, data=text)
+    with pytest.raises(UserError, match=r"dataset.context=8 with reader 'idx': for text take dataset.reader=text"):
+        asked("model=gpt_tiny", "dataset.context=8", "dataset.reader=idx", tmp_path=tmp_path, data=text)
+    found = asked("model=resnet20,gpt_tiny", "skip_unsupported=true", tmp_path=tmp_path, data=text)
+    assert [r.spec.model for r in found.requests] == ["gpt_tiny"]
+
+
+def test_a_framework_that_offers_all_networks_is_named_where_another_does_not() -> None:
+    assert [name for name in FRAMEWORKS if conf(name)["inputs"] == ["images", "text"]] == ["pytorch"]
 
 
 def test_a_sweep_can_leave_out_what_does_not_exist_and_says_so(tmp_path: Path) -> None:
@@ -213,8 +241,8 @@ def test_ranks_that_cannot_have_the_network_between_them_are_refused(
 def test_heads_of_a_transformer_are_divided_whole(tmp_path: Path) -> None:
     text = ("strategy=tensor", "model=gpt_tiny", "batch=8", "scaling=weak")
     with pytest.raises(UserError, match=r"degree=8 does not divide 4 channels, units or heads .* take one of 1, 2, 4$"):
-        asked(*text, "gpus=8", tmp_path=tmp_path, dataset="synthetic_text")
-    assert asked(*text, "gpus=4", tmp_path=tmp_path, dataset="synthetic_text").requests
+        asked(*text, "gpus=8", tmp_path=tmp_path, data=("dataset=synthetic_text",))
+    assert asked(*text, "gpus=4", tmp_path=tmp_path, data=("dataset=synthetic_text",)).requests
 
 
 def test_fewer_stages_than_ranks_are_pipelines_side_by_side(tmp_path: Path) -> None:

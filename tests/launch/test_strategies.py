@@ -16,6 +16,31 @@ NEVER_ALONE = ("fsdp", "pipeline", "tensor")  # their ranks cannot take a step w
 SHORT = ("model=cnn_small", "dataset=synthetic", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
 
 
+def test_a_network_for_text_learns_and_the_report_says_what_a_sample_is(cli: Cli, tmp_path: Path) -> None:
+    text = (
+        "model=gpt_tiny",
+        "dataset=synthetic_text",
+        "dataset.context=24",
+        "optimizer.name=adam",
+        "optimizer.lr=0.01",
+    )
+    smoke = ("measure=smoke", "measure.steps=48", "batch=32", "cluster=local", "cluster.device=cpu")
+    done = cli("harness", "strategy=fsdp", "gpus=2", *text, *smoke, "optimizer.lr_rule=constant", timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [run_dir] = run_dirs(tmp_path)
+    [evaluation] = logged(run_dir, "eval")
+    assert evaluation["samples"] == 256
+    # Of tokens, of which chance is 1/256 and the chain 3/4: measured 0.76 after these 50 steps, 0.59 after 26.
+    assert evaluation["accuracy"] == pytest.approx(evaluation["correct"] / (256 * 24))
+    assert 0.5 < evaluation["accuracy"] < 0.8
+    assert all(block["samples"] == 32 * block["n"] for block in logged(run_dir, "steps"))
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stdout + report.stderr
+    said = "A sample of synthetic_text is one sequence of 24 tokens; the accuracy is that of tokens."
+    assert said in " ".join(report.stdout.split())
+    assert said in (study_dir(tmp_path) / "report.html").read_text(encoding="utf-8")
+
+
 def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: Path) -> None:
     strategies = ",".join((*SYNCHRONOUS, "local_sgd"))
     done = cli("harness", "-m", f"strategy={strategies}", "gpus=2", *SHORT, timeout=500)

@@ -35,6 +35,10 @@ def test_an_optimiser_goes_on_from_its_saved_state(in_torch: InTorch, name: str)
     assert in_torch("optimizer_continues", name)
 
 
+def test_a_network_for_text_goes_on_from_its_saved_state(in_torch: InTorch) -> None:
+    assert in_torch("optimizer_continues", "adam", True)
+
+
 def test_logits_are_those_of_the_network_with_its_running_statistics(in_torch: InTorch) -> None:
     difference, training = in_torch("logits_and_torch")
     # The same network: what differs is rounding of another layout of memory.

@@ -49,6 +49,9 @@ def test_ranks_that_have_a_model_between_them_learn_what_one_process_does() -> N
         assert said["ranks_apart"] == 0, words
         assert said["continues"], words
         assert len(set(said["parameters"])) == 1, words
+        if case[1].get("schedule") != "1f1b":  # which gives activations up while it makes others
+            # A few numbers of each sample and channel are not counted; measured: 1.2 % at most.
+            assert any(abs(kept / said["estimated"] - 1) < 0.03 for kept in said["kept"]), words
         # No rank has the whole network.
         assert max(said["held"]) < said["parameters"][0], words
     of_four, two_pipelines, *_, divided = (said["communication"] for said in found)

@@ -15,6 +15,15 @@ def test_correct_are_those_whose_largest_logit_is_the_labels() -> None:
     assert (samples, correct) == (3, 2)
 
 
+def test_of_text_each_token_is_a_prediction() -> None:
+    logits = np.zeros((2, 3, 4), np.float32)
+    logits[..., 1] = 1.0
+    predictions, correct, loss = score(logits, np.array([[1, 1, 0], [1, 2, 3]]))
+    assert (predictions, correct) == (6, 3)
+    # Of the four logits one is 1: -log of e / (e + 3), and of 1 / (e + 3).
+    assert loss == pytest.approx(6 * np.log(np.e + 3) - 3)
+
+
 def test_the_loss_is_the_cross_entropy_in_nats() -> None:
     # Two equal logits: each class has probability 1/2, so every sample costs log 2.
     assert score(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]))[2] == pytest.approx(4 * np.log(2))

@@ -57,7 +57,7 @@ class Adapter(worker.Adapter):
         torch.manual_seed(spec.seed)
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
-        network = networks.build(layers, spec.seed).to(self.device)
+        network = self.strategy.to_device(networks.build(layers, spec.seed))
         self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
         self.plain_network = network
@@ -194,9 +194,9 @@ class Adapter(worker.Adapter):
         more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
         of_text, count = self.spec.dataset.context, self.spec.batch_per_replica
         samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
-        batch = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
+        images, labels = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
         with self.strategy.exchange(synchronise=True):
-            self.strategy.learn(self.network, self.scaler, *batch)
+            self.strategy.learn(self.network, self.scaler, images, labels)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
 
 

@@ -28,8 +28,8 @@ def autocast(spec: RunSpec, device: torch.device) -> ContextManager[Any]:
     return contextlib.nullcontext() if number is None else torch.autocast(device.type, number)
 
 
-def mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy, over all predictions: of samples, or of the tokens of text."""
+def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean over all predictions: of [n, classes] and [n]; of text [n, tokens, vocabulary] and [n, tokens]."""
     return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
 
@@ -52,6 +52,10 @@ class Strategy(ABC):
         # Versions of what carries the gradients, where that is not PyTorch itself.
         self.carrier: Dict[str, str] = {}
 
+    def to_device(self, network: nn.Module) -> nn.Module:
+        """The network as it was built, on the host -> as `wrap` takes it."""
+        return network.to(self.device)
+
     @abstractmethod
     def wrap(self, network: nn.Module) -> nn.Module:
         """The network as it is to be called in training."""
@@ -68,7 +72,7 @@ class Strategy(ABC):
     def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Forward and backward, inside `exchange`. Gives the mean loss of the batch, where this rank knows it."""
         with autocast(self.spec, self.device):
-            loss = mean_loss(network(inputs), labels)
+            loss = cross_entropy(network(inputs), labels)
         scaler.scale(loss).backward()
         return loss.detach()
 

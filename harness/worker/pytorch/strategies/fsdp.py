@@ -23,6 +23,10 @@ class Fsdp(Collectives):
     # Without its exchange there would be no weights to compute with.
     separable = False
 
+    def to_device(self, network: nn.Module) -> nn.Module:
+        # `fully_shard` moves each block when it divides it: the device never has to hold the whole network.
+        return network
+
     def wrap(self, network: nn.Module) -> nn.Module:
         # Inputs in channels_last make activations so; weights that are divided must be contiguous.
         network = network.to(memory_format=torch.contiguous_format)

@@ -36,6 +36,10 @@ class ModelParallel(Collectives):
         data = spec.dataset
         self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
 
+    def to_device(self, network: nn.Module) -> nn.Module:
+        # `wrap` moves this rank's share only: the device never has to hold the whole network.
+        return network
+
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.parameters = parameters
         # One weight after the other: torch's steps on many at once do not take divided and whole ones together.

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from harness.worker.pytorch.strategies.base import autocast, mean_loss
+from harness.worker.pytorch.strategies.base import autocast, cross_entropy
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
 from models import catalog, division
 
@@ -27,7 +27,7 @@ class Pipeline(ModelParallel):
         cuts = division.stages(self.layers, self.spec.dataset.size, self.degree)
         self.shapes = [[weight.shape for weight in network[slice(*cut)].parameters()] for cut in cuts]
         begin, end = cuts[self.place]
-        borders = self._borders(network)
+        borders = self._borders(network, range(begin, end))
         self.received, self.sent, self.answer = borders[begin], borders[end], borders[-1]
         for other in reversed([at for at in range(len(network)) if not begin <= at < end]):
             del network[other]
@@ -89,20 +89,23 @@ class Pipeline(ModelParallel):
 
     def _loss_of(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with autocast(self.spec, self.device):
-            return mean_loss(outputs, labels)
+            return cross_entropy(outputs, labels)
 
     @torch.no_grad()
-    def _borders(self, network: nn.Sequential) -> List[torch.Tensor]:
-        """Of one sample: what goes into each layer, and what comes out of the last; no memory behind it."""
+    def _borders(self, network: nn.Sequential, own: range) -> List[torch.Tensor]:
+        """Of one sample: what goes into each layer, and what comes out of the last; no memory behind it. The network
+        is on the host; afterwards, of what is this rank's own, on the device."""
         data = self.spec.dataset
         tokens = torch.zeros(1, data.context, dtype=torch.int64, device=self.device)
         x = tokens if data.context else torch.zeros(1, data.channels, data.size, data.size, device=self.device)
         found = [x.to("meta")]
         network.eval()
         with autocast(self.spec, self.device):
-            for layer in network:
-                x = layer(x)
+            for at, layer in enumerate(network):
+                x = layer.to(self.device)(x)
                 found.append(x.to("meta"))
+                if at not in own:
+                    layer.to("cpu")
         network.train()
         return found
 

@@ -35,6 +35,7 @@ class Tensor(ModelParallel):
         for block in network:
             if isinstance(block, TransformerBlock):
                 _divide_block(block, self.mesh)
+        network.to(self.device)
         share = division.divided_parameters(self.layers) / catalog.parameters(self.layers)
         self.communication += f", tensor parallel over {self.degree} ranks{self.among_replicas()}"
         self.communication += f", {share:.1%} of the parameters divided"
@@ -73,8 +74,9 @@ class Divided(nn.Module):
         self.weight = self.divided(layer.weight, dimension)
 
     def divided(self, whole: torch.Tensor, dimension: int) -> nn.Parameter:
-        share = whole.detach().chunk(self.mesh.size(), dimension)[self.mesh.get_local_rank()].clone()
-        return nn.Parameter(DTensor.from_local(share.contiguous(), self.mesh, [Shard(dimension)], run_check=False))
+        share = whole.detach().chunk(self.mesh.size(), dimension)[self.mesh.get_local_rank()]
+        share = share.contiguous().to(self.mesh.device_type)
+        return nn.Parameter(DTensor.from_local(share, self.mesh, [Shard(dimension)], run_check=False))
 
 
 class ByOutputs(Divided):
