@@ -139,6 +139,18 @@ def _parameters(point: Point) -> list[int]:
     return sorted({run["parameters"] for run in point.runs if run["parameters"] is not None})
 
 
+def _other_gradient(point: Point, reference: Point) -> str | None:
+    """Why the first gradients of two synchronous points are not the same, where they need not be."""
+    if point.normalised != reference.normalised:
+        return (
+            f"BatchNorm takes its statistics from {point.normalised} samples at once, and in {reference} from "
+            f"{reference.normalised}"
+        )
+    if point.shares != reference.shares:
+        return f"it reads the shards in {point.shares} shares, and {reference} in {reference.shares}: other samples"
+    return None
+
+
 def _compare_first_gradients(findings: _Findings, point: Point, reference: Point) -> None:
     """Of every run with the reference's of the same seed; the largest difference counts."""
     names, precision = ("gradient_sum", "gradient_magnitude"), point.row["precision"]
@@ -151,16 +163,13 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
         findings.gradient = f"{reference} has no completed run of seed {listed(map(str, lacking), 'and')}"
     elif apart := {point.strategy, reference.strategy} - SYNCHRONOUS:
         findings.gradient = f"with {listed(sorted(apart), 'and')} the ranks take their steps apart"
-    elif point.normalised != reference.normalised:
-        findings.gradient = (
-            f"BatchNorm takes its statistics from {point.normalised} samples at once, and in {reference} from "
-            f"{reference.normalised}"
-        )
+    elif why := _other_gradient(point, reference):
+        findings.gradient = why
     elif len(known) < len(pairs):
         findings.gradient = "not every run logged a finite first gradient"
     elif precision != JUDGED_PRECISION:
         findings.gradient = f"in {precision} the first gradient is shown, not judged"
-    comparable = {point.strategy, reference.strategy} <= SYNCHRONOUS and point.normalised == reference.normalised
+    comparable = {point.strategy, reference.strategy} <= SYNCHRONOUS and not _other_gradient(point, reference)
     if known and precision == JUDGED_PRECISION and comparable:
         findings.columns["gradient_bound"] = FIRST_GRADIENT
         worst = max(findings.columns[f"{name}_difference"] for name in names)

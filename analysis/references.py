@@ -56,9 +56,19 @@ class Point:
         return {name: json.dumps(spec[name], sort_keys=True) for name in SETTINGS}
 
     @cached_property
+    def spec(self) -> RunSpec:
+        """Without seed and repeat."""
+        return from_plain(RunSpec, {**json.loads(self.key), "seed": 0, "repeat": 0})
+
+    @property
+    def shares(self) -> int | None:
+        """Of a data set in shards, how many parts of it are read side by side; None where all readers see one order."""
+        return self.spec.replicas if self.spec.dataset.reader == "shards" else None
+
+    @cached_property
     def normalised(self) -> int | None:
         """Samples that BatchNorm takes its statistics from, in training; None in a network without it."""
-        spec = from_plain(RunSpec, {**json.loads(self.key), "seed": 0, "repeat": 0})
+        spec = self.spec
         data = spec.dataset
         try:
             layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 from typing import Any
@@ -329,3 +330,17 @@ def test_gradient_behind_other_statistics_of_batchnorm_is_shown_and_not_judged(s
     said = "BatchNorm takes its statistics from 64 samples at once, and in pytorch allreduce from 128"
     assert said in verdict["resnet44"]
     assert verdict["cnn_small"] == "differs: first gradient"
+
+
+def test_gradients_of_other_shares_of_the_shards_are_shown_and_not_judged(study: StudyBuilder) -> None:
+    shards = dataclasses.replace(spec_of().dataset, reader="shards", shuffle_buffer=64)
+    options = {"stages": None, "microbatches": 4, "schedule": "1f1b"}
+    shared = {"model": "cnn_small", "dataset": shards}
+    study.completed(2, **shared)
+    study.add(spec_of(2, strategy="zero1", **shared), Logs(gradients=(-9.0, 64.0)))
+    samples = Logs(gradients=(-9.0, 64.0), samples=50 * 256)
+    study.add(spec_of(2, strategy="pipeline", strategy_options=options, **shared), samples)
+    verdict = {row["strategy"]: row["verdict"] for row in compared(study).rows}
+    # Two copies of the model read two shares; one copy, on two ranks, one.
+    assert "reads the shards in 1 shares, and pytorch allreduce in 2: other samples" in verdict["pipeline"]
+    assert verdict["zero1"] == "differs: first gradient"

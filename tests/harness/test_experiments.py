@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import sys
 from pathlib import Path
 
 import pytest
-from project import PROJECT
+from project import PROJECT, Cli
 
 from harness import config
 from harness.request import StudyRequest, study_request
 
-STUDIES = ["frameworks_v100", "indoor_model_sizes", "sync_async_mixed"]
+STUDIES = ["frameworks_v100", "indoor_model_sizes", "sync_async_mixed", "data_vs_model_parallel"]
 
 
 @pytest.fixture(autouse=True)
@@ -19,16 +22,15 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def asked(study: str, tmp_path: Path, *overrides: str) -> StudyRequest:
+@functools.cache
+def asked(study: str, *overrides: str) -> StudyRequest:
     """With an interpreter for every framework, and without the data: nothing is run."""
-    python = tmp_path / "python"
-    python.touch(mode=0o755)
-    fixed = ("cluster=iris", f"framework.environment={python}", "data.check=false")
+    fixed = ("cluster=iris", f"framework.environment={sys.executable}", "data.check=false")
     return study_request(config.compose([f"+experiment={study}", *overrides, *fixed], True, "config", None))
 
 
-def test_frameworks_v100_is_the_published_grid_with_a_fixed_batch_per_gpu(tmp_path: Path) -> None:
-    specs = [request.spec for request in asked("frameworks_v100", tmp_path).requests]
+def test_frameworks_v100_is_the_published_grid_with_a_fixed_batch_per_gpu() -> None:
+    specs = [request.spec for request in asked("frameworks_v100").requests]
     grid = {(spec.framework, spec.strategy, spec.model, spec.gpus) for spec in specs}
     # Issue 5: TensorFlow, Keras, MXNet, PyTorch x native, Horovod x ResNet-20/32/44/56/110 x 1, 2, 4, 8, 12 GPUs.
     assert len(specs) == len(grid) == 4 * 2 * 5 * 5
@@ -40,8 +42,8 @@ def test_frameworks_v100_is_the_published_grid_with_a_fixed_batch_per_gpu(tmp_pa
     assert {spec.placement.nodes for spec in specs if spec.gpus == 12} == {3}
 
 
-def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two(tmp_path: Path) -> None:
-    specs = [request.spec for request in asked("indoor_model_sizes", tmp_path).requests]
+def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two() -> None:
+    specs = [request.spec for request in asked("indoor_model_sizes").requests]
     grid = {(spec.model, spec.batch_per_gpu, spec.gpus) for spec in specs}
     assert len(specs) == len(grid) == 4 * 3 * 2
     assert {(spec.framework, spec.dataset.name, spec.scaling) for spec in specs} == {("pytorch", "indoor67", "weak")}
@@ -49,20 +51,55 @@ def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two(
     assert {spec.optimizer.lr for spec in specs} == {0.01}
 
 
-def test_sync_async_mixed_sees_the_same_samples_in_each_step_on_one_node_and_on_sixteen(tmp_path: Path) -> None:
-    specs = [request.spec for request in asked("sync_async_mixed", tmp_path).requests]
+def test_sync_async_mixed_sees_the_same_samples_in_each_step_on_one_node_and_on_sixteen() -> None:
+    specs = [request.spec for request in asked("sync_async_mixed").requests]
     grid = {(spec.strategy, spec.model, spec.gpus, spec.seed) for spec in specs}
     assert len(specs) == len(grid) == 3 * 2 * 5 * 3
     assert {spec.placement.nodes for spec in specs} == {1, 2, 4, 8, 16}
     assert {(spec.scaling, spec.global_batch) for spec in specs} == {("strong", 256)}
 
 
+def test_data_vs_model_parallel_takes_equal_steps_in_every_strategy_with_and_without_a_failure() -> None:
+    specs = [request.spec for request in asked("data_vs_model_parallel").requests]
+    assert {(spec.scaling, spec.global_batch, spec.dataset.reader) for spec in specs} == {("strong", 64, "shards")}
+    found = {(spec.strategy, spec.gpus, spec.replicas, spec.fault.name) for spec in specs}
+    # One GPU alone; four copies of the model, one in four stages, one divided by four, and two in two stages.
+    shapes = {("plain", 1, 1), ("allreduce", 4, 4), ("pipeline", 4, 1), ("tensor", 4, 1), ("pipeline", 4, 2)}
+    assert found == {(*shape, fault) for shape in shapes for fault in ("none", "kill_rank")}
+    assert {request.site.max_restarts for request in asked("data_vs_model_parallel").requests} == {1}
+
+
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_has_a_short_form_and_a_page(study: str, tmp_path: Path) -> None:
-    full, short = asked(study, tmp_path), asked(study, tmp_path, "measure=smoke")
+def test_a_study_has_a_short_form_and_a_page(study: str) -> None:
+    full = asked(study)
+    # The failure has to come within the few steps.
+    short = asked(study, "measure=smoke", *(["fault.step=5"] if study == "data_vs_model_parallel" else []))
     assert len(short.requests) == len(full.requests)
     assert all(request.spec.measure.steps < 10 for request in short.requests)
     assert full.name == study
     page = (PROJECT / "docs" / "studies" / f"{study}.md").read_text(encoding="utf-8")
-    assert f"{len(full.requests)} runs" in page
+    assert f"{len({request.spec.run_id for request in full.requests})} runs" in page
     assert f"({study}.md)" in (PROJECT / "docs" / "studies" / "README.md").read_text(encoding="utf-8")
+    # tests/test_docs.py runs it.
+    [block] = re.findall(r"^```bash\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    assert f"+experiment={study} " in block
+    assert "measure=smoke" in block
+
+
+def test_every_preset_is_a_study_or_a_demonstration() -> None:
+    presets = {path.stem for path in (PROJECT / "conf" / "experiment").glob("*.yaml")}
+    assert presets == {*STUDIES, "demo", "demo_cluster"}
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(400)
+def test_the_demonstrations_run_in_their_short_form(
+    cli: Cli, tmp_path: Path, torch_python: Path, fashion_mnist: Path
+) -> None:
+    """On one rank. They bring a measure of their own, which measure=smoke would not change."""
+    steps = ("warmup_steps=2", "steps=4", "block_steps=2", "probe_steps=1", "evaluate_samples=64")
+    for preset in ("demo", "demo_cluster"):
+        here = ("cluster=local", "cluster.device=cpu", f"data.root={fashion_mnist}", "batch=16")
+        done = cli("harness", f"+experiment={preset}", *here, *(f"measure.{key}" for key in steps), timeout=180)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "1 completed, 0 failed" in done.stdout

@@ -36,7 +36,9 @@ class ShardedSplit(Split):
         self.folder, self.shards, self.classes = folder, tuple(shards), classes
         self.image_shape = sample_shape
         # Of text, what follows each token.
-        self.label_shape, self.label_type = (sample_shape, "uint8") if len(sample_shape) == 1 else ((), "int64")
+        is_text = len(sample_shape) == 1
+        self.label_shape: Tuple[int, ...] = sample_shape if is_text else ()
+        self.label_type = "uint8" if is_text else "int64"
         self.ends = np.cumsum([shard.samples for shard in self.shards])
 
     def __len__(self) -> int:
