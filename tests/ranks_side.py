@@ -45,9 +45,8 @@ def trained(framework: str, nodes: int, per_node: int, case: Case, steps: int) -
 
 
 def compare(framework: str, nodes: int, per_node: int, cases: Sequence[Case], steps: int) -> List[Dict[str, Any]]:
-    """Each case against the first one: how far apart the weights, and the first gradients, are, by how far the first
-    one's weights moved, and by the norm of its gradient. "cut" among the options is that of `trained`; then the
-    gradients are those of the first step that comes after it."""
+    """Each case against the first one: how far apart the weights, and the last step's gradients, are, by how far the
+    first one's weights moved, and by the norm of its gradient."""
     found = [trained(framework, nodes, per_node, case, steps) for case in cases]
     reference = found[0]["arrays"][0]
     moved = float(np.linalg.norm(reference["weights"] - reference["start"]))
@@ -105,10 +104,9 @@ def one_rank(
     adapter.total([0.0])
     if first:
         adapter.load(Path(folder))
-    for step in range(first, end):
+    for _ in range(first, end):
         adapter.step()
-        if step == first:
-            answer["gradients"] = _flat(adapter.gradients())
+    answer["gradients"] = _flat(adapter.gradients())
     adapter.total([0.0])
     adapter.save(Path(folder))
     adapter.total([0.0])
