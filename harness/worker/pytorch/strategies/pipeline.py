@@ -122,9 +122,9 @@ class Pipeline(ModelParallel):
         largest = max(after - before for before, after in zip([0, *until], until)) / until[-1]
         bubble = self.last / (microbatches + self.last)
         return (
-            f", pipeline of {self.degree} stages{self.among_replicas()}, {schedule} with {microbatches} "
-            f"microbatches (in theory, with equal stages, idle for {bubble:.0%} of a step; the largest has "
-            f"{largest:.0%} of the FLOPs)"
+            f", pipeline of {self.degree} stage{'s' * (self.degree > 1)}{self.among_replicas()}, {schedule} with "
+            f"{microbatches} microbatches (in theory, with equal stages, idle for {bubble:.0%} of a step; the largest "
+            f"has {largest:.0%} of the FLOPs)"
         )
 
 
