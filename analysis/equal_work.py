@@ -147,7 +147,8 @@ def _other_gradient(point: Point, reference: Point) -> str | None:
             f"{reference.normalised}"
         )
     if point.shares != reference.shares:
-        return f"it reads the shards in {point.shares} shares, and {reference} in {reference.shares}: other samples"
+        shares = f"{point.shares} share{'s' * (point.shares != 1)}"
+        return f"it reads the data in {shares}, and {reference} in {reference.shares}: other samples"
     return None
 
 

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from analysis import text
 from analysis.curves import CURVES
 from analysis.equal_work import differs
+from analysis.failures import FAILURES_NOTE, failure_costs
 from analysis.figures import unnamed_series
 from analysis.metrics import goodput
 from analysis.network import BOUNDS
@@ -72,6 +73,8 @@ def render_report(
             facts=_facts(runs),
             headlines=sentences[:MOST_HEADLINES],
             further_headlines=len(sentences) - MOST_HEADLINES,
+            failure_costs=failure_costs(study.runs, rows),
+            failures_note=FAILURES_NOTE,
             published=beside_published(rows),
             published_note=PUBLISHED_NOTE,
             oversubscribed=sorted(reason for reason in reasons if reason),

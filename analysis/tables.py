@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.equal_work import differs
+from analysis.failures import FAILURES_NOTE, failure_costs
 from analysis.learning_table import learning_tables
 from analysis.network import BOUNDS
 from analysis.points import OVERSUBSCRIBED
@@ -103,6 +104,9 @@ def print_tables(console: Console, study: Study, points: pd.DataFrame, work: Equ
         ]
         _print_lines(console, lines)
         console.print(Text(PUBLISHED_NOTE, style="dim"))
+    if costs := failure_costs(study.runs, rows):
+        _print_lines(console, costs, "points")
+        console.print(Text(FAILURES_NOTE, style="dim"))
     notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
     console.print(Text(" ".join([*notes, *sample_notes(rows)]), style="dim"))
     if learning.asked_for:

@@ -342,5 +342,5 @@ def test_gradients_of_other_shares_of_the_shards_are_shown_and_not_judged(study:
     study.add(spec_of(2, strategy="pipeline", strategy_options=options, **shared), samples)
     verdict = {row["strategy"]: row["verdict"] for row in compared(study).rows}
     # Two copies of the model read two shares; one copy, on two ranks, one.
-    assert "reads the shards in 1 shares, and pytorch allreduce in 2: other samples" in verdict["pipeline"]
+    assert "reads the data in 1 share, and pytorch allreduce in 2: other samples" in verdict["pipeline"]
     assert verdict["zero1"] == "differs: first gradient"

@@ -112,8 +112,8 @@ def test_data_set_of_ones_own_is_told_the_files_it_needs(tmp_path: Path) -> None
 
 
 def test_unknown_reader_lists_the_valid_ones() -> None:
-    readers = "cifar10, idx, imagefolder, text, shards, synthetic"
-    with pytest.raises(DataError, match=f"reader 'tfrecord'; valid readers: {readers}"):
+    valid = "cifar10, idx, imagefolder, text, shards, synthetic"
+    with pytest.raises(DataError, match=f"reader 'tfrecord'; valid readers: {valid}"):
         locate("x", "tfrecord", None)
 
 
