@@ -137,9 +137,6 @@ class Adapter(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)
 
-    def servers_back(self) -> List[Dict[str, Any]]:
-        return self.strategy.servers_back()
-
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()
 

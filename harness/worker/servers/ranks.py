@@ -49,9 +49,9 @@ class ServerRank:
         """The numbers of the tensors, as they are in a row: each server's share is one piece of it."""
         return [number for share in divide(sizes, len(self.addresses)) for number in share]
 
-    def connect(self, sizes: Sequence[int], latest: Callable[[], np.ndarray]) -> None:
+    def connect(self, sizes: Sequence[int], latest: Optional[Callable[[], np.ndarray]] = None) -> None:
         """sizes: of all tensors, in the order of their numbers. latest: gives this rank's weights as a row, for a
-        server that lost its own and comes back."""
+        server that lost its own and comes back; None: this rank does not wait for one."""
         shares = [sum(sizes[number] for number in share) for share in divide(sizes, len(self.addresses))]
         if self.place.worker is not None:
             weights = latest if self.place.mode in COMES_BACK else None
@@ -108,14 +108,13 @@ class HostRank(ServerRank):
         super().__init__(spec, site, rendezvous)
         self.node = Node(rendezvous, site.timeout_seconds) if self.place.inside_nodes else None
         self.shapes: List[Tuple[int, ...]] = []
-        self.latest = np.empty(0, FLOAT)
 
     def hold(self, weights: Sequence[np.ndarray]) -> None:
         """Joins the servers, which start with rank 0's."""
         self.shapes = [weight.shape for weight in weights]
-        self.latest = self.row(weights)
-        self.connect([weight.size for weight in weights], lambda: self.latest)
-        self.store(self.latest)
+        # Sums go through the servers here: one that ends in the middle of a sum has taken what it was told with it.
+        self.connect([weight.size for weight in weights], latest=None)
+        self.store(self.row(weights))
         self.barrier()  # nobody pushes before they are there
 
     def row(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -140,9 +139,6 @@ class HostRank(ServerRank):
             row /= self.place.per_node
         if self.client:
             super().push(row, learning_rate)
-            if self.place.mode in COMES_BACK:
-                # What the framework gets, it may overwrite.
-                np.copyto(self.latest, row)
         if self.node:
             self.node.hand_out(row)
 

@@ -55,9 +55,6 @@ class ParameterServers(Strategy):
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.ranks.updates()
 
-    def servers_back(self) -> List[Dict[str, Any]]:
-        return self.ranks.servers_back()
-
     def save(self, folder: Path) -> None:
         self.ranks.save(folder)
 

@@ -141,9 +141,6 @@ class Replica(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
 
-    def servers_back(self) -> List[Dict[str, Any]]:
-        return self.strategy.servers_back()
-
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()
 

@@ -59,10 +59,6 @@ class Strategy(ABC):
         """The servers' weights, when every rank has had its last step."""
         raise NotImplementedError
 
-    def servers_back(self) -> List[Dict[str, Any]]:
-        """`Adapter.servers_back`."""
-        return []
-
     def updates(self) -> Optional[Dict[str, Any]]:
         """`Adapter.updates`."""
         return None
