@@ -11,11 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 from harness.worker.servers.client import Address
 from harness.worker.servers.parameters import Settings
 
 CLOSE_SECONDS = 10.0
+# A rank that was talking to a server knows more of it: what it has to say comes first.
+LAST_WORDS_SECONDS = 3.0
 # What the rank is told, and its watcher and Slurm tell all processes of a task: none of it is for a server to hear.
 FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -60,4 +63,5 @@ class ServerBeside:
         # 0: all workers have said goodbye, this rank's too, which may not have come to `close` yet.
         if code and not self.closing:
             print(f"error: a parameter server ended too early, with exit code {code}", file=sys.stderr, flush=True)
+            time.sleep(LAST_WORDS_SECONDS)
             os._exit(1)
