@@ -90,9 +90,9 @@ def test_servers_step_in_the_place_of_keras_optimiser() -> None:
 @pytest.mark.torch
 def test_horovod_node_by_node_gives_what_it_gives_in_one_ring() -> None:
     by_node = {**HOROVOD, "hierarchical": True}
-    _, said = compared("pytorch", 2, 2, ("horovod", HOROVOD), ("horovod", by_node))
-    # Four numbers in another order.
+    _, said = compared("pytorch", 2, 2, ("horovod", HOROVOD), ("horovod", by_node), steps=1)
+    # Four numbers in another order: rounding. One step only; in the next it may switch a ReLU (verify.py).
     assert said["gradients"] < 1e-5
-    assert said["apart"] < 2e-2
+    assert said["apart"] < 1e-5
     assert said["same_weights"] == [True] * 4
     assert said["facts"][0]["communication"] == "Horovod over gloo, 2 x 2"

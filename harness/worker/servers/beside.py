@@ -23,7 +23,7 @@ CLOSE_SECONDS = 10.0
 # One that ends more often has a cause that will end it again, and every time loses its momenta.
 RESTARTS = 3
 # The rank's worker fails too where it talks to servers, and says more: which one, where, and because of whom.
-WORDS_SECONDS = 1.0
+WORDS_SECONDS = 3.0
 # What the rank is told, and its watcher and Slurm tell all processes of a task: none of it is for a server to hear.
 FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
