@@ -87,8 +87,10 @@ def fits(spec: RunSpec, gpu_memory_gb: float | None) -> bool:
 
 def check(spec: RunSpec, gpu_memory_gb: float | None, offered: Collection[str]) -> None:
     """offered: the strategies of the framework. Raises UserError where even without activations it cannot fit."""
+    if gpu_memory_gb is None:
+        return
     needed = estimate(spec)
-    if gpu_memory_gb is None or needed.certain <= gpu_memory_gb * GB:
+    if needed.certain <= gpu_memory_gb * GB:
         return
     raise UserError(
         f"model '{spec.model}' with strategy '{spec.strategy}' and optimizer.name={spec.optimizer.name} on gpus="
