@@ -61,8 +61,8 @@ def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
     if isinstance(split, stream.ShardedSplit):
         if split.classes != spec.classes:
             raise DataError(
-                f"{split.folder} has shards of {split.classes} classes, but the configuration of data set '{spec.name}' "
-                f"says {spec.classes}; correct classes in conf/dataset/{spec.name}.yaml or the data"
+                f"{split.folder} has shards of {split.classes} classes, but the configuration of data set "
+                f"'{spec.name}' says {spec.classes}; correct classes in conf/dataset/{spec.name}.yaml or the data"
             )
         return  # labels are looked at where they are read: those of all shards may not fit into memory
     low, high = int(np.min(split.labels)), int(np.max(split.labels))

@@ -2,8 +2,8 @@
 
 A folder with `index.json` and, for each shard it names, two files of NumPy's .npy format, in C order:
 `<name>.samples.npy`, uint8 [samples, height, width, channels], and `<name>.labels.npy`, int64 [samples]; of text uint8
-[samples, tokens] both, the tokens and those that follow each. So `numpy.save` makes them; `python -m harness.shards` makes
-them of every data set that can be read here.
+[samples, tokens] both, the tokens and those that follow each. So `numpy.save` makes them; `python -m harness.shards`
+makes them of every data set that can be read here.
 
     {"v": 1, "sample_shape": [32, 32, 3], "classes": 10,
      "train": [{"name": "train-00000", "samples": 1042}, ...], "test": [{"name": "test-00000", "samples": 1000}, ...]}
@@ -90,8 +90,8 @@ def check_enough(shards: int, world: int) -> None:
     """Raises DataError."""
     if shards < world:
         raise DataError(
-            f"{shards} training shards cannot be shared by {world} ranks that read samples of their own: each needs one "
-            f"at least; make {world} or more with python -m harness.shards --shards, best a multiple of {world}"
+            f"{shards} training shards cannot be shared by {world} ranks that read samples of their own: each needs "
+            f"one at least; make {world} or more with python -m harness.shards --shards, best a multiple of {world}"
         )
 
 

@@ -1,10 +1,10 @@
 """Reads a data set in shards (harness/worker/data/shards.py), a rank its share, through a shuffle buffer.
 
-Of a rank's share, each epoch takes the shards in an order of its own, made from (seed, rank, epoch), and cuts the sequence
-of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and as its
-samples leave the buffer, those of the next one take their places, read in sequence. So the order depends on (seed, rank,
-number of ranks, buffer) alone, a position in it is found by arithmetic, and memory is that of the buffer: no more than
-`buffer` samples, a piece of PIECE_BYTES that is being read, and the labels of one shard.
+Of a rank's share, each epoch takes the shards in an order of its own, made from (seed, rank, epoch), and cuts the
+sequence of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and as
+its samples leave the buffer, those of the next one take their places, read in sequence. So the order depends on (seed,
+rank, number of ranks, buffer) alone, a position in it is found by arithmetic, and memory is that of the buffer: no more
+than `buffer` samples, a piece of PIECE_BYTES that is being read, and the labels of one shard.
 
 A rank's epochs are those of its own share: where shares differ, a rank with fewer samples begins its next epoch sooner.
 """
@@ -107,7 +107,7 @@ class ShardStream:
     ) -> None:
         """size: samples per step. buffer: of samples, at most. Raises DataError where it is below 1."""
         if buffer < 1:
-            raise DataError(f"a shuffle buffer of {buffer} samples is not possible; set data.shuffle_buffer to 1 or more")
+            raise DataError(f"a shuffle buffer of {buffer} samples is not possible; set data.shuffle_buffer to at least 1")
         self.split, self.shards, self.rank, self.size, self.seed = split, tuple(shards), rank, size, seed
         self.samples = sum(shard.samples for shard in self.shards)
         self.buffer = min(buffer, self.samples)
@@ -117,8 +117,8 @@ class ShardStream:
         self.next_step: Optional[int] = None
 
     def batch(self, step: int) -> Batch:
-        """Of step `step`, from 0; quick where the steps come one after another. Raises DataError where a shard cannot be
-        read."""
+        """Of step `step`, from 0; quick where the steps come one after another. Raises DataError where a shard cannot
+        be read."""
         if step != self.next_step:
             self._seek(step * self.size)
         images = np.empty((self.size, *self.split.image_shape), np.uint8)
@@ -136,8 +136,8 @@ class ShardStream:
         return images, labels
 
     def _seek(self, position: int) -> None:
-        """To the sample at `position` of the rank's endless sequence: its window is read, and what would be there of the
-        next one."""
+        """To the sample at `position` of the rank's endless sequence: its window is read, and what would be there of
+        the next one."""
         epoch, offset = divmod(position, self.samples)
         self.source = self._windows(epoch, offset // self.buffer)
         self.free = np.arange(self.buffer)
@@ -214,7 +214,7 @@ class OpenShard:
         self.shard, self.image_shape = shard, split.image_shape
         self.labels = read_labels(split, shard)
         self.begin = open_samples(split, shard).offset
-        self.file = open(split.folder / shard.samples_file, "rb")
+        self.file = open(split.folder / shard.samples_file, "rb")  # noqa: SIM115 until `close`
 
     def read(self, row: int, images: np.ndarray, labels: np.ndarray, slots: np.ndarray) -> None:
         """The samples from `row` on into these places of both arrays; no more than PIECE_BYTES beside them."""
@@ -243,8 +243,8 @@ def read_labels(split: ShardedSplit, shard: Shard) -> np.ndarray:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= split.classes:
         raise DataError(
-            f"{path} has labels from {low} to {high}, but {split.classes} classes have labels 0 to {split.classes - 1}; "
-            "correct classes in index.json, or the data"
+            f"{path} has labels from {low} to {high}, but {split.classes} classes have labels 0 to {split.classes - 1}"
+            "; correct classes in index.json, or the data"
         )
     return labels
 
