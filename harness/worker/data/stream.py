@@ -1,10 +1,10 @@
 """Reads a data set in shards (harness/worker/data/shards.py), a rank its share, through a shuffle buffer.
 
 Of a rank's share, each epoch takes the shards in an order of its own, made from (seed, rank, epoch), and cuts the
-sequence of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and as
-its samples leave the buffer, those of the next one take their places, read in sequence. So the order depends on (seed,
-rank, number of ranks, buffer) alone, a position in it is found by arithmetic, and memory is that of the buffer: no more
-than `buffer` samples, a piece of PIECE_BYTES that is being read, and the labels of one shard.
+sequence of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and
+as its samples leave the buffer, those of the next one take their places, read in sequence. So the order depends on
+(seed, rank, number of ranks, buffer) alone, a position in it is found by arithmetic, and memory is that of the buffer:
+no more than `buffer` samples, a piece of PIECE_BYTES that is being read, and the labels of one shard.
 
 A rank's epochs are those of its own share: where shares differ, a rank with fewer samples begins its next epoch sooner.
 """
@@ -107,7 +107,9 @@ class ShardStream:
     ) -> None:
         """size: samples per step. buffer: of samples, at most. Raises DataError where it is below 1."""
         if buffer < 1:
-            raise DataError(f"a shuffle buffer of {buffer} samples is not possible; set data.shuffle_buffer to at least 1")
+            raise DataError(
+                f"a shuffle buffer of {buffer} samples is not possible; take at least 1 (data.shuffle_buffer)"
+            )
         self.split, self.shards, self.rank, self.size, self.seed = split, tuple(shards), rank, size, seed
         self.samples = sum(shard.samples for shard in self.shards)
         self.buffer = min(buffer, self.samples)
