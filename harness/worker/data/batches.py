@@ -23,8 +23,9 @@ class Batches:
     """The training batches of one rank from step `first_step` on, without end.
 
     A batch is images uint8 [L, H, W, C], C-contiguous, and labels int64 [L], with L = global_batch / world, or of text
-    both [L, tokens]; they are the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for the whole global batch
-    from (seed, step), and the rank takes its slice, so that they do not depend on the number of ranks either.
+    both [L, tokens]; they are the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for
+    the whole global batch from (seed, step), and the rank takes its slice, so that they do not depend on the number of
+    ranks either.
 
     prefetch: most batches made ahead. What goes wrong while a batch is made is raised, as the same exception, when
     that batch is asked for. After `close()` the iterator ends.

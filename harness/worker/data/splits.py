@@ -12,7 +12,7 @@ class Split(ABC):
     """The training or the test part of a data set.
 
     labels: int64 [n]. image_shape: (H, W, C), the same for every image.
-    Of text the "image" is a sequence of tokens, uint8 [tokens], and its labels are as many: the tokens that follow each.
+    Of text the "image" is a sequence of tokens, uint8 [tokens], and its labels are as many: those that follow each.
     """
 
     labels: np.ndarray

@@ -30,9 +30,9 @@ def read(paths: Sequence[Path], spec: DatasetSpec) -> Tuple[TextSplit, TextSplit
     test = len(content) // _TEST_PART
     if test <= spec.context:
         raise DataError(
-            f"data set '{spec.name}' has {len(content)} bytes in {paths[0].parent}; with dataset.context={spec.context} "
-            f"it needs at least {_TEST_PART * (spec.context + 1)}, a tenth of which are for the test; add text, or take "
-            "a smaller context"
+            f"data set '{spec.name}' has {len(content)} bytes in {paths[0].parent}; with dataset.context="
+            f"{spec.context} it needs at least {_TEST_PART * (spec.context + 1)}, a tenth of which are for the test; add "
+            "text, or take a smaller context"
         )
     return _sequences(content[:-test], spec.context), _sequences(content[-test:], spec.context)
 
