@@ -31,8 +31,8 @@ def read(paths: Sequence[Path], spec: DatasetSpec) -> Tuple[TextSplit, TextSplit
     if test <= spec.context:
         raise DataError(
             f"data set '{spec.name}' has {len(content)} bytes in {paths[0].parent}; with dataset.context="
-            f"{spec.context} it needs at least {_TEST_PART * (spec.context + 1)}, a tenth of which are for the test; add "
-            "text, or take a smaller context"
+            f"{spec.context} it needs at least {_TEST_PART * (spec.context + 1)}, a tenth of which are for the test; "
+            "add text, or take a smaller context"
         )
     return _sequences(content[:-test], spec.context), _sequences(content[-test:], spec.context)
 
