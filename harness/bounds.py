@@ -1,0 +1,127 @@
+"""Bounds of a composed point's values, and values that do not go together: what a schema cannot say."""
+
+from __future__ import annotations
+
+from harness import site
+from harness.errors import UserError
+from harness.schema import Config, Dataset
+from harness.worker.data.locate import SHARDS, SYNTHETIC, TEXT
+from models import catalog
+
+FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
+
+
+def check(config: Config) -> None:
+    """Raises UserError for the first mistake found."""
+    _check_kind(config.dataset)
+    at_least = {
+        "batch": (config.batch, 1),
+        "seed": (config.seed, 0),
+        "repeat": (config.repeat, 0),
+        "measure.warmup_steps": (config.measure.warmup_steps, 0),
+        "measure.steps": (config.measure.steps, 1),
+        "measure.block_steps": (config.measure.block_steps, 1),
+        "measure.probe_steps": (config.measure.probe_steps, 0),
+        "measure.evaluate_samples": (config.measure.evaluate_samples, -1),
+        "measure.evaluate_every_samples": (config.measure.evaluate_every_samples, 0),
+        "optimizer.momentum": (config.optimizer.momentum, 0),
+        "optimizer.weight_decay": (config.optimizer.weight_decay, 0),
+        "optimizer.lr_batch": (config.optimizer.lr_batch, 1),
+        "optimizer.warmup_steps": (config.optimizer.warmup_steps, 0),
+        "data.shuffle_buffer": (config.data.shuffle_buffer, 1),
+        "dataset.classes": (config.dataset.classes, 1),
+        "dataset.context": (config.dataset.context, 0),
+        # Text has none.
+        "dataset.channels": (config.dataset.channels, 0 if config.dataset.context else 1),
+        "cluster.cpus_per_gpu": (config.cluster.cpus_per_gpu or 1, 1),
+        "cluster.array_parallelism": (_or(config.cluster.array_parallelism, 1), 1),
+        "cluster.max_submit": (_or(config.cluster.max_submit, 1), 1),
+        "cluster.signal_seconds": (config.cluster.signal_seconds, 1),
+        "checkpoint.interval_steps": (config.checkpoint.interval_steps, 0),
+        "checkpoint.max_requeues": (config.checkpoint.max_requeues, 0),
+        "checkpoint.max_restarts": (config.checkpoint.max_restarts, 0),
+        "strategy.options.powersgd_rank": (getattr(config.strategy.options, "powersgd_rank", 1), 1),
+        "strategy.options.sync_every": (getattr(config.strategy.options, "sync_every", 1), 1),
+        "strategy.options.servers": (_or(getattr(config.strategy.options, "servers", None), 1), 1),
+        "strategy.options.stages": (_or(getattr(config.strategy.options, "stages", None), 1), 1),
+        "strategy.options.microbatches": (getattr(config.strategy.options, "microbatches", 1), 1),
+        "strategy.options.degree": (_or(getattr(config.strategy.options, "degree", None), 1), 1),
+        "strategy.options.staleness": (getattr(config.strategy.options, "staleness", 0), 0),
+        "fault.step": (config.fault.step, 0),
+        "fault.rank": (config.fault.rank, 0),
+        "fault.seconds": (config.fault.seconds, 0),
+    }
+    for key, (value, bound) in at_least.items():
+        if value < bound:
+            raise UserError(f"{key}={value}: give a number of at least {bound}")
+    above_zero = {
+        "optimizer.lr": config.optimizer.lr,
+        "optimizer.epsilon": config.optimizer.epsilon,
+        "optimizer.trust": config.optimizer.trust,
+        "cluster.timeout_minutes": config.cluster.timeout_minutes,
+        "cluster.gpu_memory_gb": _or(config.cluster.gpu_memory_gb, 1),
+        "heartbeat": _or(config.heartbeat, 1),
+        "budget_node_hours": _or(config.budget_node_hours, 1),
+        "strategy.options.bucket_mb": _or(getattr(config.strategy.options, "bucket_mb", None), 1),
+    }
+    for key, value in above_zero.items():
+        if not 0 < value < float("inf"):
+            raise UserError(f"{key}={value}: give a number above 0")
+    if config.measure.steps % config.measure.block_steps:
+        raise UserError(
+            f"measure.steps={config.measure.steps} is not a multiple of measure.block_steps="
+            f"{config.measure.block_steps}: the last block would be shorter than the others"
+        )
+    for key in ("mean", "std"):
+        if len(getattr(config.dataset, key)) != config.dataset.channels:
+            raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")
+    try:
+        network = catalog.network(config.model.name)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if not config.dataset.context and config.dataset.image_size < network.min_image_size:
+        raise UserError(
+            f"model '{network.name}' needs images of at least {network.min_image_size} pixels; "
+            f"data set '{config.dataset.name}' has {config.dataset.image_size}"
+        )
+    site.check(config.cluster)
+    _check_fault(config)
+
+
+def _check_kind(dataset: Dataset) -> None:
+    """A data set holds images or text."""
+    if bool(dataset.context) == bool(dataset.image_size):
+        raise UserError(
+            f"data set '{dataset.name}' has dataset.context={dataset.context} and dataset.image_size="
+            f"{dataset.image_size}: text has a context and an image_size of 0, images the other way round"
+        )
+    if dataset.context and (dataset.channels or dataset.augment):
+        raise UserError(f"data set '{dataset.name}' is text (dataset.context): set channels to 0 and augment to false")
+    if dataset.reader not in (SYNTHETIC, SHARDS) and bool(dataset.context) != (dataset.reader == TEXT):
+        raise UserError(
+            f"dataset.context={dataset.context} with reader '{dataset.reader}': for text take dataset.reader={TEXT} "
+            f"or {SHARDS}, for images a context of 0"
+        )
+
+
+def _check_fault(config: Config) -> None:
+    fault = config.fault
+    if fault.name not in FAULTS:
+        raise UserError(f"fault.name={fault.name}: there are {', '.join(FAULTS)}")
+    if fault.name == "none":
+        return
+    steps = config.measure.warmup_steps + config.measure.steps
+    if fault.rank >= config.gpus:
+        raise UserError(f"fault.rank={fault.rank}: with gpus={config.gpus} there are ranks 0 to {config.gpus - 1}")
+    if fault.step >= steps:
+        raise UserError(
+            f"fault.step={fault.step} never comes: the run has {steps} steps (measure.warmup_steps + measure.steps)"
+        )
+    if fault.name == "slow_rank" and not fault.seconds > 0:
+        raise UserError(f"fault.seconds={fault.seconds}: say how long each step of the slow rank is held up")
+    if fault.name == "hang" and config.heartbeat is None:
+        raise UserError("fault=hang with heartbeat=null would hang until the wall limit; set heartbeat=<seconds>")
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
