@@ -150,7 +150,7 @@ def _processes(framework: str, nodes: int, per_node: int, case: Case, folder: st
         for rank in range(nodes * per_node)
     ]
     try:
-        codes = [process.wait(200) for process in processes]
+        codes = [process.wait(500) for process in processes]
     finally:
         for process in processes:
             process.kill()
