@@ -12,6 +12,8 @@ pytestmark = pytest.mark.timeout(600)
 
 HOROVOD = {"controller": "gloo", "compress": "none", "hierarchical": False}
 SERVERS: dict[str, Any] = {"servers": None}
+# Of this project's servers; MXNet's do not come back.
+NO_RETURNS = {"returns": 0, "lost_updates": 0, "lost_samples": 0}
 Case = tuple[str, dict[str, Any]]
 
 
@@ -52,7 +54,8 @@ def test_synchronous_servers_and_rounded_gradients_against_the_frameworks_own(fr
     assert servers["same_weights"] == [True, True]
     assert servers["same_gradients"]
     assert servers["facts"][0]["communication"] == says
-    assert servers["facts"][0]["updates"] == {"updates": 3, "mean": 0.0, "max": 0, "samples": 3 * 2 * 8, "lead": 0}
+    updates = {"updates": 3, "mean": 0.0, "max": 0, "samples": 3 * 2 * 8, "lead": 0}
+    assert servers["facts"][0]["updates"] == (updates if framework == "mxnet" else {**updates, **NO_RETURNS})
     # fp16 has 11 bits, and fewer below 6e-5, where many of these gradients are. Measured: 1.1e-3.
     for said in rounded:
         assert 1e-4 < said["gradients"] < 5e-3
@@ -84,7 +87,8 @@ def test_servers_step_in_the_place_of_keras_optimiser() -> None:
     _, servers = compared("keras", 1, 2, allreduce, ("ps_mixed", SERVERS))
     assert servers["apart"] < 1e-5
     assert servers["same_weights"] == [True, True]
-    assert servers["facts"][0]["updates"] == {"updates": 3, "mean": 0.0, "max": 0, "samples": 3 * 2 * 8, "lead": 0}
+    updates = {"updates": 3, "mean": 0.0, "max": 0, "samples": 3 * 2 * 8, "lead": 0}
+    assert servers["facts"][0]["updates"] == {**updates, **NO_RETURNS}
 
 
 @pytest.mark.torch
