@@ -121,12 +121,15 @@ def _typed(cfg: DictConfig) -> Config:
         name = cfg[group].name
         if name not in schemas:
             raise UserError(
-                f"{group} '{name}' has no options schema in harness/config.py; it knows: {', '.join(schemas)}"
+                f"{group}.name={name}: there are {', '.join(schemas)}; choose one with {group}=<name>, "
+                "which brings its options"
             )
         try:
             cfg[group].options = OmegaConf.merge(OmegaConf.structured(schemas[name]), cfg[group].options)
         except OmegaConfBaseException as error:
-            raise UserError(f"{group}.options of '{name}': {_sentence(error)}") from None
+            raise UserError(
+                f"{group}.options of '{name}': {_sentence(error)}; {group}={name} brings its own options"
+            ) from None
     _check_keys(cfg, Config, "")
     config = OmegaConf.to_object(cfg)
     assert isinstance(config, Config)
@@ -171,6 +174,10 @@ def _sentence(error: Exception) -> str:
 
 def _unknown_key(key: str, parent: str, valid: list[Any]) -> str:
     names = [str(name) for name in valid if name != "hydra"]
+    if not names and not parent:
+        return f"'{key}' is not a key of it, it has none"
+    if not names and parent.endswith(".options"):
+        return f"'{key}' is not a key of '{parent}': the {parent.partition('.')[0]} that was chosen has no options"
     if not names:
         return f"'{parent}.{key}' is not set yet: add it with '+', as +{parent}.{key}=<value>"
     close = difflib.get_close_matches(key, names, n=1)
