@@ -130,7 +130,8 @@ def test_synchronous_ranks_fail_within_seconds_of_a_server() -> None:
     # Rank 1 is the slow one: it has steps to do when the server dies, and does not wait for rank 0 in a sum.
     said = in_ranks("trained", "ps_sync", 2, 1, {"steps": 20, "kill": "server", "slow": 0.1})
     assert [one["code"] for one in said] == [1, 1]
-    assert all(one["seconds"] < 10 for one in said)
+    # The rank of the dead server has 3 s for its last words (beside.py). The time limit of the run is 60 s.
+    assert all(one["seconds"] < 20 for one in said)
     assert "a parameter server ended too early" in said[0]["stderr"] or "is gone" in said[0]["stderr"]
     assert "parameter server 0 of 2 at " in said[1]["stderr"]
     assert "is gone" in said[1]["stderr"]
@@ -141,5 +142,5 @@ def test_a_synchronous_rank_fails_within_seconds_of_another() -> None:
     """Rank 1's own server goes on, and says who is gone; rank 0's ended with it."""
     said = in_ranks("trained", "ps_sync", 2, 1, {"steps": 20, "kill": "rank"})
     assert [one["code"] for one in said] == [-9, 1]
-    assert said[1]["seconds"] < 30  # on a loaded machine; the time limit of the run is 600
+    assert said[1]["seconds"] < 30  # on a loaded machine; the time limit of the run is 60
     assert "is gone" in said[1]["stderr"]
