@@ -4,8 +4,7 @@ are this project's (harness/worker/servers)."""
 from __future__ import annotations
 
 import functools
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Sequence, Tuple, Type
 
 import jax
 import numpy as np
@@ -14,13 +13,11 @@ from harness.spec import RunSpec, Site
 from harness.worker.jax.strategies import Batch, Gradient, State, Step, Strategy, Update
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.ranks import HostRank
+from harness.worker.servers.ranks import ByHostRank, HostRank
 
 
-class ParameterServers(Strategy):
+class ParameterServers(ByHostRank, Strategy):
     """All gradients in one row, through the host's memory, when backward is done; all weights in one row back."""
-
-    updates_weights = True
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
@@ -61,15 +58,6 @@ class ParameterServers(Strategy):
     def current(self) -> Any:
         return self._placed(self.ranks.current())
 
-    def updates(self) -> Optional[Dict[str, Any]]:
-        return self.ranks.updates()
-
-    def save(self, folder: Path) -> None:
-        self.ranks.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self.ranks.load(folder)
-
     def allreduce(self, nbytes: int) -> None:
         self.ranks.sum(np.zeros(max(1, nbytes // 4), FLOAT))
 
@@ -85,9 +73,6 @@ class ParameterServers(Strategy):
             return jax.device_put(host, self.device)
 
         return jax.tree.map(shared, arrays)
-
-    def close(self) -> None:
-        self.ranks.close()
 
     def _placed(self, arrays: List[np.ndarray]) -> Any:
         # Of a row nothing is kept: JAX may take an array's memory for its own.

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Type
 
 import jax
 import numpy as np
@@ -24,6 +23,7 @@ from jax.sharding import PartitionSpec as P
 from harness.spec import RunSpec, Site
 from harness.worker.exchange import own_address
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.stepping import Stepping
 
 # The mesh's only axis.
 RANKS = "ranks"
@@ -47,7 +47,7 @@ Update = Callable[..., Tuple[Any, Any]]
 Step = Callable[[State, Batch, Any, bool], Tuple[State, Any, Any]]
 
 
-class Strategy(ABC):
+class Strategy(Stepping, ABC):
     """Built as Strategy(spec, site, rendezvous): joins the other ranks, before JAX is asked for anything.
 
     world_size: as the library that carries the gradients sees it. communication: what that is.
@@ -56,8 +56,6 @@ class Strategy(ABC):
     world_size: int
     communication: str
     device: Any
-    # Whether servers step, with their own optimiser.
-    updates_weights = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.spec = spec
@@ -79,23 +77,6 @@ class Strategy(ABC):
     def versions(self) -> Dict[str, str]:
         """Of what it needs beside JAX."""
         return {}
-
-    def hold(self, weights: Sequence[np.ndarray]) -> None:  # noqa: B027 only where servers step
-        """The network's weights, before the first step."""
-
-    def current(self) -> Any:
-        """The servers' weights, as `place` gives them, when every rank has had its last step."""
-        raise NotImplementedError
-
-    def updates(self) -> Optional[Dict[str, Any]]:
-        """`Adapter.updates`."""
-        return None
-
-    def save(self, folder: Path) -> None:  # noqa: B027 only where servers step
-        """What the servers hold."""
-
-    def load(self, folder: Path) -> None:  # noqa: B027 only where servers step
-        """On every rank, before the first step."""
 
     @abstractmethod
     def step(self, gradient: Gradient, update: Update) -> Step:

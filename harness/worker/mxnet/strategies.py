@@ -7,7 +7,6 @@ to harness/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
@@ -16,13 +15,14 @@ import numpy as np
 from harness.spec import RunSpec, Site
 from harness.worker.mxnet.servers import Servers
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.stepping import Stepping
 
 Gradients = Sequence[mx.nd.NDArray]
 # MXNet multiplies keys by 9973, as 32-bit integers.
 FIRST_KEY = 10**5
 
 
-class Strategy(ABC):
+class Strategy(Stepping, ABC):
     """Built as Strategy(spec, site, rendezvous, context): joins the other ranks.
 
     world_size: as the library that carries the gradients sees it. communication: what that is.
@@ -32,41 +32,20 @@ class Strategy(ABC):
     communication: str
     # In which it sums what is no gradient.
     precision = "float64"
-    # Whether servers step: `update` takes the place of `exchange` and of the rank's own optimiser.
-    updates_weights = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         self.rank, self.context = rendezvous.rank, context
         self.messages: Dict[int, mx.nd.NDArray] = {}
 
     def exchange(self, gradients: Gradients) -> Gradients:
-        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
+        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays. Not where servers
+        step."""
         raise NotImplementedError
-
-    def hold(self, weights: Gradients) -> None:  # noqa: B027 only where servers step
-        """The arrays of the network's weights, once they are there."""
 
     def update(self, gradients: Gradients) -> None:
-        """The servers step with the gradients of this rank; the network has then their weights."""
+        """Where servers step, in the place of `exchange` and of the rank's own optimiser: with the gradients of this
+        rank; the network has then their weights."""
         raise NotImplementedError
-
-    def means(self, gradients: Gradients) -> Gradients:
-        """Of the last step that servers made: the mean of all ranks' gradients, where they made it; else the rank's."""
-        return gradients
-
-    def current(self) -> List[np.ndarray]:
-        """The servers' weights, when every rank has had its last step."""
-        raise NotImplementedError
-
-    def updates(self) -> Optional[Dict[str, Any]]:
-        """`Adapter.updates`; on every rank."""
-        return None
-
-    def save(self, folder: Path) -> None:  # noqa: B027 only where servers step
-        """On every rank: what the servers hold."""
-
-    def load(self, folder: Path) -> None:  # noqa: B027 only where servers step
-        """On every rank, before the first step."""
 
     @abstractmethod
     def sum(self, array: mx.nd.NDArray) -> None:

@@ -19,6 +19,7 @@ from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import COMES_BACK, SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
+from harness.worker.servers.stepping import Stepping
 
 SAVED = "servers.npz"
 
@@ -194,3 +195,22 @@ class HostRank(ServerRank):
         super().close()
         if self.node:
             self.node.close()
+
+
+class ByHostRank(Stepping):
+    """Of a strategy whose servers are reached by a `HostRank`; to be named before the framework's own base."""
+
+    updates_weights = True
+    ranks: HostRank
+
+    def updates(self) -> Optional[Dict[str, Any]]:
+        return self.ranks.updates()
+
+    def save(self, folder: Path) -> None:
+        self.ranks.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.ranks.load(folder)
+
+    def close(self) -> None:
+        self.ranks.close()

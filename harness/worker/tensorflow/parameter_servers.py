@@ -6,8 +6,7 @@ hands out steps to workers; here every rank takes its own (docs/parameter-server
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Type
+from typing import Dict, List, Sequence, Type
 
 import numpy as np
 import tensorflow as tf
@@ -15,14 +14,12 @@ import tensorflow as tf
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.ranks import HostRank
+from harness.worker.servers.ranks import ByHostRank, HostRank
 from harness.worker.tensorflow.strategies import Strategy
 
 
-class ParameterServers(Strategy):
+class ParameterServers(ByHostRank, Strategy):
     """All gradients in one row, through the host's memory, when backward is done; all weights in one row back."""
-
-    updates_weights = True
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
@@ -52,20 +49,8 @@ class ParameterServers(Strategy):
     def current(self) -> List[np.ndarray]:
         return self.ranks.current()
 
-    def updates(self) -> Optional[Dict[str, Any]]:
-        return self.ranks.updates()
-
-    def save(self, folder: Path) -> None:
-        self.ranks.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self.ranks.load(folder)
-
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(self._sum, [tensor], tensor.dtype), tensor.shape)
-
-    def close(self) -> None:
-        self.ranks.close()
 
     def _step(self, gradients: np.ndarray) -> np.ndarray:
         # What TensorFlow gives is its own, and what it gets it may keep.

@@ -7,8 +7,7 @@ to harness/schema.py, and its name to `strategies` in conf/framework/tensorflow.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Sequence, Tuple, Type
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +15,10 @@ import tensorflow as tf
 from harness.spec import RunSpec, Site
 from harness.worker.exchange import free_port, gather, own_address
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.stepping import Stepping
 
 
-class Strategy(ABC):
+class Strategy(Stepping, ABC):
     """Built as Strategy(spec, site, rendezvous): joins the other ranks.
 
     world_size: as the library that carries the gradients sees it. communication: what that is. replicas: TensorFlow's
@@ -28,8 +28,6 @@ class Strategy(ABC):
     world_size: int
     communication: str
     replicas: tf.distribute.Strategy
-    # Whether servers step: `update` takes the place of `exchange` and of the rank's own optimiser.
-    updates_weights = False
     # Of the next step.
     learning_rate = 0.0
 
@@ -40,34 +38,14 @@ class Strategy(ABC):
         self.sums: Dict[Tuple[Any, int], Any] = {}
 
     def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        """Their means over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
+        """Their means over the ranks. Called while a `tf.function` is traced, in `replicas.run`. Not where servers
+        step."""
         raise NotImplementedError
-
-    def hold(self, variables: Sequence[tf.Variable]) -> None:  # noqa: B027 only where servers step
-        """The network's parameters, once they are there."""
 
     def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
-        """The servers step with the gradients of this rank; the variables have then their weights. Called as `exchange`
-        is."""
+        """Where servers step, in the place of `exchange` and of the rank's own optimiser: with the gradients of this
+        rank; the variables have then their weights. Called as `exchange` is."""
         raise NotImplementedError
-
-    def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
-        """Of the last step that servers made: the mean of all ranks' gradients, where they made it; else the rank's."""
-        return gradients
-
-    def current(self) -> List[np.ndarray]:
-        """The servers' weights, when every rank has had its last step."""
-        raise NotImplementedError
-
-    def updates(self) -> Optional[Dict[str, Any]]:
-        """`Adapter.updates`."""
-        return None
-
-    def save(self, folder: Path) -> None:  # noqa: B027 only where servers step
-        """What the servers hold."""
-
-    def load(self, folder: Path) -> None:  # noqa: B027 only where servers step
-        """On every rank, before the first step."""
 
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
