@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 from builders import SYNTHETIC, make_site, make_spec
+from noise import flat
 
 from harness.spec import OptimizerSpec, Placement, RunSpec
 from harness.worker.data.batches import Batches
@@ -77,12 +78,12 @@ def trained(
     share_of = (spec.global_batch, rendezvous.rank, rendezvous.world_size)
     batches = Batches(train, order, spec.dataset, *share_of, spec.seed)
     adapter = Adapter(spec, make_site(), rendezvous, batches)
-    start = _flat(adapter.weights())
+    start = flat(adapter.weights())
     adapter.step()
-    gradients = _flat(adapter.gradients()) if strategy != "local_sgd" else _mean_of_ranks(adapter)
+    gradients = flat(adapter.gradients()) if strategy != "local_sgd" else _mean_of_ranks(adapter)
     for _ in range(STEPS - 1):
         adapter.step()
-    weights = _flat(adapter.weights())
+    weights = flat(adapter.weights())
     adapter.total([0.0])
     adapter.close()
     batches.close()
@@ -93,7 +94,7 @@ def _mean_of_ranks(adapter: Adapter) -> np.ndarray:
     """Each rank has its own gradients, and takes the mean of the weights that they lead to."""
     import torch
 
-    own = torch.from_numpy(_flat(adapter.gradients()).copy())
+    own = torch.from_numpy(flat(adapter.gradients()).copy())
     adapter.strategy.sum(own)
     return (own / adapter.strategy.world_size).numpy()
 
@@ -144,7 +145,3 @@ def _by_mpirun(ranks: int, arguments: Tuple[Any, ...]) -> None:
     options = ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
     command = [mpirun, *options, "-n", str(ranks), sys.executable, "-c", program, repr(arguments)]
     subprocess.run(command, check=True, stdout=sys.stderr, timeout=500)
-
-
-def _flat(arrays: List[np.ndarray]) -> np.ndarray:
-    return np.concatenate([array.reshape(-1) for array in arrays])

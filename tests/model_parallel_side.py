@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import torch
 from builders import SYNTHETIC, make_site, make_spec
+from noise import flat
 
 from harness import memory
 from harness.spec import OptimizerSpec, Placement, RunSpec
@@ -158,7 +159,3 @@ def batches(spec: RunSpec, replica: int, first: int) -> Iterator[Tuple[np.ndarra
         labels = random.randint(0, data.classes, (spec.global_batch, *([data.context] if data.context else [])))
         yield samples[own], labels[own]
         step += 1
-
-
-def flat(arrays: List[np.ndarray]) -> np.ndarray:
-    return np.concatenate([array.reshape(-1) for array in arrays])

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 from builders import make_site, make_spec
+from noise import batches, flat
 
 from harness.spec import OptimizerSpec, Placement
 from harness.worker.exchange import free_port
@@ -97,20 +98,20 @@ def one_rank(
     )
     place = Rendezvous(rank, ranks, rank % per_node, per_node, "127.0.0.1", port)
     adapter = importlib.import_module(f"harness.worker.{framework}").Adapter(
-        spec, make_site(timeout_seconds=120.0), place, _batches(rank, first)
+        spec, make_site(timeout_seconds=120.0), place, batches(rank, BATCH, first)
     )
-    answer = {"start": _flat(adapter.weights())}
+    answer = {"start": flat(adapter.weights())}
     # As a run that goes on has it.
     adapter.total([0.0])
     if first:
         adapter.load(Path(folder))
     for _ in range(first, end):
         adapter.step()
-    answer["gradients"] = _flat(adapter.gradients())
+    answer["gradients"] = flat(adapter.gradients())
     adapter.total([0.0])
     adapter.save(Path(folder))
     adapter.total([0.0])
-    answer["weights"] = _flat(adapter.weights())
+    answer["weights"] = flat(adapter.weights())
     facts = {
         "updates": adapter.updates(),
         "world_size": adapter.facts()["world_size"],
@@ -120,12 +121,12 @@ def one_rank(
         + adapter.total([float(rank)]),
     }
     with adapter.evaluation():
-        answer["scored"] = _flat(adapter.weights())
-    answer["after"] = _flat(adapter.weights())
+        answer["scored"] = flat(adapter.weights())
+    answer["after"] = flat(adapter.weights())
     adapter.allreduce(4096)
     adapter.allreduce(4)
     adapter.step_without_sync()
-    answer["alone"] = _flat(adapter.weights())
+    answer["alone"] = flat(adapter.weights())
     adapter.total([0.0])
     adapter.fence()
     adapter.close()
@@ -155,18 +156,6 @@ def _processes(framework: str, nodes: int, per_node: int, case: Case, folder: st
         for process in processes:
             process.kill()
     assert not any(codes), codes
-
-
-def _batches(rank: int, first: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    step = first
-    while True:
-        random = np.random.RandomState(1000 * rank + step)
-        yield random.randint(0, 256, (BATCH, 32, 32, 3)).astype(np.uint8), random.randint(0, 10, BATCH)
-        step += 1
-
-
-def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([array.reshape(-1) for array in arrays])
 
 
 def _relative(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -10,10 +10,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List
 
 import numpy as np
 from builders import make_site, make_spec
+from noise import batches, flat
 
 from harness.spec import OptimizerSpec, Placement, RunSpec
 from harness.worker.adapter import checksum
@@ -73,8 +74,8 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
 
     spec = _spec(strategy, nodes, per_node, job)
     place = Rendezvous(number, nodes * per_node, number % per_node, per_node, "127.0.0.1", port)
-    adapter = Adapter(spec, make_site(timeout_seconds=60.0), place, _batches(number, job.get("first", 0)))
-    start = _flat(adapter.weights())
+    adapter = Adapter(spec, make_site(timeout_seconds=60.0), place, batches(number, BATCH, job.get("first", 0)))
+    start = flat(adapter.weights())
     if job.get("load"):
         adapter.load(Path(job["folder"]))
     losses, moments = [], []
@@ -91,14 +92,14 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
     if job.get("save"):
         adapter.save(Path(job["folder"]))
         adapter.total([0.0])
-    own = _flat(adapter.weights())
+    own = flat(adapter.weights())
     with adapter.evaluation():
-        scored = _flat(adapter.weights())
+        scored = flat(adapter.weights())
     answer = {
         "losses": losses,
         "moments": moments,
         "weights": checksum(adapter.weights()),
-        "kept": bool(np.array_equal(own, _flat(adapter.weights()))),
+        "kept": bool(np.array_equal(own, flat(adapter.weights()))),
         "scored": checksum([scored]),
         "moved": float(np.linalg.norm(own - start)),
         "first_gradients": adapter.first_gradients,
@@ -190,18 +191,6 @@ def _spec(strategy: str, nodes: int, per_node: int, job: Dict[str, Any]) -> RunS
             lr=0.002, momentum=0.9, weight_decay=0.01, nesterov=job.get("nesterov", False), lr_batch=BATCH
         ),
     )
-
-
-def _batches(number: int, first: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    step = first
-    while True:
-        random = np.random.RandomState(1000 * number + step)
-        yield random.randint(0, 256, (BATCH, 32, 32, 3)).astype(np.uint8), random.randint(0, 10, BATCH)
-        step += 1
-
-
-def _flat(arrays: List[np.ndarray]) -> np.ndarray:
-    return np.concatenate([array.reshape(-1) for array in arrays])
 
 
 def _momenta(adapter: Any) -> Any:

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 from builders import make_site, make_spec
+from noise import batches, flat
 
 from harness.spec import OptimizerSpec, Placement
 from harness.worker.exchange import free_port
@@ -18,7 +19,6 @@ from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
 BATCH, STEPS, SAVED = 4, 4, 2
-Batch = Tuple[np.ndarray, np.ndarray]
 Case = Tuple[str, Dict[str, Any]]
 
 
@@ -78,7 +78,7 @@ def one_rank(
         optimizer=OptimizerSpec(lr=0.001, lr_rule="constant"),
     )
     rendezvous = Rendezvous(rank, ranks, rank % per_node, per_node, "127.0.0.1", port)
-    adapter = Adapter(spec, make_site(), rendezvous, batches(rank, first))
+    adapter = Adapter(spec, make_site(), rendezvous, batches(rank, BATCH, first))
     answer: Dict[str, Any] = {"start": flat(adapter.weights()), "world_size": adapter.facts()["world_size"]}
     if first:
         adapter.load(Path(folder))
@@ -87,7 +87,7 @@ def one_rank(
             adapter.save(Path(folder))
         adapter.step()
     answer["weights"] = flat(adapter.weights())
-    images, _ = next(batches(99, 0))
+    images, _ = next(batches(99, BATCH, 0))
     with adapter.evaluation():
         answer["scored"] = adapter.logits(images)
     answer["weights_after"] = flat(adapter.weights())
@@ -100,16 +100,3 @@ def one_rank(
     adapter.close()
     sys.stdout.flush()
     os._exit(0)
-
-
-def batches(rank: int, first: int) -> Iterator[Batch]:
-    """Those of a rank from step `first` on."""
-    step = first
-    while True:
-        random = np.random.RandomState(1000 * rank + step)
-        yield random.randint(0, 256, (BATCH, 32, 32, 3)).astype(np.uint8), random.randint(0, 10, BATCH)
-        step += 1
-
-
-def flat(arrays: List[np.ndarray]) -> np.ndarray:
-    return np.concatenate([array.reshape(-1) for array in arrays])

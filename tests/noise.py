@@ -1,0 +1,20 @@
+"""What the halves of tests share that run in a framework's environment: batches of noise, and arrays as one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+
+def batches(rank: int, size: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Those of a rank from step `first` on: other ones for each rank and step."""
+    step = first
+    while True:
+        random = np.random.RandomState(1000 * rank + step)
+        yield random.randint(0, 256, (size, 32, 32, 3)).astype(np.uint8), random.randint(0, 10, size)
+        step += 1
+
+
+def flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.reshape(-1) for array in arrays])
