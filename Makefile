@@ -6,8 +6,10 @@ VENV := .venv/bin/python
 ENVS ?= pytorch tensorflow mxnet jax
 # Tests at a time. Those on Slurm mostly wait, so that 3 suit 2 cores; each worker starts a cluster of its own.
 WORKERS ?= 3
+# Sets of sbatch/system-packages.sh.
+SETS ?= slurm browser latex
 
-.PHONY: help demo demo-cluster test lint bench envs login data system format clean
+.PHONY: help demo demo-cluster test lint docs gallery bench envs login data system format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -18,22 +20,30 @@ demo: login envs data ## a study of real training on this machine, 1 and 2 ranks
 	$(VENV) -m analysis results/demo
 
 demo-cluster: ENVS = pytorch
+demo-cluster: SETS = slurm
 demo-cluster: system login envs data ## root: a throw-away Slurm cluster, a sweep on it, a node killed, continued
 	sbatch/demo-cluster.sh
 
 test: system login envs data ## all tests; SYSTEM=0 installs no system packages and leaves out the Slurm tests
-	$(VENV) -m pytest -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15
+	$(VENV) -m pytest -m quiet; quiet=$$?; \
+	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15 && exit $$quiet
 
 lint: login ## linters and the type checker
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 	$(VENV) -m mypy
 
-bench: login envs data ## what this program itself costs; writes benchmarks/RESULTS.md
+docs: login ## the documentation site: build/site/index.html; a warning is an error
+	$(VENV) -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/site
+
+gallery: login ## docs/gallery/ and the README's picture, from the recorded studies; needs Chromium
+	$(VENV) -m benchmarks.gallery
+
+bench: system login envs data ## what this program itself costs; writes benchmarks/RESULTS.md
 	$(VENV) -m benchmarks
 
-system: ## Debian/Ubuntu as root: the Slurm and Open MPI packages that the tests use
-	sbatch/system-packages.sh slurm
+system: ## Debian/Ubuntu as root: what the tests use of it: Slurm, Open MPI, Chromium, LaTeX
+	sbatch/system-packages.sh $(SETS)
 
 login: ## the environment of the harness and the analysis: .venv
 	sbatch/env/login.sh

@@ -5,6 +5,8 @@
 #   sbatch/system-packages.sh [SET ...]
 #     slurm            (the default) what sbatch/slurm-cluster.sh needs, and an MPI
 #     compiler         g++ and make, and the header files of the interpreter PYTHON (python3), to compile Horovod
+#     browser          Chromium, in which the tests open the report's page
+#     latex            what the tests set the tables and the proposal with
 #     fashion-mnist    the Fashion-MNIST images, as Debian packages them
 #
 #   SYSTEM=0 in the environment: leave the system alone.
@@ -36,8 +38,10 @@ main() {
         has_headers || compiler+=(python3-dev)
         need "Horovod, in the environments of sbatch/env." "${compiler[@]}"
         ;;
+      browser) need "the tests that open the report in a browser." chromium fonts-dejavu-core ;;
+      latex) need "the tests that set what is for LaTeX." texlive-latex-base texlive-latex-recommended texlive-pictures lmodern ;;
       fashion-mnist) need "the tests that read the Fashion-MNIST images." dataset-fashion-mnist ;;
-      *) die "unknown set '$set'; the sets are: slurm compiler fashion-mnist" ;;
+      *) die "unknown set '$set'; the sets are: slurm compiler browser latex fashion-mnist" ;;
     esac
   done
   if [ -z "$why" ]; then

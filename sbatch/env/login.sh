@@ -17,5 +17,5 @@ echo "building the login node's environment in $target"
 make_venv "$target"
 # Editable: the program is this checkout, as it is edited.
 "$target/bin/python" -m pip install --quiet --disable-pip-version-check \
-  -c "$here/login.constraints.txt" --editable "${project}[test]"
+  -c "$here/login.constraints.txt" --editable "${project}[test,docs,tensorboard,mlflow]"
 echo "$recipe" >"$target/recipe"
