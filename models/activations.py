@@ -75,7 +75,7 @@ def _after(layer: catalog.Layer, x: _Pixels) -> _Pixels:
         return _Pixels(layer.outputs, catalog.strided(x.side + 2 * layer.padding, layer.kernel, layer.stride))
     if isinstance(layer, catalog.MaxPool):
         return _Pixels(x.channels, catalog.strided(x.side + 2 * layer.padding, layer.kernel, layer.stride))
-    if isinstance(layer, catalog.BatchNorm):
+    if isinstance(layer, (catalog.BatchNorm, catalog.Scale)):
         return _Pixels(x.channels, x.side)
     if isinstance(layer, catalog.ReLU):
         return _Pixels(x.channels, x.side, kept=True)

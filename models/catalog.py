@@ -77,6 +77,13 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Times a constant: what keeps logits small where training would make them too sure."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
 class PadShortcut:
     """He et al. 2015, option A: every `stride`-th pixel, new channels filled with zeros; no parameters."""
 
@@ -133,7 +140,9 @@ class Projection:
     outputs: int
 
 
-_OfImages = Union[Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Flatten, Linear, PadShortcut, Residual]
+_OfImages = Union[
+    Convolution, BatchNorm, ReLU, MaxPool, GlobalAveragePool, Flatten, Linear, Scale, PadShortcut, Residual
+]
 _OfText = Union[Embedding, LayerNorm, TransformerBlock, Projection]
 Layer = Union[_OfImages, _OfText]
 Layers = Tuple[Layer, ...]
@@ -299,6 +308,28 @@ def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Cal
     return layers
 
 
+def _resnet9(channels: int, classes: int, image_size: int) -> Layers:
+    """Nine layers with weights, wide and shallow: few kernels, each large enough for a GPU. Behind the first, third and
+    fourth convolutions the image is halved; two residual blocks, whose shortcut is the identity."""
+
+    def conv(inputs: int, outputs: int) -> Layers:
+        return (*_conv_bn(inputs, outputs, 3), ReLU())
+
+    def residual(width: int) -> Layer:
+        # The sum of what two ReLUs gave: the one behind it changes nothing.
+        return Residual((*conv(width, width), *conv(width, width)))
+
+    halved = MaxPool(2, 2, 0)
+    features = (
+        *conv(channels, 64),
+        *(*conv(64, 128), halved, residual(128)),
+        *(*conv(128, 256), halved),
+        *(*conv(256, 512), halved, residual(512)),
+        MaxPool(image_size // 8, image_size // 8, 0),
+    )
+    return (*features, Flatten(), Linear(512, classes), Scale(0.125))
+
+
 def _conv_relu(inputs: int, outputs: int, kernel: int, stride: int, padding: int) -> Layers:
     return Convolution(inputs, outputs, kernel, stride, padding, bias=True), ReLU()
 
@@ -384,6 +415,7 @@ CATALOG: Dict[str, Network] = {
             32,
             "Simonyan and Zisserman 2014, Very Deep Convolutional Networks (arXiv 1409.1556), table 1, D",
         ),
+        Network("resnet9", _resnet9, 8, "Page 2018, How to Train Your ResNet 4: Architecture (myrtle.ai)"),
         Network("cnn_small", _cnn(width=16, depth=1), 32, _OURS),
         Network("cnn_medium", _cnn(width=32, depth=1), 32, _OURS),
         Network("cnn_large", _cnn(width=48, depth=2), 32, _OURS),

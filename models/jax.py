@@ -77,6 +77,8 @@ class _Network:
         if isinstance(layer, catalog.Linear):
             matrix, bias = self.parameter(), self.parameter()
             return x @ matrix.T + bias
+        if isinstance(layer, catalog.Scale):
+            return x * layer.factor
         if isinstance(layer, catalog.PadShortcut):
             return jnp.pad(x[:, :: layer.stride, :: layer.stride], ((0, 0),) * 3 + ((0, layer.outputs - layer.inputs),))
         if isinstance(layer, catalog.Residual):

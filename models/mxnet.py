@@ -97,6 +97,8 @@ def _block(layer: catalog.Layer) -> gluon.HybridBlock:
         return nn.Flatten()
     if isinstance(layer, catalog.Linear):
         return nn.Dense(layer.outputs, in_units=layer.inputs)
+    if isinstance(layer, catalog.Scale):
+        return nn.HybridLambda(lambda F, x: x * layer.factor)
     if isinstance(layer, catalog.PadShortcut):
         return PadShortcut(layer)
     if isinstance(layer, catalog.Residual):

@@ -32,6 +32,15 @@ class Residual(nn.Module):
         return (self.body(x) + self.shortcut(x)).relu_()
 
 
+class Scale(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
 class PadShortcut(nn.Module):
     def __init__(self, layer: catalog.PadShortcut) -> None:
         super().__init__()
@@ -110,6 +119,8 @@ def _module(layer: catalog.Layer) -> nn.Module:
         return nn.Flatten()
     if isinstance(layer, catalog.Linear):
         return nn.Linear(layer.inputs, layer.outputs)
+    if isinstance(layer, catalog.Scale):
+        return Scale(layer.factor)
     if isinstance(layer, catalog.PadShortcut):
         return PadShortcut(layer)
     if isinstance(layer, catalog.Residual):

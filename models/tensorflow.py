@@ -107,6 +107,8 @@ class _Builder:
             return keras.Flatten()(keras.Permute((3, 1, 2))(x))
         if isinstance(layer, catalog.Linear):
             return keras.Dense(layer.outputs, kernel_initializer="zeros", name=self._name())(x)
+        if isinstance(layer, catalog.Scale):
+            return keras.Rescaling(layer.factor)(x)
         if isinstance(layer, catalog.PadShortcut):
             return PadShortcut(layer)(x)
         if isinstance(layer, catalog.Residual):

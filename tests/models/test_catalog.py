@@ -52,6 +52,14 @@ def test_imagenet_networks_are_of_the_published_size(
     assert catalog.forward_flops(layers, 224) / 2e9 == pytest.approx(billions_of_multiply_adds, abs=0.005)
 
 
+def test_resnet9_is_of_the_published_size() -> None:
+    network = catalog.network("resnet9").layers(3, 10, 32)
+    # Page 2018, part 4: 6,573,120 parameters; here the last layer has biases.
+    assert catalog.parameters(network) == 6_573_120 + 10
+    weighted = [layer for layer in catalog.flat(network) if isinstance(layer, (catalog.Convolution, catalog.Linear))]
+    assert len(weighted) == 9
+
+
 def test_each_size_of_the_cnn_has_several_times_the_parameters_and_the_work_of_the_one_before() -> None:
     family = [catalog.network(f"cnn_{size}").layers(3, 67, 224) for size in ("small", "medium", "large", "xlarge")]
     for smaller, larger in itertools.pairwise(family):
@@ -73,8 +81,8 @@ def test_networks_that_flatten_take_every_image_from_the_smallest_on(name: str) 
 
 
 def test_an_unknown_name_lists_the_rows() -> None:
-    with pytest.raises(ValueError, match="'resnet9' is not in the catalogue; it has: resnet20, resnet32"):
-        catalog.network("resnet9")
+    with pytest.raises(ValueError, match="'resnet7' is not in the catalogue; it has: resnet20, resnet32"):
+        catalog.network("resnet7")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from models import catalog
 # Even sizes are where the paddings of strides of 2 differ between frameworks, if nobody looks after them.
 RESNETS = [("resnet20", 32, 20), ("resnet20", 28, 5), ("resnet18", 32, 5), ("resnet18", 28, 5)]
 # With more than one pixel left to flatten, whose order matters: 2 x 2 in the first two.
-CASES = [*RESNETS, ("cnn_small", 72, 5), ("alexnet", 96, 2), ("vgg16", 32, 2)]
+CASES = [*RESNETS, ("cnn_small", 72, 5), ("alexnet", 96, 2), ("vgg16", 32, 2), ("resnet9", 16, 2)]
 ENVIRONMENTS = {"tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
 
 Computed = dict[tuple[str, int], dict[str, np.ndarray]]
