@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from harness import site
+from harness import emulated, site
 from harness.errors import UserError
-from harness.schema import Config, Dataset
+from harness.schema import Config, Dataset, Measure
 from harness.worker.data.locate import SHARDS, SYNTHETIC, TEXT
 from models import catalog
+
+# As harness/worker/stationary.py needs them: for its test, and for the interval of a median.
+WARMUP_BLOCKS = TIMED_BLOCKS = 6
 
 FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
@@ -17,11 +20,14 @@ def check(config: Config) -> None:
     at_least = {
         "batch": (config.batch, 1),
         "seed": (config.seed, 0),
+        "trace_steps": (config.trace_steps, 1),
         "repeat": (config.repeat, 0),
         "measure.warmup_steps": (config.measure.warmup_steps, 0),
+        "measure.warmup_limit_steps": (_or(config.measure.warmup_limit_steps, 0), 0),
         "measure.steps": (config.measure.steps, 1),
         "measure.block_steps": (config.measure.block_steps, 1),
         "measure.probe_steps": (config.measure.probe_steps, 0),
+        "measure.probe_rounds": (config.measure.probe_rounds, 1),
         "measure.evaluate_samples": (config.measure.evaluate_samples, -1),
         "measure.evaluate_every_samples": (config.measure.evaluate_every_samples, 0),
         "optimizer.momentum": (config.optimizer.momentum, 0),
@@ -29,6 +35,8 @@ def check(config: Config) -> None:
         "optimizer.lr_batch": (config.optimizer.lr_batch, 1),
         "optimizer.warmup_steps": (config.optimizer.warmup_steps, 0),
         "data.shuffle_buffer": (config.data.shuffle_buffer, 1),
+        "data.workers": (config.data.workers, 0),
+        "data.prefetch": (config.data.prefetch, 1),
         "dataset.classes": (config.dataset.classes, 1),
         "dataset.context": (config.dataset.context, 0),
         # Text has none.
@@ -46,6 +54,7 @@ def check(config: Config) -> None:
         "strategy.options.stages": (_or(getattr(config.strategy.options, "stages", None), 1), 1),
         "strategy.options.microbatches": (getattr(config.strategy.options, "microbatches", 1), 1),
         "strategy.options.degree": (_or(getattr(config.strategy.options, "degree", None), 1), 1),
+        "strategy.options.fusion_mb": (_or(getattr(config.strategy.options, "fusion_mb", None), 0), 0),
         "strategy.options.staleness": (getattr(config.strategy.options, "staleness", 0), 0),
         "fault.step": (config.fault.step, 0),
         "fault.rank": (config.fault.rank, 0),
@@ -60,18 +69,21 @@ def check(config: Config) -> None:
         "optimizer.trust": config.optimizer.trust,
         "cluster.timeout_minutes": config.cluster.timeout_minutes,
         "cluster.gpu_memory_gb": _or(config.cluster.gpu_memory_gb, 1),
+        "cluster.link_gb_per_s": _or(config.cluster.link_gb_per_s, 1),
+        "cluster.gpu_link_gb_per_s": _or(config.cluster.gpu_link_gb_per_s, 1),
+        "cluster.memory_gb_per_s": _or(config.cluster.memory_gb_per_s, 1),
+        **{f"cluster.peak_tflops.{name}": value for name, value in config.cluster.peak_tflops.items()},
         "heartbeat": _or(config.heartbeat, 1),
+        "measure.probe_limit": config.measure.probe_limit,
         "budget_node_hours": _or(config.budget_node_hours, 1),
         "strategy.options.bucket_mb": _or(getattr(config.strategy.options, "bucket_mb", None), 1),
+        "strategy.options.first_bucket_mb": _or(getattr(config.strategy.options, "first_bucket_mb", None), 1),
+        "strategy.options.cycle_ms": _or(getattr(config.strategy.options, "cycle_ms", None), 1),
     }
     for key, value in above_zero.items():
         if not 0 < value < float("inf"):
             raise UserError(f"{key}={value}: give a number above 0")
-    if config.measure.steps % config.measure.block_steps:
-        raise UserError(
-            f"measure.steps={config.measure.steps} is not a multiple of measure.block_steps="
-            f"{config.measure.block_steps}: the last block would be shorter than the others"
-        )
+    _check_length(config.measure)
     for key in ("mean", "std"):
         if len(getattr(config.dataset, key)) != config.dataset.channels:
             raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")
@@ -86,6 +98,40 @@ def check(config: Config) -> None:
         )
     site.check(config.cluster)
     _check_fault(config)
+    emulated.check(config)
+
+
+def _check_length(measure: Measure) -> None:
+    """That the run is as long as its own rules need (docs/measuring.md)."""
+    block, limit, precision = measure.block_steps, measure.warmup_limit_steps, measure.precision
+    if measure.steps % block:
+        raise UserError(
+            f"measure.steps={measure.steps} is not a multiple of measure.block_steps={block}: the last block would be "
+            "shorter than the others"
+        )
+    if limit is not None and limit < measure.warmup_steps:
+        raise UserError(
+            f"measure.warmup_limit_steps={limit} is below measure.warmup_steps={measure.warmup_steps}, the least; give "
+            "more, or null for a warm-up of a fixed length"
+        )
+    if limit is not None and measure.warmup_steps < limit < WARMUP_BLOCKS * block:
+        raise UserError(
+            f"measure.warmup_limit_steps={limit}: it takes {WARMUP_BLOCKS} blocks of measure.block_steps={block} to "
+            f"see whether step time is stationary; give at least {WARMUP_BLOCKS * block}, or null for a fixed warm-up"
+        )
+    if precision is None:
+        return
+    if not 0 < precision < 1:
+        raise UserError(
+            f"measure.precision={precision:g}: give a fraction of the median step time between 0 and 1, such as 0.02, "
+            "or null for all of measure.steps (fp32, tf32, bf16 and fp16 are values of precision=, without measure.)"
+        )
+    if measure.steps < TIMED_BLOCKS * block:
+        raise UserError(
+            f"measure.steps={measure.steps} with measure.precision={precision:g}: an interval of the median needs "
+            f"{TIMED_BLOCKS} blocks of measure.block_steps={block}; give at least {TIMED_BLOCKS * block} steps, or "
+            "measure.precision=null"
+        )
 
 
 def _check_kind(dataset: Dataset) -> None:
@@ -111,9 +157,17 @@ def _check_fault(config: Config) -> None:
     if fault.name == "none":
         return
     steps = config.measure.warmup_steps + config.measure.steps
+    if config.measure.precision is not None:
+        # The soonest end.
+        steps = config.measure.warmup_steps + TIMED_BLOCKS * config.measure.block_steps
     if fault.rank >= config.gpus:
         raise UserError(f"fault.rank={fault.rank}: with gpus={config.gpus} there are ranks 0 to {config.gpus - 1}")
     if fault.step >= steps:
+        if config.measure.precision is not None:
+            raise UserError(
+                f"fault.step={fault.step} may never come: with measure.precision={config.measure.precision:g} the run "
+                f"may end after {steps} steps; take an earlier step, or measure.precision=null"
+            )
         raise UserError(
             f"fault.step={fault.step} never comes: the run has {steps} steps (measure.warmup_steps + measure.steps)"
         )

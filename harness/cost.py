@@ -11,8 +11,9 @@ from typing import Any
 
 from harness import events
 from harness.errors import UserError
+from harness.plain import from_plain, to_plain
 from harness.plan import Array, Request, node_hours
-from harness.spec import RunSpec, from_plain, to_plain
+from harness.spec import MeasureSpec, RunSpec
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
                 plain = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
                 spec = to_plain(from_plain(RunSpec, plain))  # with the fields that came later than the run
                 kind = (spec["framework"], spec["strategy"], spec["model"])
-                steps = spec["measure"]["warmup_steps"] + spec["measure"]["steps"]
+                steps = from_plain(MeasureSpec, spec["measure"]).most_steps
                 yield _Earlier(spec, kind, float(result["ended"]) - float(result["started"]), int(steps))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
@@ -104,7 +105,7 @@ def _seconds(request: Request, earlier: Iterable[_Earlier]) -> tuple[float, str]
         return limit, "unknown"
     # Proportional to steps and samples per GPU: too much rather than too little, since start-up is in it.
     measure = request.spec.measure
-    steps = measure.warmup_steps + measure.steps
+    steps = measure.most_steps
     scaled = [
         run.seconds * max(1.0, steps / run.steps) * max(1.0, request.spec.batch_per_gpu / run.spec["batch_per_gpu"])
         for run in alike

@@ -23,12 +23,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, 130 interrupted."""
     arguments = _arguments(argv)
     try:
-        from harness import config
+        from harness import config, sources
 
         config.register()
         points = config.compose(arguments.overrides, False, "config", arguments.config_dir)
-        _refuse_mistakes(points[0], arguments.probe)
-        checks = _checks(points[0], arguments.config_dir, arguments.probe)
+        # With data=both, the one that needs files.
+        point = sources.variants(points[0])[0]
+        _refuse_mistakes(point, arguments.probe)
+        checks = _checks(point, arguments.config_dir, arguments.probe)
         missing = _print_json(checks) if arguments.json else _print(checks)
     except ModuleNotFoundError as error:
         # Before all else: the doctor itself needs the harness's environment.
@@ -66,6 +68,7 @@ def _refuse_mistakes(config: Config, probe: bool) -> None:
     """Raises UserError for what a run would refuse on any machine; what this one lacks is for the checks to say."""
     from harness.request import request
     from harness.schema import Device, Precision, Scheduler
+    from harness.spec import NSYS
 
     if config.cluster.scheduler is Scheduler.local:
         if probe:
@@ -77,7 +80,8 @@ def _refuse_mistakes(config: Config, probe: bool) -> None:
     elif probe and config.cluster.scheduler is not Scheduler.slurm:
         raise UserError("--probe submits a job of its own; with cluster.scheduler=allocation leave it out")
     anywhere = replace(config.framework, environment=sys.executable)
-    request(replace(config, framework=anywhere, data=replace(config.data, check=False)))
+    trace = False if config.trace == NSYS else config.trace
+    request(replace(config, framework=anywhere, data=replace(config.data, check=False), trace=trace))
 
 
 def _checks(config: Config, config_dir: str | None, probe: bool) -> Iterator[Check]:

@@ -16,13 +16,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import environments, machine, mpi, scheduler
+from harness import environments, machine, mpi, profiling, scheduler
 from harness.config import CONF, compose
 from harness.errors import UserError
 from harness.plan import MPIRUN
 from harness.request import PROJECT
 from harness.scheduler import Away
 from harness.schema import Cluster, Config, Container, Dataset, Device, Framework, Scheduler
+from harness.spec import EMULATED, NSYS
 from harness.worker.data.locate import SYNTHETIC, DataError, locate
 
 OK, MISSING, NOTE = "ok", "missing", "note"
@@ -90,6 +91,8 @@ def frameworks(config: Config, config_dir: str | None) -> Iterator[Check]:
     yield _container(config.cluster) if config.cluster.container.runtime else _framework(config.framework, config)
     if mpi.needed(config.strategy):
         yield _mpi(config)
+    if config.trace == NSYS:
+        yield _nsys(config)
     for name, other in _others("framework", config.framework.name, config_dir):
         if isinstance(other, Framework):
             yield _as_note(_framework(other, config))
@@ -253,7 +256,8 @@ def _framework(framework: Framework, config: Config) -> Check:
             return Check("frameworks", framework.name, NOTE, str(silent), advice)
         return Check("frameworks", framework.name, MISSING, str(silent), advice)
     gpus = len(machine.gpus()) if config.cluster.scheduler is Scheduler.local else None
-    return judged("frameworks", answer, framework, config.strategy.name, uses_cuda(config.cluster), gpus)
+    cuda = uses_cuda(config.cluster) and framework.name != EMULATED
+    return judged("frameworks", answer, framework, config.strategy.name, cuda, gpus)
 
 
 def _mpi(config: Config) -> Check:
@@ -276,6 +280,17 @@ def _mpi(config: Config) -> Check:
     except UserError as error:
         found, _, advice = str(error).partition("; ")
         return Check("frameworks", "MPI", NOTE if only_in_jobs(cluster) else MISSING, found, advice)
+
+
+def _nsys(config: Config) -> Check:
+    """NVIDIA's profiler, for trace=nsys."""
+    found = profiling.found_nsys(config)
+    if found:
+        return Check("frameworks", NSYS, OK, found)
+    # Login nodes often do not have what nodes have.
+    state = NOTE if config.cluster.scheduler is Scheduler.slurm else MISSING
+    how = "install NVIDIA Nsight Systems, or load its module where the ranks run (cluster.modules)"
+    return Check("frameworks", NSYS, state, "not on the PATH here, and trace=nsys starts every rank with it", how)
 
 
 def _container(cluster: Cluster) -> Check:

@@ -33,6 +33,11 @@ def check(specs: Sequence[RunSpec], target_accuracy: float | None = None) -> Non
             raise UserError(
                 f"{given} with measure.evaluate_samples=0 would score nothing; set evaluate_samples=-1 to score all"
             )
+        if not measure.fixed:
+            raise UserError(
+                f"{given} needs a number of steps that is the same for all runs; set measure.precision=null and "
+                "measure.warmup_limit_steps=null, or take measure=learning"
+            )
         if measure.warmup_steps % measure.block_steps:
             raise UserError(
                 f"{given} needs whole blocks of steps; take a multiple of measure.block_steps={measure.block_steps} "

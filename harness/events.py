@@ -19,6 +19,10 @@ SCHEMA_VERSION = 1
 RESULT_VERSION = 1
 STUDY_VERSION = 1
 
+# Files of an attempt: what trace=true, and trace=nsys, left of a rank.
+TRACE_FILE = "trace.rank{rank}.json.gz"
+NSYS_FILE = "trace.rank{rank}.nsys-rep"
+
 COMPLETED, FAILED = "completed", "failed"
 # Exit code of a rank that saved its state and left when it was told to: EX_TEMPFAIL of sysexits.h.
 LEFT = 75

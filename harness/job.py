@@ -1,6 +1,6 @@
 """On the node: runs one rank to its end, and decides with the others' watchers what the run's end is.
 
-submitit calls `run_rank` once per task, with plain values only. Files in the attempt's folder are all that the ranks'
+harness/element.py calls `run_rank` once per task of a job. Files in the attempt's folder are all that the ranks'
 watchers tell each other, so the same code serves one machine and many nodes.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import events, outcome, spec
+from harness import events, machine, outcome, slurm_energy, spec, stage
 from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
 from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank, end_with_parent
 from harness.spec import RunSpec, Site, read_run
@@ -41,6 +41,8 @@ NODES_SECONDS = 60.0
 NOTICE_SECONDS = 60.0
 # Set by a launcher that starts a failed run again itself, and needs no new job for it.
 RESTARTS_HERE = "HARNESS_RESTARTS_HERE"
+# Set by the batch script: unix seconds.
+JOB_STARTED = "HARNESS_JOB_STARTED"
 
 
 def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
@@ -68,14 +70,24 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     job_id = job_name(os.environ)
     if rendezvous.rank == 0:
         outcome.write_job(attempt_dir, submission, job_id)
-        spec.write_json(attempt_dir / "begin.json", {"t": time.time(), "job_id": job_id})
-    rank = Rank(run_spec, site, rendezvous, run_dir, attempt_dir, server)
-    ended = rank.run()
-    outcome.write_exit(attempt_dir, ended)
+        begin = {
+            "t": time.time(),
+            "job_id": job_id,
+            "container": machine.image(site.container),
+            "job_started": _job_started(os.environ),
+            "staged": stage.record(site, os.environ),
+        }
+        spec.write_json(attempt_dir / "begin.json", begin)
+    with stage.entered(site, os.environ) as here:
+        rank = Rank(run_spec, here, rendezvous, run_dir, attempt_dir, server)
+        ended = rank.run()
+        outcome.write_exit(attempt_dir, ended)
     end = End(run_dir, attempt, run_spec, site, submission, job_id)
     failed = ended if ended.failed else None
     if failed is None and rendezvous.rank == 0:
         _wait_for_all(attempt_dir, end.processes)
+        if run_spec.measure.record and not (rank.warned or rank.interrupted):  # then there are only seconds left
+            slurm_energy.write(attempt_dir)
     if failed is not None or outcome.failure(attempt_dir) is not None:
         _settle(attempt_dir, end.processes, lambda: rank.interrupted)
         failed = outcome.failure(attempt_dir)
@@ -246,7 +258,8 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
     out_of_memory = _line_with(r"\boom\b|oom.kill|memory", said)
     # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
     by_pmix = _line_with(r"mpi/pmix", said)
-    last_words = out_of_memory or by_pmix or next(reversed(said), "nothing")
+    not_staged = _line_with(re.escape(stage.KEY), said)
+    last_words = not_staged or out_of_memory or by_pmix or next(reversed(said), "nothing")
     if outcome.read_begin(attempt_dir) is None:
         # After a node was lost, Slurm may give the same one again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE
@@ -273,6 +286,12 @@ def job_name(environ: Mapping[str, str]) -> str | None:
     if "SLURM_ARRAY_JOB_ID" in environ:
         return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ['SLURM_ARRAY_TASK_ID']}"
     return environ.get("SLURM_JOB_ID")
+
+
+def _job_started(environ: Mapping[str, str]) -> float | None:
+    """When the batch script began, in unix seconds, where this run is all that the job does."""
+    text = "" if RESTARTS_HERE in environ else environ.get(JOB_STARTED, "")
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
 
 
 def _requeue() -> str | None:

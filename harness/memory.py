@@ -26,7 +26,8 @@ MOST_GPUS = 4096
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one GPU. weight_copies: in half precision, with automatic mixed precision. activations: kept from
-    forward for backward; activations_per_sample: of each sample of the GPU's batch."""
+    forward for backward; activations_per_sample: of each sample of the GPU's batch. data: samples that the GPU holds,
+    with data.pipeline=device."""
 
     parameters: int
     gradients: int
@@ -34,11 +35,12 @@ class Memory:
     weight_copies: int
     activations: int
     activations_per_sample: int
+    data: int = 0
 
     @property
     def certain(self) -> int:
         """What is there at the optimiser's step, whatever the batch is."""
-        return self.parameters + self.gradients + self.optimizer
+        return self.parameters + self.gradients + self.optimizer + self.data
 
     @property
     def total(self) -> int:
@@ -46,9 +48,14 @@ class Memory:
 
 
 def estimate(spec: RunSpec) -> Memory:
+    needed = _of_training(spec)
+    return replace(needed, data=spec.data.samples * math.prod(spec.dataset.sample_shape))
+
+
+def _of_training(spec: RunSpec) -> Memory:
     data = spec.dataset
     layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
-    number_bytes = FLOAT if spec.precision == "fp32" else 2
+    number_bytes = FLOAT if spec.precision in ("fp32", "tf32") else 2
     per_sample = activations.bytes_per_sample(layers, data.channels, data.size, number_bytes)
     if spec.strategy in MODEL_PARALLEL:
         return _between_ranks(spec, layers, number_bytes)
@@ -71,6 +78,8 @@ def sentence(spec: RunSpec, gpu_memory_gb: float | None) -> str:
     if needed.weight_copies:
         parts.append((f"weights in {spec.precision}", needed.weight_copies))
     parts.append(("activations", needed.activations))
+    if needed.data:
+        parts.append(("data set", needed.data))
     listed = ", ".join(f"{what} {size / unit:.1f}" for what, size in parts)
     one = "GPU" if spec.cluster.device == "cuda" else "rank"
     text = f"about {needed.total / unit:.1f} {name} per {one} ({listed})"
@@ -92,6 +101,12 @@ def check(spec: RunSpec, gpu_memory_gb: float | None, offered: Collection[str]) 
     needed = estimate(spec)
     if needed.certain <= gpu_memory_gb * GB:
         return
+    if needed.certain - needed.data <= gpu_memory_gb * GB:
+        raise UserError(
+            f"data.pipeline=device: the {spec.data.samples:,} samples of data set '{spec.dataset.name}' are "
+            f"{needed.data / GB:.1f} GB, beside {(needed.certain - needed.data) / GB:.1f} GB for model '{spec.model}'; "
+            f"a GPU has {gpu_memory_gb:g} GB (cluster.gpu_memory_gb): take data.pipeline=harness or framework"
+        )
     raise UserError(
         f"model '{spec.model}' with strategy '{spec.strategy}' and optimizer.name={spec.optimizer.name} on gpus="
         f"{spec.gpus} does not fit: parameters {needed.parameters / GB:.1f}, gradients {needed.gradients / GB:.1f} and "

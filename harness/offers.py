@@ -5,11 +5,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from harness import model_parallel, parameter_servers
+from harness import fast, inputs, model_parallel, parameter_servers
 from harness.schema import Compress, Config
 from harness.spec import MODEL_PARALLEL
 from models import catalog
 
+# The framework whose loss smooths labels.
+SMOOTHING = "pytorch"
 # Where not all of it is offered.
 COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
 
@@ -33,7 +35,12 @@ def unsupported(config: Config) -> str | None:
             f"optimizer.name={config.optimizer.name.name} is not offered by framework '{framework.name}'; "
             f"{framework.name} offers: {', '.join(framework.optimizers)}"
         )
-    if sentence := _of_the_network(config):
+    if config.optimizer.label_smoothing and framework.name != SMOOTHING:
+        return (
+            f"optimizer.label_smoothing={config.optimizer.label_smoothing:g} is not offered by framework "
+            f"'{framework.name}'; framework={SMOOTHING} offers it"
+        )
+    if sentence := _of_the_network(config) or inputs.unsupported(config) or fast.unsupported(config):
         return sentence
     for option in framework.without:
         of, _, name = option.partition(".")

@@ -29,6 +29,21 @@ def spec(optimizer: Optimizer) -> OptimizerSpec:
     for key in ("beta1", "beta2"):
         if not 0 <= getattr(optimizer, key) < 1:
             raise UserError(f"optimizer.{key}={getattr(optimizer, key)}: give a number from 0 on and below 1")
+    peak, end = optimizer.lr_peak_samples, optimizer.lr_end_samples
+    if not 0 <= peak <= max(0, end - 1):
+        raise UserError(
+            f"optimizer.lr_peak_samples={peak} and optimizer.lr_end_samples={end}: the learning rate rises until the "
+            "first and falls until the second, which has to be larger; 0 for both leaves it as it is"
+        )
+    if end and optimizer.warmup_steps:
+        raise UserError(
+            f"optimizer.lr_end_samples={end} and optimizer.warmup_steps={optimizer.warmup_steps}: both say how the "
+            "learning rate rises; leave warmup_steps at 0, and give lr_peak_samples"
+        )
+    if not 0 <= optimizer.label_smoothing < 1:
+        raise UserError(
+            f"optimizer.label_smoothing={optimizer.label_smoothing:g}: give a share from 0 on and below 1, such as 0.1"
+        )
     values = {**vars(optimizer), "name": name.name, "lr_rule": optimizer.lr_rule.name}
     default = vars(OptimizerSpec())
     unused = {key: _NONE.get(key, default[key]) for key in _EVERY_OWN - _OWN[name]}

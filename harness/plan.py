@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.errors import UserError
-from harness.spec import WEAK, Placement, RunSpec, Site, to_plain
+from harness.plain import to_plain
+from harness.spec import WEAK, Placement, RunSpec, Site
 
 # In Resources.mpi; what else stands there is a name for `srun --mpi=`.
 MPIRUN = "mpirun"
@@ -25,7 +26,8 @@ class Resources:
     gpu_option: gres or gpus_per_node. memory_per_node: as Slurm writes it, such as '64GB'.
     max_submit: most jobs of this study in the queue at a time. modules, setup: to load, and shell lines to run, before
     the ranks start. sbatch_args: further options of sbatch, (name, value). mpi: what starts ranks that use MPI
-    (harness/mpi.py); None for others. server_nodes: after those of the ranks, for parameter servers alone.
+    (harness/mpi.py); None for others. server_nodes: after those of the ranks, for parameter servers alone. staged: the
+    environment that is unpacked on the nodes first, in stage_folder; None: it is used where it is.
     """
 
     scheduler: str
@@ -51,6 +53,8 @@ class Resources:
     srun_args: tuple[str, ...] = ()
     mpi: str | None = None
     server_nodes: int = 0
+    staged: str | None = None
+    stage_folder: str | None = None
 
     @property
     def nodes(self) -> int:

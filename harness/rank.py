@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import mpi, outcome
-from harness.command import own_cpus, rank_command, rank_environment
+from harness import outcome
+from harness.command import not_started, own_cpus, profiler_command, rank_command, rank_environment
 from harness.outcome import PEER_FAILED, RankExit
 from harness.spec import RunSpec, Site
 from harness.worker.capture import DECLARED_CORES_VARIABLE
@@ -52,7 +52,8 @@ class Rank:
         server: int | None = None,
     ) -> None:
         module = "harness.worker" if server is None else "harness.worker.servers.alone"
-        self.argv = rank_command(site, run_dir, attempt_dir, module=module)
+        profiler = profiler_command(spec, attempt_dir, rendezvous.rank) if server is None else ()
+        self.argv = rank_command(site, run_dir, attempt_dir, module=module, profiler=profiler)
         self.server = server
         self.heartbeat = site.heartbeat_seconds if server is None else None
         self.environment = rank_environment(spec, site, rendezvous, os.environ)
@@ -89,11 +90,11 @@ class Rank:
                     stdout=stdout,
                     stderr=stderr,
                     start_new_session=True,
-                    pass_fds=mpi.open_files(os.environ),
+                    pass_fds=opened_by_srun(os.environ),
                     preexec_fn=self._before_exec,
                 )
             except OSError as error:
-                stderr.write(f"{self.argv[0]}: {error.strerror}\n".encode())
+                stderr.write(f"{not_started(self.argv, error, os.uname().nodename)}\n".encode())
                 return RankExit(self.rank, 127, time.time(), server=self.server)
             code = self._watch(process)
         # A rank that was told to end and did, saved, has not been interrupted in the middle of anything.
@@ -180,6 +181,13 @@ def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     match = re.search(r"\bCPUTot=(\d+)", shown.stdout)
     return {DECLARED_CORES_VARIABLE: match.group(1)} if match else {}
+
+
+def opened_by_srun(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """What srun has opened for a rank of MPI to speak through, and tells it by number: PMI2's way, others have
+    addresses."""
+    number = environ.get("PMI_FD", "")
+    return (int(number),) if number.isdigit() else ()
 
 
 def end_with_parent(number: signal.Signals) -> None:

@@ -11,12 +11,26 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from harness import bounds, environments, evaluation, machine, memory, mpi, optimizers, site
+from harness import (
+    bounds,
+    environments,
+    evaluation,
+    fast,
+    inputs,
+    machine,
+    memory,
+    mpi,
+    optimizers,
+    profiling,
+    site,
+    sources,
+)
 from harness.errors import UserError
 from harness.offers import unsupported
 from harness.plan import MPIRUN, Request, place
 from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
+    EMULATED,
     CheckpointSpec,
     ClusterSpec,
     DatasetSpec,
@@ -26,7 +40,7 @@ from harness.spec import (
     Site,
 )
 from harness.worker.data import shards
-from harness.worker.data.locate import SHARDS, DataError, locate
+from harness.worker.data.locate import SHARDS, SYNTHETIC, DataError, locate
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -55,7 +69,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     first = points[0]
     of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
     for point in points:
-        for key in (*of_the_study, "target_accuracy"):
+        for key in (*of_the_study, "target_accuracy", "repeats"):
             if getattr(point, key) != getattr(first, key):
                 raise UserError(f"'{key}' cannot be swept: one command makes one study")
         if point.cluster.scheduler != first.cluster.scheduler:
@@ -69,7 +83,8 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
                     f"{key}={str(getattr(first, key)).lower()} is for job arrays; "
                     "here runs go one after another, and this command stays with them"
                 )
-    wanted = [variant for point in points for variant in _with_baseline(point)]
+    variants = [variant for point in points for variant in _with_baseline(point)]
+    wanted = _repeated([each for variant in variants for each in sources.variants(variant)])
     refused = [unsupported(point) for point in wanted]
     if skipped := [sentence for sentence in refused if sentence]:
         if not first.skip_unsupported:
@@ -107,6 +122,22 @@ def _with_baseline(config: Config) -> list[Config]:
     return [plain] if config.baseline is Baseline.plain else [plain, config]
 
 
+def _repeated(points: list[Config]) -> list[Config]:
+    """Each point as often as `repeats` asks for, as repeat=0,1,… does. The plan shuffles what is made of them, so that
+    what changes on a machine in the meantime does not meet one point alone."""
+    repeats = points[0].repeats
+    if repeats is None:
+        return points
+    if repeats < 1:
+        raise UserError(f"repeats={repeats}: give a number of at least 1")
+    if numbered := [point.repeat for point in points if point.repeat]:
+        raise UserError(
+            f"repeats={repeats} and repeat={numbered[0]} both say which repeats to make: repeats={repeats} makes 0 to "
+            f"{repeats - 1}; leave one of the two out"
+        )
+    return [replace(point, repeat=repeat) for point in points for repeat in range(repeats)]
+
+
 def request(config: Config) -> Request:
     """One run. Raises UserError."""
     bounds.check(config)
@@ -122,11 +153,13 @@ def request(config: Config) -> Request:
         raise UserError(
             f"cluster.gpu_memory_gb={cluster.gpu_memory_gb:g} has no effect on device {device}; leave it null"
         )
-    if config.precision.name == "fp16" and device != "cuda":
-        raise UserError("precision=fp16 needs a GPU; on device cpu take fp32 or bf16")
+    if config.framework.name == EMULATED and device != "cpu":
+        raise UserError(f"framework=emulated waits on the host, and not on device {device}; set cluster.device=cpu")
+    if sentence := fast.on_device(config, device):
+        raise UserError(sentence)
     spec = RunSpec(
         framework=config.framework.name,
-        framework_options=vars(config.framework.options),
+        framework_options=_options(config.framework.options),
         environment=_environment(config),
         strategy=config.strategy.name,
         strategy_options=_options(config.strategy.options),
@@ -154,6 +187,8 @@ def request(config: Config) -> Request:
         checkpoint=CheckpointSpec(interval_steps=config.checkpoint.interval_steps),
         fault=_fault(config.fault),
         verify=config.verify,
+        **profiling.fields(config),
+        data=inputs.spec(config, device),
     )
     data_root = _data_root(config, spec.replicas)
     contained = cluster.container.runtime is not None
@@ -179,11 +214,16 @@ def request(config: Config) -> Request:
         max_restarts=config.checkpoint.max_restarts,
         keep_checkpoint=config.checkpoint.keep,
         bind_cpus=_bind_cpus(config, cpus_per_gpu),
+        link_gb_per_s=cluster.link_gb_per_s,
+        gpu_link_gb_per_s=cluster.gpu_link_gb_per_s,
+        peak_tflops=dict(sorted(cluster.peak_tflops.items())),
         container=site.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
+        stage_environment=cluster.stage_environment.name,
     )
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
+    staged = site.staged(cluster, where.python, starter, config.pack)
     memory.check(spec, cluster.gpu_memory_gb, config.framework.strategies)
-    resources = site.resources(cluster, placement, cpus_per_gpu, starter, spec.server_nodes)
+    resources = site.resources(cluster, placement, cpus_per_gpu, starter, spec.server_nodes, staged)
     return Request(spec, where, resources, cluster.gpu_memory_gb)
 
 
@@ -197,8 +237,11 @@ def _options(options: Any) -> dict[str, Any]:
 def dataset(config: Config) -> DatasetSpec:
     """Without what has no effect on its reader."""
     values = {**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
+    values |= sources.names(config)
+    if config.dataset.reader != SYNTHETIC:
+        values |= {"train_samples": 0, "test_samples": 0}
     if config.dataset.reader == SHARDS:
-        values |= {"train_samples": 0, "test_samples": 0, "shuffle_buffer": config.data.shuffle_buffer}
+        values |= {"shuffle_buffer": config.data.shuffle_buffer}
     return DatasetSpec(**values)
 
 

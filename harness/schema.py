@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from harness.spec import LATER
+from harness.spec import DEVICE, FRAMEWORK, HARNESS, LATER
 from models import catalog
 
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
@@ -22,6 +22,7 @@ class Scaling(Enum):
 
 class Precision(Enum):
     fp32 = "fp32"
+    tf32 = "tf32"
     bf16 = "bf16"
     fp16 = "fp16"
 
@@ -87,11 +88,27 @@ Schedule = Enum("Schedule", {"1f1b": "1f1b", "gpipe": "gpipe"})
 class PyTorchOptions:
     compile: bool = False
     channels_last: bool = True
+    fused: bool = field(default=False, metadata=LATER)
+    cuda_graph: bool = field(default=False, metadata=LATER)
 
 
 @dataclass
 class TensorFlowOptions:
     jit_compile: bool = False
+
+
+@dataclass
+class EmulatedOptions:
+    compute_ms: float = 20.0
+    batch_ref: int | None = None
+    backward_fraction: float = 0.5
+    stall_ms: float = 0.0
+    straggler_rank: int = 0
+    straggler_ms: float = 0.0
+    jitter: float = 0.0
+    message_mb: float | None = None
+    latency_ms: float = 0.0
+    bandwidth_mb: float | None = None
 
 
 @dataclass
@@ -109,6 +126,9 @@ class AllreduceOptions(BucketOptions):
     overlap: bool = True
     compress: Compress = Compress.none
     powersgd_rank: int = 4
+    first_bucket_mb: float | None = field(default=None, metadata=LATER)
+    bucket_view: bool = field(default=True, metadata=LATER)
+    static_graph: bool = field(default=False, metadata=LATER)
 
 
 @dataclass
@@ -149,8 +169,12 @@ class HorovodOptions:
     controller: Controller = Controller.gloo
     compress: Compress = Compress.none
     hierarchical: bool = False
+    fusion_mb: float | None = field(default=None, metadata=LATER)
+    cycle_ms: float | None = field(default=None, metadata=LATER)
+    autotune: bool = field(default=False, metadata=LATER)
 
 
+StageEnvironment = Enum("StageEnvironment", ["none", "tar"])
 # The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
 FRAMEWORK_OPTIONS: dict[str, type] = {
     "pytorch": PyTorchOptions,
@@ -158,6 +182,7 @@ FRAMEWORK_OPTIONS: dict[str, type] = {
     "keras": TensorFlowOptions,
     "mxnet": NoOptions,
     "jax": NoOptions,
+    "emulated": EmulatedOptions,
 }
 STRATEGY_OPTIONS: dict[str, type] = {
     "plain": NoOptions,
@@ -185,6 +210,7 @@ class Framework:
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
     inputs: list[str] = field(default_factory=lambda: [catalog.IMAGES])
+    pipelines: list[str] = field(default_factory=lambda: [HARNESS])
     optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
@@ -236,6 +262,10 @@ class Cluster:
     gpu_option: GpuOption = GpuOption.gres
     gpu_type: str | None = None
     gpu_memory_gb: float | None = None
+    link_gb_per_s: float | None = None
+    gpu_link_gb_per_s: float | None = None
+    peak_tflops: dict[str, float] = field(default_factory=dict)
+    memory_gb_per_s: float | None = None
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
@@ -250,6 +280,8 @@ class Cluster:
     sbatch_args: dict[str, Any] = field(default_factory=dict)
     srun_args: list[str] = field(default_factory=list)
     mpi: str | None = None
+    stage_environment: StageEnvironment = StageEnvironment.none
+    stage_folder: str | None = None
     container: Container = field(default_factory=Container)
     env: dict[str, str] = field(default_factory=dict)
     bind_cpus: bool = False
@@ -263,6 +295,11 @@ class Measure:
     probe_steps: int = MISSING
     evaluate_samples: int = MISSING
     evaluate_every_samples: int = 0
+    warmup_limit_steps: int | None = None
+    precision: float | None = None
+    probe_limit: float = 0.1
+    probe_rounds: int = 20
+    record: bool = True
 
 
 @dataclass
@@ -279,6 +316,9 @@ class Optimizer:
     beta2: float = MISSING
     epsilon: float = MISSING
     trust: float = MISSING
+    lr_peak_samples: int = 0
+    lr_end_samples: int = 0
+    label_smoothing: float = 0.0
 
 
 @dataclass
@@ -297,10 +337,27 @@ class Fault:
     seconds: float = 0.0
 
 
+class Source(Enum):
+    real = "real"
+    synthetic = "synthetic"
+    both = "both"
+
+
+class Pipeline(Enum):
+    harness = HARNESS
+    framework = FRAMEWORK
+    device = DEVICE
+
+
 @dataclass
 class Data:
+    source: Source = Source.real
     root: str = MISSING
     check: bool = True
+    pipeline: Pipeline = Pipeline.harness
+    workers: int = 1
+    prefetch: int = 4
+    pin: bool = True
     shuffle_buffer: int = 2048
 
 
@@ -317,6 +374,7 @@ class Config:
     precision: Precision = MISSING
     seed: int = MISSING
     repeat: int = MISSING
+    repeats: int | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     framework: Framework = field(default_factory=Framework)
     strategy: Strategy = field(default_factory=Strategy)
@@ -330,6 +388,9 @@ class Config:
     baseline: Baseline = Baseline.wrapped
     skip_unsupported: bool = False
     verify: bool = False
+    # true, false or nsys. A Union, since OmegaConf takes no true and false for the names of an Enum.
+    trace: bool | str = False
+    trace_steps: int = 3
     retry: Retry = Retry.failed
     wait: bool = True
     pack: bool = False

@@ -13,6 +13,7 @@ from rich.table import Table
 from harness import events, memory
 from harness.cost import Expected
 from harness.plan import Array, Plan, Request, gpu_hours, node_hours
+from harness.spec import EMULATED
 from harness.study import Study
 
 # Into a file or a pipe, tables are not squeezed into 80 columns.
@@ -81,6 +82,7 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
 
 def _memory(requests: Sequence[Request]) -> None:
     """The points and what they need on each GPU; of many, only those that may not fit."""
+    requests = [request for request in requests if request.spec.framework != EMULATED]  # it has no network
     tight = [request for request in requests if not memory.fits(request.spec, request.gpu_memory_gb)]
     listed = requests if len(requests) <= LISTED_RUNS else tight[:LISTED_RUNS]
     for request in listed:

@@ -11,17 +11,19 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from harness.command import NODE, OWN_VARIABLES
 from harness.errors import UserError
 from harness.plan import MPIRUN, Resources
-from harness.schema import Cluster, Container, GpuOption, Scheduler
+from harness.schema import Cluster, Container, GpuOption, Precision, Scheduler, StageEnvironment
 from harness.spec import Placement
 
 ONLY_SLURM = (
     *("gres", "gpu_option", "gpu_type", "partition", "account", "qos", "constraint", "reservation", "memory_per_node"),
     *("exclusive", "array_parallelism", "max_submit", "modules", "setup", "sbatch_args", "srun_args"),
+    *("stage_environment", "stage_folder"),
 )
 # Keys whose text becomes the value of one option of sbatch.
 TEXTS = ("gres", "gpu_type", "partition", "account", "qos", "constraint", "reservation", "memory_per_node")
@@ -48,9 +50,14 @@ KEY_OF_OPTION = {
 
 
 def resources(
-    cluster: Cluster, placement: Placement, cpus_per_gpu: int, mpi: str | None = None, server_nodes: int = 0
+    cluster: Cluster,
+    placement: Placement,
+    cpus_per_gpu: int,
+    mpi: str | None = None,
+    server_nodes: int = 0,
+    staged: str | None = None,
 ) -> Resources:
-    """What Slurm is asked for. mpi, server_nodes: as in Resources. Raises UserError."""
+    """What Slurm is asked for. mpi, server_nodes, staged: as in Resources. Raises UserError."""
     asked = {f.name: getattr(cluster, f.name) for f in fields(Resources) if hasattr(cluster, f.name)}
     asked.update(
         scheduler=cluster.scheduler.name,
@@ -58,6 +65,7 @@ def resources(
         cpus_per_gpu=cpus_per_gpu,
         mpi=mpi,
         server_nodes=server_nodes,
+        staged=staged,
         gpu_option=cluster.gpu_option.name,
         modules=tuple(cluster.modules),
         setup=tuple(cluster.setup),
@@ -93,8 +101,45 @@ def container(config: Container, project: str, folders: tuple[str, ...]) -> tupl
     return (config.runtime, "exec", "--nv", *(f"--bind={folder}" for folder in seen), *config.args, image)
 
 
+def staged(cluster: Cluster, python: str, starter: str | None, pack: bool) -> str | None:
+    """The folder of the environment that is to be unpacked on the nodes; None where none is. starter: as in
+    Resources.mpi. Raises UserError where that cannot work."""
+    asked = f"cluster.stage_environment={cluster.stage_environment.name}"
+    if cluster.stage_environment is StageEnvironment.none:
+        if cluster.stage_folder is not None:
+            raise UserError(f"cluster.stage_folder={cluster.stage_folder!r} has no effect with {asked}; leave it out")
+        return None
+    if cluster.scheduler is not Scheduler.slurm:
+        raise UserError(f"{asked} is for job arrays, cluster.scheduler=slurm; here the environment is used where it is")
+    if cluster.container.runtime is not None:
+        raise UserError(f"{asked} with cluster.container: the image is one file already; leave one of the two out")
+    if pack:
+        raise UserError(f"{asked} is not offered with pack=true, whose jobs may need several environments")
+    if starter == MPIRUN:
+        raise UserError(f"{asked} is not offered with cluster.mpi={MPIRUN}, whose ranks it does not reach; take srun's")
+    folder = Path(python).parent.parent
+    if not (folder / "pyvenv.cfg").is_file():
+        raise UserError(
+            f"{asked} needs a virtual environment, which runs from any folder; {folder} has no pyvenv.cfg: leave it at "
+            "none, or set framework.environment to one"
+        )
+    if cluster.stage_folder is not None:
+        _check_option("cluster.stage_folder", cluster.stage_folder)
+        if not cluster.stage_folder.startswith("/"):
+            raise UserError(
+                f"cluster.stage_folder={cluster.stage_folder!r} is taken as it is written: give a whole path, such as "
+                "/scratch, or null for $SLURM_TMPDIR, $TMPDIR or /tmp of the batch script"
+            )
+    return str(folder)
+
+
 def check(cluster: Cluster) -> None:
     """Raises UserError for what no scheduler needs to be asked about."""
+    for name in cluster.peak_tflops:
+        if name not in Precision.__members__:
+            raise UserError(
+                f"cluster.peak_tflops: {name!r} is no precision; there are {', '.join(Precision.__members__)}"
+            )
     _check_env(cluster.env)
     if cluster.gpu_type and not cluster.gres:
         raise UserError(

@@ -6,17 +6,17 @@ compute node, and inside every framework's environment.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import math
-import os
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Type, TypeVar
+from typing import Any, Mapping, Optional
+
+from harness.plain import from_plain, to_plain, write_json
 
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
@@ -24,12 +24,17 @@ STRONG, WEAK = "strong", "weak"
 # Strategies under which several ranks have one copy of the model between them, and the option that says how many.
 MODEL_PARALLEL = {"pipeline": "stages", "tensor": "degree"}
 
+# The framework that waits instead of computing: no figure of it is one of a real framework.
+EMULATED = "emulated"
+
 # Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
 LATER = {"later": True}
 # As a value of the option `placement`, of strategies with parameter servers.
 OWN_NODES = "own_nodes"
-
-T = TypeVar("T")
+# Input pipelines.
+HARNESS, FRAMEWORK, DEVICE = "harness", "framework", "device"
+# As values of RunSpec.trace; nsys is the name of NVIDIA's command, too.
+NO_TRACE, CHROME, NSYS = "none", "chrome", "nsys"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class DatasetSpec:
     shuffle_buffer: of a data set in shards, samples among which each rank shuffles what it reads; 0 for the others.
     context: 0 for images. A sample of text is a sequence of so many tokens, each a byte, and `classes` is the size of
     the vocabulary; channels and image_size are 0 then, mean and std are empty.
+    stands_for: of made samples in the place of a data set, that one's name; empty for all others.
     """
 
     name: str
@@ -71,6 +77,7 @@ class DatasetSpec:
     test_samples: int = 0
     shuffle_buffer: int = field(default_factory=int, metadata=LATER)
     context: int = field(default=0, metadata=LATER)
+    stands_for: str = field(default="", metadata=LATER)
 
     @property
     def size(self) -> int:
@@ -84,6 +91,25 @@ class DatasetSpec:
 
 
 @dataclass(frozen=True)
+class InputSpec:
+    """How samples come to a rank: `data.pipeline` and its options. Samples, order and augmentation are the same in all.
+
+    pipeline: 'harness': NumPy, one thread; 'framework': the framework's own loader; 'device': all samples lie on the
+    device, and are augmented there.
+    workers: processes or threads beside the training that make batches; 0: the rank itself, when it needs one.
+    prefetch: batches that each worker makes ahead; 0 without workers.
+    pin: whether batches are copied to a GPU from page-locked memory, where the framework leaves the choice.
+    samples: of the training split, with 'device'; else 0.
+    """
+
+    pipeline: str = HARNESS
+    workers: int = 1
+    prefetch: int = 4
+    pin: bool = True
+    samples: int = 0
+
+
+@dataclass(frozen=True)
 class OptimizerSpec:
     """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks, unless `name` says otherwise.
 
@@ -92,6 +118,11 @@ class OptimizerSpec:
     name: 'sgd'; 'adam' (Kingma and Ba 2015, algorithm 1, with beta1, beta2 and epsilon; weight decay as part of the
     gradient); 'lars' (You et al. 2017, arXiv 1708.03888, algorithm 1, with the trust coefficient `trust`).
     What a `name` does not have is 0, or at its default where it came later.
+    lr_peak_samples, lr_end_samples: the learning rate rises from 0 to what it is by the rule until so many training
+    samples of all ranks, and falls to 0 until so many, linearly (one cycle of Smith 2018, arXiv 1803.09820); 0: it
+    does neither.
+    label_smoothing: share of the target that is spread over all classes (Szegedy et al. 2016, arXiv 1512.00567,
+    section 7); of the training loss alone.
     """
 
     lr: float = 0.1
@@ -106,9 +137,13 @@ class OptimizerSpec:
     beta2: float = field(default=0.999, metadata=LATER)
     epsilon: float = field(default=1e-8, metadata=LATER)
     trust: float = field(default=0.001, metadata=LATER)
+    lr_peak_samples: int = field(default=0, metadata=LATER)
+    lr_end_samples: int = field(default=0, metadata=LATER)
+    label_smoothing: float = field(default=0.0, metadata=LATER)
 
     def learning_rate(self, global_batch: int, step: int) -> float:
-        """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first."""
+        """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first, and
+        down again where it has an end."""
         lr = self.lr
         if self.lr_rule == "linear":
             lr = self.lr * global_batch / self.lr_batch
@@ -116,6 +151,11 @@ class OptimizerSpec:
             lr = self.lr * math.sqrt(global_batch / self.lr_batch)
         if step < self.warmup_steps:
             lr *= (step + 1) / self.warmup_steps
+        if self.lr_end_samples:
+            seen = (step + 0.5) * global_batch  # in the middle of the step
+            rising = seen / self.lr_peak_samples if self.lr_peak_samples else 1.0
+            falling = (self.lr_end_samples - seen) / (self.lr_end_samples - self.lr_peak_samples)
+            lr *= max(0.0, min(rising, falling))
         return lr
 
 
@@ -123,11 +163,15 @@ class OptimizerSpec:
 class MeasureSpec:
     """How long a run goes on and what it measures. Counts are optimiser steps, except where a name says otherwise.
 
-    warmup_steps: run first, logged apart, never part of a throughput figure.
-    steps: timed steps, in blocks of `block_steps` between fences.
-    probe_steps: steps of each probe (cached batch, no synchronisation) after the timed steps; 0 turns probes off.
+    warmup_steps: run first, logged apart, never part of a throughput figure; more of them, up to warmup_limit_steps,
+    until the step time is stationary. None: not more.
+    steps: timed steps, in blocks of `block_steps` between fences; fewer where the relative half-width of the interval
+    of the median step time is at most `precision` sooner. None: no fewer.
+    probe_steps: steps in a block of a probe (cached batch, no synchronisation) after training; 0 turns probes off.
+    probe_limit, probe_rounds: share of the run's time that the probes may take, and how often each is taken at most.
     evaluate_samples: test samples scored at the end; 0 turns evaluation off, -1 takes the whole test set.
     evaluate_every_samples: training samples, over all ranks, after which they are scored each time; 0: only at the end.
+    record: whether energy, memory, the device's state, network and files are recorded beside the time.
     """
 
     warmup_steps: int = 10
@@ -136,6 +180,29 @@ class MeasureSpec:
     probe_steps: int = 10
     evaluate_samples: int = -1
     evaluate_every_samples: int = field(default=0, metadata=LATER)
+    warmup_limit_steps: Optional[int] = field(default=None, metadata=LATER)
+    precision: Optional[float] = field(default=None, metadata=LATER)
+    probe_limit: float = field(default=0.1, metadata=LATER)
+    probe_rounds: int = field(default=20, metadata=LATER)
+    record: bool = field(default=True, metadata=LATER)
+
+    @property
+    def most_warmup_steps(self) -> int:
+        return max(self.warmup_steps, self.warmup_limit_steps or 0)
+
+    @property
+    def most_steps(self) -> int:
+        """Of the whole run, warm-up included."""
+        return self.most_warmup_steps + self.steps
+
+    @property
+    def warms_until_stationary(self) -> bool:
+        return self.most_warmup_steps > self.warmup_steps
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the number of steps is known beforehand: warmup_steps + steps."""
+        return self.precision is None and not self.warms_until_stationary
 
 
 @dataclass(frozen=True)
@@ -181,6 +248,8 @@ class RunSpec:
     environment: the framework environment as the configuration names it (not the path that it resolves to).
     env: environment variables set for every rank, such as NCCL_*.
     verify: whether rank 0 first shows that the network computes what it does in the other frameworks.
+    trace: CHROME: after all that is measured, each rank writes a trace of `trace_steps` more steps; NSYS: NVIDIA's nsys
+    profiles each rank from its start to its end, which is no measurement; NO_TRACE: neither.
     """
 
     framework: str
@@ -205,6 +274,9 @@ class RunSpec:
     checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=LATER)
     fault: FaultSpec = field(default_factory=FaultSpec, metadata=LATER)
     verify: bool = field(default_factory=bool, metadata=LATER)
+    data: InputSpec = field(default_factory=InputSpec, metadata=LATER)
+    trace: str = field(default=NO_TRACE, metadata=LATER)
+    trace_steps: int = field(default=3, metadata=LATER)
 
     @functools.cached_property
     def run_id(self) -> str:
@@ -249,7 +321,7 @@ class RunSpec:
     def evaluates_after(self, steps: int) -> bool:
         """Whether the test samples are scored after so many steps, in the middle of training."""
         every = self.measure.evaluate_every_samples
-        if not every or not 0 < steps < self.measure.warmup_steps + self.measure.steps:
+        if not every or not 0 < steps < self.measure.most_steps:
             return False
         return steps * self.global_batch % every == 0
 
@@ -269,6 +341,10 @@ class Site:
     limit, and after a rank failed. keep_checkpoint: whether the last one stays when the run is completed.
     container: what stands before `python` on a rank's command line; empty without a container.
     bind_cpus: whether each rank is kept to cores of its own; on Slurm, srun does that.
+    stage_environment: 'tar' where each job unpacks the environment on its nodes first, else 'none' (harness/stage.py).
+    link_gb_per_s, gpu_link_gb_per_s: nominal rate of a node's link to the others, and of a GPU's to those of its node,
+    in 10^9 bytes per second of one direction; None: not known. peak_tflops: nominal peak of a GPU in 10^12
+    floating-point operations per second, by precision. The report compares with them, and nothing else uses them.
     """
 
     python: str
@@ -285,17 +361,10 @@ class Site:
     keep_checkpoint: bool = False
     container: typing.Tuple[str, ...] = ()
     bind_cpus: bool = False
-
-
-def to_plain(value: Any) -> Any:
-    """A dataclass as the dicts, lists and scalars that JSON knows."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(v) for v in value]
-    return value
+    link_gb_per_s: Optional[float] = None
+    gpu_link_gb_per_s: Optional[float] = None
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
+    stage_environment: str = "none"
 
 
 def _determining(value: Any) -> Any:
@@ -308,35 +377,6 @@ def _determining(value: Any) -> Any:
 
 def _default(f: Any) -> Any:
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-
-
-def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
-    """The dataclass `cls` from `to_plain`'s dicts; unknown keys are passed over, so that old readers read new files.
-
-    Raises ValueError where a field without default is missing or nested data has the wrong form.
-    """
-    if not isinstance(plain, Mapping):
-        raise ValueError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
-    hints = _hints(typing.cast(Any, cls))
-    values = {}
-    for f in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if f.name not in plain:
-            continue
-        value, hint = plain[f.name], hints[f.name]
-        if dataclasses.is_dataclass(hint):
-            value = from_plain(hint, value)  # type: ignore[arg-type]
-        elif isinstance(value, list):
-            value = tuple(value)
-        values[f.name] = value
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise ValueError(f"{cls.__name__}: {error}") from None
-
-
-@functools.lru_cache(maxsize=None)
-def _hints(cls: Any) -> Dict[str, Any]:
-    return typing.get_type_hints(cls)
 
 
 def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
@@ -358,16 +398,3 @@ def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
         return from_plain(RunSpec, document["spec"]), from_plain(Site, document["site"])
     except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a run's spec.json: {error}") from None
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Writes JSON to a temporary name and renames it: no reader ever sees half a file."""
-    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        # A full disk: half a file would only take more of it.
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

@@ -12,8 +12,9 @@ from typing import Any
 
 from harness import events, outcome, scheduler, submissions
 from harness.errors import UserError
+from harness.plain import from_plain
 from harness.scheduler import Away, Queued
-from harness.spec import RunSpec, from_plain
+from harness.spec import MeasureSpec, RunSpec
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
@@ -27,7 +28,8 @@ TAIL_BYTES = 16384
 
 @dataclass
 class RunState:
-    """One run. steps_done, steps: optimiser steps, of all phases. samples_per_second: of the last block, all ranks.
+    """One run. steps_done, steps: optimiser steps, of all phases. fixed: whether it takes just so many, and not at
+    most so many. samples_per_second: of the last block, all ranks.
     eta_seconds: until the steps are done, as fast as the last block; None where it does not run.
     node_hours: allocated so far, over all attempts. note: why it waits, failed, or is not known."""
 
@@ -39,6 +41,7 @@ class RunState:
     attempts: int = 0
     steps_done: int = 0
     steps: int | None = None
+    fixed: bool = True
     samples_per_second: float | None = None
     eta_seconds: float | None = None
     node_hours: float = 0.0
@@ -134,7 +137,8 @@ def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) 
     try:
         spec = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
         run.gpus, run.nodes = int(spec["gpus"]), _nodes(from_plain(RunSpec, spec))
-        run.steps = int(spec["measure"]["warmup_steps"]) + int(spec["measure"]["steps"])
+        measure = from_plain(MeasureSpec, spec["measure"])
+        run.steps, run.fixed = measure.most_steps, measure.fixed
         batch = int(spec["global_batch"])
     except FileNotFoundError:
         run.note = "not submitted yet"

@@ -98,6 +98,12 @@ def _few(runs: list[RunState]) -> list[RunState]:
     return [*first[:MOST_ROWS], *rest[: max(0, MOST_ROWS - len(first))]]
 
 
+def _steps(run: RunState) -> str:
+    if run.fixed:
+        return f"{run.steps_done}/{run.steps}"
+    return f"{run.steps_done}" if run.state == state.COMPLETED else f"{run.steps_done}/≤{run.steps}"
+
+
 def _table(runs: list[RunState]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("run", overflow="fold")
@@ -113,9 +119,9 @@ def _table(runs: list[RunState]) -> Table:
             escape(run.run_id),
             Text(run.state, style=STYLES.get(run.state, "")),
             "" if run.gpus is None else f"{run.gpus}",
-            "" if run.steps is None else f"{run.steps_done}/{run.steps}",
+            "" if run.steps is None else _steps(run),
             "" if run.samples_per_second is None else f"{run.samples_per_second:,.0f}",
-            "" if run.eta_seconds is None else _duration(run.eta_seconds),
+            "" if run.eta_seconds is None else ("" if run.fixed else "≤ ") + _duration(run.eta_seconds),
             _hours(run.node_hours) if run.node_hours else "",
             run.job or "",
             escape("; ".join(filter(None, (attempts, over, run.note)))),

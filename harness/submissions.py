@@ -57,18 +57,30 @@ def forget(study_folder: Path, submission: Submission) -> None:
 
 def read(study_folder: Path) -> dict[str, Submission]:
     """By token; what cannot be read is passed over: its jobs are found by what they write when they begin."""
-    found = {}
     folder = study_folder / FOLDER
-    for path in folder.iterdir() if folder.is_dir() else ():
-        try:
-            if not path.name.startswith("."):
-                document = json.loads(path.read_text(encoding="utf-8"))
-                document["elements"] = tuple(tuple(element) for element in document["elements"])
-                submission = spec.from_plain(Submission, document)
-                found[submission.token] = submission
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return found
+    paths = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    return {submission.token: submission for submission in map(_read, paths) if submission is not None}
+
+
+def of_element(study_folder: Path, token: str, element: int) -> tuple[Path, int] | None:
+    """(the folder of the one run, the number of its first attempt) of an array's element; None where no attempt belongs
+    to the submission, or it cannot be read."""
+    submission = _read(study_folder / FOLDER / f"{token}.json")
+    if submission is None:
+        return None
+    (run_id,) = submission.elements[element]
+    run_dir = study_folder / "runs" / run_id
+    mine = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == token]
+    return (run_dir, int(mine[0].name.split("-")[1])) if mine else None
+
+
+def _read(path: Path) -> Submission | None:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["elements"] = tuple(tuple(element) for element in document["elements"])
+        return spec.from_plain(Submission, document)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def adopt(submissions: Mapping[str, Submission], queue: Mapping[str, Queued]) -> list[Submission]:

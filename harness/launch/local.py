@@ -55,7 +55,10 @@ def run(request: Request, study: Study) -> dict[str, Any] | None:
 
 
 def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: str) -> str:
-    executor = submitit.LocalExecutor(study.folder.absolute() / "submitit" / "%j")
+    # A folder that is known before the job is: submitit makes one of the job's number only once the job has started,
+    # and on a busy machine the job opens its logs there first.
+    folder = study.folder.absolute() / "submitit" / f"{token}-{attempt}"
+    executor = submitit.LocalExecutor(folder)
     executor.update_parameters(
         tasks_per_node=request.resources.placement.ranks_per_node + request.resources.server_nodes,
         nodes=1,

@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import site, submissions
+from harness import site, stage, submissions
+from harness.job import JOB_STARTED
 from harness.plan import Array, Resources
 
 
-def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, Any]:
-    """submitit's parameters for an array (tests keep the sbatch text that comes of them as a golden file)."""
+def array_parameters(array: Array, token: str, study_folder: Path, archive: Path | None = None) -> dict[str, Any]:
+    """submitit's parameters for an array (tests keep the sbatch text that comes of them as a golden file).
+
+    archive: of the environment, where it is to be unpacked on the nodes."""
     resources = array.resources
     placement = resources.placement
     own = {
@@ -33,10 +36,12 @@ def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, 
             **{k: v if v is True else site.escaped(v) for k, v in site_options(resources).items()},
         },
     }
-    if setup := site.setup_lines(resources):
-        own["setup"] = setup
+    setup = site.setup_lines(resources)
     if array.in_batch_step:
-        return {**own, "use_srun": False}
+        return {**own, "use_srun": False, **({"setup": setup} if setup else {})}
+    # First, for modules may take long.
+    unpack = [] if archive is None else _staged(resources, archive, study_folder, token)
+    own["setup"] = [f"export {JOB_STARTED}=$(date +%s.%N)", *setup, *unpack]
     return {
         **own,
         "teardown": _after(study_folder, token),
@@ -52,10 +57,38 @@ def array_parameters(array: Array, token: str, study_folder: Path) -> dict[str, 
     }
 
 
+def element_command(study_folder: Path, token: str) -> str:
+    """What each task of an array runs."""
+    return shlex.join((sys.executable, "-u", "-m", "harness.element", str(study_folder), token))
+
+
+def _staged(resources: Resources, archive: Path, study_folder: Path, token: str) -> list[str]:
+    """The shell lines that unpack the environment, one task per node, and see to it that nothing is left of it."""
+    nodes = resources.nodes
+    step = f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
+    step += f" --cpus-per-task={resources.cpus_per_gpu * resources.placement.ranks_per_node}"
+    folder = shlex.quote(resources.stage_folder) if resources.stage_folder else "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
+    # The number of the start is in it, since one that was cut off may have left something.
+    own = "harness-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
+    return [
+        f"export {stage.STAGED}={folder}/{own}",
+        f"export {stage.ARCHIVE}={shlex.quote(str(archive))}",
+        # After the watchers, which have removed it, unless something went wrong.
+        f"harness_unstage() {{ {step} sh -c 'rm -rf -- \"${stage.STAGED}-$SLURMD_NODENAME\"' 2>/dev/null; }}",
+        "trap harness_unstage EXIT",
+        f"export {stage.BEGAN}=$(date +%s.%N)",
+        f"{step} {shlex.quote(sys.executable)} -m harness.stage || {{ {_look(study_folder, token)}; exit 1; }}",
+        f"export {stage.ENDED}=$(date +%s.%N)",
+    ]
+
+
 def _after(study_folder: Path, token: str) -> list[str]:
     """The shell lines after srun: where it failed, somebody looks whether the ranks' watchers could still say so."""
-    look = " ".join(map(shlex.quote, (sys.executable, "-m", "harness.after", str(study_folder), token)))
-    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {look}", "exit $srun_exit"]
+    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {_look(study_folder, token)}", "exit $srun_exit"]
+
+
+def _look(study_folder: Path, token: str) -> str:
+    return " ".join(map(shlex.quote, (sys.executable, "-m", "harness.after", str(study_folder), token)))
 
 
 def site_options(resources: Resources) -> dict[str, Any]:

@@ -13,16 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from harness import events, outcome, scheduler, submissions
+from harness import events, outcome, scheduler, stage, submissions
 from harness.errors import UserError
 from harness.job import run_rank
 from harness.launch.allocation import run_element
-from harness.launch.options import advice, array_parameters, site_options, trial_options
+from harness.launch.options import advice, array_parameters, element_command, site_options, trial_options
 from harness.plan import Array, Plan
 from harness.scheduler import Away, Queued
 from harness.study import Study
@@ -88,6 +89,8 @@ class Submitter:
             self.say(f"submitted job {submission.job_id}: {len(array.requests)} runs on {shape} ranks")
 
     def _submit(self, array: Array) -> Submission:
+        environment = array.resources.staged
+        archive = stage.packed(self.study.folder.absolute(), Path(environment), self.say) if environment else None
         token = submissions.new_token()
         elements = tuple(tuple(r.spec.run_id for r in element) for element in array.elements)
         submission = Submission(token, None, elements)
@@ -98,8 +101,10 @@ class Submitter:
             [self.study.prepare(request, token, number) for request in element]
             for number, element in enumerate(array.elements)
         ]
-        executor = submitit.SlurmExecutor(self.study.folder.absolute() / "submitit" / "%j")
-        executor.update_parameters(**array_parameters(array, token, self.study.folder.absolute()))
+        executor = _Executor(self.study.folder.absolute() / "submitit" / "%j")
+        if not array.in_batch_step:
+            executor.command = element_command(self.study.folder.absolute(), token)
+        executor.update_parameters(**array_parameters(array, token, self.study.folder.absolute(), archive))
         while True:
             try:
                 # submitit prints what it raises too.
@@ -112,7 +117,7 @@ class Submitter:
                 if not isinstance(error, OSError) and scheduler.is_away(said):
                     self._say_away(said)
                     # It may have taken the array all the same, without submitit knowing: to ask again would run it
-                    # twice. Its jobs still wait for their pickles, so none has begun.
+                    # twice. Its jobs still wait for their pickles (harness/element.py), so none has begun.
                     queue = self._wait_for(scheduler.queue)
                     for taken in submissions.adopt({token: submission}, queue):
                         self._wait_for(functools.partial(scheduler.cancel, [str(taken.job_id)]))
@@ -284,6 +289,16 @@ def _ask_first(arrays: Sequence[Array], say: Say) -> None:
                 f"Slurm would refuse the array for {array.resources.placement} ranks: {refused}; {advice(refused)}; "
                 "nothing was submitted"
             )
+
+
+class _Executor(submitit.SlurmExecutor):
+    """submitit's, where each task may run another command than submitit's own, which loads a pickle and calls it."""
+
+    command: str | None = None
+
+    @property
+    def _submitit_command_str(self) -> str:
+        return self.command or str(super()._submitit_command_str)
 
 
 def _map(

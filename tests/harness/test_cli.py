@@ -58,6 +58,8 @@ def test_help_shows_the_choices(cli: Cli) -> None:
     [
         (["gpus=0"], ["gpus=0", "at least 1"]),
         (["gpus=-1"], ["gpus=-1", "at least 1"]),
+        (["trace=chrome"], ["trace=chrome", "true", "nsys"]),
+        (["trace=true", "trace_steps=0"], ["trace_steps=0", "at least 1"]),
         (["gpus=abc"], ["abc", "Integer"]),
         (["-m", "gpus=1,5", "cluster=slurm"], ["gpus=5", "4 and 6"]),
         (["gpus=3", "scaling=strong", "batch=128"], ["batch=128", "gpus=3", "126 and 129"]),
@@ -128,3 +130,22 @@ def test_a_damaged_study_json_is_not_overwritten(cli: Cli, tmp_path: Path, text:
     assert done.returncode == 2
     assert str(Path("results/mine/study.json")) in sentence(done.stderr)
     assert path.read_text() == text
+
+
+def test_the_help_is_what_hydra_makes_without_the_shortcut(cli: Cli, tmp_path: Path) -> None:
+    """config.register keeps Hydra from copying its store for each group."""
+    (tmp_path / "unhurried.py").write_text(
+        "import sys\n"
+        "from hydra.core.config_store import ConfigStore\n"
+        "from harness import __main__, config\n"
+        "register = config.register\n"
+        "def as_hydra_does() -> None:\n"
+        "    register()\n"
+        "    del ConfigStore.__deepcopy__\n"
+        "config.register = as_hydra_does\n"
+        "sys.exit(__main__.main(['--help']))\n"
+    )
+    quick, whole = cli("harness", "--help"), cli("unhurried")
+    assert quick.returncode == whole.returncode == 0, whole.stderr
+    assert "== Choices" in quick.stdout
+    assert quick.stdout == whole.stdout

@@ -95,7 +95,8 @@ def test_networks_and_data_sets_that_do_not_fit_each_other_are_refused(tmp_path:
 
 
 def test_a_framework_that_offers_all_networks_is_named_where_another_does_not() -> None:
-    assert [name for name in FRAMEWORKS if conf(name)["inputs"] == ["images", "text"]] == ["pytorch"]
+    all_networks = [name for name in FRAMEWORKS if conf(name)["inputs"] == ["images", "text"]]
+    assert all_networks == ["emulated", "pytorch"]  # the one builds none
 
 
 def test_a_sweep_can_leave_out_what_does_not_exist_and_says_so(tmp_path: Path) -> None:
@@ -124,6 +125,30 @@ def test_the_baseline_at_one_gpu_is_the_framework_alone_or_with_the_strategy_aro
     assert names(both) == plain | wrapped
     # Without anything around it, it is the same run for both strategies.
     assert len({r.spec.run_id for r in both.requests if r.spec.strategy == "plain"}) == 1
+
+
+def test_repeats_are_separate_runs_of_every_point(tmp_path: Path) -> None:
+    sweep = ("gpus=1,2", "baseline=both")
+    found = asked(*sweep, "repeats=3", tmp_path=tmp_path)
+    points = [(request.spec.strategy, request.spec.gpus, request.spec.repeat) for request in found.requests]
+    shapes = (("plain", 1), ("allreduce", 1), ("allreduce", 2))
+    assert sorted(points) == sorted((*shape, repeat) for shape in shapes for repeat in range(3))
+    # The same runs as one by one: a study can be given more repeats later.
+    numbered = asked(*sweep, "repeat=0,1,2", tmp_path=tmp_path)
+    assert {r.spec.run_id for r in numbered.requests} == {r.spec.run_id for r in found.requests}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("repeats=3", "repeat=0,1"), "repeats=3 and repeat=1 both say which repeats to make: repeats=3 makes 0 to 2"),
+        (("repeats=0",), "repeats=0: give a number of at least 1"),
+        (("repeats=1,2",), "'repeats' cannot be swept"),
+    ],
+)
+def test_repeats_that_make_no_sense_are_refused(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        asked(*arguments, tmp_path=tmp_path)
 
 
 def test_every_framework_has_parameter_servers_and_mxnets_own_cannot_bound_staleness(tmp_path: Path) -> None:
@@ -175,6 +200,21 @@ def test_cores_of_their_own_need_enough_cores(tmp_path: Path, monkeypatch: pytes
     assert asked("gpus=4", "cluster.bind_cpus=true", tmp_path=tmp_path).requests[0].site.bind_cpus
     with pytest.raises(UserError, match=r"5 ranks x 1 need 5 cores of their own, this machine gives 4"):
         asked("gpus=5", "cluster.bind_cpus=true", tmp_path=tmp_path)
+
+
+def test_nominal_rates_stand_with_a_run_and_are_no_part_of_what_it_is(tmp_path: Path) -> None:
+    said = ("cluster.link_gb_per_s=12.5", "cluster.gpu_link_gb_per_s=150", "+cluster.peak_tflops.fp32=15.7")
+    (with_rates,), (without,) = (asked(*given, tmp_path=tmp_path).requests for given in (said, ()))
+    site = with_rates.site
+    assert (site.link_gb_per_s, site.gpu_link_gb_per_s, site.peak_tflops) == (12.5, 150.0, {"fp32": 15.7})
+    assert with_rates.spec.run_id == without.spec.run_id
+    with pytest.raises(
+        UserError, match=r"cluster.peak_tflops: 'fp8' is no precision; there are fp32, tf32, bf16, fp16"
+    ):
+        asked("+cluster.peak_tflops.fp8=15", tmp_path=tmp_path)
+    for key in ("cluster.link_gb_per_s", "cluster.gpu_link_gb_per_s", "+cluster.peak_tflops.bf16"):
+        with pytest.raises(UserError, match=r"cluster\.\S+=0.0: give a number above 0"):
+            asked(f"{key}=0", tmp_path=tmp_path)
 
 
 def test_what_is_left_out_is_said_with_the_plan(cli: Cli, torch_python: Path) -> None:

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from builders import make_site, make_spec
 
-from harness.command import THREAD_VARIABLES, rank_environment, visible_gpu
+from harness.command import (
+    THREAD_VARIABLES,
+    not_started,
+    profiler_command,
+    rank_command,
+    rank_environment,
+    visible_gpu,
+)
 from harness.spec import ClusterSpec, Placement
 from harness.worker.rendezvous import Rendezvous
 
@@ -50,3 +58,28 @@ def test_configured_variables_win() -> None:
     env = rank_environment(spec, make_site(), RANK_1, {})
     assert (env["OMP_NUM_THREADS"], env["NCCL_ALGO"]) == ("3", "Ring")
     assert "GLOO_SOCKET_IFNAME" not in env
+
+
+def test_nsys_stands_before_the_python_of_a_rank_only_where_it_is_asked_for() -> None:
+    site, folder = make_site(), Path("/run/attempt-2")
+    plain = ["/envs/pytorch/bin/python", "-u", "-m", "harness.worker", "/run", "/run/attempt-2"]
+    for trace in ("none", "chrome"):
+        profiler = profiler_command(make_spec(trace=trace), folder, 3)
+        assert rank_command(site, Path("/run"), folder, {}, profiler=profiler) == plain
+    profiler = profiler_command(make_spec(trace="nsys"), folder, 3)
+    assert rank_command(site, Path("/run"), folder, {}, profiler=profiler) == [
+        "nsys", "profile", "--output=/run/attempt-2/trace.rank3", "--force-overwrite=true",
+        "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--wait=primary", *plain,
+    ]  # fmt: skip
+    contained = rank_command(
+        make_site(container=("apptainer", "exec", "image.sif")), Path("/run"), folder, {}, profiler=profiler
+    )
+    assert contained[:3] == ["apptainer", "exec", "image.sif"]
+    assert contained[-len(profiler) - len(plain) :] == [*profiler, *plain]
+
+
+def test_a_node_without_nsys_says_so_in_one_sentence() -> None:
+    missing = FileNotFoundError(2, "No such file or directory")
+    said = not_started(["nsys", "profile", "python"], missing, "node7")
+    assert said.startswith("trace=nsys, but there is no nsys on the PATH of node7")
+    assert not_started(["/envs/x/python"], missing, "node7") == "/envs/x/python: No such file or directory"

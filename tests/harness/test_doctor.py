@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -68,12 +69,13 @@ def test_a_machine_that_has_it_all(cli: Cli, torch_python: Path, tmp_path: Path)
 
 
 def test_an_environment_that_is_not_there(cli: Cli) -> None:
-    done = cli("harness.doctor", *LOCAL, "framework.environment=/nowhere", "--json")
+    done = cli("harness.doctor", *LOCAL, "framework.environment=/nowhere", "trace=nsys", "--json")
     assert done.returncode == 1
     check = checks(done)["pytorch"]
     assert (check["group"], check["state"]) == ("frameworks", "missing")
     assert "/nowhere/bin/python" in check["found"]
     assert "framework.environment" in check["advice"]
+    assert checks(done)["nsys"]["state"] == ("ok" if shutil.which("nsys") else "missing")
 
 
 def test_an_environment_without_the_framework(cli: Cli) -> None:

@@ -13,7 +13,7 @@ from project import PROJECT, Cli
 from harness import config
 from harness.request import StudyRequest, study_request
 
-STUDIES = ["frameworks_v100", "indoor_model_sizes", "sync_async_mixed", "data_vs_model_parallel"]
+STUDIES = ["frameworks_v100", "indoor_model_sizes", "sync_async_mixed", "data_vs_model_parallel", "time_to_accuracy"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,22 @@ def test_frameworks_v100_is_the_published_grid_with_a_fixed_batch_per_gpu() -> N
     assert all((spec.batch_per_gpu, spec.global_batch) == (128, 128 * spec.gpus) for spec in specs)
     # 12 GPUs are three nodes of four.
     assert {spec.placement.nodes for spec in specs if spec.gpus == 12} == {3}
+
+
+def test_time_to_accuracy_is_one_recipe_in_the_same_steps_on_every_number_of_gpus() -> None:
+    study = asked("time_to_accuracy")
+    specs = [request.spec for request in study.requests]
+    assert study.target_accuracy == 0.94
+    assert {(spec.gpus, spec.seed) for spec in specs} == {(gpus, seed) for gpus in (1, 2, 4, 8) for seed in (0, 1, 2)}
+    assert len({(spec.global_batch, spec.measure.most_steps, spec.optimizer, spec.model) for spec in specs}) == 1
+    optimizer, batch = specs[0].optimizer, specs[0].global_batch
+    rates = [optimizer.learning_rate(batch, step) for step in range(specs[0].measure.most_steps)]
+    # Page 2018, part 4: 0.4 at its highest, after 5 of 24 epochs of 50,000 samples; nothing at both ends.
+    assert max(rates) == pytest.approx(0.4, rel=2e-3)
+    assert rates.index(max(rates)) == pytest.approx(5 * 50000 / batch, abs=1)
+    assert rates[0] < 0.001
+    assert rates[24 * 50000 // batch - 1] < 0.001
+    assert rates[2] - rates[1] == pytest.approx(rates[1] - rates[0])
 
 
 def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two() -> None:

@@ -1,0 +1,88 @@
+"""What makes a step faster (docs/speed.md), and where it is not to be had."""
+
+from __future__ import annotations
+
+from harness.schema import Compress, Config
+
+# Strategies in which the optimiser of PyTorch itself takes the step, of whole parameters.
+OWN_STEP = ("plain", "allreduce", "hierarchical", "hybrid", "local_sgd", "horovod", "mpi")
+# Variables of Horovod that options stand for.
+KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIME", "autotune": "HOROVOD_AUTOTUNE"}
+# Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.
+GRAPH_WARMUP_STEPS = 12
+# GPUs of which a cluster's configuration can tell that they have no tensor cores for bf16 and TF32: before Ampere.
+BEFORE_AMPERE = ("v100", "p100", "p40", "k80", "t4", "rtx2080", "titan")
+
+
+def unsupported(config: Config) -> str | None:
+    """Why an option that is asked for is not offered; None where all are."""
+    return _horovod(config) or _fused(config) or _cuda_graph(config)
+
+
+def on_device(config: Config, device: str) -> str | None:
+    """Why the device does not offer what is asked for; None where it does."""
+    precision = config.precision.name
+    if device != "cuda":
+        if precision == "fp16":
+            return "precision=fp16 needs a GPU; on device cpu take fp32 or bf16"
+        if precision == "tf32":
+            return "precision=tf32 is one of GPUs' tensor cores; on device cpu take fp32 or bf16"
+        if getattr(config.framework.options, "cuda_graph", False):
+            return "framework.options.cuda_graph=true needs a GPU; on device cpu leave it at false"
+    kind = (config.cluster.gpu_type or "").lower().replace("_", "").replace("-", "")
+    if device == "cuda" and precision in ("bf16", "tf32") and any(name in kind for name in BEFORE_AMPERE):
+        return (
+            f"precision={precision} with cluster.gpu_type={config.cluster.gpu_type}: GPUs before Ampere have no tensor "
+            "cores for it; take fp16, or fp32"
+        )
+    return None
+
+
+def _horovod(config: Config) -> str | None:
+    if config.strategy.name != "horovod":
+        return None
+    options = config.strategy.options
+    for option, variable in KNOBS.items():
+        value = getattr(options, option)
+        if value is not None and value is not False and variable in config.cluster.env:
+            return (
+                f"strategy.options.{option}={value} and cluster.env.{variable}={config.cluster.env[variable]} both set "
+                "it; leave one of the two out"
+            )
+    return None
+
+
+def _fused(config: Config) -> str | None:
+    if not getattr(config.framework.options, "fused", False):
+        return None
+    if config.optimizer.name.name == "lars":
+        return "framework.options.fused=true is for optimizer.name=sgd and adam; torch has no fused lars"
+    if config.strategy.name not in OWN_STEP:
+        return (
+            f"framework.options.fused=true is not offered with strategy '{config.strategy.name}', which divides the "
+            f"step or leaves it to servers; it is with: {', '.join(OWN_STEP)}"
+        )
+    return None
+
+
+def _cuda_graph(config: Config) -> str | None:
+    framework, strategy = config.framework.options, config.strategy
+    if not getattr(framework, "cuda_graph", False):
+        return None
+    asked = "framework.options.cuda_graph=true"
+    if strategy.name not in ("plain", "allreduce"):
+        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: plain, allreduce"
+    if not framework.fused:
+        return f"{asked} needs framework.options.fused=true, whose step reads the learning rate from the device"
+    if framework.compile:
+        return f"{asked} is not offered with framework.options.compile=true, which may compile anew at any step"
+    if config.precision.name == "fp16":
+        return f"{asked} is not offered with precision=fp16, whose loss scaling decides on the host; take bf16"
+    if strategy.name == "allreduce" and (not strategy.options.overlap or strategy.options.compress != Compress.none):
+        return f"{asked} needs strategy.options.overlap=true and compress=none: what replaces them runs on the host"
+    if config.measure.warmup_steps < GRAPH_WARMUP_STEPS:
+        return (
+            f"{asked} with measure.warmup_steps={config.measure.warmup_steps}: the first {GRAPH_WARMUP_STEPS - 1} "
+            f"steps are taken without the graph; give at least {GRAPH_WARMUP_STEPS}"
+        )
+    return None

@@ -1,0 +1,100 @@
+"""What makes a step faster: what of it is refused, and what of it is part of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import config, fast
+from harness.errors import UserError
+from harness.request import study_request
+from harness.schema import Config
+from harness.spec import ClusterSpec, RunSpec
+from harness.worker import capture
+
+GRAPH = ("framework.options.cuda_graph=true", "framework.options.fused=true")
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    config.register()
+
+
+def point(*overrides: str) -> Config:
+    [found] = config.compose([*overrides, "cluster=local", "dataset=synthetic"], False, "config", None)
+    return found
+
+
+def spec(tmp_path: Path, *overrides: str) -> RunSpec:
+    python = tmp_path / "python"
+    python.touch(mode=0o755)
+    found = study_request([point("cluster.device=cpu", f"framework.environment={python}", *overrides)])
+    return found.requests[0].spec
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["framework.options.fused=true", "optimizer.name=lars"], "fused=true is for optimizer.name=sgd and adam"),
+        (["framework.options.fused=true", "strategy=ps_sync"], "fused=true is not offered with strategy 'ps_sync'"),
+        ([GRAPH[0]], "cuda_graph=true needs framework.options.fused=true"),
+        ([*GRAPH, "strategy=mpi"], "not offered with strategy 'mpi'; it is with: plain, allreduce"),
+        ([*GRAPH, "framework.options.compile=true"], "not offered with framework.options.compile=true"),
+        ([*GRAPH, "precision=fp16"], "not offered with precision=fp16"),
+        ([*GRAPH, "strategy.options.compress=fp16"], "needs strategy.options.overlap=true and compress=none"),
+        ([*GRAPH, "measure=smoke"], "measure.warmup_steps=2: the first 11 steps are taken without the graph; give at"),
+        (
+            ["strategy=horovod", "strategy.options.cycle_ms=2", "+cluster.env.HOROVOD_CYCLE_TIME='5'"],
+            "strategy.options.cycle_ms=2.0 and cluster.env.HOROVOD_CYCLE_TIME=5 both set it",
+        ),
+        (GRAPH, "cuda_graph=true needs a GPU"),
+        (["precision=tf32"], "precision=tf32 is one of GPUs' tensor cores"),
+        (["strategy.options.first_bucket_mb=0"], "strategy.options.first_bucket_mb=0.0: give a number above 0"),
+        (["framework=jax", "strategy.options.static_graph=true"], "static_graph has no effect in framework 'jax'"),
+        (["optimizer.lr_peak_samples=9", "optimizer.lr_end_samples=9"], "until the second, which has to be larger"),
+        (
+            ["optimizer.lr_end_samples=9", "optimizer.warmup_steps=2"],
+            "leave warmup_steps at 0, and give lr_peak_samples",
+        ),
+        (["optimizer.label_smoothing=1"], "optimizer.label_smoothing=1: give a share from 0 on and below 1"),
+        (
+            ["framework=jax", "optimizer.label_smoothing=0.1"],
+            "not offered by framework 'jax'; framework=pytorch offers",
+        ),
+        (["framework=mxnet", "precision=tf32"], "precision=tf32 is not offered by framework 'mxnet'"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_a_sentence(overrides: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        spec(tmp_path, *overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_gpus_without_tensor_cores_for_a_precision_are_not_asked_for_it(precision: str) -> None:
+    asked = point(f"precision={precision}", "cluster.gpu_type=Tesla-V100")
+    assert "GPUs before Ampere have no tensor cores for it; take fp16" in str(fast.on_device(asked, "cuda"))
+    assert fast.on_device(point(f"precision={precision}", "cluster.gpu_type=a100"), "cuda") is None
+
+
+def test_an_option_makes_another_run_and_its_default_leaves_the_id_of_old_ones(tmp_path: Path) -> None:
+    plain = spec(tmp_path)
+    assert plain.framework_options == {"compile": False, "channels_last": True}
+    assert "static_graph" not in plain.strategy_options
+    fused = spec(tmp_path, "framework.options.fused=true")
+    bucket = spec(tmp_path, "strategy.options.first_bucket_mb=2")
+    assert fused.framework_options["fused"] is True
+    assert bucket.strategy_options["first_bucket_mb"] == 2.0
+    assert len({plain.run_id, fused.run_id, bucket.run_id}) == 3
+
+
+def test_bf16_on_a_processor_without_instructions_for_it_is_said(tmp_path: Path) -> None:
+    asked = spec(tmp_path, "precision=bf16")
+    assert asked.cluster == ClusterSpec("local", "cpu", 1)
+    [said] = capture.emulated(asked, "flags\t\t: fpu avx2 avx512f\n")
+    assert said.startswith("precision=bf16 was emulated: ")
+    assert capture.emulated(asked, "flags\t\t: fpu avx512f avx512_bf16\n") == []
+    assert capture.emulated(asked, "Features\t: fp asimd bf16\n") == []
+    assert capture.emulated(spec(tmp_path), "flags\t\t: fpu\n") == []

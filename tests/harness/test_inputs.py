@@ -1,0 +1,78 @@
+"""Which input pipelines there are, and what of the configuration has an effect on each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import config, memory
+from harness.errors import UserError
+from harness.request import study_request
+from harness.spec import InputSpec, RunSpec
+
+
+@pytest.fixture(autouse=True)
+def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.register()
+    monkeypatch.chdir(tmp_path)
+
+
+def spec(*overrides: str) -> RunSpec:
+    fixed = ("cluster=slurm", "cluster.device=cuda", "cluster.gpus_per_node=4", "data.check=false")
+    anywhere = f"framework.environment={sys.executable}"
+    [request] = study_request(config.compose([*fixed, anywhere, *overrides], False, "config", None)).requests
+    return request.spec
+
+
+def test_what_has_no_effect_on_a_pipeline_is_not_in_its_spec() -> None:
+    assert spec().data == InputSpec()
+    assert spec("data.pipeline=framework", "data.workers=3").data == InputSpec("framework", 3, 4)
+    assert spec("data.pipeline=framework", "data.workers=0").data == InputSpec("framework", 0, 0)
+    assert spec("data.pin=false", "data.prefetch=2").data == InputSpec("harness", 1, 2, pin=False)
+    assert spec("data.pipeline=device").data == InputSpec("device", 0, 0, samples=50_000)
+
+
+def test_the_default_pipeline_leaves_a_run_its_id() -> None:
+    assert spec().run_id == spec("data.pipeline=harness", "data.workers=1", "data.prefetch=4").run_id
+    assert len({spec(f"data.pipeline={name}").run_id for name in ("harness", "framework", "device")}) == 3
+
+
+def test_the_samples_on_the_device_count_as_its_memory() -> None:
+    plain, held = (memory.estimate(spec(f"data.pipeline={name}")) for name in ("harness", "device"))
+    assert held.total - plain.total == 50_000 * 32 * 32 * 3  # bytes of CIFAR-10's training images
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("framework=jax", "data.pipeline=framework"), "'jax' has no loader of its own; it offers: harness"),
+        (
+            ("framework=mxnet", "data.pipeline=device"),
+            "not offered by framework 'mxnet'; it offers: harness, framework",
+        ),
+        (("data.pipeline=framework", "dataset.reader=shards"), "which each rank reads in sequence"),
+        (("data.workers=2",), "data.pipeline=harness has one thread"),
+        (("data.pipeline=device", "data.workers=2"), "data.workers=2 has no effect with data.pipeline=device"),
+        (("data.workers=0", "data.prefetch=2"), "data.prefetch=2 has no effect with data.workers=0"),
+        (("data.workers=-1",), "data.workers=-1: give a number of at least 0"),
+        (("data.prefetch=0",), "data.prefetch=0: give a number of at least 1"),
+        (("framework=tensorflow", "data.pin=false"), "data.pin=false has no effect with framework=tensorflow"),
+        (("data.pipeline=device", "data.pin=false"), "data.pin=false has no effect"),
+        (("data.pipeline=device", "dataset.train_samples=0"), "set dataset.train_samples"),
+        (
+            # 10 million images of 224 x 224 x 3 bytes.
+            (
+                *("data.pipeline=device", "dataset=indoor67", "dataset.train_samples=10000000"),
+                *("model=resnet50", "cluster.gpu_memory_gb=80"),
+            ),
+            "are 1401.9 GB, beside 0.3 GB for model 'resnet50'; a GPU has 80 GB",
+        ),
+        (("data.pipeline=own",), "expected one of \\[harness, framework, device\\]"),
+    ],
+    ids=str,
+)
+def test_what_does_not_exist_gets_one_sentence(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        spec(*overrides)
