@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from harness.events import LEFT, EventWriter
-from harness.spec import read_run, write_json
-from harness.worker import capture, checkpoint, energy, loop, verify
+from harness.plain import write_json
+from harness.spec import CHROME, NSYS, read_run
+from harness.worker import capture, checkpoint, energy, loop, ranges, trace, verify
 from harness.worker.data.errors import DataError
+from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
-from harness.worker.data.stream import training_batches
 from harness.worker.faults import with_fault
+from harness.worker.protocol import Protocol
+from harness.worker.record import nccl
+from harness.worker.record.recorder import Recorder, Recording
 from harness.worker.rendezvous import from_environment
 
 
 def main(run_dir: Path, attempt_dir: Path) -> bool:
     """True when all is done, False when the ranks were told to leave and did."""
-    startup = loop.Stopwatch()
+    startup = loop.Stopwatch(capture.interpreter_seconds())
     leave = LeaveOnSignal()
     # The watcher of a rank that makes no progress asks where it is: all threads' stacks into stderr.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -33,21 +37,29 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     if spec.verify and rendezvous.rank == 0:
         verify.in_own_process(run_dir, attempt_dir)
         startup.lap("verify")
+    nccl_log = attempt_dir / f"nccl.rank{rendezvous.rank}.log"
+    asked = nccl.ask(os.environ, nccl_log) if spec.measure.record and spec.cluster.device == "cuda" else None
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     startup.lap("imports")
     saved, ignored = checkpoint.latest(run_dir, site.code_version)
     first_step = saved.step if saved else 0
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
-    share = (spec.global_batch, rendezvous.rank // spec.ranks_per_replica, spec.replicas)
-    batches = training_batches(train, spec.dataset, *share, spec.seed, first_step)
+    batches = open_pipeline(spec, train, rendezvous.rank, first_step, getattr(framework, "PIPELINES", {}))
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)
-    startup.lap("rendezvous_and_build")
+    batches.start()
+    assert adapter.joined_at is not None, "an adapter says when it has met the other ranks: self.joined()"
+    startup.lap("rendezvous", adapter.joined_at)
+    startup.lap("build")
     attempt = int(attempt_dir.name.split("-")[1])
     checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
     facts = {**capture.start_facts(spec, rendezvous), **adapter.facts(), **batches.facts()}
-    meter = energy.find(facts["device"], facts["device_id"])
-    log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps, energy_of=meter.of)
+    record = spec.measure.record
+    meter = energy.find(facts["device"], facts["device_id"]) if record else energy.Meter()
+    recorder = Recording(log, facts, asked) if record else Recorder()
+    metering = {"energy_of": meter.of, "energy_basis": meter.basis}
+    startup.lap("facts")
+    log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps, **metering)
     if facts["world_size"] != rendezvous.world_size:
         # Such as MPI that was not started by its own launcher: every rank would train alone, and scale perfectly.
         raise WorldSizeError(
@@ -58,10 +70,18 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     if rendezvous.rank == 0:
         write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
     step = with_fault(adapter.step, spec, rendezvous, run_dir, attempt_dir, log, first_step)
-    done = loop.run(spec, adapter, step, first_step, test, rendezvous, log, checkpoints, leave, meter)
+    if spec.trace == NSYS:
+        trace.show_in_nsys(spec, rendezvous.rank, log)
+        step = ranges.around("step", step)
+    protocol = Protocol(spec.measure, first_step, saved.ended if saved else None)
+    done = loop.run(spec, adapter, step, protocol, test, rendezvous, log, checkpoints, leave, meter, recorder, startup)
+    if done and spec.trace == CHROME:
+        trace.take(spec, adapter, step, rendezvous.rank, attempt_dir, log)
     adapter.close()
     batches.close()
     log.close()
+    if spec.trace == NSYS:
+        trace.flush_for_nsys()
     return done
 
 

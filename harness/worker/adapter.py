@@ -9,25 +9,33 @@ are.
 from __future__ import annotations
 
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from harness.worker.data.batches import Pipeline
+from harness.worker.ranges import span
+
 Checksum = Tuple[float, float]
+# A message that costs next to nothing: it only makes the ranks wait for each other.
+ALIGN_BYTES = 4
 
 
 class Adapter(ABC):
     """No verb but `fence`, `total`, and those that give NumPy arrays or numbers may wait for the device.
 
-    separable: whether a step can be taken without what the ranks exchange in it.
+    separable: whether a step can be taken without what the ranks exchange in it. compiles: whether that is a program of
+    its own, compiled at its first call.
     """
 
-    separable = True
+    separable, compiles = True, False
 
-    def __init__(self, batches: Iterator[Tuple[np.ndarray, np.ndarray]]) -> None:
+    def __init__(self, batches: Pipeline) -> None:
         self.batches = batches
+        self.joined_at: Optional[float] = None
         # On the device: images and labels of the last step, for the probes.
         self.cached: Optional[Any] = None
         self.samples = 0
@@ -35,9 +43,12 @@ class Adapter(ABC):
 
     def step(self) -> None:
         """One optimiser step on the next batch of the data pipeline."""
-        images, labels = next(self.batches)
-        self.cached = self.to_device(images, labels)
-        self.train(self.cached, synchronise=True)
+        with span("data"):
+            images, labels = next(self.batches)
+        with span("to_device"):
+            self.cached = self.to_device(images, labels)
+        with span("train"):
+            self.train(self.cached, synchronise=True)
         self.samples += len(labels)
         if self.first_gradients is None:
             self.first_gradients = checksum(self.gradients())
@@ -54,6 +65,10 @@ class Adapter(ABC):
         assert self.cached is not None
         self.train(self.cached, synchronise=False)
 
+    def joined(self) -> None:
+        """Called once the other ranks are met: so far goes the rendezvous, and what follows is building the network."""
+        self.joined_at = time.perf_counter()
+
     @abstractmethod
     def facts(self) -> Dict[str, Any]:
         """For the start event: world_size as the framework (or Horovod, or MPI) sees it, device, device_name,
@@ -63,7 +78,7 @@ class Adapter(ABC):
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Any:
         """uint8 [n, height, width, channels] and int64 [n] -> the batch as the network takes it: pixels / 255, less
         spec.dataset.mean, by spec.dataset.std, on the device. Of text uint8 [n, tokens] and int64 [n, tokens], those
-        that follow."""
+        that follow. NumPy's arrays, or those that the framework's own pipelines give."""
 
     @abstractmethod
     def train(self, batch: Any, synchronise: bool) -> None:
@@ -110,9 +125,30 @@ class Adapter(ABC):
         log it; None on others, and where no servers apply the updates."""
         return None
 
+    def fallbacks(self) -> List[str]:
+        """For fallback events, after the last step: what was not done as the run asks for it, one sentence each."""
+        return []
+
     def servers_back(self) -> List[Dict[str, Any]]:
         """For server_back events, of this rank: which parameter servers came back since this was asked last."""
         return []
+
+    def product(self, side: int) -> Optional[Callable[[int], None]]:
+        """For the ceilings: what multiplies two matrices of side x side, in the run's precision, n times, and returns
+        when all is done; None where the framework computes nothing."""
+        return None
+
+    def copy(self, nbytes: int) -> Optional[Callable[[int], None]]:
+        """For the ceilings: what reads so many bytes of the device's memory and writes as many, n times, and returns
+        when all is done; None as above."""
+        return None
+
+    def device_memory(self) -> Dict[str, Any]:
+        """For the resources event, of a rank with a GPU: device_peak_bytes, the most that the framework ever had in use
+        of the device's memory; device_reserved_peak_bytes, the most that it held, unused parts included; each None
+        where it does not tell; device_peak_source: which of its functions says so."""
+        unknown = {"device_peak_bytes": None, "device_reserved_peak_bytes": None}
+        return {**unknown, "device_peak_source": "none: the framework does not tell"}
 
     @abstractmethod
     def save(self, folder: Path) -> None:

@@ -7,7 +7,10 @@ import platform
 import re
 import socket
 import subprocess
-from typing import Any, Dict, List, Optional
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
 
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
@@ -15,10 +18,15 @@ from harness.worker.rendezvous import Rendezvous
 ENV_VERSION = 1
 DECLARED_CORES_VARIABLE = "HARNESS_CORES_DECLARED"
 ALLOWED_VARIABLES = re.compile(
-    r"(SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|JOB_NUM_NODES|NTASKS|CPUS_ON_NODE|CLUSTER_NAME)"
-    r"|(NCCL|HOROVOD(?!_SECRET)|MXNET|OMPI_MCA|UCX)_\w+|GLOO_SOCKET_IFNAME|DMLC_INTERFACE|XLA_FLAGS|PJRT_NPROC"
+    r"(SLURM_(JOB_ID|JOB_NAME|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|JOB_NUM_NODES|NTASKS|CPUS_ON_NODE"
+    r"|CLUSTER_NAME|CPU_BIND_TYPE|CPU_BIND_LIST)|SLURMD_NODENAME"
+    r"|(NCCL|HOROVOD|MXNET|OMPI_MCA|UCX)_\w+|GLOO_SOCKET_IFNAME|DMLC_INTERFACE|XLA_FLAGS|PJRT_NPROC"
     r"|CUDA_VISIBLE_DEVICES|(OMP|MKL|OPENBLAS)_NUM_THREADS|TF_NUM_INTRAOP_THREADS|OMP_PROC_BIND|OMP_PLACES|KMP_AFFINITY)"
 )
+# As /proc/cpuinfo names the instructions that multiply bf16: of x86, and of Arm.
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+# Of those, none that could hold a secret: anybody may name a variable of his own NCCL_..., and Horovod does.
+REFUSED_VARIABLES = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
 
 
 def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
@@ -36,6 +44,20 @@ def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
     }
 
 
+def interpreter_seconds() -> Dict[str, float]:
+    """For the start-up: {"interpreter": seconds since this process was started}, to 10 ms; empty where Linux does not
+    tell. That is the interpreter's own start, what it reads of the harness and NumPy, and a profiler or a container's
+    runtime before it."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            # Behind the name, which may hold anything: field 22 of proc(5), in clock ticks since the machine started.
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return {}
+    passed = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return {"interpreter": round(passed, 6)} if passed >= 0 else {}
+
+
 def machine_id() -> str:
     """The kernel's boot id: the same on all virtual nodes and containers of one machine, other on every other."""
     return _read("/proc/sys/kernel/random/boot_id") or socket.gethostname()
@@ -48,7 +70,7 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "interpreter": site.python,
+        "interpreter": sys.executable,
         "versions": versions,
         "code_version": site.code_version,
         "cpu": cpu_model(),
@@ -56,8 +78,39 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _lines("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader"),
         "topology": _lines("nvidia-smi", "topo", "-m"),
-        "variables": {name: value for name, value in os.environ.items() if ALLOWED_VARIABLES.fullmatch(name)},
+        "nvlink": _lines("nvidia-smi", "nvlink", "--status"),
+        "numa": numa_nodes(Path("/sys/devices/system/node")),
+        "variables": allowed_variables(os.environ),
     }
+
+
+def allowed_variables(environ: Mapping[str, str]) -> Dict[str, str]:
+    """Those of the scheduler and of the libraries that can change a measurement, and no secrets."""
+    names = [name for name in environ if ALLOWED_VARIABLES.fullmatch(name) and not REFUSED_VARIABLES.search(name)]
+    return {name: environ[name] for name in names}
+
+
+def numa_nodes(folder: Path) -> Dict[str, str]:
+    """The cores of each NUMA node, as the kernel writes them: {"0": "0-15,32-47"}; empty where it does not tell."""
+    cores = {path.name[len("node") :]: _read(str(path / "cpulist")) for path in folder.glob("node[0-9]*")}
+    return {number: cores[number] or "" for number in sorted(cores, key=int)}
+
+
+def emulated(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
+    """That the processors have no instructions for the run's precision, in a sentence; empty where they have, and on
+    GPUs. cpuinfo: contents of /proc/cpuinfo; None: of this machine."""
+    if spec.cluster.device != "cpu" or spec.precision != "bf16":
+        return []
+    told = (_read("/proc/cpuinfo") or "") if cpuinfo is None else cpuinfo
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", told, re.MULTILINE)
+    if match is None:
+        return [f"precision=bf16: whether {cpu_model() or 'this processor'} has instructions for it is not known"]
+    if BF16_FLAGS.intersection(match.group(1).split()):
+        return []
+    return [
+        f"precision=bf16 was emulated: {cpu_model() or 'this processor'} has no instructions for it "
+        f"({', '.join(sorted(BF16_FLAGS))})"
+    ]
 
 
 def gpu_uuid() -> Optional[str]:

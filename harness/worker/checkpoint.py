@@ -11,10 +11,11 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from harness.events import EventWriter, attempt_dirs, read_events
-from harness.spec import RunSpec, write_json
+from harness.plain import write_json
+from harness.spec import RunSpec
 
 if TYPE_CHECKING:
     from harness.worker.adapter import Adapter
@@ -24,12 +25,14 @@ FOLDER = "checkpoint"
 
 @dataclass(frozen=True)
 class Saved:
-    """A finished checkpoint. step: optimiser steps done. attempt: which one wrote it."""
+    """A finished checkpoint. step: optimiser steps done. attempt: which one wrote it. ended: where training had ended
+    with it, how (harness/worker/protocol.py); None while it goes on."""
 
     path: Path
     step: int
     attempt: int
     code_version: str
+    ended: Optional[Dict[str, Any]]
 
 
 def saved_steps(run_dir: Path) -> List[int]:
@@ -45,7 +48,7 @@ def latest(run_dir: Path, code_version: str) -> Tuple[Optional[Saved], Optional[
         path = run_dir / FOLDER / f"step-{step}"
         try:
             about = json.loads((path / "about.json").read_text(encoding="utf-8"))
-            saved = Saved(path, step, int(about["attempt"]), str(about["code_version"]))
+            saved = Saved(path, step, int(about["attempt"]), str(about["code_version"]), about.get("ended"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             return None, f"{path.name} cannot be read ({error}); the run starts from step 0"
         if saved.code_version != code_version:
@@ -71,8 +74,10 @@ class Checkpoints:
     def due(self, step: int) -> bool:
         return bool(self.interval) and step - self.last_step >= self.interval
 
-    def save(self, adapter: Adapter, step: int, why: str) -> None:
-        """On every rank at the same step. Raises OSError where the disk is full or cannot be written."""
+    def save(self, adapter: Adapter, step: int, why: str, ended: Optional[Mapping[str, Any]] = None) -> None:
+        """On every rank at the same step. ended: see `Saved`.
+
+        Raises OSError where the disk is full or cannot be written."""
         if step == self.last_step:
             return
         start = time.perf_counter()
@@ -83,7 +88,7 @@ class Checkpoints:
         adapter.save(temporary)
         adapter.total([0.0])  # all have written
         if self.rank == 0:
-            write_json(temporary / "about.json", self.about)
+            write_json(temporary / "about.json", {**self.about, "ended": ended})
             if path.exists():  # of an attempt whose state was not to be continued from
                 shutil.rmtree(path)
             temporary.rename(path)

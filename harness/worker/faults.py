@@ -55,6 +55,18 @@ def with_fault(
     return faulty
 
 
+def slowed(step: Callable[[], None], spec: RunSpec, rendezvous: Rendezvous) -> Callable[[], None]:
+    """`step` as it is after training: a slow rank stays slow; other failures come no more."""
+    if spec.fault.name != "slow_rank" or rendezvous.rank != spec.fault.rank:
+        return step
+
+    def late() -> None:
+        time.sleep(spec.fault.seconds)
+        step()
+
+    return late
+
+
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
 import horovod
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
@@ -39,6 +39,7 @@ def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> Option
         # A peer that does not come, and one that is gone: the watcher's own deadline stands behind.
         HOROVOD_GLOO_TIMEOUT_SECONDS=str(int(site.timeout_seconds)),
     )
+    os.environ.update(knobs(spec.strategy_options))
     if controller == "gloo":
         os.environ.update(_gloo(rendezvous, site))
     if not spec.strategy_options.get("hierarchical", False):
@@ -58,6 +59,18 @@ def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> Option
         between=None if single or rendezvous.rank != first else everyone if alone else between,
         first=first,
     )
+
+
+def knobs(options: Mapping[str, Any]) -> Dict[str, str]:
+    """The variables of what is asked for; of all else Horovod has its own."""
+    variables = {}
+    if options.get("fusion_mb") is not None:
+        variables["HOROVOD_FUSION_THRESHOLD"] = str(int(options["fusion_mb"] * 2**20))
+    if options.get("cycle_ms") is not None:
+        variables["HOROVOD_CYCLE_TIME"] = str(options["cycle_ms"])
+    if options.get("autotune", False):
+        variables["HOROVOD_AUTOTUNE"] = "1"
+    return variables
 
 
 def name(spec: RunSpec, nodes: Optional[Nodes] = None) -> str:

@@ -7,68 +7,85 @@ to the steps themselves. Everything that a report says about speed comes from th
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import numpy as np
 
 from harness.events import EventWriter
-from harness.spec import MeasureSpec, RunSpec
-from harness.worker.adapter import Adapter, checksum
+from harness.spec import RunSpec
+from harness.worker import capture, ceilings, probes
+from harness.worker.adapter import ALIGN_BYTES, Adapter, checksum
 from harness.worker.checkpoint import Checkpoints
 from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.sharding import evaluation_shard
 from harness.worker.energy import Meter
+from harness.worker.protocol import Protocol
+from harness.worker.ranges import span
+from harness.worker.record.recorder import Recorder
 from harness.worker.rendezvous import Rendezvous
-
-# A message that costs next to nothing: it only makes the ranks wait for each other.
-ALIGN_BYTES = 4
+from harness.worker.timing import timed
 
 
 def run(
     spec: RunSpec,
     adapter: Adapter,
     step: Callable[[], None],
-    first_step: int,
+    protocol: Protocol,
     test: Any,
     rendezvous: Rendezvous,
     log: EventWriter,
     checkpoints: Checkpoints,
     leave: Callable[[], bool],
     meter: Meter,
+    recorder: Recorder,
+    startup: Stopwatch,
 ) -> bool:
     """Warm-up, timed steps, evaluation, probes; in this order, so that the probes change nothing that is reported.
     Evaluations in the middle of training come between blocks, and are in no block's time.
 
-    step: the adapter's, or that with a failure on purpose. first_step: where an earlier attempt was left.
-    leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved. meter: of
-    energy, read outside of the time that it meters.
+    step: the adapter's, or that with a failure on purpose. protocol: how many steps, from where an earlier attempt was
+    left. leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved. meter:
+    of energy; recorder: of all else; both read outside of the time that is measured. startup: running since the rank
+    began.
     Gives False when they left, True when all is done.
     """
-    measure = spec.measure
+    measure, first_step = spec.measure, protocol.first_step
     if spec.evaluates_after(first_step):
         # A checkpoint comes before an evaluation: the attempt that wrote it may have ended in between.
         evaluate(spec, adapter, test, rendezvous, log, first_step)
-    for phase, start, n in blocks(measure, first_step):
-        counters = meter.counters()
-        seconds = timed(adapter, step, n)
-        joules = meter.joules_since(counters)
-        counts = {"n": n, "seconds": seconds, "samples": n * spec.batch_per_gpu, "joules": joules}
-        log.write("steps", phase=phase, step=start, **counts, loss=adapter.loss())
-        log_returns(adapter, log, start)
-        if start == first_step:
-            # That all ranks have the same gradients, and all frameworks too, is looked at where it is first to be seen.
-            total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
-            log.write("gradients", step=start, sum=total, magnitude=magnitude)
-        leaving = adapter.total([float(leave())])[0] > 0
-        if leaving or checkpoints.due(start + n):
-            checkpoints.save(adapter, start + n, "leave" if leaving else "interval")
+    first_seconds = 0.0
+    while protocol.going:
+        for phase, start, n in protocol.parts:
+            recorder.begin()
+            counters = meter.counters()
+            with span(f"{phase} from step {start}"):
+                seconds = timed(adapter, step, n)
+            joules = meter.joules_since(counters)
+            recorder.end(phase, start + n, n, seconds)
+            counts = {"n": n, "seconds": seconds, "samples": n * spec.batch_per_gpu, "joules": joules}
+            log.write("steps", phase=phase, step=start, **counts, loss=adapter.loss())
+            log_returns(adapter, log, start)
+            if start == first_step:
+                first_seconds = seconds
+                # That all ranks have the same gradients, and all frameworks too, is looked at where it is first seen.
+                total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
+                log.write("gradients", step=start, sum=total, magnitude=magnitude)
+        leaving, slowest = meet(adapter, rendezvous, leave(), seconds / n)
+        protocol.add(slowest)
+        done = protocol.step
+        if leaving or checkpoints.due(done):
+            checkpoints.save(adapter, done, "leave" if leaving else "interval", _ended(protocol))
         if leaving:
-            log.write("leave", step=start + n)
+            log.write("leave", step=done)
             return False
-        if spec.evaluates_after(start + n):
-            evaluate(spec, adapter, test, rendezvous, log, start + n)
-    steps = measure.warmup_steps + measure.steps
-    checkpoints.save(adapter, steps, "end")
+        if spec.evaluates_after(done):
+            evaluate(spec, adapter, test, rendezvous, log, done)
+    recorder.finish(adapter)
+    steps = protocol.step
+    checkpoints.save(adapter, steps, "end", _ended(protocol))
+    log.write("protocol", **protocol.outcome())
+    for what in (*capture.emulated(spec), *adapter.fallbacks()):
+        log.write("fallback", what=what)
     updates = adapter.updates()
     if updates is not None:
         log.write("staleness", **updates)
@@ -83,39 +100,26 @@ def run(
         weights_checksum=checksum(adapter.weights())[0],
     )
     if measure.probe_steps:
-        if first_step == steps:
-            step()  # the probes need a batch that is on the device
-        probe(adapter, measure.probe_steps, log)
+        probes.run(spec, adapter, rendezvous, log, startup.seconds(), first_seconds, protocol.step_seconds)
+        ceilings.run(spec, adapter, log, startup.seconds())
     # Leaves together: a rank that is gone early looks like a failure to its peers.
     adapter.allreduce(ALIGN_BYTES)
     adapter.fence()
     return True
 
 
-def blocks(measure: MeasureSpec, first_step: int) -> Iterator[Tuple[str, int, int]]:
-    """(phase, first step, steps) of each block from `first_step` on, which is an end of a block.
-
-    After a restart everything is cold again: the first steps are logged as 'rewarm', in no throughput figure.
-    """
-    start = 0
-    for phase, count in (("warmup", measure.warmup_steps), ("measure", measure.steps)):
-        end = start + count
-        while start < end:
-            n = min(measure.block_steps, end - start)
-            if start >= first_step:
-                cold = first_step > 0 and start < first_step + measure.warmup_steps
-                yield ("rewarm" if cold and phase == "measure" else phase), start, n
-            start += n
+def meet(adapter: Adapter, rendezvous: Rendezvous, leave: bool, step_seconds: float) -> Tuple[bool, float]:
+    """The one exchange of a block: (whether a rank was told to leave, seconds per step of the slowest rank), the same
+    on all ranks. Each rank has a place of its own among the summands, so that no sum rounds."""
+    places = [0.0] * rendezvous.world_size
+    places[rendezvous.rank] = step_seconds
+    leaving, *seconds = adapter.total([float(leave), *places])
+    return leaving > 0, max(seconds)
 
 
-def timed(adapter: Adapter, step: Callable[[], None], n: int) -> float:
-    """Seconds of `n` steps on this rank's monotonic clock, between two fences."""
-    adapter.fence()
-    start = time.perf_counter()
-    for _ in range(n):
-        step()
-    adapter.fence()
-    return time.perf_counter() - start
+def _ended(protocol: Protocol) -> Optional[Dict[str, Any]]:
+    """For a checkpoint: how training ended; None while it goes on."""
+    return None if protocol.going else protocol.outcome()
 
 
 def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter, steps: int) -> None:
@@ -166,34 +170,20 @@ def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
     return len(labels), int((logits.argmax(axis=1) == labels).sum()), float(losses.sum())
 
 
-def probe(adapter: Adapter, n: int, log: EventWriter) -> None:
-    """The differences between these say where the time goes (docs/architecture.md, "The measuring loop").
-
-    Each probe starts with the ranks aligned and one untimed step: buffers, caches.
-    """
-    gradient_bytes = adapter.facts()["gradient_bytes"]
-    probes: Tuple[Tuple[str, Callable[[], None], Dict[str, int]], ...] = (
-        ("cached_batch", adapter.step_on_cached_batch, {}),
-        ("allreduce", lambda: adapter.allreduce(gradient_bytes), {"bytes": gradient_bytes}),
-        ("no_sync", adapter.step_without_sync, {}),
-    )
-    for name, step, extra in probes:
-        if (name == "no_sync" and not adapter.separable) or (name == "allreduce" and not gradient_bytes):
-            continue
-        step()
-        adapter.allreduce(ALIGN_BYTES)
-        seconds = timed(adapter, step, n)
-        log.write("probe", probe=name, n=n, seconds=seconds, **extra)
-
-
 class Stopwatch:
     """Seconds of each part of the start-up, in order."""
 
-    def __init__(self) -> None:
-        self.laps: Dict[str, float] = {}
-        self._last = time.perf_counter()
+    def __init__(self, before: Optional[Dict[str, float]] = None) -> None:
+        """before: parts that had passed when it was made."""
+        self.laps: Dict[str, float] = dict(before or {})
+        self._begun = self._last = time.perf_counter()
 
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
+    def seconds(self) -> float:
+        """Since the rank began."""
+        return time.perf_counter() - self._begun
+
+    def lap(self, name: str, at: Optional[float] = None) -> None:
+        """Ends a part, now or at a reading of perf_counter."""
+        now = time.perf_counter() if at is None else at
         self.laps[name] = round(now - self._last, 6)
         self._last = now

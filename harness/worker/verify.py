@@ -61,7 +61,15 @@ def alone(spec: RunSpec) -> RunSpec:
         placement=Placement(1, 1),
         global_batch=BATCH,
         batch_per_gpu=BATCH,
-        optimizer=replace(spec.optimizer, lr=LEARNING_RATE, lr_rule="constant", warmup_steps=0),
+        optimizer=replace(
+            spec.optimizer,
+            lr=LEARNING_RATE,
+            lr_rule="constant",
+            warmup_steps=0,
+            lr_peak_samples=0,
+            lr_end_samples=0,
+            label_smoothing=0.0,
+        ),
     )
 
 

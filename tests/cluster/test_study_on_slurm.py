@@ -55,7 +55,14 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
     report = cli("analysis", "results/scaling")
     assert report.returncode == 0, report.stderr
     assert "oversubscribed" in report.stdout
-    for name in ("report.html", "scaling.csv", "speedup.svg", "speedup.png", "efficiency.svg", "efficiency.png"):
+    for name in (
+        "report.html",
+        "scaling.csv",
+        "figures/speedup.svg",
+        "figures/speedup.png",
+        "figures/efficiency.svg",
+        "figures/efficiency.png",
+    ):
         assert (tmp_path / "results" / "scaling" / name).stat().st_size > 0
 
     again = cli("harness", "-m", "gpus=1,2,4,6", "seed=0,1", *SHORT, env=slurm.env)

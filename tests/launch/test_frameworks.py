@@ -67,3 +67,8 @@ def test_evaluations_in_the_middle_change_the_training_of_no_framework(cli: Cli,
         assert losses(evaluated) == losses(plain), framework
         for kind, value in (("end", "weights_checksum"), ("eval", "loss")):
             assert logged(evaluated, kind)[-1][value] == logged(plain, kind)[-1][value], framework
+        # And each one says what the device gives, and where its start-up went.
+        (ceiling,), (start,) = logged(plain, "ceiling"), logged(plain, "start")
+        assert ceiling["reason"] is None, framework
+        assert min(ceiling["flops_per_second"], ceiling["bytes_per_second"]) > 1e6, framework
+        assert {"interpreter", "imports", "rendezvous", "build"} < set(start["startup_seconds"]), framework

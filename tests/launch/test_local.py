@@ -21,7 +21,7 @@ from harness import events
 pytestmark = pytest.mark.torch
 
 SHORT = ("cluster=local", *SMALL, "batch=16", "measure.evaluate_samples=101")
-ENDLESS = (*SHORT, "measure=default", "measure.steps=100000")
+ENDLESS = (*SHORT, "measure=default", "measure.steps=100000", "measure.precision=null")
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +53,21 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
             for event in log.events:
                 validate(event, "events")
             kinds = [event["ev"] for event in log.events]
-            before = ["start", "steps", "gradients", "steps", "steps", "steps", "checkpoint"]
-            assert kinds == [*before, "eval", "end", "probe", "probe", "probe"]
+            before = ["start", "steps", "gradients", *["steps"] * 4, "resources", "checkpoint", "protocol"]
+            rounds = kinds.count("probe") // 4
+            assert rounds > 0
+            # Where /sys tells of the processors, device events come in between.
+            told = [kind for kind in kinds if kind != "device"]
+            assert told == [*before, "eval", "end", *["probe"] * 4 * rounds, "probes", "ceiling"]
             start = log.events[0]
             assert start["world_size"] == spec["spec"]["gpus"]
             assert start["threads"] == 1
+            # From the birth of the process on, without a gap. The watchers of two ranks begin at about the same moment.
+            laps, begun = start["startup_seconds"], read_json(run_dir / "attempt-1" / "begin.json")
+            assert list(laps) == ["interpreter", "imports", "data", "rendezvous", "build", "facts"]
+            assert all(seconds > 0 for seconds in laps.values())
+            assert -2 < start["t"] - sum(laps.values()) - begun["t"] < 60
+            validate(begun, "begin")
             # Every one of the 101 test samples scored once, though 101 is odd and there are two ranks.
             assert next(e["samples"] for e in log.events if e["ev"] == "eval") == 101
             checksums.add(next(e["weights_checksum"] for e in log.events if e["ev"] == "end"))

@@ -12,20 +12,25 @@ from builders import make_request
 from project import PROJECT
 from submitit.slurm.slurm import _make_sbatch_string
 
-from harness.launch.options import advice, array_parameters, trial_options
+from harness.launch.options import advice, array_parameters, element_command, trial_options
 from harness.plan import Array, Resources
 from harness.spec import Placement
 
 GOLDEN = PROJECT / "tests" / "golden"
 
 
+STAGED = Path("/study/environments/pytorch-0123456789ab.tar.gz")
+
+
 def script(resources: Resources, runs: int, packed: bool = False) -> str:
     request = dataclasses.replace(make_request(), resources=resources)
+    array = Array(resources, ((request,),) * runs, packed)
+    of_submitit = "python -u -m submitit.core._submit /study/submitit/%j"
     text = _make_sbatch_string(
-        command="python -u -m submitit.core._submit /study/submitit/%j",
+        command=of_submitit if array.in_batch_step else element_command(Path("/study"), "0123456789"),
         folder="/study/submitit/%j",
         map_count=runs,
-        **array_parameters(Array(resources, ((request,),) * runs, packed), "0123456789", Path("/study")),
+        **array_parameters(array, "0123456789", Path("/study"), STAGED if resources.staged else None),
     )
     return text.replace(shlex.quote(sys.executable), "python")
 
@@ -77,6 +82,7 @@ EVERYTHING = Resources(
         ("array_3x4_pmix", dataclasses.replace(V100, mpi="pmix"), False),
         ("array_2x8_every_key", EVERYTHING, False),
         ("array_3x4_and_2_for_servers", dataclasses.replace(V100, server_nodes=2), False),
+        ("array_3x4_staged", dataclasses.replace(V100, staged="/envs/pytorch", stage_folder="/local disk"), False),
         # Its runs are steps of srun that harness/launch/allocation.py starts.
         ("packed_2x8_every_key", EVERYTHING, True),
     ],

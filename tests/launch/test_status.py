@@ -53,13 +53,22 @@ def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_pyth
 
     done = cli("harness", "gpus=2", *SHORT, "measure.steps=400")
     assert done.returncode == 0, done.stdout + done.stderr
+    # This one may end sooner: how many steps it takes is not known before.
+    done = cli("harness", "gpus=1", *SHORT, "measure.steps=14", "measure.precision=0.5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    adaptive = next(
+        r for r in valid(cli("harness.status", "results/scaling", "--json").stdout)["runs"] if r["gpus"] == 1
+    )
+    assert adaptive["fixed"] is False
+    assert 0 < adaptive["steps_done"] <= adaptive["steps"]
     shown = cli("harness.status", "results/scaling")
-    assert "study scaling: 1 completed; node-hours:" in shown.stdout
+    assert "study scaling: 2 completed; node-hours:" in shown.stdout
     assert "402/402" in shown.stdout
+    assert "≤" not in shown.stdout, "completed runs took what they took"
     assert "attempt 2" in shown.stdout
     watched = cli("harness.status", "results/scaling", "--watch", timeout=20)
     assert watched.returncode == 0, "nothing is left to watch"
-    assert "1 completed" in watched.stdout
+    assert "2 completed" in watched.stdout
 
 
 @pytest.mark.parametrize("command", ["harness.status", "harness.cancel"])

@@ -187,11 +187,20 @@ def test_close_releases_a_consumer_that_waits() -> None:
     assert not closer.is_alive()
 
 
-def test_batch_that_ranks_cannot_share_and_empty_prefetch_are_refused() -> None:
+def test_batches_made_when_they_are_asked_for_are_the_same_without_a_thread() -> None:
+    with batches(spec=AUGMENTED, first_step=3) as ahead, batches(spec=AUGMENTED, first_step=3, prefetch=0) as stream:
+        assert len([thread for thread in threading.enumerate() if thread.name == "prefetch"]) == 1
+        for made, expected in zip(islice(stream, 4), ahead, strict=False):
+            np.testing.assert_array_equal(made[0], expected[0])
+            np.testing.assert_array_equal(made[1], expected[1])
+    assert list(stream) == []
+
+
+def test_batch_that_ranks_cannot_share_and_a_negative_prefetch_are_refused() -> None:
     with pytest.raises(DataError, match="global batch of 10 cannot be shared equally by 4 ranks"):
         batches(size=10, world=4)
-    with pytest.raises(DataError, match="prefetch 0 is not possible"):
-        batches(prefetch=0)
+    with pytest.raises(DataError, match="prefetch -1 is not possible"):
+        batches(prefetch=-1)
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 

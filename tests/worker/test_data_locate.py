@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.plain import from_plain
 from harness.schema import Dataset
-from harness.spec import DatasetSpec, from_plain
+from harness.spec import DatasetSpec
 from harness.worker.data.locate import DataError, files_in, locate
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.spec import DatasetSpec, from_plain
+from harness.plain import from_plain
+from harness.spec import DatasetSpec
 from harness.worker.data.readers import DataError, open_dataset
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,8 @@ import yaml
 from builders import TEXT
 from project import PROJECT
 
-from harness.spec import DatasetSpec, from_plain
+from harness.plain import from_plain
+from harness.spec import DatasetSpec
 from harness.worker.data.batches import Batches, evaluation_batches
 from harness.worker.data.errors import DataError
 from harness.worker.data.locate import locate

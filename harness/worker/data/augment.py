@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Tuple
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -36,6 +38,11 @@ def flips(bits: np.ndarray) -> np.ndarray:
     return (bits & np.uint64(1)).astype(bool)
 
 
+def choices(bits: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(row, column, flipped) of the crop of each image: two of int64 [n], in 0..8, and bool [n]."""
+    return crop_offsets(bits, 1), crop_offsets(bits, 21), flips(bits)
+
+
 def _augment_slab(images: np.ndarray, bits: np.ndarray) -> np.ndarray:
     count, height, width, channels = images.shape
     padded = np.zeros((count, height + 2 * PAD, width + 2 * PAD, channels), dtype=np.uint8)
@@ -48,9 +55,9 @@ def _augment_slab(images: np.ndarray, bits: np.ndarray) -> np.ndarray:
         strides=(per_image, per_row, per_pixel, per_row, 1),
         writeable=False,
     )
-    out = crops[np.arange(count), crop_offsets(bits, 1), crop_offsets(bits, 21)]
+    rows, columns, flipped = choices(bits)
+    out = crops[np.arange(count), rows, columns]
     # A pixel as one item of C bytes: reversing a row then moves pixels, twice as fast as moving bytes.
     pixels = out.view(f"V{channels}")
-    flipped = flips(bits)
     pixels[flipped] = pixels[flipped][:, :, ::-1]
     return out.reshape(images.shape)

@@ -1,8 +1,9 @@
-"""Batches of a rank, made ahead of time by a background thread."""
+"""Batches of a rank: what an input pipeline is, and the one in NumPy, made ahead of time by a background thread."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from types import TracebackType
 from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
@@ -11,25 +12,68 @@ import numpy as np
 
 from harness.spec import DatasetSpec
 from harness.worker.data.augment import augment
-from harness.worker.data.bits import AUGMENTATION, random_bits
+from harness.worker.data.draw import Draw
 from harness.worker.data.errors import DataError
-from harness.worker.data.sharding import SampleOrder, rank_batch_size
+from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import Split
 
 Batch = Tuple[np.ndarray, np.ndarray]
 
 
-class Batches:
-    """The training batches of one rank from step `first_step` on, without end.
+class Pipeline(ABC):
+    """The training batches of one rank from one step on, without end.
 
-    A batch is images uint8 [L, H, W, C], C-contiguous, and labels int64 [L], with L = global_batch / world, or of text
-    both [L, tokens]; they are the consumer's to keep. Augmented when `spec.augment`: the random numbers are drawn for
-    the whole global batch from (seed, step), and the rank takes its slice, so that they do not depend on the number of
-    ranks either.
+    A batch is images uint8 [L, H, W, C] and labels int64 [L], with L = global_batch / world, or of text both [L,
+    tokens]: NumPy arrays or the framework's own, on the host or the device, as its adapter's `to_device` takes them;
+    they are the consumer's to keep. Which samples, and how each is augmented, is what `Draw` says, whatever the
+    pipeline.
+    """
 
-    prefetch: most batches made ahead. What goes wrong while a batch is made is raised, as the same exception, when
-    that batch is asked for. After `close()` the iterator ends.
-    Raises DataError where `prefetch` is below 1, or the ranks cannot share the global batch.
+    def start(self) -> None:
+        """Called once, when the framework is up: for what cannot begin before."""
+        return
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    @abstractmethod
+    def __next__(self) -> Any:
+        """Raises DataError where samples cannot be read, or what reads them is gone."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends whatever makes batches; then the iterator ends."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    @property
+    def prefetch(self) -> int:
+        """Most batches that are made ahead, as far as is known."""
+        return 0
+
+    def settle(self) -> None:
+        """Returns when as many batches are made ahead as ever are, and nothing makes more, as far as is known."""
+        return
+
+    def facts(self) -> Dict[str, Any]:
+        """For the start event: what is particular to how the samples are read."""
+        return {}
+
+
+class Batches(Pipeline):
+    """In NumPy, C-contiguous, by a thread that makes up to `prefetch` batches ahead; with 0, when each is asked for.
+
+    What goes wrong while a batch is made is raised, as the same exception, when that batch is asked for.
+    Raises DataError where `prefetch` is negative, or the ranks cannot share the global batch.
     """
 
     def __init__(
@@ -45,29 +89,25 @@ class Batches:
         prefetch: int = 4,
     ) -> None:
         assert order.samples == len(split), (order.samples, len(split))
-        self._split, self._order = split, order
-        self._begin(spec, global_batch, rank, world, seed, first_step, prefetch)
+        self._split = split
+        self._begin(Draw(order, spec, global_batch, rank, world, seed), first_step, prefetch)
 
-    def _begin(
-        self, spec: DatasetSpec, global_batch: int, rank: int, world: int, seed: int, first_step: int, prefetch: int
-    ) -> None:
-        if prefetch < 1:
-            raise DataError(f"prefetch {prefetch} is not possible; make at least 1 batch ahead")
-        self._size = rank_batch_size(rank, world, global_batch)
-        self._augment, self._seed = spec.augment, seed
-        self._rank, self._world, self._global_batch = rank, world, global_batch
-        self._prefetch = prefetch
+    def _begin(self, draw: Draw, first_step: int, prefetch: int) -> None:
+        if prefetch < 0:
+            raise DataError(f"prefetch {prefetch} is not possible; make 0 batches ahead, or more")
+        self._draw, self._prefetch, self._step = draw, prefetch, first_step
         self._ready: Deque[Batch] = deque()
         self._error: Optional[BaseException] = None
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._fill, args=(first_step,), name="prefetch", daemon=True)
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
+        self._thread: Optional[threading.Thread] = None
+        if prefetch:
+            self._thread = threading.Thread(target=self._fill, args=(first_step,), name="prefetch", daemon=True)
+            self._thread.start()
 
     def __next__(self) -> Batch:
+        if not self._prefetch:
+            return self._now()
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._error or self._closed)
             if self._closed:
@@ -85,18 +125,23 @@ class Batches:
             self._closed = True
             self._ready.clear()
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
-    def __enter__(self) -> Batches:
-        return self
+    @property
+    def prefetch(self) -> int:
+        return self._prefetch
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
+    def settle(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._ready) >= self._prefetch or self._error or self._closed)
+
+    def _now(self) -> Batch:
+        if self._closed:
+            raise StopIteration
+        batch = self._make(self._step)
+        self._step += 1
+        return batch
 
     def _fill(self, step: int) -> None:
         try:
@@ -119,18 +164,14 @@ class Batches:
 
     def _make(self, step: int) -> Batch:
         images, labels = self._read(step)
-        if self._augment:
-            bits = random_bits(self._global_batch, AUGMENTATION, self._seed, step)
-            images = augment(images, bits[self._rank * self._size : (self._rank + 1) * self._size])
+        bits = self._draw.bits(step)
+        if bits is not None:
+            images = augment(images, bits)
         return np.ascontiguousarray(images), labels
 
     def _read(self, step: int) -> Batch:
-        indices = self._order.rank_batch(step, self._rank, self._world, self._global_batch)
+        indices = self._draw.indices(step)
         return self._split.images(indices), self._split.targets(indices)
-
-    def facts(self) -> Dict[str, Any]:
-        """For the start event: what is particular to how the samples are read."""
-        return {}
 
 
 def evaluation_batches(split: Split, indices: np.ndarray, batch: int) -> Iterator[Batch]:

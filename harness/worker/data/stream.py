@@ -20,6 +20,7 @@ import numpy as np
 from harness.spec import DatasetSpec
 from harness.worker.data.batches import Batch, Batches
 from harness.worker.data.bits import SHARD_ORDER, WINDOW_ORDER, random_bits
+from harness.worker.data.draw import Draw
 from harness.worker.data.errors import DataError
 from harness.worker.data.sharding import SampleOrder, rank_batch_size
 from harness.worker.data.shards import Shard, read_index, share
@@ -65,12 +66,20 @@ def open_shards(folder: Path) -> Tuple[ShardedSplit, ShardedSplit]:
 
 
 def training_batches(
-    train: Split, spec: DatasetSpec, global_batch: int, rank: int, world: int, seed: int, first_step: int = 0
+    train: Split,
+    spec: DatasetSpec,
+    global_batch: int,
+    rank: int,
+    world: int,
+    seed: int,
+    first_step: int = 0,
+    prefetch: int = 4,
 ) -> Batches:
     """The batches of one rank: of a data set in shards, those of its share; else its slices of the order of all."""
     if isinstance(train, ShardedSplit):
-        return StreamedBatches(train, spec, global_batch, rank, world, seed, first_step)
-    return Batches(train, SampleOrder(len(train), seed), spec, global_batch, rank, world, seed, first_step)
+        return StreamedBatches(train, spec, global_batch, rank, world, seed, first_step, prefetch)
+    order = SampleOrder(len(train), seed)
+    return Batches(train, order, spec, global_batch, rank, world, seed, first_step, prefetch)
 
 
 class StreamedBatches(Batches):
@@ -89,7 +98,8 @@ class StreamedBatches(Batches):
     ) -> None:
         size = rank_batch_size(rank, world, global_batch)
         self.stream = ShardStream(train, share(train.shards, rank, world), rank, size, spec.shuffle_buffer, seed)
-        self._begin(spec, global_batch, rank, world, seed, first_step, prefetch)
+        order = SampleOrder(len(train), seed)  # asked for no samples: it is the stream that has them
+        self._begin(Draw(order, spec, global_batch, rank, world, seed), first_step, prefetch)
 
     def _read(self, step: int) -> Batch:
         return self.stream.batch(step)

@@ -6,7 +6,7 @@ import contextlib
 import os
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,16 @@ import numpy as np
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
+from harness.worker.data.batches import Pipeline
 from harness.worker.jax import parameter_servers, strategies
 from harness.worker.jax.strategies import Batch, State
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.stepping import Updating
 from models import catalog
 from models import jax as networks
 
 STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
-COMPUTE_TYPES = {"fp32": jnp.float32, "bf16": jnp.bfloat16}
+COMPUTE_TYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 CUDA_PACKAGES = {
     "cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
     "nccl": ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
@@ -49,15 +51,16 @@ def gpus() -> List[str]:
 
 
 class Adapter(worker.Adapter):
-    def __init__(
-        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
-    ) -> None:
+    compiles = True
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that JAX does not see: never falls back to the CPU."""
         super().__init__(batches)
         self.spec = spec
         self.rank = rendezvous.rank
         _configure(spec, site)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
+        self.joined()
         self.device = _device(spec)
         self.strategy.use(self.device)
         data = spec.dataset
@@ -123,7 +126,7 @@ class Adapter(worker.Adapter):
         """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
         self.share_statistics()
         own = self.state.params
-        if self.strategy.updates_weights:
+        if isinstance(self.strategy, Updating):
             self.state = self.state._replace(params=self.strategy.current())
         yield
         self.state = self.state._replace(params=own)
@@ -137,13 +140,21 @@ class Adapter(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)
 
+    def device_memory(self) -> Dict[str, Any]:
+        told = self.device.memory_stats() or {}
+        return {
+            "device_peak_bytes": told.get("peak_bytes_in_use"),
+            "device_reserved_peak_bytes": told.get("peak_bytes_reserved"),
+            "device_peak_source": "jax.Device.memory_stats",
+        }
+
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()
 
     def save(self, folder: Path) -> None:
         # The replicas are equal, BatchNorm's statistics count only on rank 0, and nothing is drawn at random. Where
         # servers step, each rank may have other weights.
-        if self.rank == 0 or self.strategy.updates_weights:
+        if self.rank == 0 or isinstance(self.strategy, Updating):
             arrays = jax.tree.leaves(self.strategy.local(self.state))
             np.savez(folder / self._saved(), *map(np.asarray, arrays), steps=self.steps)
         self.strategy.save(folder)
@@ -155,6 +166,29 @@ class Adapter(worker.Adapter):
             params, velocity, statistics = jax.tree.unflatten(jax.tree.structure(self.state), arrays)
             self._take(params, velocity, statistics, int(file["steps"]))
 
+    def product(self, side: int) -> Callable[[int], None]:
+        compiled = jax.jit(jnp.matmul)
+        a = jax.device_put(jnp.ones((side, side), COMPUTE_TYPES[self.spec.precision]), self.device)
+
+        def repeat(n: int) -> None:
+            for _ in range(n):
+                last = compiled(a, a)
+            last.block_until_ready()  # the device computes in order
+
+        return repeat
+
+    def copy(self, nbytes: int) -> Callable[[int], None]:
+        # In place: memory that is new each time costs more than what is written to it.
+        compiled = jax.jit(jnp.negative, donate_argnums=0)
+        state = [jax.device_put(jnp.ones(nbytes // 4, jnp.float32), self.device)]
+
+        def repeat(n: int) -> None:
+            for _ in range(n):
+                state[0] = compiled(state[0])
+            state[0].block_until_ready()
+
+        return repeat
+
     def fence(self) -> None:
         jax.block_until_ready((self.state, self.last_gradients, self.strategy.messages))
 
@@ -165,7 +199,7 @@ class Adapter(worker.Adapter):
         self.strategy.close()
 
     def _saved(self) -> str:
-        return f"replica.rank{self.rank}.npz" if self.strategy.updates_weights else "replica.npz"
+        return f"replica.rank{self.rank}.npz" if isinstance(self.strategy, Updating) else "replica.npz"
 
     def _take(self, params: Any, velocity: Any, statistics: Any, steps: int) -> None:
         place = self.strategy.place
@@ -213,8 +247,10 @@ def _configure(spec: RunSpec, site: Site) -> None:
     if spec.cluster.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if spec.precision == "fp32":
-        # fp32 means fp32: TF32 would be another precision, and V100s do not have it.
+        # fp32 means fp32: TF32 is another precision, and V100s do not have it.
         jax.config.update("jax_default_matmul_precision", "highest")
+    if spec.precision == "tf32":
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32")
 
 
 def _device(spec: RunSpec) -> Any:

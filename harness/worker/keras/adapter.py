@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from harness.spec import OptimizerSpec
 from harness.worker.tensorflow.optimizer import Sgd
+from harness.worker.tensorflow.parameter_servers import ParameterServers
 from harness.worker.tensorflow.replica import Replica
+from harness.worker.tensorflow.strategies import Exchanging
 
 Exchange = Callable[[List[tf.Tensor]], List[tf.Tensor]]
 Update = Callable[[List[tf.Tensor], List[tf.Variable]], bool]
@@ -34,11 +36,14 @@ class Adapter(Replica):
         return self.model.rank_loss, [self.exchanged[order[id(variable)]] for variable in self.parameters]
 
     def _exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        self.exchanged = self.strategy.exchange(gradients) if self.model.synchronise else gradients
+        # Asked only where `_update` has not stepped.
+        if self.model.synchronise and isinstance(self.strategy, Exchanging):
+            gradients = self.strategy.exchange(gradients)
+        self.exchanged = gradients
         return self.exchanged
 
     def _update(self, gradients: List[tf.Tensor], variables: List[tf.Variable]) -> bool:
-        if not (self.model.synchronise and self.strategy.updates_weights):
+        if not (self.model.synchronise and isinstance(self.strategy, ParameterServers)):
             return False
         self.exchanged = gradients
         self.strategy.update(gradients, variables)

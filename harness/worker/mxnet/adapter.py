@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import mxnet as mx
 import numpy as np
@@ -13,28 +13,31 @@ from mxnet import gluon
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
+from harness.worker.data.batches import Pipeline
 from harness.worker.mxnet import machine, parameter_servers, strategies
 from harness.worker.mxnet.optimizer import Sgd
+from harness.worker.ranges import span
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.stepping import Updating
 from models import catalog
 from models import mxnet as networks
 
-STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
+Strategy = Union[strategies.Exchanging, parameter_servers.ParameterServers]
+STRATEGIES: Dict[str, Type[Strategy]] = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 SAVED = "replica.npz"
 SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
 class Adapter(worker.Adapter):
-    def __init__(
-        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
-    ) -> None:
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that MXNet does not see: never falls back to the CPU."""
         super().__init__(batches)
         self.spec = spec
         self.rank = rendezvous.rank
         self.context = machine.context(spec)
-        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
+        self.strategy: Strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
+        self.joined()
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         self.network = networks.build(layers, spec.seed, self.context)
@@ -76,17 +79,19 @@ class Adapter(worker.Adapter):
 
     def train(self, batch: Batch, synchronise: bool) -> None:
         images, labels = batch
-        with mx.autograd.record():
+        with span("forward"), mx.autograd.record():
             loss = self.criterion(self.network(images), labels).mean()
-        loss.backward()
+        with span("backward"):
+            loss.backward()
         self.used = self.own_gradients, 1.0
-        self.by_servers = synchronise and self.strategy.updates_weights
-        if self.by_servers:
-            self.strategy.update(self.own_gradients)
+        strategy = self.strategy
+        self.by_servers = synchronise and isinstance(strategy, Updating)
+        if synchronise and isinstance(strategy, strategies.Exchanging):
+            # Means are sums that the optimiser scales.
+            self.used = strategy.exchange(self.own_gradients), 1 / strategy.world_size
+        if synchronise and isinstance(strategy, parameter_servers.ParameterServers):
+            strategy.update(self.own_gradients)
         else:
-            if synchronise:
-                # Means are sums that the optimiser scales.
-                self.used = self.strategy.exchange(self.own_gradients), 1 / self.strategy.world_size
             self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
         self.steps += 1
         self.last_loss = loss
@@ -109,7 +114,7 @@ class Adapter(worker.Adapter):
     def evaluation(self) -> Iterator[None]:
         """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
         self.share_statistics()
-        if not self.strategy.updates_weights:
+        if not isinstance(self.strategy, Updating):
             yield
             return
         own = [array.copy() for array in self.parameters]
@@ -139,7 +144,7 @@ class Adapter(worker.Adapter):
     def save(self, folder: Path) -> None:
         # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are MXNet's. Where
         # servers step, each rank may have other weights.
-        if self.rank == 0 or self.strategy.updates_weights:
+        if self.rank == 0 or isinstance(self.strategy, Updating):
             state = {name: array.asnumpy() for name, array in self._state().items()}
             np.savez(folder / self._saved(), steps=self.steps, learning_rate=self.optimizer.learning_rate, **state)
         self.strategy.save(folder)
@@ -150,6 +155,23 @@ class Adapter(worker.Adapter):
             for name, array in self._state().items():
                 array[:] = saved[name]
             self.steps, self.optimizer.learning_rate = int(saved["steps"]), float(saved["learning_rate"])
+
+    def product(self, side: int) -> Callable[[int], None]:
+        a, out = mx.nd.ones((side, side), self.context), mx.nd.empty((side, side), self.context)
+        return self._repeated(lambda: mx.nd.dot(a, a, out=out))
+
+    def copy(self, nbytes: int) -> Callable[[int], None]:
+        source = mx.nd.ones((nbytes // 4,), self.context)
+        target = mx.nd.empty((nbytes // 4,), self.context)
+        return self._repeated(lambda: source.copyto(target))
+
+    def _repeated(self, call: Callable[[], Any]) -> Callable[[int], None]:
+        def repeat(n: int) -> None:
+            for _ in range(n):
+                call()
+            self.fence()
+
+        return repeat
 
     def fence(self) -> None:
         # What failed in the meantime is raised here.
@@ -182,11 +204,11 @@ class Adapter(worker.Adapter):
             before.copyto(variance)
 
     def _saved(self) -> str:
-        return SAVED_OF_RANK.format(self.rank) if self.strategy.updates_weights else SAVED
+        return SAVED_OF_RANK.format(self.rank) if isinstance(self.strategy, Updating) else SAVED
 
     def _state(self) -> Dict[str, mx.nd.NDArray]:
         """All that training changes."""
         statistics = self.settled_statistics()
-        momenta = [] if self.strategy.updates_weights else self.optimizer.momenta  # the servers have them
+        momenta = [] if isinstance(self.strategy, Updating) else self.optimizer.momenta  # the servers have them
         kinds = {"weight": self.parameters, "momentum": momenta, "statistic": statistics}
         return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

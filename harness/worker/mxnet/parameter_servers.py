@@ -19,18 +19,18 @@ from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.arrangement import arrangement
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import SYNCHRONOUS
+from harness.worker.servers.stepping import Updating
 
 SAVED = "servers.npz"
 
 
-class ParameterServers(Strategy):
+class ParameterServers(Updating, Strategy):
     """One push and one answer per tensor and step, each as soon as it can be.
 
     clocks: what a key that every worker adds one to with each push said each time: how many updates there were. Between
     an answer and the next, what others added is how late this worker's update was.
     """
 
-    updates_weights = True
     # With other types a server looks at a flag that nothing has set, and may sum in float32 all the same.
     precision = "float32"
 
@@ -70,6 +70,8 @@ class ParameterServers(Strategy):
         self.weights = weights
 
     def update(self, gradients: Gradients) -> None:
+        """In the place of an exchange and of the rank's own optimiser, with the gradients of this rank; the network has
+        then the servers' weights."""
         self._begin()
         if self.node:
             self._update_by_node(self.node, gradients)
@@ -262,4 +264,4 @@ class ParameterServers(Strategy):
         self.store = None
 
 
-STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed"), ParameterServers)
+STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed"), ParameterServers)

@@ -1,7 +1,7 @@
 """One class per strategy that MXNet offers: how the ranks are joined, and how gradients are summed.
 
-To add one: write a class of the form of `Strategy`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its options
-to harness/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
+To add one: write a class of the form of `Exchanging`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its
+options to harness/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
 """
 
 from __future__ import annotations
@@ -37,16 +37,6 @@ class Strategy(Stepping, ABC):
         self.rank, self.context = rendezvous.rank, context
         self.messages: Dict[int, mx.nd.NDArray] = {}
 
-    def exchange(self, gradients: Gradients) -> Gradients:
-        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays. Not where servers
-        step."""
-        raise NotImplementedError
-
-    def update(self, gradients: Gradients) -> None:
-        """Where servers step, in the place of `exchange` and of the rank's own optimiser: with the gradients of this
-        rank; the network has then their weights."""
-        raise NotImplementedError
-
     @abstractmethod
     def sum(self, array: mx.nd.NDArray) -> None:
         """Over the ranks, in place."""
@@ -75,7 +65,15 @@ class Strategy(Stepping, ABC):
         return self.total(values if self.rank == 0 else np.zeros_like(values))
 
 
-class Plain(Strategy):
+class Exchanging(Strategy):
+    """Gradients are summed, and each rank steps by itself."""
+
+    @abstractmethod
+    def exchange(self, gradients: Gradients) -> Gradients:
+        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
+
+
+class Plain(Exchanging):
     """One rank, and nothing around the network: what a user runs without any of this."""
 
     world_size, communication = 1, "none"
@@ -90,7 +88,7 @@ class Plain(Strategy):
         pass
 
 
-class Allreduce(Strategy):
+class Allreduce(Exchanging):
     """KVStore `dist_sync`: each gradient goes to a server as soon as it is there, which sends the sum back
     (Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI). As `gluon.Trainer` does it
     where it updates the weights itself.
@@ -141,7 +139,7 @@ class Allreduce(Strategy):
         self.store = None
 
 
-class Horovod(Strategy):
+class Horovod(Exchanging):
     """Each gradient goes to Horovod's background thread as soon as it is there, fused into messages
     (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
 
@@ -197,7 +195,7 @@ class Horovod(Strategy):
         self.hvd.shutdown()
 
 
-class Mpi(Strategy):
+class Mpi(Exchanging):
     """After backward all gradients are copied into one flat buffer in the host's memory, which MPI sums."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
@@ -235,4 +233,4 @@ class Mpi(Strategy):
         self.ranks.close()
 
 
-STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}
+STRATEGIES: Dict[str, Type[Exchanging]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}

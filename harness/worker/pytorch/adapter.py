@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ import torch.distributed as dist
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
-from harness.worker.pytorch import optimizers
+from harness.worker.data.batches import Pipeline
+from harness.worker.pytorch import compiling, device, graphs, optimizers
 from harness.worker.pytorch.strategies import strategy
-from harness.worker.pytorch.strategies.base import Parts, autocast
+from harness.worker.pytorch.strategies.base import AUTOCAST, Parts, autocast
+from harness.worker.ranges import span
 from harness.worker.rendezvous import Rendezvous
 from models import catalog
 from models import pytorch as networks
@@ -44,30 +46,38 @@ def gpus() -> List[str]:
 
 
 class Adapter(worker.Adapter):
-    def __init__(
-        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
-    ) -> None:
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that torch does not see: never falls back to the CPU."""
         super().__init__(batches)
         self.spec = spec
         self.rank = rendezvous.rank
-        self.device = _device(spec)
+        self.device = device.of(spec)
+        options = spec.framework_options
+        self.graphs = graphs.Graphs(self.device) if options.get("cuda_graph", False) else None
+        if self.graphs:
+            graphs.prepare()
         torch.set_num_threads(spec.cluster.cpus_per_gpu)
         self.strategy = strategy(spec.strategy)(spec, site, rendezvous, self.device)
+        self.joined()
         torch.manual_seed(spec.seed)
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
         network = self.strategy.to_device(networks.build(layers, spec.seed))
-        self.memory_format = torch.channels_last if spec.framework_options["channels_last"] else torch.contiguous_format
+        self.memory_format = torch.channels_last if options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
         self.plain_network = network
         self.size = sum(p.numel() for p in network.parameters())
-        wrapped = self.strategy.wrap(network)
+        with self.graphs.aside() if self.graphs else contextlib.nullcontext():
+            wrapped = self.strategy.wrap(network)
         self.separable = self.strategy.separable
+        self.compiles = bool(options["compile"]) or self.graphs is not None
         self.parameters = list(network.parameters())  # now, since a strategy may have divided them; of a stage, its own
-        self.network = torch.compile(wrapped) if spec.framework_options["compile"] else wrapped
-        first_rate = spec.optimizer.learning_rate(spec.global_batch, 0)
-        self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, first_rate))
+        self.network = torch.compile(wrapped) if options["compile"] else wrapped
+        self.rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
+        if self.graphs:  # a graph reads it from the device
+            self.rate = torch.tensor(self.rate, device=self.device)
+        stepping = optimizers.of(spec.optimizer, self.rate, options.get("fused", False))
+        self.optimizer = self.strategy.optimizer(self.parameters, *stepping)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
         per_channel = (1, data.channels, 1, 1)
         self.mean = torch.tensor(data.mean, device=self.device).view(per_channel) * 255
@@ -90,24 +100,18 @@ class Adapter(worker.Adapter):
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
-        values, targets = torch.from_numpy(images), torch.from_numpy(labels)
-        if self.device.type == "cuda":
-            # Pinned, so that the copy does not hold up the host.
-            values = values.pin_memory().to(self.device, non_blocking=True)
-            targets = targets.pin_memory().to(self.device, non_blocking=True)
+        values, targets = self._moved(torch.as_tensor(images)), self._moved(torch.as_tensor(labels))
         if self.spec.dataset.context:
             return values.long(), targets
         normalised = values.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
         return normalised.contiguous(memory_format=self.memory_format), targets
 
     def train(self, batch: Batch, synchronise: bool) -> None:
-        images, labels = batch
-        self.optimizer.param_groups[0]["lr"] = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
-        self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
-        with self.strategy.exchange(synchronise):
-            self.last_loss = self.strategy.learn(self.network, self.scaler, images, labels)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self._set_rate(self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
+        if self.graphs:
+            self.last_loss = self.graphs.step(self._take, self.parameters, batch, synchronise)
+        else:
+            self.last_loss = self._take(*batch, synchronise)
         self.steps += 1
         self.strategy.stepped(self.steps, synchronise)
 
@@ -132,6 +136,26 @@ class Adapter(worker.Adapter):
         with super().evaluation(), self.strategy.evaluation():
             yield
 
+    def product(self, side: int) -> Callable[[int], None]:
+        kind = AUTOCAST[self.spec.precision] or torch.float32
+        a, b = (torch.ones(side, side, dtype=kind, device=self.device) for _ in range(2))
+        out = torch.empty_like(a)
+        return self._repeated(lambda: torch.mm(a, b, out=out))
+
+    def copy(self, nbytes: int) -> Callable[[int], None]:
+        source = torch.ones(nbytes // 4, device=self.device)
+        target = torch.empty_like(source)
+        return self._repeated(lambda: target.copy_(source))
+
+    def _repeated(self, call: Callable[[], Any]) -> Callable[[int], None]:
+        @torch.no_grad()
+        def repeat(n: int) -> None:
+            for _ in range(n):
+                call()
+            self.fence()
+
+        return repeat
+
     def share_statistics(self) -> None:
         for buffer in self.plain_network.buffers():
             self.strategy.share(buffer)
@@ -142,11 +166,21 @@ class Adapter(worker.Adapter):
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()
 
+    def fallbacks(self) -> List[str]:
+        return compiling.fallbacks() if self.spec.framework_options["compile"] else []
+
     def servers_back(self) -> List[Dict[str, Any]]:
         return self.strategy.servers_back()
 
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)
+
+    def device_memory(self) -> Dict[str, Any]:
+        return {
+            "device_peak_bytes": torch.cuda.max_memory_allocated(self.device),
+            "device_reserved_peak_bytes": torch.cuda.max_memory_reserved(self.device),
+            "device_peak_source": "torch.cuda.max_memory_allocated",
+        }
 
     def save(self, folder: Path) -> None:
         # BatchNorm's statistics count only on rank 0, where the replicas are equal; random numbers are each rank's own.
@@ -180,6 +214,29 @@ class Adapter(worker.Adapter):
     def close(self) -> None:
         self.strategy.close()
 
+    def _take(self, images: torch.Tensor, labels: torch.Tensor, synchronise: bool) -> torch.Tensor:
+        """One step. Nothing in it waits for the device."""
+        self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
+        with self.strategy.exchange(synchronise):
+            loss = self.strategy.learn(self.network, self.scaler, images, labels)
+        with span("optimizer"):
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return loss
+
+    def _set_rate(self, rate: float) -> None:
+        if isinstance(self.rate, torch.Tensor):
+            self.rate.fill_(rate)
+            self.optimizer.param_groups[0]["lr"] = self.rate
+        else:
+            self.optimizer.param_groups[0]["lr"] = rate
+
+    def _moved(self, values: torch.Tensor) -> torch.Tensor:
+        """On the device; of data.pipeline=device, where it is."""
+        if self.device.type == "cuda" and values.device.type == "cpu" and self.spec.data.pin:
+            values = values.pin_memory()  # so that the copy does not hold up the host; of a loader, pinned before
+        return values.to(self.device, non_blocking=True)
+
     def _common(self) -> Parts:
         return self.strategy.common(self.plain_network, self.optimizer)
 
@@ -212,20 +269,3 @@ def _whole(tensor: torch.Tensor) -> np.ndarray:
 
 def _states(parts: Parts) -> Dict[str, Any]:
     return {name: part.state_dict() for name, part in parts.items()}
-
-
-def _device(spec: RunSpec) -> torch.device:
-    if spec.cluster.device == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise RuntimeError(
-            f"the run asks for device cuda, but torch {torch.__version__} sees no GPU here; "
-            "use a CUDA build of torch on a GPU node, or set cluster.device=cpu"
-        )
-    # The launcher makes one GPU visible to each rank.
-    torch.cuda.set_device(0)
-    torch.backends.cudnn.benchmark = True
-    # fp32 means fp32: TF32 would be another precision, and V100s do not have it.
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    return torch.device("cuda", 0)

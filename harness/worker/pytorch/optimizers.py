@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type, Union
 
 import torch
 
 from harness.spec import OptimizerSpec
 
 
-def of(spec: OptimizerSpec, lr: float) -> Tuple[Type[torch.optim.Optimizer], Dict[str, Any]]:
-    """The class, and its settings. lr: of the first step; the adapter sets that of each one after it."""
+def of(
+    spec: OptimizerSpec, lr: Union[float, torch.Tensor], fused: bool = False
+) -> Tuple[Type[torch.optim.Optimizer], Dict[str, Any]]:
+    """The class, and its settings. lr: of the first step; the adapter sets that of each one after it; a tensor on the
+    device, where the step is captured in a CUDA graph. fused: all parameters in one kernel; sgd and adam."""
     settings: Dict[str, Any] = {"lr": lr, "weight_decay": spec.weight_decay}
+    if fused:
+        settings["fused"] = True
     if spec.name == "sgd":
         return torch.optim.SGD, {**settings, "momentum": spec.momentum, "nesterov": spec.nesterov}
     if spec.name == "adam":
+        if isinstance(lr, torch.Tensor):
+            settings["capturable"] = True
         return torch.optim.Adam, {**settings, "betas": (spec.beta1, spec.beta2), "eps": spec.epsilon}
     if spec.name == "lars":
         return Lars, {**settings, "momentum": spec.momentum, "trust": spec.trust}

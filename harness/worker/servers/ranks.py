@@ -19,7 +19,7 @@ from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import COMES_BACK, SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.stepping import Stepping
+from harness.worker.servers.stepping import Updating
 
 SAVED = "servers.npz"
 
@@ -197,10 +197,9 @@ class HostRank(ServerRank):
             self.node.close()
 
 
-class ByHostRank(Stepping):
+class ByHostRank(Updating):
     """Of a strategy whose servers are reached by a `HostRank`; to be named before the framework's own base."""
 
-    updates_weights = True
     ranks: HostRank
 
     def updates(self) -> Optional[Dict[str, Any]]:

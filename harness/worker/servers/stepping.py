@@ -3,14 +3,13 @@ them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Dict, Optional
 
 
 class Stepping:
-    """Of a strategy that has none. One that has says so (`updates_weights`), and has all of this."""
-
-    updates_weights = False
+    """Of a strategy that has none; what has is an `Updating`."""
 
     def hold(self, weights: Any) -> None:
         """The network's weights, once they are there."""
@@ -18,10 +17,6 @@ class Stepping:
     def means(self, gradients: Any) -> Any:
         """Of the last step that servers made: the mean of all ranks' gradients, where they made it; else the rank's."""
         return gradients
-
-    def current(self) -> Any:
-        """The servers' weights, when every rank has had its last step. Asked only where servers step."""
-        raise NotImplementedError
 
     def updates(self) -> Optional[Dict[str, Any]]:
         """`Adapter.updates`; asked on every rank."""
@@ -32,3 +27,11 @@ class Stepping:
 
     def load(self, folder: Path) -> None:
         """On every rank, before the first step."""
+
+
+class Updating(Stepping, ABC):
+    """Of a strategy whose servers step."""
+
+    @abstractmethod
+    def current(self) -> Any:
+        """The servers' weights, when every rank has had its last step."""

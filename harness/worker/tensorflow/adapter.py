@@ -6,6 +6,7 @@ from typing import Any, Tuple
 
 import tensorflow as tf
 
+from harness.worker.tensorflow.parameter_servers import ParameterServers
 from harness.worker.tensorflow.replica import Replica
 
 
@@ -18,10 +19,10 @@ class Adapter(Replica):
 
     def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
         loss, gradients = self.backward(images, labels)
-        if synchronise and self.strategy.updates_weights:
-            self.strategy.update(gradients, self.parameters)
-            return loss, gradients
         if synchronise:
+            if isinstance(self.strategy, ParameterServers):
+                self.strategy.update(gradients, self.parameters)
+                return loss, gradients
             gradients = self.strategy.exchange(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.parameters), skip_gradients_aggregation=True)
         return loss, gradients

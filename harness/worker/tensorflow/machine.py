@@ -47,8 +47,8 @@ def configure(spec: RunSpec) -> None:
     # The launcher makes one GPU visible to each rank.
     tf.config.set_visible_devices(found[0], "GPU")
     tf.config.experimental.set_memory_growth(found[0], True)
-    # fp32 means fp32: TF32 would be another precision, and V100s do not have it.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    # fp32 means fp32: TF32 is another precision, and V100s do not have it.
+    tf.config.experimental.enable_tensor_float_32_execution(spec.precision == "tf32")
 
 
 def device_name(spec: RunSpec) -> str:

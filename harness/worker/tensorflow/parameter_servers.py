@@ -36,6 +36,8 @@ class ParameterServers(ByHostRank, Strategy):
         self.world_size = int(self.total(np.ones(1))[0])
 
     def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
+        """In the place of an exchange and of the rank's own optimiser, with the gradients of this rank; the variables
+        have then the servers' weights. Called as `sum` is."""
         by_variable = {id(variable): gradient for gradient, variable in zip(gradients, variables)}
         row = tf.concat([tf.reshape(by_variable[id(variable)], [-1]) for variable in self.variables], axis=0)
         answer = tf.ensure_shape(tf.numpy_function(self._step, [row], tf.float32), row.shape)
@@ -64,4 +66,6 @@ class ParameterServers(ByHostRank, Strategy):
         return numbers.astype(values.dtype)
 
 
-STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers)
+STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(
+    ("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers
+)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import tensorflow as tf
 
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
+from harness.worker.data.batches import Pipeline
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.servers.stepping import Updating
 from harness.worker.tensorflow import machine, parameter_servers, strategies
 from harness.worker.tensorflow.optimizer import Sgd
 from models import catalog
 from models import tensorflow as networks
 
-POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
-STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
+POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16"}
+Strategy = Union[strategies.Exchanging, parameter_servers.ParameterServers]
+STRATEGIES: Dict[str, Type[Strategy]] = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 SAVED = "replica.npz"
 SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[tf.Tensor, tf.Tensor]
@@ -28,16 +31,17 @@ Step = Callable[[tf.Tensor, tf.Tensor], Tuple[tf.Tensor, List[tf.Tensor]]]
 
 
 class Replica(worker.Adapter):
-    def __init__(
-        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Iterator[Tuple[np.ndarray, np.ndarray]]
-    ) -> None:
+    compiles = True
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that TensorFlow does not see."""
         super().__init__(batches)
         self.spec = spec
         self.rank = rendezvous.rank
         machine.configure(spec)
         tf.keras.mixed_precision.set_global_policy(POLICIES[spec.precision])
-        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
+        self.strategy: Strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
+        self.joined()
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         with self.strategy.replicas.scope():
@@ -94,7 +98,7 @@ class Replica(worker.Adapter):
         if learning_rate != self.learning_rate:
             self.optimizer.learning_rate = self.learning_rate = learning_rate
             self.strategy.learning_rate = learning_rate
-        self.by_servers = synchronise and self.strategy.updates_weights
+        self.by_servers = synchronise and isinstance(self.strategy, Updating)
         self.last = self.functions[synchronise](*batch)
         self.steps += 1
 
@@ -116,7 +120,7 @@ class Replica(worker.Adapter):
     def evaluation(self) -> Iterator[None]:
         """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
         self.share_statistics()
-        if not self.strategy.updates_weights:
+        if not isinstance(self.strategy, Updating):
             yield
             return
         own = [variable.numpy() for variable in self.parameters]
@@ -141,13 +145,20 @@ class Replica(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
 
+    def device_memory(self) -> Dict[str, Any]:
+        return {
+            "device_peak_bytes": int(tf.config.experimental.get_memory_info("GPU:0")["peak"]),
+            "device_reserved_peak_bytes": None,
+            "device_peak_source": "tf.config.experimental.get_memory_info",
+        }
+
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()
 
     def save(self, folder: Path) -> None:
         # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are TensorFlow's.
         # Where servers step, each rank may have other weights.
-        if self.rank == 0 or self.strategy.updates_weights:
+        if self.rank == 0 or isinstance(self.strategy, Updating):
             state = {name: self._own(variable).numpy() for name, variable in self._state().items()}
             np.savez(folder / self._saved(), steps=self.steps, **state)
         self.strategy.save(folder)
@@ -158,6 +169,24 @@ class Replica(worker.Adapter):
             for name, variable in self._state().items():
                 self._own(variable).assign(saved[name])
             self.steps = int(saved["steps"])
+
+    def product(self, side: int) -> Callable[[int], None]:
+        kind = tf.bfloat16 if self.spec.precision == "bf16" else tf.float32
+        a = tf.ones([side, side], kind)
+        return self._repeated(lambda: tf.linalg.matmul(a, a))
+
+    def copy(self, nbytes: int) -> Callable[[int], None]:
+        source = tf.ones([nbytes // 4])
+        return self._repeated(lambda: tf.negative(source))  # tf.identity would copy nothing
+
+    def _repeated(self, call: Callable[[], tf.Tensor]) -> Callable[[int], None]:
+        def repeat(n: int) -> None:
+            for _ in range(n):
+                last = call()
+            float(tf.reshape(last, [-1])[0])  # the device computes in order
+            self.fence()
+
+        return repeat
 
     def fence(self) -> None:
         if self.spec.cluster.device == "cuda":
@@ -182,14 +211,14 @@ class Replica(worker.Adapter):
         return self.strategy.replicas.experimental_local_results(variable)[0]
 
     def _saved(self) -> str:
-        return SAVED_OF_RANK.format(self.rank) if self.strategy.updates_weights else SAVED
+        return SAVED_OF_RANK.format(self.rank) if isinstance(self.strategy, Updating) else SAVED
 
     def _state(self) -> Dict[str, tf.Variable]:
         """All that training changes."""
         kinds = {
             "weight": self.parameters,
             # Else the servers have it.
-            "velocity": [] if self.strategy.updates_weights else self.optimizer.momentums,
+            "velocity": [] if isinstance(self.strategy, Updating) else self.optimizer.momentums,
             "statistic": networks.statistics(self.network),
         }
         return {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}

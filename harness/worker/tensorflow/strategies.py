@@ -1,13 +1,13 @@
 """One class per strategy of TensorFlow and Keras: how the ranks are joined, and how gradients become their mean.
 
-To add one: write a class of the form of `Strategy`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its options
-to harness/schema.py, and its name to `strategies` in conf/framework/tensorflow.yaml and keras.yaml.
+To add one: write a class of the form of `Exchanging`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its
+options to harness/schema.py, and its name to `strategies` in conf/framework/tensorflow.yaml and keras.yaml.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Sequence, Tuple, Type
+from typing import Any, Dict, List, Tuple, Type
 
 import numpy as np
 import tensorflow as tf
@@ -37,19 +37,9 @@ class Strategy(Stepping, ABC):
         self.messages: Dict[int, tf.Tensor] = {}
         self.sums: Dict[Tuple[Any, int], Any] = {}
 
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        """Their means over the ranks. Called while a `tf.function` is traced, in `replicas.run`. Not where servers
-        step."""
-        raise NotImplementedError
-
-    def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
-        """Where servers step, in the place of `exchange` and of the rank's own optimiser: with the gradients of this
-        rank; the variables have then their weights. Called as `exchange` is."""
-        raise NotImplementedError
-
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Over the ranks. Called as `exchange` is."""
+        """Over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -80,7 +70,15 @@ class Strategy(Stepping, ABC):
         return self.sums[kind](tensor)
 
 
-class Plain(Strategy):
+class Exchanging(Strategy):
+    """Gradients become their mean, and each rank steps by itself."""
+
+    @abstractmethod
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        """Their means over the ranks. Called as `sum` is."""
+
+
+class Plain(Exchanging):
     """One rank, and nothing around the network: what a user runs without any of this."""
 
     world_size, communication = 1, "none"
@@ -95,7 +93,7 @@ class Plain(Strategy):
         pass
 
 
-class Allreduce(Strategy):
+class Allreduce(Exchanging):
     """MultiWorkerMirroredStrategy: gradients are averaged by TensorFlow's collectives, in one message or in packs of
     `bucket_mb`.
 
@@ -139,7 +137,7 @@ class Allreduce(Strategy):
         gather(self.rendezvous, None, self.timeout_seconds)
 
 
-class Horovod(Strategy):
+class Horovod(Exchanging):
     """Each gradient is given to Horovod as soon as it is there, and fused into messages by its background thread
     (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
 
@@ -193,7 +191,7 @@ class Horovod(Strategy):
         return self.compression.decompress(mean, kind)
 
 
-class Mpi(Strategy):
+class Mpi(Exchanging):
     """All gradients in one flat buffer, which MPI sums in the host's memory when backward is done."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
@@ -230,4 +228,4 @@ class Mpi(Strategy):
         return buffer
 
 
-STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}
+STRATEGIES: Dict[str, Type[Exchanging]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,8 @@ from harness.worker.pytorch.strategies.base import Collectives, Parts
 
 # A bucket of gradients -> their mean over the ranks.
 Reduction = Callable[[dist.GradBucket], Future]
+# DistributedDataParallel's own size of a bucket.
+BUCKET_MB = 25
 # Its first steps exchange whole gradients; with a warm start it needs two.
 POWERSGD_FROM = 2
 
@@ -29,8 +31,7 @@ class Allreduce(Collectives):
         self.wrapped = DistributedDataParallel(
             network,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            bucket_cap_mb=self.spec.strategy_options["bucket_mb"],
-            gradient_as_bucket_view=True,
+            **buckets(self.spec.strategy_options),
         )
         self.power: Optional[PowerSGDState] = None
         reduction = self.reduction()
@@ -74,6 +75,19 @@ class Allreduce(Collectives):
 
     def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
         return {"powersgd": PowerSgdPart(self.power)} if self.power else {}
+
+
+def buckets(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """DistributedDataParallel's arguments. Only what is asked for is given: older versions of torch lack some."""
+    arguments: Dict[str, Any] = {
+        "bucket_cap_mb": options["bucket_mb"],
+        "gradient_as_bucket_view": options.get("bucket_view", True),
+        "static_graph": options.get("static_graph", False),
+    }
+    if options.get("first_bucket_mb") is not None:
+        # The last size is that of all further buckets.
+        arguments["bucket_cap_mb_list"] = [options["first_bucket_mb"], options["bucket_mb"] or BUCKET_MB]
+    return arguments
 
 
 class Late:

@@ -14,23 +14,27 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from harness.spec import RunSpec, Site
+from harness.worker.ranges import span
 from harness.worker.rendezvous import Rendezvous
 
 # Names of what has state_dict() and load_state_dict().
 Parts = Dict[str, Any]
 
-AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(spec: RunSpec, device: torch.device) -> ContextManager[Any]:
     """Around forward and loss: computes in the run's precision."""
     number = AUTOCAST[spec.precision]
-    return contextlib.nullcontext() if number is None else torch.autocast(device.type, number)
+    if number is None:
+        return contextlib.nullcontext()
+    # A copy of a weight that is kept for later would be one in the memory of a graph.
+    return torch.autocast(device.type, number, cache_enabled=not spec.framework_options.get("cuda_graph", False))
 
 
-def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
     """Mean over all predictions: of [n, classes] and [n]; of text [n, tokens, vocabulary] and [n, tokens]."""
-    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten(), label_smoothing=smoothing)
 
 
 class Strategy(ABC):
@@ -71,9 +75,10 @@ class Strategy(ABC):
 
     def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Forward and backward, inside `exchange`. Gives the mean loss of the batch, where this rank knows it."""
-        with autocast(self.spec, self.device):
-            loss = cross_entropy(network(inputs), labels)
-        scaler.scale(loss).backward()
+        with span("forward"), autocast(self.spec, self.device):
+            loss = cross_entropy(network(inputs), labels, self.spec.optimizer.label_smoothing)
+        with span("backward"):
+            scaler.scale(loss).backward()
         return loss.detach()
 
     def loss(self, learned: torch.Tensor) -> float:

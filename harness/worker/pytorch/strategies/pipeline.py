@@ -89,7 +89,7 @@ class Pipeline(ModelParallel):
 
     def _loss_of(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with autocast(self.spec, self.device):
-            return cross_entropy(outputs, labels)
+            return cross_entropy(outputs, labels, self.spec.optimizer.label_smoothing)
 
     @torch.no_grad()
     def _borders(self, network: nn.Sequential, own: range) -> List[torch.Tensor]:

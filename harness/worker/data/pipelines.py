@@ -1,0 +1,31 @@
+"""Opens the input pipeline that a run asks for: that in NumPy, or one of its framework's own."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping
+
+from harness.spec import HARNESS, RunSpec
+from harness.worker.data.batches import Pipeline
+from harness.worker.data.draw import Draw
+from harness.worker.data.errors import DataError
+from harness.worker.data.sharding import SampleOrder
+from harness.worker.data.splits import Split
+from harness.worker.data.stream import ShardedSplit, training_batches
+
+# (what is asked for, the samples, which of them in which step, the first step)
+Opener = Callable[[RunSpec, Split, Draw, int], Pipeline]
+
+
+def open_pipeline(spec: RunSpec, train: Split, rank: int, first_step: int, own: Mapping[str, Opener]) -> Pipeline:
+    """The batches of `rank` from `first_step` on. own: the framework's pipelines, by the names that `data.pipeline` has
+    for them. Raises DataError where it has no such pipeline, or that pipeline cannot read such samples."""
+    share = (spec.global_batch, rank // spec.ranks_per_replica, spec.replicas)
+    if spec.data.pipeline == HARNESS:
+        return training_batches(train, spec.dataset, *share, spec.seed, first_step, spec.data.prefetch)
+    if spec.data.pipeline not in own or isinstance(train, ShardedSplit):
+        raise DataError(
+            f"data.pipeline={spec.data.pipeline} is not offered by framework '{spec.framework}' with reader "
+            f"'{spec.dataset.reader}'; take data.pipeline={HARNESS}"
+        )
+    draw = Draw(SampleOrder(len(train), spec.seed), spec.dataset, *share, spec.seed)
+    return own[spec.data.pipeline](spec, train, draw, first_step)

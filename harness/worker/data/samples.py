@@ -1,0 +1,41 @@
+"""A data set as loaders see it that take a sample at a time: an object to index, and the keys of each batch."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Optional, Tuple
+
+import numpy as np
+
+from harness.worker.data.augment import augment
+from harness.worker.data.draw import Draw
+from harness.worker.data.splits import Split
+
+# (index of a sample, the random bits of its augmentation, uint64 [1]; None without)
+Key = Tuple[int, Optional[np.ndarray]]
+
+
+class Samples:
+    def __init__(self, split: Split) -> None:
+        self._split = split
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def __getitem__(self, key: Key) -> Tuple[np.ndarray, Any]:
+        """The image, uint8 [H, W, C], augmented, and its label, int64; of text both [tokens]."""
+        index, bits = np.array([key[0]]), key[1]
+        images = self._split.images(index)
+        if bits is not None:
+            images = augment(images, bits)
+        return images[0], self._split.targets(index)[0]
+
+
+class Keys:
+    """Of each step from `first_step` on, without end, as a loader's batch sampler gives them."""
+
+    def __init__(self, draw: Draw, first_step: int) -> None:
+        self._draw, self._first_step = draw, first_step
+
+    def __iter__(self) -> Iterator[List[Key]]:
+        for indices, bits in self._draw.steps(self._first_step):
+            yield [(int(index), None if bits is None else bits[at : at + 1]) for at, index in enumerate(indices)]

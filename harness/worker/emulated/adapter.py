@@ -1,0 +1,204 @@
+"""The verbs of a framework, with costs that are set instead of found. It trains nothing.
+
+A step is: the next batch, which comes `stall_ms` late; forward and backward, which are waited for; messages, which are
+real. Under strategy=allreduce they leave in buckets while backward goes on (overlap=false: after it), under
+strategy=mpi in one piece after it. What each part of a step costs stands in docs/emulated.md.
+
+Its weights are the shares of the classes among the samples so far, summed over the steps: so checkpoints, checksums and
+first gradients say something true of which samples the ranks have used, and whether they have exchanged anything.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from harness.spec import RunSpec, Site
+from harness.worker import adapter as base
+from harness.worker import capture
+from harness.worker.data.batches import Pipeline
+from harness.worker.emulated.link import MB, Link, parts
+from harness.worker.emulated.waiting import Waiting, now
+from harness.worker.rendezvous import Rendezvous
+from models import catalog
+
+FLOAT = 4  # bytes
+# Under strategy=allreduce with bucket_mb=null: as many buckets.
+BUCKETS = 4
+STATE = "emulated.npz"
+# No step of a rank is faster than a third of what is set, or slower than 5/3 of it, however large the jitter is.
+WIDEST = 2 / 3
+
+
+class Late(Pipeline):
+    """Batches of which each takes `seconds` when it is asked for, or as long as the data pipeline itself takes where
+    that is more. So none of them is made ahead."""
+
+    def __init__(self, batches: Pipeline, seconds: float, waiting: Waiting) -> None:
+        self.batches, self.seconds, self.waiting = batches, seconds, waiting
+
+    def __next__(self) -> Tuple[np.ndarray, np.ndarray]:
+        moment = now() + self.seconds
+        batch = next(self.batches)
+        self.waiting.until(moment)
+        return batch
+
+    def settle(self) -> None:
+        """The real pipeline behind it is at rest."""
+        self.batches.settle()
+
+    def close(self) -> None:
+        self.batches.close()
+
+
+class Adapter(base.Adapter):
+    """All times inside are seconds."""
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
+        self.waiting = Waiting()
+        options = spec.framework_options
+        super().__init__(Late(batches, options["stall_ms"] / 1000, self.waiting))
+        self.spec, self.rank = spec, rendezvous.rank
+        torch.set_num_threads(spec.cluster.cpus_per_gpu)
+        self.link = Link(spec, site, rendezvous, options, self.waiting)
+        self.joined()
+        self.compute = options["compute_ms"] / 1000
+        if options["batch_ref"]:
+            self.compute *= spec.batch_per_gpu / options["batch_ref"]
+        if self.rank == options["straggler_rank"]:
+            self.compute += options["straggler_ms"] / 1000
+        self.backward_fraction, self.jitter = options["backward_fraction"], options["jitter"]
+        self.overlap = spec.strategy == "allreduce" and spec.strategy_options["overlap"]
+        self.classes = spec.dataset.classes
+        size = max(self.classes, _message_bytes(spec) // FLOAT)
+        # The gradients are its first elements, one for each class. The others are there to be sent.
+        self.buffer = np.zeros(size, np.float32)
+        self.buckets = parts(size, _buckets(spec, size * FLOAT))
+        self.other_messages: Dict[int, np.ndarray] = {}
+        self.tally = np.zeros(self.classes, np.float32)
+        self.mean = np.zeros(self.classes, np.float32)
+        self.sender = ThreadPoolExecutor(1)
+        self.steps = 0
+
+    def facts(self) -> Dict[str, Any]:
+        return {
+            "world_size": self.link.world_size,
+            "communication": self.link.name,
+            "device": "cpu",
+            "device_name": capture.cpu_model() or "CPU",
+            "device_id": None,
+            "threads": torch.get_num_threads(),
+            "parameters": self.buffer.size,
+            "gradient_bytes": self.buffer.nbytes,
+            "versions": {**versions(), **self.link.carrier.versions},
+            "waiting": self.waiting.facts(),
+        }
+
+    def to_device(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The share of each class among the labels: all that a step needs of its batch."""
+        counts = np.bincount(labels.reshape(-1), minlength=self.classes)
+        return (counts / labels.size).astype(np.float32)
+
+    def train(self, batch: np.ndarray, synchronise: bool) -> None:
+        begin = now()
+        end = begin + self.compute_seconds()
+        self.buffer[: self.classes] = batch
+        if not synchronise:
+            self.waiting.until(end)
+        elif self.overlap:
+            backward = end - self.backward_fraction * (end - begin)
+            sent = self.sender.submit(self._send, backward, end)
+            self.waiting.until(end)
+            sent.result()
+        else:
+            self.waiting.until(end)
+            self._send(end, end)
+        self.mean = self.buffer[: self.classes] / np.float32(self.link.world_size if synchronise else 1)
+        self.tally += self.mean
+        self.steps += 1
+
+    def compute_seconds(self) -> float:
+        """Seconds of forward and backward of this step, on this rank."""
+        if not self.jitter:
+            return self.compute
+        random = np.random.default_rng((self.spec.seed, self.rank, self.steps))
+        return self.compute * (1 + float(np.clip(self.jitter * random.standard_normal(), -WIDEST, WIDEST)))
+
+    def _send(self, begin: float, end: float) -> None:
+        """The buckets in turn, each from when backward, which goes on from `begin` to `end`, has come so far."""
+        free = None
+        for number, (first, last) in enumerate(self.buckets, start=1):
+            self.waiting.until(begin + (end - begin) * number / len(self.buckets))
+            free = self.link.sum(self.buffer[first:last], free)
+
+    def gradients(self) -> List[np.ndarray]:
+        return [self.mean]
+
+    def weights(self) -> List[np.ndarray]:
+        return [self.tally]
+
+    def logits(self, images: np.ndarray) -> np.ndarray:
+        raise RuntimeError("framework=emulated has no network to score with; set measure.evaluate_samples=0")
+
+    def share_statistics(self) -> None:
+        pass
+
+    def allreduce(self, nbytes: int) -> None:
+        """A message as large as the gradients goes in the same buckets."""
+        size = max(1, nbytes // FLOAT)
+        if size not in self.other_messages:
+            self.other_messages[size] = np.zeros(size, np.float32)
+        free = None
+        for first, last in self.buckets if size == self.buffer.size else [(0, size)]:
+            free = self.link.sum(self.other_messages[size][first:last], free)
+
+    def total(self, values: Sequence[float]) -> List[float]:
+        return self.link.total(values)
+
+    def save(self, folder: Path) -> None:
+        if self.rank == 0:
+            np.savez(folder / STATE, tally=self.tally, steps=self.steps)
+
+    def load(self, folder: Path) -> None:
+        with np.load(folder / STATE) as state:
+            self.tally, self.steps = state["tally"].copy(), int(state["steps"])
+
+    def fence(self) -> None:
+        pass
+
+    def loss(self) -> float:
+        return math.nan  # there is none, which the log says as null
+
+    def close(self) -> None:
+        self.sender.shutdown()
+        self.link.carrier.close()
+
+
+def _message_bytes(spec: RunSpec) -> int:
+    """What is set, or as much as the gradients of the network are."""
+    if spec.framework_options["message_mb"] is not None:
+        return int(spec.framework_options["message_mb"] * MB)
+    data = spec.dataset
+    return FLOAT * catalog.parameters(catalog.network(spec.model).layers(data.channels, data.classes, data.size))
+
+
+def _buckets(spec: RunSpec, nbytes: int) -> int:
+    if spec.strategy != "allreduce":
+        return 1
+    bucket_mb = spec.strategy_options["bucket_mb"]
+    return BUCKETS if bucket_mb is None else math.ceil(nbytes / (bucket_mb * MB))
+
+
+def versions() -> Dict[str, str]:
+    """torch carries its messages."""
+    return {"torch": str(torch.__version__), "numpy": np.__version__}
+
+
+def gpus() -> List[str]:
+    """It uses none."""
+    return []

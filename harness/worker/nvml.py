@@ -1,0 +1,98 @@
+"""The NVIDIA driver's own word about one GPU, through its library NVML (libnvidia-ml.so.1). Standard library only.
+
+Signatures and constants are those of nvml.h (NVML API reference: "Device Queries", "Clocks Event Reasons"). Each query
+may be missing on a GPU, or in a part of one (MIG): it is then None, and never 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Dict, List, Optional
+
+LIBRARY = "libnvidia-ml.so.1"
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_SENSOR_GPU = 0
+# nvmlClocksEventReason*, by bit. 0x1 and 0x2 are left out: an idle GPU, and clocks that were set so.
+THROTTLE = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+
+
+class _Utilisation(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class Gpu:
+    """One GPU. name: its UUID, as NVML wants it."""
+
+    def __init__(self, nvml: Any, handle: ctypes.c_void_p, name: str) -> None:
+        self._nvml, self._handle, self.name = nvml, handle, name
+        self.clocks_sm_max_mhz = self._unsigned("nvmlDeviceGetMaxClockInfo", _CLOCK_SM)
+
+    def millijoules(self) -> Optional[int]:
+        """Taken since the driver was loaded; Volta and newer."""
+        found = ctypes.c_ulonglong()
+        return found.value if self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.byref(found)) else None
+
+    def watts(self) -> Optional[float]:
+        """Of the whole board: from Ampere on (GA100 excepted) a mean over the last second, before it of the moment."""
+        milliwatts = self._unsigned("nvmlDeviceGetPowerUsage")
+        return None if milliwatts is None else milliwatts / 1e3
+
+    def state(self) -> Dict[str, Any]:
+        """What a `device` event holds (harness/schemas/events.schema.json)."""
+        utilisation, memory = _Utilisation(), _Memory()
+        busy = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(utilisation))
+        used = self._ask("nvmlDeviceGetMemoryInfo", ctypes.byref(memory))
+        return {
+            "gpu_utilisation": utilisation.gpu / 100 if busy else None,
+            "memory_used_bytes": memory.used if used else None,
+            "clocks_sm_mhz": self._unsigned("nvmlDeviceGetClockInfo", _CLOCK_SM),
+            "clocks_sm_max_mhz": self.clocks_sm_max_mhz,
+            "clocks_memory_mhz": self._unsigned("nvmlDeviceGetClockInfo", _CLOCK_MEMORY),
+            "power_w": self.watts(),
+            "temperature_c": self._unsigned("nvmlDeviceGetTemperature", _SENSOR_GPU),
+            "throttle": self._throttle(),
+        }
+
+    def _throttle(self) -> Optional[List[str]]:
+        bits = ctypes.c_ulonglong()
+        # The same under two names: the first since driver 535, the second to be removed.
+        names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if not any(self._ask(name, ctypes.byref(bits)) for name in names):
+            return None
+        return [name for bit, name in THROTTLE.items() if bits.value & bit]
+
+    def _unsigned(self, function: str, *which: int) -> Optional[int]:
+        found = ctypes.c_uint()
+        return found.value if self._ask(function, *map(ctypes.c_uint, which), ctypes.byref(found)) else None
+
+    def _ask(self, function: str, *arguments: Any) -> bool:
+        """Whether NVML had an answer; a driver that is older than the function has none."""
+        call = getattr(self._nvml, function, None)
+        return call is not None and call(self._handle, *arguments) == 0
+
+
+def find(device_id: Optional[str], library: str = LIBRARY) -> Optional[Gpu]:
+    """The GPU of this UUID; None where there is no such GPU, or no driver. Never raises: a run does not need it."""
+    if not device_id:
+        return None
+    name = device_id if device_id.startswith(("GPU-", "MIG-")) else f"GPU-{device_id}"
+    try:
+        nvml = ctypes.CDLL(library)
+        handle = ctypes.c_void_p()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(name.encode("ascii"), ctypes.byref(handle)):
+            return None
+    except (OSError, ValueError, AttributeError):
+        return None
+    return Gpu(nvml, handle, name)

@@ -1,0 +1,128 @@
+"""Where the time of a step goes: the same step with and without some of its parts, in rounds (docs/measuring.md).
+
+A round takes one short block of each probe, one after the other, so that differences are taken between neighbours in
+time, and a machine that drifts shifts both. Training has ended and is saved: what the probes do to the weights is lost.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from harness.events import EventWriter
+from harness.spec import RunSpec
+from harness.worker.adapter import ALIGN_BYTES, Adapter
+from harness.worker.faults import slowed
+from harness.worker.ranges import span
+from harness.worker.rendezvous import Rendezvous
+from harness.worker.timing import timed
+
+NO_SYNC = "no_sync"
+
+
+class Probe(NamedTuple):
+    """untimed: steps before each timed block, until buffers and caches are as in the middle of many such steps."""
+
+    name: str
+    step: Callable[[], None]
+    untimed: int
+    extra: Dict[str, int]
+
+
+def run(
+    spec: RunSpec,
+    adapter: Adapter,
+    rendezvous: Rendezvous,
+    log: EventWriter,
+    run_seconds: float,
+    first_seconds: float,
+    step_seconds: Optional[float],
+) -> None:
+    """As many rounds, up to measure.probe_rounds, as fit into measure.probe_limit of the run's time so far, by rank 0's
+    clock; none where not even one fits, and the log says why.
+
+    run_seconds: of this rank, so far. first_seconds: of its first training step. step_seconds: of the others, the same
+    on all ranks; None: not known.
+    """
+    begun = time.perf_counter()
+
+    def agreed(seconds: float) -> float:
+        return adapter.total([seconds if rendezvous.rank == 0 else 0.0])[0]
+
+    def spent() -> float:
+        return agreed(time.perf_counter() - begun)
+
+    so_far, compiling = agreed(run_seconds), agreed(first_seconds)
+    limit = spec.measure.probe_limit * so_far
+    kinds = _kinds(spec, adapter, rendezvous)
+
+    def expected() -> Tuple[float, float]:
+        """Seconds of the first calls, and of a round. No probe does more than a training step; where the length of one
+        is not known, the first round says it."""
+        step = step_seconds or 0.0
+        own_program = adapter.compiles and any(kind.name == NO_SYNC for kind in kinds)
+        calls = sum(kind.untimed + spec.measure.probe_steps for kind in kinds)
+        return len(kinds) * step + own_program * compiling, calls * step
+
+    skipped = None
+    if sum(expected()) > limit and adapter.compiles and adapter.separable:
+        skipped = f"{NO_SYNC} left out: with its compilation, a round would take about {sum(expected()):.3g} s"
+        kinds = [kind for kind in kinds if kind.name != NO_SYNC]
+    rounds, round_seconds = 0, expected()[1]
+    if sum(expected()) > limit:
+        skipped = f"one round would take about {sum(expected()):.3g} s"
+    else:
+        # What compiles or allocates at its first call does it here.
+        for kind in kinds:
+            kind.step()
+        adapter.fence()
+        before = spent()
+        while rounds < spec.measure.probe_rounds and before + round_seconds <= limit:
+            for kind in kinds:
+                _block(spec, adapter, log, kind, rounds)
+            now = spent()
+            round_seconds, before = max(round_seconds if rounds else 0.0, now - before), now
+            rounds += 1
+        if not rounds:
+            skipped = f"the first call of each probe took {before:.3g} s"
+    if skipped:
+        skipped += f", and the limit is {limit:.3g} s (measure.probe_limit={spec.measure.probe_limit:g})"
+    seconds = spent()
+    log.write(
+        "probes",
+        rounds=rounds,
+        seconds=seconds,
+        share=seconds / so_far,
+        limit=spec.measure.probe_limit,
+        skipped=skipped,
+    )
+
+
+def _kinds(spec: RunSpec, adapter: Adapter, rendezvous: Rendezvous) -> List[Probe]:
+    """In the order of a round. The whole step comes first: it gives the others their batch."""
+    gradient_bytes = adapter.facts()["gradient_bytes"]
+    # The other probes leave batches made ahead: they are used up first, or a slow pipeline would look fast.
+    ahead = adapter.batches.prefetch
+    kinds = [
+        Probe("full", slowed(adapter.step, spec, rendezvous), 1 + ahead, {}),
+        Probe("cached_batch", slowed(adapter.step_on_cached_batch, spec, rendezvous), 1, {}),
+    ]
+    if adapter.separable:
+        kinds.append(Probe(NO_SYNC, slowed(adapter.step_without_sync, spec, rendezvous), 1, {}))
+    if gradient_bytes:
+        message = Probe("allreduce", lambda: adapter.allreduce(gradient_bytes), 1, {"bytes": gradient_bytes})
+        kinds.append(message)
+    return kinds
+
+
+def _block(spec: RunSpec, adapter: Adapter, log: EventWriter, kind: Probe, number: int) -> None:
+    """The ranks are aligned before it, and nobody makes batches that are not asked for."""
+    if kind.name != "full":
+        adapter.batches.settle()
+    for _ in range(kind.untimed):
+        kind.step()
+    adapter.allreduce(ALIGN_BYTES)
+    n = spec.measure.probe_steps
+    with span(f"probe {kind.name}"):
+        seconds = timed(adapter, kind.step, n)
+    log.write("probe", probe=kind.name, round=number, n=n, seconds=seconds, **kind.extra)

@@ -1,0 +1,118 @@
+"""Which block of steps comes next, and when there are enough: docs/measuring.md. Knows no framework, reads no clock.
+
+It decides from the block times of all ranks, and from nothing else, so that all ranks decide alike.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+from harness.spec import MeasureSpec
+from harness.worker.stationary import is_stationary, relative_half_width
+
+FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
+
+
+class Block(NamedTuple):
+    """Steps that are timed together. step: the first one. n: how many."""
+
+    phase: str
+    step: int
+    n: int
+
+
+class Protocol:
+    """Warm-up, then timed blocks, of one attempt.
+
+    first_step: where an earlier attempt was left, an end of a block. What was measured there is not known here: the
+    attempt warms up again, and its blocks alone decide when it ends, at the latest where an uncut run would have.
+    ended: the outcome of training that had ended there already, as its checkpoint tells it.
+    """
+
+    def __init__(self, measure: MeasureSpec, first_step: int, ended: Optional[Mapping[str, Any]] = None) -> None:
+        self.measure, self.first_step, self.step = measure, first_step, first_step
+        self.ended = ended
+        # Seconds per step of each block, on the slowest rank.
+        self.warm: List[float] = []
+        self.timed: List[float] = []
+        self.warmup_steps = self.measured_steps = 0
+
+    @property
+    def going(self) -> bool:
+        """Whether there is another block."""
+        return self.ended is None and self.step < self.measure.most_steps and self._stopped is None
+
+    @property
+    def block(self) -> Block:
+        """The next one."""
+        measure, start = self.measure, self.step
+        last = measure.most_steps
+        if start < measure.warmup_steps:
+            last = measure.warmup_steps
+        elif self._warming and not measure.fixed:
+            last = min(last, self.first_step + measure.most_warmup_steps)
+        elif not measure.fixed:
+            last = min(last, start + measure.steps - self.measured_steps)
+        phase = MEASURE
+        if self._warming:
+            phase = REWARM if self.first_step and start >= measure.warmup_steps else WARMUP
+        return Block(phase, start, min(measure.block_steps, last - start))
+
+    @property
+    def parts(self) -> List[Block]:
+        """The next block as it is timed: the first step of the attempt, which compiles, alone."""
+        phase, start, n = self.block
+        if start > self.first_step:
+            return [self.block]
+        return [Block(FIRST, start, 1)] + ([Block(phase, start + 1, n - 1)] if n > 1 else [])
+
+    def add(self, step_seconds: float) -> None:
+        """That the block is done. step_seconds: mean of its last part, on the slowest rank; the first step of an
+        attempt says nothing of the others."""
+        phase, _, n = self.block
+        of_the_first = self.parts[-1].phase == FIRST
+        if not of_the_first:
+            (self.timed if phase == MEASURE else self.warm).append(step_seconds)
+        if phase == MEASURE:
+            self.measured_steps += n - (self.step == self.first_step)
+        else:
+            self.warmup_steps += n
+        self.step += n
+
+    @property
+    def step_seconds(self) -> Optional[float]:
+        """Median of the timed blocks; None where there are none."""
+        return median(self.timed) if self.timed else None
+
+    def outcome(self) -> Dict[str, Any]:
+        """Of the attempt, for the protocol event, once it is not `going` any more."""
+        if self.ended is not None:
+            return dict(self.ended)
+        return {
+            "stopped": self._stopped or "limit",
+            "relative_half_width": relative_half_width(self.timed),
+            "precision": self.measure.precision,
+            "warmup_steps": self.warmup_steps,
+            "stationary": is_stationary(self.warm) if self.measure.warms_until_stationary else None,
+            "measured_steps": self.measured_steps,
+        }
+
+    @property
+    def _warming(self) -> bool:
+        taken = self.step - self.first_step
+        if taken < self.measure.warmup_steps:
+            return True
+        return taken < self.measure.most_warmup_steps and not self.timed and not is_stationary(self.warm)
+
+    @property
+    def _stopped(self) -> Optional[str]:
+        """Why there is no other block; None: there is one."""
+        precision = self.measure.precision
+        if precision is not None:
+            half_width = relative_half_width(self.timed)
+            if half_width is not None and half_width <= precision:
+                return "precision"
+        if self.step >= self.measure.most_steps:
+            return "limit"
+        return "limit" if not self.measure.fixed and self.measured_steps >= self.measure.steps else None

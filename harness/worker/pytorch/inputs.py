@@ -1,0 +1,138 @@
+"""PyTorch's input pipelines: `DataLoader`, as its documentation has it, and all samples on the device."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import multiprocessing
+import os
+import signal
+from multiprocessing import connection
+from typing import Iterator, List, Optional, Tuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from harness.spec import DEVICE, FRAMEWORK, RunSpec
+from harness.worker.data.augment import PAD, choices
+from harness.worker.data.batches import Pipeline
+from harness.worker.data.draw import Draw
+from harness.worker.data.errors import DataError
+from harness.worker.data.samples import Keys, Samples
+from harness.worker.data.splits import Split
+
+Batch = Tuple[torch.Tensor, torch.Tensor]
+
+# Samples that are copied to the device at a time.
+PIECE = 4096
+PR_SET_PDEATHSIG = 1
+
+
+class LoaderBatches(Pipeline):
+    """`DataLoader` over a map-style data set: a sample at a time, in worker processes, collated by its own function.
+
+    The workers are forked before the framework has any thread of its own. They ignore the signals that tell a rank to
+    save and leave, for which it still needs batches, and Linux ends them with the rank, however that ends.
+    """
+
+    def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
+        workers = spec.data.workers
+        loader = DataLoader(
+            Samples(split),
+            batch_sampler=Keys(draw, first_step),
+            num_workers=workers,
+            prefetch_factor=spec.data.prefetch if workers else None,
+            pin_memory=spec.data.pin and spec.cluster.device == "cuda",
+            multiprocessing_context="fork" if workers else None,
+            worker_init_fn=functools.partial(_begin_worker, os.getpid()) if workers else None,
+        )
+        before = multiprocessing.active_children()
+        # torch's handler would raise that a worker is gone wherever the rank happens to be; asking for a batch says it.
+        handler = signal.getsignal(signal.SIGCHLD)
+        # There is one epoch, without end: the workers stay.
+        self._iterator: Optional[Iterator[List[torch.Tensor]]] = iter(loader)
+        signal.signal(signal.SIGCHLD, handler)
+        self._workers = [child for child in multiprocessing.active_children() if child not in before]
+
+    def __next__(self) -> Batch:
+        if self._iterator is None:
+            raise StopIteration
+        try:
+            images, labels = next(self._iterator)
+        except DataError as error:
+            # From a worker, with its traceback.
+            raise DataError(str(error).strip().splitlines()[-1].rpartition("DataError: ")[2]) from None
+        except (RuntimeError, OSError, EOFError):
+            # Torch says that a worker is gone, or a connection to it is broken.
+            ending = connection.wait([worker.sentinel for worker in self._workers], timeout=1)
+            for worker in self._workers:
+                if worker.sentinel in ending:  # its files are closed, a little before it is gone
+                    worker.join(timeout=1)
+            gone = [f"{worker.pid} (exit code {worker.exitcode})" for worker in self._workers if not worker.is_alive()]
+            if not gone:
+                raise
+            raise DataError(
+                f"the input pipeline has lost a worker process: {', '.join(gone)}; where memory, or /dev/shm, ran out, "
+                "take fewer data.workers or a smaller data.prefetch"
+            ) from None
+        return images, labels
+
+    def close(self) -> None:
+        self._iterator = None  # torch ends the workers with it, unless an error on its way holds it
+        for worker in self._workers:
+            worker.kill()
+            worker.join()
+
+
+class DeviceBatches(Pipeline):
+    """All samples of the training split on the device, as bytes; cropped and flipped there. No worker, no copy."""
+
+    def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
+        self._split, self._steps = split, draw.steps(first_step)
+        self._cuda = spec.cluster.device == "cuda"
+        self._open = True
+
+    def start(self) -> None:
+        # The launcher makes one GPU visible to each rank.
+        self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
+        self._images = torch.empty((len(self._split), *self._split.image_shape), dtype=torch.uint8, device=self._device)
+        for start in range(0, len(self._split), PIECE):
+            indices = np.arange(start, min(start + PIECE, len(self._split)))
+            self._images[start : start + PIECE] = torch.from_numpy(self._split.images(indices)).to(self._device)
+        self._labels = torch.from_numpy(self._split.targets(np.arange(len(self._split)))).to(self._device)
+
+    def __next__(self) -> Batch:
+        if not self._open:
+            raise StopIteration
+        indices, bits = next(self._steps)
+        own = self._moved(indices)
+        images, labels = self._images[own], self._labels[own]
+        return (images if bits is None else augmented(images, *map(self._moved, choices(bits)))), labels
+
+    def close(self) -> None:
+        self._open = False
+
+    def _moved(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device, non_blocking=True)
+
+
+def augmented(images: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
+    """As harness.worker.data.augment.augment, on whatever device the images uint8 [n, H, W, C] are."""
+    count, height, width, _ = images.shape
+    padded = torch.nn.functional.pad(images, (0, 0, PAD, PAD, PAD, PAD))
+    y = rows[:, None] + torch.arange(height, device=images.device)
+    x = columns[:, None] + torch.arange(width, device=images.device)
+    x = torch.where(flipped[:, None], x.flip(1), x)
+    return padded[torch.arange(count, device=images.device)[:, None, None], y[:, :, None], x[:, None, :]]
+
+
+def _begin_worker(rank: int, _worker: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != rank:  # gone before it was asked for
+        os._exit(1)
+
+
+PIPELINES = {FRAMEWORK: LoaderBatches, DEVICE: DeviceBatches}

@@ -1,0 +1,1 @@
+"""What a run records besides its time: devices, memory, network, files."""

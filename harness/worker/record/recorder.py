@@ -1,0 +1,136 @@
+"""What the measuring loop asks for beside its steps, before and after each block, outside of the time that it times.
+
+`device` events say how the device stood at the end of a block; the `resources` event, one per rank, what the rank used
+(harness/schemas/events.schema.json; docs/recording.md).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
+
+from harness.events import EventWriter
+from harness.worker import energy, nvml
+from harness.worker.adapter import Adapter
+from harness.worker.record import counters, nccl
+from harness.worker.record.counters import Counts
+
+# The driver may take some milliseconds for all that it is asked.
+DEVICE_SECONDS = 5.0
+MEASURE = "measure"
+SAMPLED = "NVML, the most of the whole GPU that was in use at the ends of blocks"
+
+
+class Recorder:
+    """Records nothing: with measure.record=false."""
+
+    def begin(self) -> None:
+        """Before a block of steps."""
+
+    def end(self, phase: str, step: int, n: int, seconds: float) -> None:
+        """After a block of n steps that took so long; step: optimiser steps done. Right after the fence, so that what
+        the driver says of the last moments is about the steps."""
+
+    def finish(self, adapter: Adapter) -> None:
+        """After the last step of training."""
+
+
+class Readings(NamedTuple):
+    """Counters as they stand."""
+
+    reads: Counts
+    processor_seconds: float
+    network: Counts
+    processors: energy.Counters
+
+
+class Recording(Recorder):
+    """Of one rank."""
+
+    def __init__(self, log: EventWriter, start: Mapping[str, Any], nccl_log: Optional[Path] = None) -> None:
+        """start: the values of the start event. nccl_log: where NCCL says what it chose, where it was asked to."""
+        self.log, self.nccl_log = log, nccl_log
+        self.cuda = start["device"] == "cuda"
+        self.ask_device = _device(self.cuda, start["device_id"])
+        # What is the whole machine's, one rank of it reads.
+        first = start["local_rank"] == 0
+        self.network = counters.Network() if first else None
+        # Without a GPU, they are in the joules of the steps.
+        self.processors = energy.find("cpu", None) if first and self.cuda else energy.Meter()
+        self.steps, self.seconds, self.processor_seconds = 0, 0.0, 0.0
+        self.sent_and_received: Optional[Counts] = None
+        self.read_bytes: Optional[Counts] = None
+        self.processors_joules: Optional[float] = 0.0 if self.processors.of else None
+        self.memory_used_bytes = 0
+        self.asked_at: Optional[float] = None
+        self.measured = False
+
+    def begin(self) -> None:
+        network = self.network.read() if self.network else {}
+        joules = self.processors.counters()
+        # Last, so that what was read for the others is not in it.
+        self.before = Readings(counters.reads(), counters.processor_seconds(), network, joules)
+
+    def end(self, phase: str, step: int, n: int, seconds: float) -> None:
+        before, reads, computed = self.before, counters.reads(), counters.processor_seconds()
+        network = self.network.read() if self.network else {}
+        joules = self.processors.joules_since(before.processors)
+        self._device_event(phase, step)
+        if phase != MEASURE:
+            return
+        self.sent_and_received = _added(self.sent_and_received, counters.difference(before.network, network))
+        self.read_bytes = _added(self.read_bytes, counters.difference(before.reads, reads))
+        known = joules is not None and self.processors_joules is not None
+        self.processors_joules = self.processors_joules + joules if known else None  # type: ignore[operator]
+        self.processor_seconds += computed - before.processor_seconds
+        self.steps, self.seconds = self.steps + n, self.seconds + seconds
+
+    def finish(self, adapter: Adapter) -> None:
+        self.log.write(
+            "resources",
+            steps=self.steps,
+            seconds=self.seconds,
+            processor_seconds=self.processor_seconds,
+            **counters.peak_bytes(),
+            **self._device_memory(adapter),
+            **{name: (self.read_bytes or {}).get(name) for name in counters.READS.values()},
+            network_bytes=self.sent_and_received if self.network else None,
+            processors_joules=self.processors_joules,
+            nccl=nccl.chosen(self.nccl_log) if self.nccl_log else None,
+        )
+
+    def _device_event(self, phase: str, step: int) -> None:
+        """At most every DEVICE_SECONDS, and after the first block that counts."""
+        now = time.monotonic()
+        first = phase == MEASURE and not self.measured
+        self.measured = self.measured or first
+        if self.ask_device is None or not (first or self.asked_at is None or now >= self.asked_at + DEVICE_SECONDS):
+            return
+        self.asked_at = now
+        state = self.ask_device()
+        self.memory_used_bytes = max(self.memory_used_bytes, state.get("memory_used_bytes") or 0)
+        self.log.write("device", step=step, source="nvml" if self.cuda else "sysfs", **state)
+
+    def _device_memory(self, adapter: Adapter) -> Dict[str, Any]:
+        if not self.cuda:
+            none = {"device_peak_bytes": None, "device_reserved_peak_bytes": None}
+            return {**none, "device_peak_source": "none: the rank has no device with memory of its own"}
+        told = adapter.device_memory()
+        if told["device_peak_bytes"] is None and self.memory_used_bytes:
+            return {**told, "device_peak_bytes": self.memory_used_bytes, "device_peak_source": SAMPLED}
+        return told
+
+
+def _device(cuda: bool, device_id: Optional[str]) -> Optional[Callable[[], Dict[str, Any]]]:
+    """What tells how the device stands; None where nothing does."""
+    if cuda:
+        gpu = nvml.find(device_id)
+        return gpu.state if gpu else None
+    processors = counters.Processors()
+    return processors.state if processors.known else None
+
+
+def _added(total: Optional[Counts], more: Counts) -> Counts:
+    """Of the counters that every block had."""
+    return more if total is None else {name: n + more[name] for name, n in total.items() if name in more}

@@ -1,0 +1,83 @@
+"""TensorFlow's input pipeline: tf.data, in whole batches, as its performance guide advises (vectorised maps)."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness.spec import FRAMEWORK, RunSpec
+from harness.worker.data.augment import PAD, choices
+from harness.worker.data.batches import Pipeline
+from harness.worker.data.draw import Draw
+from harness.worker.data.errors import DataError
+from harness.worker.data.splits import Split
+
+Batch = Tuple[tf.Tensor, tf.Tensor]
+
+
+class TfDataBatches(Pipeline):
+    """A generator says which samples, a parallel map reads and augments them, and batches are made ahead.
+
+    The threads are tf.data's own: TensorFlow's, of which a rank may have one, belong to the training.
+    """
+
+    def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
+        self._split, self._draw, self._first_step = split, draw, first_step
+        self._workers, self._ahead = spec.data.workers, spec.data.workers * spec.data.prefetch
+        self._iterator: Optional[Iterator[Batch]] = None
+
+    def start(self) -> None:
+        # Only now: what is asked of TensorFlow before would fix its settings.
+        chosen = tuple(tf.TensorSpec([None], kind) for kind in (tf.int64, tf.int64, tf.int64, tf.bool))
+        parallel = {"num_parallel_calls": self._workers} if self._workers else {}
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.deterministic = True
+        options.threading.private_threadpool_size = max(1, self._workers)
+        with tf.device("CPU:0"):
+            batches = tf.data.Dataset.from_generator(self._choices, output_signature=chosen).map(self._make, **parallel)
+            if self._ahead:
+                batches = batches.prefetch(self._ahead)
+            self._iterator = iter(batches.with_options(options))
+
+    def __next__(self) -> Batch:
+        if self._iterator is None:
+            raise StopIteration
+        try:
+            images, labels = next(self._iterator)
+        except tf.errors.OpError as error:
+            _, found, message = str(error.message).partition("DataError: ")
+            if not found:
+                raise
+            raise DataError(message.splitlines()[0]) from None
+        return images, labels
+
+    def close(self) -> None:
+        self._iterator = None
+
+    def _choices(self) -> Iterator[Tuple[np.ndarray, ...]]:
+        """(indices, row, column, flipped) of each step; without augmentation the last three are empty."""
+        for indices, bits in self._draw.steps(self._first_step):
+            yield (indices, *choices(np.zeros(0, np.uint64) if bits is None else bits))
+
+    def _make(self, indices: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, flipped: tf.Tensor) -> Any:
+        images = tf.numpy_function(self._split.images, [indices], tf.uint8)
+        labels = tf.numpy_function(self._split.targets, [indices], tf.int64)
+        images.set_shape([self._draw.size, *self._split.image_shape])
+        labels.set_shape([self._draw.size])
+        return (augmented(images, rows, columns, flipped) if self._draw.augmented else images), labels
+
+
+def augmented(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, flipped: tf.Tensor) -> tf.Tensor:
+    """As harness.worker.data.augment.augment, in TensorFlow; images uint8 [n, H, W, C]."""
+    _, height, width, _ = images.shape
+    padded = tf.pad(images, [[0, 0], [PAD, PAD], [PAD, PAD], [0, 0]])
+    y = rows[:, None] + tf.range(height, dtype=tf.int64)
+    x = columns[:, None] + tf.range(width, dtype=tf.int64)
+    x = tf.where(flipped[:, None], x[:, ::-1], x)
+    return tf.gather(tf.gather(padded, y, batch_dims=1), x, axis=2, batch_dims=1)
+
+
+PIPELINES = {FRAMEWORK: TfDataBatches}

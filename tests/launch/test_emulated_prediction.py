@@ -1,0 +1,62 @@
+"""The largest number of ranks, predicted from the smaller ones: emulated ranks on links of a known speed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from emulated_runs import Setting, Turn, analysed, finished, prepared, started, turns_of
+from project import Cli
+
+from analysis.run import read_run_row
+from harness.plain import write_json
+
+BOUND = 0.05  # what docs/emulated.md promises
+LARGEST = 4
+# What is exposed whole, what is hidden in part, and what comes late.
+SERIES = (
+    {"message_mb": 1.0, "bandwidth_mb": 150.0, "overlap": False},
+    {"compute_ms": 35.0, "backward_fraction": 0.8, "message_mb": 2.0, "bandwidth_mb": 80.0, "stall_ms": 3.0},
+    {"compute_ms": 30.0, "latency_ms": 4.0, "backward_fraction": 0.6},
+)
+
+
+@pytest.mark.quiet
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_largest_size_is_predicted_from_the_smaller_ones(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+    if busy and os.geteuid() != 0:
+        pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
+    processes: list[list[Turn]] = [[] for _ in range(LARGEST)]
+    studies = []
+    for number, costs in enumerate(SERIES):
+        study = tmp_path / f"study-{number}"
+        settings = [Setting(ranks, steps=24, **costs) for ranks in range(1, LARGEST + 1)]
+        run_dirs = prepared(study / "runs", settings)
+        studies.append((study, run_dirs))
+        for setting, run_dir in zip(settings, run_dirs, strict=True):
+            for process, turn in zip(processes, turns_of(run_dir, setting.ranks), strict=False):
+                process.append(turn)
+    with started(processes) as ranks:
+        finished(ranks, 240)
+    problems = []
+    for study, run_dirs in studies:
+        for run_dir in run_dirs:
+            analysed(run_dir)
+        largest = read_run_row(run_dirs[-1])
+        measured = largest["samples"] / largest["seconds"]
+        run_dirs[-1].rename(study / "not-shown")
+        write_json(study / "study.json", {"v": 1, "study": study.name, "created": 0.0, "invocations": []})
+        done = cli("analysis", "predict", str(study), f"gpus={LARGEST}", "--json")
+        assert done.returncode == 0, done.stderr
+        [series] = json.loads(done.stdout)["series"]
+        assert "emulated" in series["marks"]
+        assert [size["gpus"] for size in series["measured"]] == [1, 2, 3]
+        [found] = [size for size in series["predictions"] if size["gpus"] == LARGEST]
+        predicted = found["samples_per_second"]["median"]
+        if abs(predicted / measured - 1) > BOUND:
+            problems.append(f"{study.name}: {predicted:.1f} samples/s predicted, {measured:.1f} measured")
+    assert not problems, "\n".join(problems)

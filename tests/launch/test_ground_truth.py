@@ -1,0 +1,127 @@
+"""What is put into a run is what the analysis finds in it: framework=emulated, whose costs are set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hosts
+import pytest
+from emulated_runs import Setting, Turn, analysed, finished, prepared, started, turns_of, wrong
+
+from analysis.breakdown import UNEXPLAINED
+
+MOST_HELD_UP = 2
+
+
+def settings_of(ranks: int) -> list[Setting]:
+    if ranks == 1:
+        return [
+            Setting(1, compute_ms=compute, stall_ms=stall) for compute in (20.0, 35.0) for stall in (0.0, 4.0, 10.0)
+        ]
+    last = ranks - 1
+    slow = {"message_mb": 1.0, "bandwidth_mb": 150.0}
+    return [
+        Setting(ranks, **slow, overlap=False),
+        Setting(ranks, **slow),  # three of four buckets behind backward
+        Setting(ranks, compute_ms=30.0, **slow, stall_ms=6.0),
+        # Few buckets: what gloo itself takes for each is put in by nobody.
+        Setting(ranks, latency_ms=4.0, overlap=False, buckets=2),
+        Setting(ranks, latency_ms=4.0, backward_fraction=0.6),  # more than backward hides
+        Setting(ranks, compute_ms=30.0, straggler_ms=8.0, straggler_rank=last, latency_ms=1.0),
+        Setting(ranks, compute_ms=15.0, straggler_ms=15.0, stall_ms=5.0, **slow, overlap=False),
+        Setting(ranks, compute_ms=35.0, backward_fraction=0.8, message_mb=2.0, bandwidth_mb=80.0),
+        Setting(ranks, stall_ms=8.0, straggler_ms=4.0, straggler_rank=last, latency_ms=1.0, **slow, overlap=False),
+        Setting(ranks, compute_ms=25.0, stall_ms=2.0, straggler_ms=10.0, backward_fraction=0.3, latency_ms=0.5, **slow),
+    ]
+
+
+@pytest.mark.quiet
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_breakdown_finds_what_was_put_in(torch_python: Path, tmp_path: Path) -> None:
+    """36 settings, on 1 to 4 ranks. Judged against what is set, and by nothing that the worker measured itself."""
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+    if busy and os.geteuid() != 0:
+        pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
+    groups = {ranks: settings_of(ranks) for ranks in (1, 2, 3, 4)}
+    folders = {ranks: prepared(tmp_path, settings) for ranks, settings in groups.items()}
+    turns = {ranks: [turns_of(folder, ranks) for folder in folders[ranks]] for ranks in groups}
+    # Four processes, since importing torch costs more than a run: all of them, then three and one, then two and two.
+    processes: list[list[Turn]] = [[], [], [], []]
+    for run in turns[4]:
+        for process, turn in zip(processes, run, strict=True):
+            process.append(turn)
+    for run in turns[3]:
+        for process, turn in zip(processes[:3], run, strict=True):
+            process.append(turn)
+    processes[3] += [turn for (turn,) in turns[1]]
+    for number, (one, other) in enumerate(turns[2]):
+        first, second = processes[:2] if number % 2 else processes[2:]
+        first.append(one)
+        second.append(other)
+    with started(processes) as ranks_of_all:
+        finished(ranks_of_all, 240)
+    off: list[Setting] = []
+    for ranks, settings in groups.items():
+        for setting, run_dir in zip(settings, folders[ranks], strict=True):
+            parts = analysed(run_dir)
+            assert set(parts.seconds) == {*setting.expected, UNEXPLAINED}
+            off += [setting] * any(wrong(setting, setting.expected, parts))
+    assert sum(map(len, groups.values())) == 36
+    # A busy machine holds up one now and then, for longer than a run: 1 of 36 in one of five times. What the analysis
+    # gets wrong, it gets wrong again.
+    assert len(off) <= MOST_HELD_UP, f"{len(off)} of 36 settings: {off}"
+    problems = [
+        problem for number, setting in enumerate(off) for problem in again(tmp_path / f"again-{number}", setting)
+    ]
+    assert not problems, "\n".join(problems)
+
+
+def again(folder: Path, setting: Setting) -> list[str]:
+    """Which parts of a setting are wrong when it is measured alone."""
+    [run_dir] = prepared(folder, [setting])
+    with started([[turn] for turn in turns_of(run_dir, setting.ranks)]) as ranks:
+        finished(ranks, 120)
+    return list(wrong(setting, setting.expected, analysed(run_dir)))
+
+
+# (Mbit/s of each host's link, what else is put in): nothing is waited for in place of the link. Few buckets, since what
+# gloo itself takes for a message is put in by nobody: 0.2 to 0.8 ms each on a machine of two cores.
+ONE = {"bandwidth_mb": None, "message_mb": 0.5, "buckets": 1, "overlap": False}
+TWO = {"bandwidth_mb": None, "message_mb": 0.5, "buckets": 2, "compute_ms": 30.0}
+SHAPED = [
+    (200, Setting(2, **ONE)),
+    (200, Setting(2, **TWO, stall_ms=4.0)),
+    (400, Setting(2, **ONE, straggler_ms=10.0, straggler_rank=1)),
+    (200, Setting(3, **ONE)),
+    (300, Setting(3, **TWO, backward_fraction=0.8)),
+    (300, Setting(3, **ONE, stall_ms=5.0, straggler_ms=6.0)),
+]
+
+
+@pytest.mark.quiet
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_breakdown_finds_what_a_real_link_takes(torch_python: Path, tmp_path: Path) -> None:
+    """Hosts in network namespaces, links shaped by the kernel. What is put in is the bandwidth; what the algorithm of
+    the allreduce sends over it, the kernel has counted."""
+    if why := hosts.why_not():
+        pytest.skip(why)
+    folders = prepared(tmp_path, [setting for _, setting in SHAPED])
+    processes: list[list[Turn]] = [[], [], []]
+    for (mbit, setting), folder in zip(SHAPED, folders, strict=True):
+        for process, turn in zip(processes, turns_of(folder, setting.ranks, mbit), strict=False):
+            process.append(turn)
+    with (
+        hosts.hosts(3) as prefixes,
+        started(processes, hosts.address(0), hosts.INTERFACE, prefixes) as ranks_of_all,
+    ):
+        finished(ranks_of_all, 240)
+    problems = []
+    for (mbit, setting), run_dir in zip(SHAPED, folders, strict=True):
+        sent = [int((run_dir / "attempt-1" / f"sent.rank{rank}").read_text()) for rank in range(setting.ranks)]
+        bucket_bytes = max(sent) / setting.messages / setting.buckets
+        expected = setting.expected_with(1000 * bucket_bytes * 8 / (mbit * 1e6))
+        problems += wrong(setting, expected, analysed(run_dir))
+    assert not problems, "\n".join(problems)

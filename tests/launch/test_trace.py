@@ -1,0 +1,136 @@
+"""trace=true and trace=nsys in real studies on this machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import Cli
+from studies import SMALL, logged, losses, program, read_json, run_dirs, study_dir
+from test_local import validate
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+SHORT = ("cluster=local", *SMALL, "model=cnn_small")
+STEPS = 2
+TRACED = (*SHORT, "trace=true", f"trace_steps={STEPS}")
+OF_EVERY_STEP = ("step", "data", "to_device", "train")
+# As it is called, and as far as a rank's end is concerned: it runs the command that it is given, and hands on its exit
+# code and what it prints. The report is no report.
+NSYS = """#!/bin/sh
+test "$1" = profile || exit 64
+for word in "$@"; do
+    shift
+    case $word in
+        --output=*) report=${word#--output=} ;;
+        --*|profile) ;;
+        *) set -- "$word" "$@"; break ;;
+    esac
+done
+"$@"
+code=$?
+echo none > "$report.nsys-rep"
+exit $code
+"""
+
+
+def ranges(path: Path) -> tuple[Counter[str], list[dict[str, Any]]]:
+    """(how often each name begins in the trace, its events)."""
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    return Counter(event["name"] for event in events if event.get("ph") in ("X", "b", "B")), events
+
+
+def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
+    torch_python: Path, cli: Cli, tmp_path: Path
+) -> None:
+    done = cli("harness", "-m", "gpus=2", *SHORT, "trace=true,false", f"trace_steps={STEPS}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    by_mode = {read_json(d / "spec.json")["spec"]["trace"]: d for d in run_dirs(tmp_path)}
+    run_dir = by_mode["chrome"]
+    validate(read_json(run_dir / "spec.json"), "spec")
+    for rank in (0, 1):
+        [event] = logged(run_dir, "trace", rank=rank)
+        validate(event, "events")
+        file = f"trace.rank{rank}.json.gz"
+        assert (event["file"], event["steps"], event["profiler"], event["reason"]) == (
+            file, STEPS, "torch.profiler", None,
+        )  # fmt: skip
+        names, events = ranges(run_dir / "attempt-1" / file)
+        for name in (*OF_EVERY_STEP, "forward", "backward", "optimizer"):
+            assert names[name] == STEPS, (rank, name)
+        assert names["fence"] == 1
+        # torch's own: an operator of the network, and the messages of gloo.
+        assert names["aten::convolution"] > 0
+        assert any("allreduce" in name for name in names), names
+        # The trace is the last event: all that is measured was logged before it was begun.
+        kinds = [json.loads(line)["ev"] for line in (run_dir / f"attempt-1/events.rank{rank}.jsonl").open()]
+        assert kinds[-1] == "trace"
+        assert kinds.count("trace") == 1
+        # On one time line, inside one another.
+        spans = {e["name"]: e for e in events if e["ph"] == "X" and e["name"] in ("step", "train", "backward")}
+        step, train, backward = (spans[name] for name in ("step", "train", "backward"))
+        assert step["ts"] <= train["ts"] <= backward["ts"]
+        assert backward["ts"] + backward["dur"] <= step["ts"] + step["dur"]
+    # Training, and what it is measured by, are those of the run without.
+    assert losses(run_dir) == losses(by_mode["none"])
+    assert logged(run_dir, "end")[0]["weights_checksum"] == logged(by_mode["none"], "end")[0]["weights_checksum"]
+    assert not [*run_dir.glob("attempt-1/.trace*")]
+    # Nor is it another point.
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stdout + report.stderr
+    page = (study_dir(tmp_path) / "report.html").read_text()
+    for rank in (0, 1):
+        assert f"runs/{run_dir.name}/attempt-1/trace.rank{rank}.json.gz" in page
+    assert "2 runs" in report.stdout
+
+
+def test_every_other_framework_traces_by_its_own_profiler(environments: None, cli: Cli, tmp_path: Path) -> None:
+    frameworks = {"tensorflow": "tf.profiler", "mxnet": "mxnet.profiler", "jax": "jax.profiler"}
+    done = cli("harness", "-m", "gpus=1", f"framework={','.join(frameworks)}", *TRACED, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for run_dir in run_dirs(tmp_path):
+        framework = read_json(run_dir / "spec.json")["spec"]["framework"]
+        [event] = logged(run_dir, "trace")
+        assert (event["profiler"], event["reason"]) == (frameworks[framework], None), framework
+        names, _ = ranges(run_dir / "attempt-1" / event["file"])
+        for name in OF_EVERY_STEP:
+            assert names[name] == STEPS, (framework, name)
+        assert names["fence"] == 1, framework
+        # And what the framework did in them.
+        assert len(names) > 20, (framework, names)
+
+
+def test_nsys_starts_each_rank_and_says_what_it_cannot_show(torch_python: Path, cli: Cli, tmp_path: Path) -> None:
+    """nsys itself is not on the machines of the tests: its place is taken by a program that starts what it is to."""
+    program(tmp_path / "bin" / "nsys", NSYS)
+    found = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = cli("harness", "gpus=2", *SHORT, "trace=nsys", env=found)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [run_dir] = run_dirs(tmp_path)
+    for rank in (0, 1):
+        file = f"trace.rank{rank}.nsys-rep"
+        assert (run_dir / "attempt-1" / file).is_file()
+        [event] = logged(run_dir, "trace", rank=rank)
+        validate(event, "events")
+        assert (event["file"], event["steps"], event["profiler"]) == (file, None, "nsys")
+        # A torch for the CPU has no NVTX, nor has a machine without CUDA: said, and no reason to fail.
+        assert event["reason"] is None or "no ranges of the harness" in event["reason"]
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stdout + report.stderr
+    assert "profiled" in report.stdout
+
+
+def test_nsys_that_is_nowhere_is_refused_in_the_plan(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    without = {**os.environ, "PATH": str(tmp_path / "empty")}
+    done = cli("harness", "gpus=1", *SHORT, "trace=nsys", env=without)
+    assert done.returncode == 2
+    assert "there is no nsys on the PATH" in done.stderr
+    assert "trace=true" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,83 @@
+"""What makes a step of PyTorch faster, as far as it runs without a GPU (the other half is in tests/speed_side.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import in_environment
+from project import Cli
+
+pytestmark = pytest.mark.torch
+
+MB = 2**20
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    found: dict[str, Any] = in_environment("pytorch", "speed_side", "on_this_machine")
+    return found
+
+
+def test_nothing_in_a_step_waits_for_the_device(said: dict[str, Any]) -> None:
+    waits = said["waits"]
+    # Loss scaling asks whether a gradient is infinite, unless the optimiser's kernel does: the count finds it.
+    assert waits.pop("sgd fp16") > 0
+    assert set(waits.values()) == {0}, waits
+
+
+def test_a_fused_optimiser_learns_the_same(said: dict[str, Any]) -> None:
+    # Of how far four steps moved the weights. Measured: 0 (sgd) and 3e-3 (adam, which divides by the size of each
+    # gradient, and so makes the rounding of those near 0 as large as a step). Another rule would be off by about 1.
+    assert said["fused_apart"]["sgd"] < 1e-4
+    assert said["fused_apart"]["adam"] < 2e-2
+
+
+def test_labels_are_smoothed_as_the_formula_says(said: dict[str, Any]) -> None:
+    loss, expected = said["smoothed"]
+    assert loss == pytest.approx(expected, rel=1e-5)  # fp32; without smoothing it is another number
+
+
+def test_convolutions_have_onednn(said: dict[str, Any]) -> None:
+    assert said["onednn"]
+
+
+def test_ddp_has_the_buckets_that_it_is_asked_for(said: dict[str, Any]) -> None:
+    default, small, static = said["ddp"].values()
+    assert default["buckets"] == static["buckets"]
+    assert sum(small["buckets"]) == sum(default["buckets"]) == default["gradient_bytes"]
+    # A bucket is closed by the parameter that fills it: the first is the last layer, 2,600 bytes, and the next one.
+    assert 0.01 * MB <= small["buckets"][0] < 0.2 * MB
+    assert len(small["buckets"]) > 3
+    assert (default["view"], default["static"]) == (True, False)
+    assert (static["view"], static["static"]) == (False, True)
+
+
+def test_what_torch_compile_leaves_is_said(said: dict[str, Any]) -> None:
+    before, after = said["fallbacks"]
+    assert before == []
+    assert len(after) == 1
+    assert after[0].startswith("torch.compile broke the graph 1 times and ran the rest eagerly: ")
+
+
+def test_horovod_is_told_what_is_asked_for_and_the_run_keeps_it(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+    options = ("fusion_mb=8", "cycle_ms=2.5", "autotune=true")
+    done = cli(
+        *("harness", "strategy=horovod", "gpus=2", "model=cnn_small", "batch=4", "dataset=synthetic", "measure=smoke"),
+        *("optimizer.lr=0.01", "cluster=local", "cluster.device=cpu", *(f"strategy.options.{o}" for o in options)),
+    )
+    assert "1 completed, 0 failed" in done.stdout, done.stdout + done.stderr
+    [written] = (tmp_path / "results" / "scaling" / "runs").glob("*/attempt-1/env.json")
+    variables = json.loads(written.read_text(encoding="utf-8"))["variables"]
+    assert variables["HOROVOD_FUSION_THRESHOLD"] == str(8 * MB)
+    assert variables["HOROVOD_CYCLE_TIME"] == "2.5"
+    assert variables["HOROVOD_AUTOTUNE"] == "1"
+
+
+def test_a_cuda_graph_learns_the_same_and_no_step_synchronises() -> None:
+    found = in_environment("pytorch", "speed_side", "on_a_gpu")
+    if not found:
+        pytest.skip("torch sees no GPU here: CUDA graphs and CUDA's sync debug mode need one")
+    assert found["apart"] < 1e-3
