@@ -1,0 +1,58 @@
+"""`python -m analysis backtest <csv>`: how well the laws would have predicted what was measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from analysis.errors import StudyError
+
+MOST_TRIED = 500  # series; about 0.1 s each
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the predictions of the largest sizes beside those of the peers. Raises
+    StudyError for what the user can put right."""
+    options = _parser().parse_args(arguments)
+    _backtest(options.csv, options.bandwidth, options.extrap, options.json)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis backtest",
+        description="For each series of a table of measurements: predicts the largest size from all up to half of it, "
+        "and each size from all others, beside linear, flat, ring term, the best law of the textbooks, and Extra-P.",
+    )
+    parser.add_argument("csv", type=Path, help="table with the columns of benchmarks/published/throughput.csv")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every left-out size")
+    parser.add_argument(
+        "--bandwidth",
+        type=float,
+        metavar="GBIT",
+        help="between nodes, in Gb/s, for the prediction from one node (default: what the column `system` says)",
+    )
+    parser.add_argument(
+        "--extrap", metavar="PYTHON", help="a Python that has Extra-P (`pip install extrap`), to print it beside"
+    )
+    return parser
+
+
+def _backtest(path: Path, gigabits: float | None, extrap: str | None, as_json: bool) -> None:
+    from analysis.laws.backtest import try_series
+    from analysis.laws.backtest_text import backtest_json, print_backtest
+    from analysis.laws.extrap import with_extrap
+    from analysis.laws.table import first_series, read_table
+    from analysis.tables import terminal
+
+    if gigabits is not None and not 0 < gigabits < 1e6:
+        raise StudyError(f"--bandwidth {gigabits:g}: give Gb/s between two nodes, such as 100")
+    table = first_series(read_table(path), MOST_TRIED)
+    tests = [try_series(series, None if gigabits is None else gigabits * 1e9 / 8) for series in table.series]
+    tests, extrap_note = with_extrap(tests, extrap)
+    if as_json:
+        print(json.dumps(backtest_json(table, tests, extrap_note), indent=1, allow_nan=False))
+    else:
+        print_backtest(terminal(sys.stdout), table, tests, extrap_note)

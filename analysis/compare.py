@@ -1,0 +1,67 @@
+"""`python -m analysis compare A B`: the command line of `analysis.two_studies`. pandas is imported only to read."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.errors import StudyError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.read import Study
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the comparison. Returns `Comparison.exit_code`; raises StudyError for what the user can put right."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis compare",
+        description="Compares the throughput of every point that two studies share. Exit code 0: tested, nothing "
+        "became worse; 1: something did, or no longer completes; 3: nothing could be tested, which takes two runs of a "
+        "point in each study (repeats=2).",
+    )
+    parser.add_argument("first", type=Path, help="folder of the study to compare with")
+    parser.add_argument("second", type=Path, help="folder of the study that is looked at")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.02,
+        metavar="FRACTION",
+        help="the least relative change of throughput that counts (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+
+    from analysis.two_studies import NOTE, compare, sentences
+
+    if not 0 <= options.threshold < 1:
+        raise StudyError(f"--threshold {options.threshold:g}: give a fraction from 0 to below 1, such as 0.02")
+    comparison = compare(_study(options.first), _study(options.second), options.threshold)
+    if not comparison.pairs:
+        raise StudyError(
+            f"{options.first} and {options.second} have no point in common: the same framework, strategy, model, "
+            "data set, batches and number of GPUs; " + "; ".join(comparison.only[:3])
+        )
+    if options.json:
+        document = {"threshold": options.threshold, "exit_code": comparison.exit_code()}
+        print(json.dumps(document | dataclasses.asdict(comparison), indent=1))
+    else:
+        print(f"{options.second} compared with {options.first}", *sentences(comparison, options.threshold), sep="\n")
+        print(NOTE)
+    return comparison.exit_code()
+
+
+def _study(folder: Path) -> tuple[Study, pd.DataFrame]:
+    from analysis.equal_work import equal_work
+    from analysis.points import points_of
+    from analysis.read import read_study
+
+    study = read_study(folder)
+    for remark in study.remarks:
+        print(f"python -m analysis compare: {remark}", file=sys.stderr)
+    return study, points_of(study.runs, equal_work(study.folder, study.runs).differing)

@@ -1,0 +1,115 @@
+"""`python -m analysis simulate results/<study> gpus=...`: its command line. pandas is imported only to read."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.errors import StudyError
+
+if TYPE_CHECKING:
+    from analysis.simulation.study import Options
+
+# Of each key: its default, its least value, whether that itself is allowed, and what it is.
+KEYS: dict[str, tuple[float | None, float, bool, str]] = {
+    "steps": (1000, 1, True, "steps of each size"),
+    "latency_us": (
+        5.0,
+        0,
+        True,
+        "microseconds from one GPU to the next; the default is of InfiniBand, and no measurement",
+    ),
+    "bus_gb_per_s": (None, 0, False, "bus bandwidth between nodes; default: as the study measured it"),
+    "bucket_mb": (None, 0, False, "size of gradients' buckets; default: the study's, or 25"),
+    "late_probability": (0.0, 0, True, "of a GPU to come late in a step"),
+    "late_seconds": (0.0, 0, True, "how late that is"),
+    "mtbf_hours": (None, 0, False, "hours between two failures of one node; with it, runs that fail are simulated"),
+    "checkpoint_seconds": (60.0, 0, False, "that saving takes"),
+    "restart_seconds": (300.0, 0, True, "from a failure until the work goes on"),
+    "work_hours": (168.0, 0, False, "of a run without failures"),
+    "weibull_shape": (1.0, 0, False, "of the times between failures; 1: exponential"),
+    "seed": (0, 0, True, "of what is drawn"),
+}
+WHOLE = ("steps", "seed")
+NOTE = (
+    "Simulated, not measured: the compute time of the GPUs varies as that of the measured ones, the network is as fast "
+    "on many nodes as on the measured ones, and nobody else uses it."
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints what is simulated. Raises StudyError for what the user can put right, also where nothing can be."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis simulate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Simulates synchronous steps, and runs that fail, on many more GPUs than a study has measured.",
+        epilog="keys:\n  gpus=1024,10000\n" + "".join(f"  {_key(key)}\n" for key in KEYS),
+    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument("keys", nargs="*", metavar="key=value", help="gpus=..., and those below")
+    parsed = parser.parse_args(arguments)
+    return _simulate(parsed.study, _options(parsed.keys))
+
+
+def _key(key: str) -> str:
+    default, _, _, about = KEYS[key]
+    return f"{key}={'' if default is None else f'{default:g}':<8} {about}"
+
+
+def _options(texts: list[str]) -> Options:
+    from analysis.simulation.study import Options
+
+    given = {}
+    for text in texts:
+        key, equals, said = text.partition("=")
+        if not equals or key not in ("gpus", *KEYS):
+            raise StudyError(f"{text!r}: give key=value, with one of gpus, {', '.join(KEYS)}")
+        given[key] = said
+    try:
+        gpus = tuple(int(part) for part in given.pop("gpus", "").split(","))
+    except ValueError:
+        gpus = ()
+    if not gpus or min(gpus) < 1:
+        raise StudyError("gpus=...: give the numbers of GPUs to simulate, such as gpus=1024,10000")
+    values: dict[str, float | None] = {key: default for key, (default, *_) in KEYS.items()}
+    for key, said in given.items():
+        _, least, included, _ = KEYS[key]
+        try:
+            value = float(said)
+        except ValueError:
+            value = math.nan
+        if not (least < value < math.inf or (included and value == least)) or (key in WHOLE and value != int(value)):
+            kind = "whole number" if key in WHOLE else "number"
+            raise StudyError(
+                f"{key}={said}: give a {kind} {'from' if included else 'above'} {least:g}{' on' * included}"
+            )
+        values[key] = int(value) if key in WHOLE else value
+    return Options(gpus=gpus, **values)  # type: ignore[arg-type]
+
+
+def _simulate(folder: Path, options: Options) -> int:
+    from analysis.points import points_of
+    from analysis.read import read_study, records
+    from analysis.simulation import study as simulation
+    from analysis.text import gpus_text
+
+    study = read_study(folder)
+    points = records(points_of(study.runs))
+    simulated, left_out = simulation.simulate(points, {run["run_id"]: run for run in records(study.runs)}, options)
+    if not simulated:
+        raise StudyError(
+            f"nothing of {folder} can be simulated: " + ("; ".join(left_out) or "it has no measured point")
+        )
+    for found in simulated:
+        print(*simulation.sentences(found), sep="\n")
+    print(*left_out, sep="\n", end="\n" if left_out else "")
+    if options.mtbf_hours is not None:
+        largest = max((found.measured for found in simulated), key=lambda point: point["ranks_per_node"])
+        per_node, device = largest["ranks_per_node"], largest["device"]
+        nodes = {gpus: -(-gpus // per_node) for gpus in options.gpus}
+        print(f"Runs that fail, with {gpus_text(per_node, device)} to a node:")
+        print(*simulation.failure_sentences(options, nodes, device), sep="\n")
+    print(NOTE)
+    return 0

@@ -1,0 +1,212 @@
+"""From what a study measured to what is simulated, and the result in sentences."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from analysis.bandwidth import SAME_MESSAGES, bus_bandwidth
+from analysis.breakdown import COMPUTE, DATA, Parts, parts_of_runs
+from analysis.run import COMPLETED
+from analysis.sentences import marks_of
+from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
+from analysis.simulation.network import Network
+from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
+from analysis.steadiness import step_seconds
+from analysis.text import gpus_text, number, percent
+from harness.spec import WEAK
+
+MB = 1e6
+DEFAULT_BUCKET_MB = 25.0  # PyTorch's; what other frameworks take is of this order
+# Beyond it the closed form is said not to hold any more.
+AGREES = 0.02
+# The simulated intervals, relative to Daly's.
+INTERVALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+RUNS = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user gives; the command's help says what each is."""
+
+    gpus: tuple[int, ...]
+    steps: int
+    latency_us: float
+    bus_gb_per_s: float | None
+    bucket_mb: float | None
+    late_probability: float
+    late_seconds: float
+    mtbf_hours: float | None
+    checkpoint_seconds: float
+    restart_seconds: float
+    work_hours: float
+    weibull_shape: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One series. measured: the point that it starts from. check: the same simulation at that size. steps, formula: by
+    number of GPUs. stall: seconds that each step waits for data, as measured, in none of these. base_step: seconds of a
+    step at the smallest measured point, which efficiency is relative to."""
+
+    measured: Mapping[str, Any]
+    check: Steps
+    steps: Sequence[Steps]
+    formula: Sequence[float]
+    stall: float
+    base_step: float
+    notes: tuple[str, ...]
+
+
+def simulate(
+    points: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]], options: Options
+) -> tuple[list[Simulated], list[str]]:
+    """Of every series that can be, and why the others cannot. points: of the study, ordered by series, then by GPUs.
+    runs: by their ids."""
+    simulated: list[Simulated] = []
+    left_out: list[str] = []
+    for _, group in groupby(points, key=lambda point: point["series"]):
+        series = [point for point in group if point["step_seconds"] is not None]
+        if not series:
+            continue
+        found = _simulated(series, runs, options)
+        if isinstance(found, str):
+            left_out.append(found)
+        else:
+            simulated.append(found)
+    return simulated, left_out
+
+
+def _simulated(
+    series: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]], options: Options
+) -> Simulated | str:
+    point = series[-1]
+    name = f"{point['label']}: not simulated: "
+    if point["strategy"] not in SAME_MESSAGES:
+        return name + f"only synchronous allreduces are, and not strategy {point['strategy']}"
+    if point["scaling"] != WEAK and any(gpus != point["gpus"] for gpus in options.gpus):
+        return name + "in strong scaling the batch per GPU, and what a GPU computes, would be others than were measured"
+    completed = [run for run_id in point["run_ids"].split(";") if (run := runs[run_id])["status"] == COMPLETED]
+    parts = parts_of_runs(completed, point["step_seconds"])
+    if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].value <= 0:
+        return name + "no probes say how long a GPU computes"
+    if point["gpus"] == 1:
+        return name + "it was measured on one GPU alone, and nothing is known of the network"
+    network = _network(point, parts, options)
+    if isinstance(network, str):
+        return name + network
+    compute = Compute(
+        parts.seconds[COMPUTE].value,
+        _deviations(completed),
+        late_probability=options.late_probability,
+        late_seconds=options.late_seconds,
+    )
+    settings = json.loads(point["series"])["strategy_options"]
+    bucket = (options.bucket_mb or settings.get("bucket_mb") or DEFAULT_BUCKET_MB) * MB
+    overlap = bool(settings.get("overlap", True))
+
+    def steps_of(gpus: int) -> Steps:
+        costs = network.buckets(parts.allreduce_bytes or 0, bucket, gpus)
+        return simulate_steps(compute, costs, gpus, options.steps, overlap, np.random.default_rng([options.seed, gpus]))
+
+    formula = [
+        closed_form(compute, network.buckets(parts.allreduce_bytes or 0, bucket, gpus), gpus, overlap)
+        for gpus in options.gpus
+    ]
+    stall = max(0.0, parts.seconds[DATA].value)
+    notes = (
+        f"compute {_ms(compute.seconds)}, varying by {percent(compute.step_deviation, 1)} from step to step",
+        f"data stall {_ms(stall)}",
+        f"bus bandwidth {number(network.bus_gb_per_s)} GB/s, latency {number(options.latency_us)} us",
+        f"gradients of {number((parts.allreduce_bytes or 0) / MB)} MB in buckets of {number(bucket / MB)} MB"
+        + ("" if overlap else ", none sent before the last gradient is there"),
+        *marks_of(point),
+    )
+    simulated = [steps_of(n) for n in options.gpus]
+    return Simulated(point, steps_of(point["gpus"]), simulated, formula, stall, series[0]["step_seconds"], notes)
+
+
+def _network(point: Mapping[str, Any], parts: Parts, options: Options) -> Network | str:
+    if not parts.allreduce_bytes or parts.allreduce is None or parts.allreduce.value <= 0:
+        return "the allreduce alone was not measured"
+    latency = options.latency_us / 1e6
+    if options.bus_gb_per_s is not None:
+        return Network(options.bus_gb_per_s, latency)
+    if point["nodes"] == 1 and max(options.gpus) > point["gpus"]:
+        return "it was measured on one node alone: give the bandwidth between nodes, bus_gb_per_s=..."
+    return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.value, point["gpus"]), latency)
+
+
+def _deviations(completed: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+    """Of single steps, relative to their mean, from blocks of n steps: those of the blocks, times the root of n, as if
+    steps were independent of each other. They hold what communication varies by, too."""
+    found: list[float] = []
+    for run in completed:
+        seconds = np.array(step_seconds(run))
+        if len(seconds) < 2:
+            continue
+        per_block = run["steps"] / len(seconds)
+        found += (math.sqrt(per_block) * (seconds / seconds.mean() - 1)).tolist()
+    return tuple(found)
+
+
+def sentences(simulated: Simulated) -> list[str]:
+    """Each number of GPUs in one."""
+    point, check, stall = simulated.measured, simulated.check, simulated.stall
+    said = [
+        f"{point['label']}: simulated from {gpus_text(point['gpus'], point['device'])} ({'; '.join(simulated.notes)})",
+        f"  check: on {gpus_text(check.gpus, point['device'])} simulated {_ms(check.mean + stall)}, measured "
+        f"{_ms(point['step_seconds'])}",
+    ]
+    for steps, formula in zip(simulated.steps, simulated.formula, strict=True):
+        low, high = np.percentile(steps.seconds, [5, 95])
+        ends = abs(formula / steps.mean - 1) > AGREES
+        said.append(
+            f"  {gpus_text(steps.gpus, point['device'])}: {_ms(steps.mean + stall)} per step "
+            f"(5 to 95 % of the steps: {_ms(low + stall)} to {_ms(high + stall)}), "
+            f"{percent(simulated.base_step / (steps.mean + stall))} efficiency; imbalance {_ms(steps.imbalance)}, "
+            f"exposed communication {_ms(steps.exposed)}; closed form {_ms(formula + stall)}"
+            + (": it does not hold here" if ends else "")
+        )
+    return said
+
+
+def failure_sentences(options: Options, nodes_of: Mapping[int, int], device: str | None) -> list[str]:
+    """How often to save, by number of GPUs; nodes_of: on how many nodes those are; device: whether they are any."""
+    assert options.mtbf_hours is not None
+    said = []
+    for gpus, nodes in nodes_of.items():
+        mtbf = options.mtbf_hours * 3600 / nodes
+        machine = Reliability(mtbf, options.checkpoint_seconds, options.restart_seconds, options.weibull_shape)
+        ranks = gpus_text(gpus, device)
+        said.append(f"  {ranks} on {nodes} nodes, a failure every {_time(mtbf)}: {_saved(machine, options)}")
+    return said
+
+
+def _saved(machine: Reliability, options: Options) -> str:
+    work, best = options.work_hours * 3600, daly(machine)
+    intervals = [min(factor * best, work) for factor in INTERVALS]
+    means = [float(runs.mean()) for runs in simulated_seconds(work, intervals, machine, RUNS, options.seed)]
+    mean, interval = min(zip(means, intervals, strict=True))
+    if math.isinf(mean):
+        return f"a run of {number(options.work_hours)} h does not come to its end"
+    return (
+        f"save every {_time(young(machine))} (Young), {_time(best)} (Daly), {_time(interval)} (the best of "
+        f"{len(INTERVALS)} simulated); {number(options.work_hours)} h of work then take {number(mean / 3600)} h, "
+        f"{percent(work / mean)} goodput (Daly's formula: {number(expected_seconds(work, best, machine) / 3600)} h)"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{number(1e3 * seconds)} ms"
+
+
+def _time(seconds: float) -> str:
+    return f"{number(seconds / 3600)} h" if seconds >= 3600 else f"{number(seconds / 60)} min"
