@@ -1,0 +1,1 @@
+"""`python -m analysis serve`: studies as they run, in a browser."""

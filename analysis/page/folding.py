@@ -1,0 +1,66 @@
+"""How a page of 10,000 runs stays small: what is beyond a length travels compressed, and opens on demand.
+
+Nothing is dropped: where rows are folded the page says how many, and which file has them for a browser without script.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup
+
+# Between two pieces that can be folded apart, written by our own templates; autoescape lets no name or log write it.
+NEXT = "<!--next-->"
+# Characters of one table or list. They are some hundred rows: more than anybody reads, and drawn at once.
+MOST_INLINE = 150_000
+# What a browser parses as text, whatever stands in it: '<' ends no script, and begins no comment there.
+_FOR_SCRIPTS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def deflated(text: str) -> str:
+    """zlib's format in base64, as the browser's DecompressionStream("deflate") takes it."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
+
+
+def folded(name: str, where: str, row: str = "", *, caller: Callable[[], str]) -> Markup:
+    """For `{% call folded("points", "scaling.csv") %}`: the first pieces of what is called as they are, the others
+    compressed in a <script> that no browser runs, with what page.js needs to open them.
+
+    name: of the table or list. where: the file that has the same rows. row: how a row begins, where it is neither a
+    <tr> nor <details>.
+    """
+    first, *pieces = str(caller()).split(NEXT)
+    kept, length = 0, len(first)
+    while kept < len(pieces) and length + len(pieces[kept]) <= MOST_INLINE:
+        length += len(pieces[kept])
+        kept += 1
+    shown, rest = Markup(first + "".join(pieces[:kept])), "".join(pieces[kept:])
+    if not rest:
+        return shown
+    if row:
+        n = rest.count(row)
+    else:
+        n = rest.count("<tr") - rest.count('<tr class="series"') + rest.count("<details")
+    note = Markup("{:,} further rows are folded here; {} has them too.").format(n, where)
+    if "<tr" in rest:
+        note = Markup('<tfoot><tr><td colspan="99">{}</td></tr></tfoot>').format(note)
+    elif row == "<li":
+        note = Markup('<li class="foot">{}</li>').format(note)
+    else:
+        note = Markup('<p class="foot">{}</p>').format(note)
+    script = Markup('<script type="text/plain" class="folded" data-of="{}" data-rows="{}">{}</script>')
+    return shown + note + script.format(name, n, deflated(rest))
+
+
+def json_script(name: str, document: Any) -> Markup:
+    """The document for page.js, in a <script> that no browser runs; compressed where it is long."""
+    text = json.dumps(document, separators=(",", ":"))
+    if len(text) > MOST_INLINE:
+        return Markup('<script type="text/plain" id="{}" class="deflated">{}</script>').format(name, deflated(text))
+    return Markup('<script type="application/json" id="{}">{}</script>').format(
+        name, Markup(text.translate(_FOR_SCRIPTS))
+    )
