@@ -1,19 +1,32 @@
-"""`python -m analysis results/<study>`: the report of a study, from whatever of it is there."""
+"""`python -m analysis results/<study>`: the report of a study, from whatever of it is there.
+
+`python -m analysis <command> ...` does what COMMANDS names; a study's folder of such a name is given as ./<name>.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # pandas is imported only when there is something to read: --help stays quick
-    import pandas as pd
+from analysis.errors import StudyError
+from analysis.outputs import OUTPUTS, documents_of, kinds_of
+from analysis.text import encodable
 
-    from analysis.equal_work import EqualWork
-    from analysis.learning import Learning
-    from analysis.read import Study
+# Each is a module analysis/<name>.py with a function main(arguments), which returns the exit code or raises StudyError.
+COMMANDS = {
+    "backtest": "how well the scaling laws predict a table of measurements",
+    "compare": "two studies: what became faster, what slower",
+    "estimate": "throughput from nominal figures, before anything has run",
+    "export": "the runs for MLPerf's tools, TensorBoard or MLflow",
+    "next": "which sizes to measure next",
+    "predict": "throughput and cost of sizes that were not measured",
+    "proposal": "the scaling section of a proposal for computing time",
+    "serve": "studies as they run, in a browser",
+    "simulate": "many more GPUs than were measured, and runs that fail",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,25 +35,42 @@ def main(arguments: list[str] | None = None) -> int:
     Returns the exit code: 0 when a report was made, also where runs failed (the report names them); 2 for what the
     user can put right, said in one sentence on stderr.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in COMMANDS:
+        return _command(arguments[0], arguments[1:])
     options = _parser().parse_args(arguments)
-
-    from analysis.errors import StudyError
-
     try:
-        _analyse(options.study, options.out if options.out is not None else options.study, options.target_accuracy)
+        _analyse(options)
     except StudyError as error:
         print(f"python -m analysis: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough; the files are written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
     return 0
+
+
+def _command(name: str, arguments: list[str]) -> int:
+    encodable(sys.stdout)
+    try:
+        return importlib.import_module(f"analysis.{name}").main(arguments)
+    except StudyError as error:
+        print(f"python -m analysis {name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        _silence()
+        return 0
+
+
+def _silence() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis",
-        description="Reads every run of a study, failed and unfinished ones too, prints its table and writes "
-        "report.html, scaling.csv, learning.csv, equal_work.csv, and its figures as .svg and .png.",
+        description="Reads every run of a study, failed and unfinished ones too, prints a summary, writes its report.",
+        epilog="other commands, each with its own --help: "
+        + "; ".join(f"`python -m analysis {name}`: {what}" for name, what in COMMANDS.items()),
     )
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
@@ -50,57 +80,35 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FRACTION",
         help="what it took to reach this test accuracy, such as 0.6 (default: what the study's command asked for)",
     )
+    parser.add_argument(
+        "--only",
+        metavar="KIND,...",
+        help="write only these (default: all): " + "; ".join(f"{kind}: {what}" for kind, (*_, what) in OUTPUTS.items()),
+    )
+    parser.add_argument("--full", action="store_true", help="print every table and every path, not a summary alone")
     return parser
 
 
-def _analyse(folder: Path, out: Path, target: float | None) -> None:
-    from analysis.equal_work import equal_work
-    from analysis.errors import StudyError
-    from analysis.learning import learning_of
+def _analyse(options: argparse.Namespace) -> None:
+    from analysis.findings import findings_of
     from analysis.output import prepare_folder, write_files
-    from analysis.points import points_of
     from analysis.read import read_study
+    from analysis.tables import terminal
+    from analysis.terminal import print_summary
 
+    target = options.target_accuracy
+    out = options.study if options.out is None else options.out
+    kinds = kinds_of(options.only)
     if target is not None and not 0 < target < 1:
         raise StudyError(f"--target-accuracy {target:g}: give a fraction between 0 and 1, such as 0.6 for 60 %")
-    study = read_study(folder)
+    study = read_study(options.study)
     prepare_folder(out)
     for remark in study.remarks:
         print(f"python -m analysis: {remark}", file=sys.stderr)
-    work = equal_work(study.folder, study.runs)
-    points = points_of(study.runs, work.differing)
-    learning = learning_of(study.runs, points, study.target_accuracy if target is None else target)
-    written = write_files(out, _documents(study, points, work, learning))
-    _print(study, points, work, learning, written)
-
-
-def _documents(study: Study, points: pd.DataFrame, work: EqualWork, learning: Learning) -> dict[str, bytes]:
-    from analysis.curves import draw_curves
-    from analysis.equal_work import equal_work_csv
-    from analysis.figures import draw_figures
-    from analysis.learning import learning_csv
-    from analysis.report import render_report
-    from analysis.tables import scaling_csv
-
-    figures = {**draw_figures(points), **draw_curves(learning)}
-    documents = {
-        "report.html": render_report(study, points, work, learning, figures),
-        "scaling.csv": scaling_csv(points),
-        "learning.csv": learning_csv(learning),
-        "equal_work.csv": equal_work_csv(work),
-    }
-    return {**{name: text.encode("utf-8") for name, text in documents.items()}, **figures}
-
-
-def _print(study: Study, points: pd.DataFrame, work: EqualWork, learning: Learning, written: list[Path]) -> None:
-    from analysis.tables import print_tables, terminal
-
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without the en dash shows '?', and no traceback
-    print_tables(terminal(sys.stdout), study, points, work, learning)
-    print("written:")
-    for path in written:
-        print(f"  {path}")
+    findings = findings_of(study, target)
+    written = write_files(out, documents_of(findings, kinds))
+    encodable(sys.stdout)
+    print_summary(terminal(sys.stdout), findings, written, options.full)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from analysis.rank import LARGEST_COUNT, REWARM, Block, RankLog, Resume, Return, seconds_of
+from analysis.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
+from analysis.logfile import check_document, read_log
+from analysis.matching import matched_blocks, returns_of, total_if_known
+from analysis.rank import REWARM, Block, RankLog, Resume, Return
 from analysis.text import printable
-from harness.events import COMPLETED, LEFT, attempt_dirs, read_events
+from analysis.values import LARGEST_COUNT, seconds_of
+from harness.events import COMPLETED, LEFT, attempt_dirs
 
 BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
+SLURM_ENERGY = "slurm_energy.json"
 VERIFY = "verify.npz"  # what the network computes, as harness/worker/verify.py shows it
 _LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
 _EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
@@ -38,6 +43,8 @@ class Attempt:
     exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
     because there is none.
     why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
+    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. damage: what its files lack.
+    clock_jumped: a clock of its ranks, or the one that said when it began: no difference of its times is known.
     """
 
     number: int
@@ -48,6 +55,9 @@ class Attempt:
     last_sign: float | None
     why_ended: str | None
     verify: bool
+    slurm_energy: Mapping[str, Any] | None = None
+    damage: tuple[Damage, ...] = ()
+    clock_jumped: bool = False
 
     @property
     def resume(self) -> Resume | None:
@@ -75,7 +85,8 @@ class Piece:
 
 def is_read(name: str) -> bool:
     """Whether a file of an attempt's folder can change the run's row."""
-    return name in (BEGIN, AGAIN, REPLACED_RESULT, VERIFY) or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
+    fixed = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY)
+    return name in fixed or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
 
 
 def read_attempts(run_dir: Path) -> list[Attempt]:
@@ -164,11 +175,6 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
     return notes
 
 
-def returns_of(ranks: Mapping[int, RankLog]) -> list[Return]:
-    """Of parameter servers, in the order of steps."""
-    return sorted(back for rank in ranks.values() for back in rank.returns)
-
-
 def allocated(attempt: Attempt) -> float | None:
     """Seconds from the begin of an attempt to its last sign of life."""
     if attempt.begin is None or attempt.last_sign is None:
@@ -176,73 +182,62 @@ def allocated(attempt: Attempt) -> float | None:
     return attempt.last_sign - attempt.begin
 
 
-def total_if_known(parts: Iterable[float | None]) -> float | None:
-    """The sum, or None where a part of it is not known: it is not guessed."""
-    values = list(parts)
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if len(known) == len(values) else None
-
-
 def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any]) -> Attempt | None:
     """None where no rank has begun: the attempt waits in the queue, or was cancelled there."""
     logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
-    exits = [_document(folder / name) for name in names if _EXIT.fullmatch(name)]
-    if not logs and not exits and BEGIN not in names:
+    documents = {
+        name: _document(folder / name)
+        for name in names
+        if name in (BEGIN, AGAIN, SLURM_ENERGY) or _EXIT.fullmatch(name)
+    }
+    exits = [document for name, document in documents.items() if _EXIT.fullmatch(name)]
+    if not logs and not exits and BEGIN not in documents:
         return None
-    ranks = {number: RankLog(read_events(folder / name)) for number, name in sorted(logs.items())}
-    begin = seconds_of(_document(folder / BEGIN), "t") if BEGIN in names else None
-    signs = [begin, *(rank.last_t for rank in ranks.values())]
+    ranks = {number: read_log(folder / name) for number, name in sorted(logs.items())}
+    begin = seconds_of(documents.get(BEGIN, {}), "t")
+    blocks, unmatched = matched_blocks(ranks)
     ends = [seconds_of(exit_, "t") for exit_ in exits]
-    known = [t for t in (*signs, *ends) if t is not None]
-    blocks, unmatched = _matched(ranks)
-    again = _document(folder / AGAIN) if AGAIN in names else {}
+    known = [t for t in (begin, *(rank.last_t for rank in ranks.values()), *ends) if t is not None]
+    last_sign = None if None in ends else max(known, default=None)
+    damage = [
+        Damage(f"{folder.name}/{logs[number]}", kind, rank.damage[kind])
+        for number, rank in ranks.items()
+        for kind in KINDS
+        if rank.damage[kind]
+    ]
+    damage += [Damage(f"{folder.name}/{name}", NO_DOCUMENT, 1) for name, held in documents.items() if not held]
+    if jumped := _jump(begin, last_sign, ranks, blocks):
+        damage.append(Damage(f"{folder.name}/{BEGIN}", jumped, 1))
+    jumps = any(each.kind in CLOCKS for each in damage)
     return Attempt(
         number=min(int(folder.name.removeprefix("attempt-")), LARGEST_COUNT),
         ranks=ranks,
         blocks=blocks,
         unmatched=unmatched,
         begin=begin,
-        last_sign=None if None in ends else max(known, default=None),
-        why_ended=_why_ended(again, result, exits, ranks),
+        last_sign=None if jumps else last_sign,
+        why_ended=_why_ended(documents.get(AGAIN, {}), result, exits, ranks),
         verify=VERIFY in names,
+        slurm_energy=documents.get(SLURM_ENERGY),
+        damage=tuple(damage),
+        clock_jumped=jumps,
     )
 
 
-def _matched(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
-    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None where not known.
-
-    A step of synchronous training ends with its slowest rank.
-    """
-    by_step: dict[int, list[tuple[int, Block]]] = defaultdict(list)
-    for number, rank in ranks.items():
-        for block in rank.blocks:
-            by_step[block.step].append((number, block))
-    lost: dict[int, int] = defaultdict(int)
-    for back in returns_of(ranks):
-        lost[back.step] += back.lost_samples
-    matched, unmatched, everyone = [], [], list(ranks)
-    metering = _metering(ranks)
-    for step, parts in sorted(by_step.items()):
-        alike = len({(block.phase, block.n) for _, block in parts}) == 1
-        if alike and [number for number, _ in parts] == everyone:
-            seconds = max(block.seconds for _, block in parts)
-            samples = max(0, sum(block.samples for _, block in parts) - lost[step])
-            joules = total_if_known(block.joules for number, block in parts if number in metering) if metering else None
-            matched.append(parts[0][1]._replace(seconds=seconds, samples=samples, joules=joules))
-        else:
-            unmatched.append((step, max(block.n for _, block in parts)))
-    return tuple(matched), tuple(unmatched)
-
-
-def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
-    """The ranks whose meters together hold each device once; none where one of the devices is not metered."""
-    first: dict[tuple[str, str], int] = {}
-    for number, rank in ranks.items():
-        start = rank.start or {}
-        if not start.get("energy_of"):
-            return set()
-        first.setdefault((str(start.get("machine")), str(start["energy_of"])), number)
-    return set(first.values())
+def _jump(
+    begin: float | None, last_sign: float | None, ranks: Mapping[int, RankLog], blocks: Sequence[Block]
+) -> str | None:
+    """Whether a clock has jumped between the begin of an attempt, its logs, and the exits of its ranks: a kind."""
+    if begin is None or last_sign is None or not ranks:
+        return None
+    first = min((rank.first_t for rank in ranks.values() if rank.first_t is not None), default=begin)
+    last = max((rank.last_t for rank in ranks.values() if rank.last_t is not None), default=last_sign)
+    if first - begin > GAP_SECONDS or last_sign - last > GAP_SECONDS:
+        return CLOCK_GAP
+    # It cannot have been shorter than what was timed in it.
+    if last_sign - begin < 0.95 * math.fsum(block.seconds for block in blocks) - CLOCK_SECONDS:
+        return CLOCK_BACK
+    return None
 
 
 def _why_ended(
@@ -318,8 +313,13 @@ def _replaced_result(folder: Path) -> Mapping[str, Any]:
 def _document(path: Path) -> Mapping[str, Any]:
     """A JSON object; empty where the file holds none, or is gone again: what it would say is not known. Raises OSError
     where it cannot be read."""
+    check_document(path)
     try:
         document = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _is_damaged(folder: Path, name: str) -> bool:
+    return (name in (BEGIN, AGAIN, SLURM_ENERGY) or bool(_EXIT.fullmatch(name))) and not _document(folder / name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from analysis.attempts import Attempt, Piece, allocated, total_if_known
-from analysis.rank import Block, Evaluation
+from analysis.rank import Evaluation
 
 
 def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
@@ -20,8 +21,12 @@ def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> 
     of the first attempt on, everything included but the time between attempts. joules: that the devices took in
     train_seconds. None: not known.
     """
-    entries = [_entry(attempts, pieces, attempt, found) for attempt, found in _counting(pieces)]
-    return {"evaluations": json.dumps(entries)} if entries else {}
+    counting = _counting(pieces)
+    if not counting:
+        return {}
+    trained = _Trained(pieces)
+    entries = [_entry(attempts, trained, attempt, found) for attempt, found in counting]
+    return {"evaluations": json.dumps(entries)}
 
 
 def _counting(pieces: Sequence[Piece]) -> list[tuple[Attempt, Evaluation]]:
@@ -37,31 +42,42 @@ def _counting(pieces: Sequence[Piece]) -> list[tuple[Attempt, Evaluation]]:
     return [counting[step] for step in sorted(counting)]
 
 
-def _entry(
-    attempts: Sequence[Attempt], pieces: Sequence[Piece], attempt: Attempt, found: Evaluation
-) -> Mapping[str, Any]:
+class _Trained:
+    """What the steps of a run's chain took until each of them."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        blocks = sorted((block for piece in pieces for block in piece.blocks), key=lambda block: block.end)
+        self._ends = [block.end for block in blocks]
+        self._steps = list(accumulate((block.n for block in blocks), initial=0))
+        self._seconds = [block.seconds for block in blocks]
+        self._joules = [block.joules for block in blocks]
+
+    def until(self, step: int) -> tuple[float | None, float | None]:
+        """(seconds, joules) of all steps until there, together."""
+        n = bisect_right(self._ends, step)
+        # Where a step is not in the logs of all ranks, neither is what it took.
+        if self._steps[n] != step:
+            return None, None
+        return math.fsum(self._seconds[:n]), total_if_known(self._joules[:n])
+
+
+def _entry(attempts: Sequence[Attempt], trained: _Trained, attempt: Attempt, found: Evaluation) -> Mapping[str, Any]:
+    seconds, joules = trained.until(found.step)
     return {
         "step": found.step,
         "samples": found.samples_seen,
-        "train_seconds": _trained(pieces, found.step, lambda block: block.seconds),
+        "train_seconds": seconds,
         "wall_seconds": _wall_seconds(attempts, attempt, found),
         "evaluation_seconds": found.seconds,
-        "joules": _trained(pieces, found.step, lambda block: block.joules),
+        "joules": joules,
         "accuracy": found.accuracy,
         "loss": found.loss,
         "test_samples": found.samples,
     }
 
 
-def _trained(pieces: Sequence[Piece], step: int, what: Callable[[Block], float | None]) -> float | None:
-    """Of all steps until there, together."""
-    blocks = [block for piece in pieces for block in piece.blocks if block.end <= step]
-    # Where a step is not in the logs of all ranks, neither is what it took.
-    return total_if_known(map(what, blocks)) if sum(block.n for block in blocks) == step else None
-
-
 def _wall_seconds(attempts: Sequence[Attempt], last: Attempt, found: Evaluation) -> float | None:
-    if last.begin is None or found.t is None:
+    if last.begin is None or found.t is None or last.clock_jumped:
         return None
     before = total_if_known(allocated(attempt) for attempt in attempts if attempt.number < last.number)
     return None if before is None else before + found.t - last.begin

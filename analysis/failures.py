@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAILURES_NOTE = (
     "Cost of a failure: means over the completed runs of a point, beside the same without a failure. Allocated is from "
     "the begin to the end of every attempt: a second start-up, checkpoints and steps that are done twice are in it, "
-    "the time between the attempts is not."
+    "the time between the attempts is not. The differences are of means, without a test."
 )
 
 Runs = Sequence[Mapping[str, Any]]

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from statistics import fmean
 
 from analysis.attempts import total_if_known
 
-Range = tuple[float | None, float | None]
 
+def throughput(seconds_per_sample: Iterable[float]) -> float:
+    """Samples per second over several runs, by the cost of each: one by the mean of the costs.
 
-def throughput(samples: Iterable[float], seconds: Iterable[float]) -> float:
-    """Samples per second over several runs or blocks: all samples by all seconds.
-
-    This is the harmonic mean of the rates, weighted by samples, as rates are to be combined (Smith, CACM 31(10),
-    1988; Hoefler and Belli, SC15, rule 3). An arithmetic mean would give a fast minute the weight of a slow hour.
+    This is the harmonic mean of the rates, as rates are to be combined (Smith, CACM 31(10), 1988; Hoefler and Belli,
+    SC15, rule 3). Of runs with equal numbers of samples it is all samples by all seconds. An arithmetic mean of the
+    rates would give a fast minute the weight of a slow hour.
     """
-    return math.fsum(samples) / math.fsum(seconds)
-
-
-def spread(run_rates: Sequence[float], block_rates: Sequence[float]) -> tuple[float | None, float | None, str | None]:
-    """(low, high, basis) of a point's throughput, in samples per second; (None, None, None) where nothing varied.
-
-    With two runs or more: the smallest and the largest of the runs. With one: the 5th and the 95th percentile of its
-    blocks, which shows how steady the run was, and not what another run would give.
-    """
-    if len(run_rates) >= 2:
-        return min(run_rates), max(run_rates), f"{len(run_rates)} runs"
-    if len(block_rates) >= 2:
-        return percentile(block_rates, 0.05), percentile(block_rates, 0.95), "blocks of one run"
-    return None, None, None
-
-
-def percentile(values: Sequence[float], fraction: float) -> float:
-    """Linear between the two nearest ranks (Hyndman and Fan 1996, definition 7: NumPy's default)."""
-    ordered = sorted(values)
-    position = fraction * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    return 1 / fmean(seconds_per_sample)
 
 
 def speedup(rate: float, base_rate: float) -> float:
@@ -51,11 +29,11 @@ def efficiency(rate: float, gpus: int, base_rate: float, base_gpus: int) -> floa
     return (rate / gpus) / (base_rate / base_gpus)
 
 
-def speedup_range(rates: Range, base_rates: Range) -> Range:
-    """The smallest and the largest speedup that both spreads allow: a range, and not a confidence interval."""
-    if None in (*rates, *base_rates) or base_rates[0] == 0:
-        return None, None
-    return rates[0] / base_rates[1], rates[1] / base_rates[0]  # type: ignore[operator]
+def karp_flatt(speedup: float, gpus: float) -> float:
+    """The experimentally determined serial fraction (Karp and Flatt, CACM 33(5), 1990): which part of the work, done by
+    one GPU at a time, would give this speedup on so many GPUs. In weak scaling: of the grown work. Above 1 where more
+    GPUs are slower, below 0 where the speedup is more than ideal."""
+    return (1 / speedup - 1 / gpus) / (1 - 1 / gpus)
 
 
 def goodput(useful_seconds: Iterable[float | None], allocated_seconds: Iterable[float | None]) -> float | None:
@@ -78,28 +56,8 @@ def gpu_hours(gpus: int, seconds: float | None) -> float | None:
     return None if seconds is None else gpus * seconds / 3600
 
 
-def data_stall(step_seconds: float | None, cached_batch_seconds: float | None) -> float | None:
-    """Seconds per step spent waiting for data: a full step less a step on a batch that is there already.
-
-    Not clamped: a small negative value is noise of the measurement, and shows how large that is.
-    """
-    return _difference(step_seconds, cached_batch_seconds)
-
-
-def exposed_communication(cached_batch_seconds: float | None, no_sync_seconds: float | None) -> float | None:
-    """Seconds per step of communication that computing does not hide: a step less one without synchronisation.
-
-    Both on a cached batch, so that data plays no part. Not clamped, for the reason given at `data_stall`.
-    """
-    return _difference(cached_batch_seconds, no_sync_seconds)
-
-
 def relative(difference: float, scale: float) -> float:
     """The difference by what it is a part of; infinite where that is nothing, and the difference is not."""
     if not scale:
         return math.inf if difference else 0.0
     return difference / scale
-
-
-def _difference(minuend: float | None, subtrahend: float | None) -> float | None:
-    return None if minuend is None or subtrahend is None else minuend - subtrahend

@@ -29,6 +29,7 @@ def write_file(path: Path, content: bytes) -> Path:
     """Writes to a temporary name and renames it, so that a browser that reloads never sees half a report."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(exist_ok=True)
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:

@@ -9,27 +9,20 @@ same in all else; where the study has no such point, to the smallest measured nu
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.metrics import (
-    Range,
-    data_stall,
-    efficiency,
-    exposed_communication,
-    goodput,
-    speedup,
-    speedup_range,
-    spread,
-    throughput,
-)
+from analysis.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
+from analysis.metrics import efficiency, goodput, speedup, throughput
 from analysis.read import frame_of, records
 from analysis.run import COMPLETED
 from analysis.series import PLAIN, name_series, natural_order, without_strategy
+from analysis.statistics import Estimate, of_one_run, of_runs, rate_ratio
+from analysis.steadiness import point_marks, point_notes
 from analysis.text import versions_text
+from harness.spec import EMULATED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,17 +32,24 @@ WORK_DIFFERS, BASELINE_WORK_DIFFERS = "work differs", "baseline work differs"
 # What a point takes over from the one that it is relative to, and in which words.
 BASELINE_MARKS = {OVERSUBSCRIBED: BASELINE_OVERSUBSCRIBED, WORK_DIFFERS: BASELINE_WORK_DIFFERS}
 SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "mixed machines"
+OWN_BASELINE = "it is what the others are relative to"
 # Of a run that went on from a checkpoint, its measurement is not of one piece.
-CONTINUED, FAULT_INJECTED = "continued", "fault injected"
+CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
+# The step time was still changing when the timed steps began; runs whose accuracies are averaged took other steps.
+NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
 
 POINT_COLUMNS = {
     **dict.fromkeys(["series", "label", "detail", "framework", "strategy", "model", "dataset", "precision"], "string"),
     **dict.fromkeys(["scaling", "cluster", "device", "device_names", "communication", "versions"], "string"),
     **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"], "Int64"),
-    **dict.fromkeys(["code_versions", "status", "reasons", "run_ids", "spread_basis", "marks"], "string"),
+    **dict.fromkeys(["code_versions", "status", "reasons", "run_ids", "marks", "notes"], "string"),
     **dict.fromkeys(["oversubscribed", "relative_to_strategy"], "string"),
     **dict.fromkeys(["runs_completed", "runs_all", "relative_to_gpus", "test_samples", "samples_seen"], "Int64"),
     **dict.fromkeys(["samples_per_second", "samples_per_second_low", "samples_per_second_high"], "Float64"),
+    **dict.fromkeys(["samples_per_second_min", "samples_per_second_max"], "Float64"),
+    **dict.fromkeys(["samples_per_second_basis", "speedup_basis", "efficiency_basis"], "string"),
+    **dict.fromkeys(["test_accuracy_basis", "goodput_basis"], "string"),
+    **dict.fromkeys(["blocks", "outlier_blocks"], "Int64"),
     **dict.fromkeys(["speedup", "speedup_low", "speedup_high", "ideal_speedup"], "Float64"),
     **dict.fromkeys(["efficiency", "efficiency_low", "efficiency_high"], "Float64"),
     **dict.fromkeys(["test_accuracy", "test_accuracy_low", "test_accuracy_high"], "Float64"),
@@ -57,7 +57,7 @@ POINT_COLUMNS = {
     "attempts": "Int64",
     **dict.fromkeys(["step_seconds", "cached_batch_seconds", "no_sync_seconds"], "Float64"),
     **dict.fromkeys(["data_stall_seconds", "exposed_communication_seconds"], "Float64"),
-    **dict.fromkeys(["startup_seconds", "first_step_seconds"], "Float64"),
+    **dict.fromkeys(["startup_seconds", "first_step_seconds", "first_block_seconds"], "Float64"),
     "allreduce": "string",
     "staleness_mean": "Float64",
     "staleness_max": "Int64",
@@ -123,7 +123,9 @@ def _related(point: dict[str, Any], base: dict[str, Any] | None, series_marks: l
     if base is not None and _measured(point):
         rate, base_rate = point["samples_per_second"], base["samples_per_second"]
         ideal = point["gpus"] / base["gpus"]
-        low, high = (None, None) if point is base else speedup_range(_rates(point), _rates(base))
+        low, high, basis = rate_ratio(point["estimate"], base["estimate"]).interval()
+        if point is base:
+            low, high, basis = None, None, f"no interval: {OWN_BASELINE}"
         columns = {
             "relative_to_gpus": base["gpus"],
             "relative_to_strategy": base["strategy"],
@@ -131,9 +133,11 @@ def _related(point: dict[str, Any], base: dict[str, Any] | None, series_marks: l
             "speedup": speedup(rate, base_rate),
             "speedup_low": low,
             "speedup_high": high,
+            "speedup_basis": basis,
             "efficiency": efficiency(rate, point["gpus"], base_rate, base["gpus"]),
             "efficiency_low": None if low is None else low / ideal,
             "efficiency_high": None if high is None else high / ideal,
+            "efficiency_basis": basis,
         }
         marks += series_marks
         if point is not base:
@@ -148,12 +152,21 @@ def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
     oversubscribed = _distinct(run["oversubscribed"] for run in (completed or group))
     devices = _distinct(name for run in completed for name in json.loads(run["device_names"] or "[]"))
     marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
+    if group[0]["framework"] == EMULATED:
+        marks.append(EMULATED)
     if group[0]["fault"] is not None:
         marks.append(FAULT_INJECTED)
+    if "trace" in json.loads(group[0]["point"]):
+        marks.append(PROFILED)
     if len(completed) == 1:
         marks.append(SINGLE_RUN)
     if any(run["continued"] for run in completed):
         marks.append(CONTINUED)
+    marks += point_marks(completed)
+    if any(run["stationary"] is False for run in completed):
+        marks.append(NOT_STATIONARY)
+    if len({run["samples_seen"] for run in completed if run["accuracy"] is not None}) > 1:
+        marks.append(UNEQUAL_TRAINING)
     others = [f"{run['run_id']}: {run['status']}, {run['reason']}" for run in group if run["status"] != COMPLETED]
     return {
         **{name: group[0][name] for name in (*kept, *counts)},
@@ -177,28 +190,33 @@ def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
 def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
     if not completed:
         return {"samples_per_second": None}
-    low, high, basis = spread(
-        [run["samples"] / run["seconds"] for run in completed], json.loads(completed[0]["block_rates"])
-    )
+    estimate = estimate_of(completed)
+    low, high, basis = estimate.rate_interval()
+    rates = [run["samples"] / run["seconds"] for run in completed]
     accuracies = [run["accuracy"] for run in completed if run["accuracy"] is not None]
-    cached = [run for run in completed if run["cached_batch_seconds"] is not None]
-    both = [run for run in cached if run["no_sync_seconds"] is not None]
+    step_seconds = _mean_step(completed)
+    parts = parts_of_runs(completed, step_seconds)
+    seconds = {} if parts is None else {name: part.value for name, part in parts.seconds.items()}
     return {
-        "samples_per_second": throughput((r["samples"] for r in completed), (r["seconds"] for r in completed)),
+        "estimate": estimate,
+        "samples_per_second": throughput(cost(run) for run in completed),
         "samples_per_second_low": low,
         "samples_per_second_high": high,
-        "spread_basis": basis,
-        "step_seconds": _mean_step(completed),
+        "samples_per_second_basis": basis,
+        "samples_per_second_min": min(rates),
+        "samples_per_second_max": max(rates),
+        "blocks": sum(run["measured_blocks"] for run in completed),
+        "outlier_blocks": sum(run["outlier_blocks"] for run in completed),
+        "notes": "; ".join(point_notes(completed, estimate)) or None,
+        "step_seconds": step_seconds,
         "cached_batch_seconds": _mean(run["cached_batch_seconds"] for run in completed),
         "no_sync_seconds": _mean(run["no_sync_seconds"] for run in completed),
-        # Differences are made within a run and then averaged, so that each compares like with like.
-        "data_stall_seconds": _mean(data_stall(_mean_step([run]), run["cached_batch_seconds"]) for run in cached),
-        "exposed_communication_seconds": _mean(
-            exposed_communication(run["cached_batch_seconds"], run["no_sync_seconds"]) for run in both
-        ),
-        "allreduce": _mean_messages(completed),
+        "data_stall_seconds": seconds.get(DATA),
+        "exposed_communication_seconds": seconds.get(COMMUNICATION),
+        "allreduce": _messages(completed, parts),
         "startup_seconds": _mean(run["startup_seconds"] for run in completed),
         "first_step_seconds": _mean(run["first_step_seconds"] for run in completed),
+        "first_block_seconds": _mean(run["first_block_seconds"] for run in completed),
         "staleness_mean": _mean(run["staleness_mean"] for run in completed),
         "staleness_max": max(
             (run["staleness_max"] for run in completed if run["staleness_max"] is not None), default=None
@@ -206,9 +224,23 @@ def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
         "test_accuracy": _mean(accuracies),
         "test_accuracy_low": min(accuracies) if len(accuracies) > 1 else None,
         "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,
+        "test_accuracy_basis": f"range of {len(accuracies)} runs" if len(accuracies) > 1 else None,
         "test_samples": _common(run["test_samples"] for run in completed),
         "samples_seen": _common(run["samples_seen"] for run in completed),
     }
+
+
+def cost(run: Mapping[str, Any]) -> float:
+    """Seconds per sample of a completed run: what the intervals and tests are made of."""
+    return run["seconds"] / run["samples"]
+
+
+def estimate_of(completed: Sequence[Mapping[str, Any]]) -> Estimate:
+    """Seconds per sample of a point, from its completed runs; of a single one from its blocks."""
+    if len(completed) > 1:
+        return of_runs([cost(run) for run in completed])
+    (run,) = completed
+    return of_one_run(cost(run), run["blocks_error"], run["blocks_freedom"], run["measured_blocks"])
 
 
 def _goodput_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
@@ -222,22 +254,27 @@ def _goodput_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
         "goodput": goodput((r["useful_seconds"] for r in completed), (r["allocated_seconds"] for r in completed)),
         "goodput_low": min(known) if ranged else None,
         "goodput_high": max(known) if ranged else None,
+        "goodput_basis": f"range of {len(known)} runs" if ranged else None,
         "attempts": sum(run["attempts"] for run in completed),
     }
 
 
 def _mean_step(completed: list[dict[str, Any]]) -> float:
-    return math.fsum(run["seconds"] for run in completed) / sum(run["steps"] for run in completed)
+    """Of several runs, each counts once, however many steps it took."""
+    return fmean(run["seconds"] / run["steps"] for run in completed)
 
 
-def _mean_messages(completed: list[dict[str, Any]]) -> str | None:
-    """Mean seconds of an allreduce by the bytes of its message, as JSON [{"bytes":, "seconds":}]."""
+def _messages(completed: list[dict[str, Any]], parts: Parts | None) -> str | None:
+    """Seconds of an allreduce by the bytes of its message, as JSON [{"bytes":, "seconds":}]: of the gradients' size as
+    it stands among the parts; the mean over the runs of others, which older logs may hold."""
     by_size: dict[int | None, list[float]] = defaultdict(list)
     for run in completed:
         for message in json.loads(run["allreduce"] or "[]"):
             by_size[message["bytes"]].append(message["seconds"])
-    messages = [{"bytes": n, "seconds": fmean(by_size[n])} for n in sorted(by_size, key=lambda n: n or 0)]
-    return json.dumps(messages) if messages else None
+    seconds = {n: fmean(by_size[n]) for n in sorted(by_size, key=lambda n: n or 0)}
+    if parts is not None and parts.allreduce is not None:
+        seconds[parts.allreduce_bytes] = parts.allreduce.value
+    return json.dumps([{"bytes": n, "seconds": s} for n, s in seconds.items()]) if seconds else None
 
 
 def _status_text(statuses: Iterable[str]) -> str:
@@ -246,10 +283,6 @@ def _status_text(statuses: Iterable[str]) -> str:
     if len(counted) == 1:
         return next(iter(counted))
     return ", ".join(f"{n} {status}" for status, n in sorted(counted.items()))
-
-
-def _rates(point: Mapping[str, Any]) -> Range:
-    return point["samples_per_second_low"], point["samples_per_second_high"]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

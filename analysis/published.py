@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.points import FAULT_INJECTED, WORK_DIFFERS
-from analysis.sentences import baseline, marks_of
+from analysis.sentences import baseline, interval_text, marks_of
 from analysis.series import PLAIN
-from analysis.text import DASH, count, gpus_text, listed, span, times
+from analysis.text import count, gpus_text, listed, times
+from harness.spec import EMULATED
 
 PUBLISHED_NOTE = (
     "Published figures stand beside this study's, not above them: a speedup depends on what one GPU did alone, on the "
@@ -88,6 +89,8 @@ def beside_published(points: Sequence[Mapping[str, Any]]) -> list[Beside]:
 
 
 def _belongs(figure: Published, point: Mapping[str, Any]) -> bool:
+    if point["framework"] == EMULATED:
+        return False
     stated = {name: getattr(figure, name) for name in ("framework", "strategy", "model", "dataset")}
     return all(value is None or point[name] == value for name, value in stated.items())
 
@@ -107,10 +110,9 @@ def _their(figure: Published) -> str:
 
 def _own(point: Mapping[str, Any]) -> str:
     unit = "rank" if point["device"] == "cpu" else "GPU"
-    spread = f"range {span(point['speedup_low'], point['speedup_high'], times)}, " if point["speedup_low"] else ""
     return (
         f"{times(point['speedup'])} on {gpus_text(point['gpus'], point['device'])} relative to {baseline(point)} "
-        f"({spread}spread of {point['spread_basis'] or DASH}): "
+        f"({interval_text(point, 'speedup', times)}): "
         f"{point['framework']} {point['strategy']}, {point['model']} on {point['dataset']}; "
         f"{point['nodes']} x {point['ranks_per_node']} on {point['device_names'] or 'hardware not logged'}, "
         f"cluster {point['cluster']}; {point['scaling']} scaling, global batch {count(point['global_batch'])}, "

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from analysis.damage import (
+    CLOCK_BACK,
+    CLOCK_GAP,
+    CLOCK_SECONDS,
+    GAP_SECONDS,
+    NO_EVENT,
+    REPEATED,
+    UNREADABLE_LINES,
+    VALUE,
+)
 from analysis.text import printable
-from harness.events import EventLog
+from analysis.values import LARGEST_COUNT, LONGEST_SECONDS, count_of, is_count, number_of, seconds_of
+from harness.events import SCHEMA_VERSION, UnknownVersion
 
-WARMUP, REWARM, MEASURE = "warmup", "rewarm", "measure"
-
-LARGEST_COUNT = 2**63 - 1  # what a column of whole numbers holds
-# A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
-LONGEST_SECONDS = 1e12
+FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
 
 
 class Block(NamedTuple):
     """Steps that were timed together, between two fences.
 
-    phase: WARMUP, REWARM (the cold first steps after a restart) or MEASURE. step: the first one. n: how many.
-    samples, joules: of the rank that logged the block, or of all ranks where blocks have been matched over them: then
-    without samples that a parameter server lost.
+    phase: FIRST (the first step of an attempt, alone), WARMUP, REWARM (cold steps after a restart) or MEASURE. step:
+    the first one. n: how many. samples, joules: of the rank that logged the block, or of all ranks where blocks have
+    been matched over them: then without samples that a parameter server lost.
     """
 
     phase: str
@@ -101,19 +108,53 @@ class Return(NamedTuple):
     lost_samples: int
 
 
+class Outcome(NamedTuple):
+    """How the steps of an attempt ended. stopped: "precision" or "limit". relative_half_width: of the interval of the
+    median step time over its blocks; None below six. precision: asked for; None: the steps were fixed. stationary: at
+    the end of the warm-up; None: not tested. warmup_steps: that were taken."""
+
+    stopped: str
+    relative_half_width: float | None
+    precision: float | None
+    stationary: bool | None
+    warmup_steps: int | None
+
+
+class Probing(NamedTuple):
+    """What the probes took. share: of the attempt's time before them. skipped: why there are none."""
+
+    rounds: int
+    seconds: float
+    share: float
+    limit: float
+    skipped: str | None
+
+
 class RankLog:
     """What one rank logged, with events whose values make no sense counted as damaged and left out.
 
-    last_t, first_step_t: unix seconds of the latest event, and of the begin of the first step. checkpoints: seconds of
+    events: how many were read. damage: how often what was found of `analysis.damage.KINDS`. first_t, last_t: unix
+    seconds of the first and of the latest event; first_step_t: of the begin of the first step. checkpoints: seconds of
     each, by step. evaluations: by step, the last of each. fault: (name, step) of a failure on purpose. left_at: the
-    step after which the rank left, saved, as it was told to.
+    step after which the rank left, saved, as it was told to. probes: by (probe, bytes of a message): (n, seconds) by
+    round. resources, devices, ceiling: events as they stand, read further in analysis/recorded.py and ceilings.py.
+    trace: file, profiler, steps, reason of the trace event. fallbacks: what was not done as the run asks for it.
     """
 
-    def __init__(self, log: EventLog) -> None:
-        self.damaged = log.unreadable_lines
+    @classmethod
+    def of(cls, events: Iterable[Mapping[str, Any]]) -> RankLog:
+        """A log of these events, of the present version."""
+        log = cls()
+        log.add_all({"v": SCHEMA_VERSION, **event} for event in events)
+        return log
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.damage: Counter[str] = Counter()
         self.start: Mapping[str, Any] | None = None
         self.world_size: int | None = None
         self.parameters: int | None = None
+        self.first_t: float | None = None
         self.last_t: float | None = None
         self.first_step_t: float | None = None
         self.resume: Resume | None = None
@@ -122,33 +163,68 @@ class RankLog:
         self.checkpoints: dict[int, float] = {}
         self.fault: tuple[str, int] | None = None
         self.left_at: int | None = None
-        self.probes: dict[tuple[str, int | None], list[tuple[int, float]]] = defaultdict(list)
+        self.probes: dict[tuple[str, int | None], dict[int, tuple[int, float]]] = defaultdict(dict)
+        self.outcome: Outcome | None = None
+        self.probing: Probing | None = None
         self.accuracy: tuple[float, int, int | None] | None = None
         self.staleness: Staleness | None = None
         self.returns: list[Return] = []
         self.evaluations: dict[int, Evaluation] = {}
         self.end: End | None = None
-        readers = {
-            "start": self._read_start,
-            "resume": self._read_resume,
-            "steps": self._read_steps,
-            "gradients": self._read_gradients,
-            "checkpoint": self._read_checkpoint,
-            "fault": self._read_fault,
-            "leave": self._read_leave,
-            "probe": self._read_probe,
-            "staleness": self._read_staleness,
-            "server_back": self._read_server_back,
-            "eval": self._read_eval,
-            "end": self._read_end,
-        }
-        for event in log.events:
-            reader = readers.get(event["ev"])
-            if reader is not None and not reader(event):
-                self.damaged += 1
-            t = seconds_of(event, "t")
-            if t is not None and (self.last_t is None or t > self.last_t):
+        self.resources: Mapping[str, Any] | None = None
+        self.devices: list[Mapping[str, Any]] = []
+        self.trace: Mapping[str, Any] | None = None
+        self.ceiling: Mapping[str, Any] | None = None
+        self.fallbacks: list[str] = []
+        self._t: float | None = None
+        self._previous: Mapping[str, Any] = {}
+
+    @property
+    def damaged(self) -> int:
+        """Lines that could not be read."""
+        return sum(self.damage[kind] for kind in UNREADABLE_LINES)
+
+    def add_all(self, records: Iterable[Any]) -> None:
+        """Adds what the next lines of the log hold. Raises UnknownVersion."""
+        damage = self.damage
+        for record in records:
+            if type(record) is not dict or "v" not in record or type(kind := record.get("ev")) is not str:
+                damage[NO_EVENT] += 1
+                continue
+            if record["v"] != SCHEMA_VERSION:
+                raise UnknownVersion(
+                    f"schema version {record['v']!r}; this code reads version {SCHEMA_VERSION}: "
+                    "update it, or read the study with the version that wrote it"
+                )
+            # The time is in it, to the microsecond: the same line, written twice.
+            if record == self._previous:
+                damage[REPEATED] += 1
+                continue
+            self._previous = record
+            self.events += 1
+            reader = _READERS.get(kind)
+            if reader is not None and not reader(self, record):
+                damage[VALUE] += 1
+            t = record.get("t")
+            if (type(t) is float and 0.0 <= t <= LONGEST_SECONDS) or (t := seconds_of(record, "t")) is not None:
+                self._tell(t, record)
+
+    def _tell(self, t: float, event: Mapping[str, Any]) -> None:
+        """The time of an event. What a block took is of a clock that does not jump: this one cannot have moved less."""
+        before = self._t
+        if before is None or self.last_t is None:
+            self.first_t = self.last_t = t
+        else:
+            moved, taken = t - before, event.get("seconds")
+            if type(taken) is not float or event["ev"] != "steps":
+                taken = 0.0
+            if moved < 0.95 * taken - CLOCK_SECONDS:
+                self.damage[CLOCK_BACK] += 1
+            elif moved > GAP_SECONDS and moved > GAP_SECONDS + (seconds_of(event, "seconds") or 0.0):
+                self.damage[CLOCK_GAP] += 1
+            if t > self.last_t:
                 self.last_t = t
+        self._t = t
 
     def _read_start(self, event: Mapping[str, Any]) -> bool:
         self.start = event
@@ -165,16 +241,40 @@ class RankLog:
         return True
 
     def _read_steps(self, event: Mapping[str, Any]) -> bool:
-        step, n = count_of(event, "step", 0), count_of(event, "n", 1)
-        seconds, samples = seconds_of(event, "seconds"), count_of(event, "samples", 0)
-        if step is None or n is None or seconds is None or samples is None:
+        # Nearly all of a log is such events: the checks of count_of and seconds_of, without a call for each.
+        get: Any = event.get
+        step, n, seconds, samples, joules = get("step"), get("n"), get("seconds"), get("samples"), get("joules")
+        if not (type(step) is type(n) is type(samples) is int and type(seconds) is float):
+            if not (is_count(step, 0) and is_count(n, 1) and is_count(samples, 0)):
+                return False
+            seconds = seconds_of(event, "seconds")
+            if seconds is None:
+                return False
+        elif not (
+            0 <= step <= LARGEST_COUNT
+            and 1 <= n <= LARGEST_COUNT
+            and 0 <= samples <= LARGEST_COUNT
+            and 0.0 <= seconds <= LONGEST_SECONDS
+        ):
             return False
-        phase = event.get("phase")
-        if phase in (WARMUP, REWARM, MEASURE):
+        phase = get("phase")
+        if phase in (FIRST, WARMUP, REWARM, MEASURE):
             if not self.blocks:
                 t = seconds_of(event, "t")
                 self.first_step_t = None if t is None else t - seconds
-            self.blocks.append(Block(phase, step, n, seconds, samples, number_of(event, "joules")))
+            if joules is not None:
+                joules = number_of(event, "joules")
+            self.blocks.append(Block(phase, step, n, seconds, samples, joules))
+        return True
+
+    def _read_device(self, event: Mapping[str, Any]) -> bool:
+        self.devices.append(event)
+        return count_of(event, "step", 0) is not None
+
+    def _read_resources(self, event: Mapping[str, Any]) -> bool:
+        if count_of(event, "steps", 0) is None or seconds_of(event, "seconds") is None:
+            return False
+        self.resources = event
         return True
 
     def _read_gradients(self, event: Mapping[str, Any]) -> bool:
@@ -211,7 +311,26 @@ class RankLog:
         n, seconds = count_of(event, "n", 1), seconds_of(event, "seconds")
         if n is None or seconds is None or not isinstance(event.get("probe"), str):
             return False
-        self.probes[event["probe"], count_of(event, "bytes", 0)].append((n, seconds))
+        rounds = self.probes[event["probe"], count_of(event, "bytes", 0)]
+        number = count_of(event, "round", 0)
+        rounds[len(rounds) if number is None else number] = (n, seconds)
+        return True
+
+    def _read_probes(self, event: Mapping[str, Any]) -> bool:
+        rounds, seconds = count_of(event, "rounds", 0), seconds_of(event, "seconds")
+        share, limit = number_of(event, "share"), number_of(event, "limit")
+        if rounds is None or seconds is None or share is None or limit is None:
+            return False
+        skipped = event.get("skipped")
+        self.probing = Probing(rounds, seconds, share, limit, None if skipped is None else printable(str(skipped)))
+        return True
+
+    def _read_protocol(self, event: Mapping[str, Any]) -> bool:
+        stopped, stationary = event.get("stopped"), event.get("stationary")
+        if stopped not in ("precision", "limit") or stationary not in (True, False, None):
+            return False
+        widths = number_of(event, "relative_half_width"), number_of(event, "precision")
+        self.outcome = Outcome(stopped, *widths, stationary, count_of(event, "warmup_steps", 0))
         return True
 
     def _read_staleness(self, event: Mapping[str, Any]) -> bool:
@@ -248,29 +367,45 @@ class RankLog:
         self.end = End(count_of(event, "steps", 0), count_of(event, "samples", 0), checksum)
         return True
 
+    def _read_fallback(self, event: Mapping[str, Any]) -> bool:
+        what = event.get("what")
+        if not isinstance(what, str):
+            return False
+        self.fallbacks.append(printable(what))
+        return True
 
-def is_count(value: Any, minimum: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= LARGEST_COUNT
+    def _read_ceiling(self, event: Mapping[str, Any]) -> bool:
+        self.ceiling = event
+        return seconds_of(event, "seconds") is not None
 
-
-def count_of(record: Mapping[str, Any], key: str, minimum: int) -> int | None:
-    value = record.get(key)
-    return value if is_count(value, minimum) else None
-
-
-def number_of(record: Mapping[str, Any], key: str, minimum: float = 0.0) -> float | None:
-    """A finite number from `minimum` on, or None: JSON readers take NaN, infinities and 400-digit integers too."""
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        value = float(value)
-    except OverflowError:
-        return None
-    return value if minimum <= value < math.inf and value > -math.inf else None
+    def _read_trace(self, event: Mapping[str, Any]) -> bool:
+        texts = {name: event.get(name) for name in ("file", "profiler", "reason")}
+        if any(text is not None and not isinstance(text, str) for text in texts.values()):
+            return False
+        known = {name: None if text is None else printable(text) for name, text in texts.items()}
+        self.trace = {**known, "steps": count_of(event, "steps", 1)}
+        return True
 
 
-def seconds_of(record: Mapping[str, Any], key: str) -> float | None:
-    """A duration, or None where the value is none that a run could have taken."""
-    seconds = number_of(record, key)
-    return seconds if seconds is not None and seconds <= LONGEST_SECONDS else None
+# Of the class, not of each log: a log that held methods of its own would wait for the garbage collector.
+_READERS: Mapping[str, Callable[[RankLog, Mapping[str, Any]], bool]] = {
+    "start": RankLog._read_start,
+    "resume": RankLog._read_resume,
+    "steps": RankLog._read_steps,
+    "device": RankLog._read_device,
+    "resources": RankLog._read_resources,
+    "gradients": RankLog._read_gradients,
+    "checkpoint": RankLog._read_checkpoint,
+    "fault": RankLog._read_fault,
+    "leave": RankLog._read_leave,
+    "protocol": RankLog._read_protocol,
+    "probe": RankLog._read_probe,
+    "probes": RankLog._read_probes,
+    "staleness": RankLog._read_staleness,
+    "server_back": RankLog._read_server_back,
+    "eval": RankLog._read_eval,
+    "end": RankLog._read_end,
+    "trace": RankLog._read_trace,
+    "fallback": RankLog._read_fallback,
+    "ceiling": RankLog._read_ceiling,
+}

@@ -6,9 +6,8 @@ report reads only the runs that changed.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,15 +17,17 @@ from typing import Any
 import pandas as pd
 
 from analysis.across import refuse_copies, refuse_unequal_batches
-from analysis.attempts import is_read
+from analysis.cached import cache_path, read_cache, signature, write_cache
+from analysis.damage import damage_problems, damage_rows
 from analysis.errors import StudyError
-from analysis.rank import number_of
-from analysis.run import COLUMNS, MISSING, UNREADABLE, read_run_row
+from analysis.frames import frame_of, records, without
+from analysis.pool import read_rows
+from analysis.run import COLUMNS, MISSING, UNREADABLE
 from analysis.text import printable
-from harness.events import STUDY_VERSION, attempt_dirs
+from analysis.values import number_of
+from harness.events import STUDY_VERSION
 
-# Part of every signature: a change of what a row holds or means must not meet rows of before the change.
-ROW_VERSION = 6
+__all__ = ["Study", "frame_of", "read_study", "records", "statuses"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Study:
     target_accuracy: whose cost is asked for: what the last of its commands that names one says.
     problems: what in the folder is not as it should be, one sentence each, for the report.
     remarks: what the user should know about this reading, one sentence each, for stderr.
+    damage: what is wrong with the runs' files, by file and kind: the rows of `analysis.damage.damage_rows`.
     reread: how many runs were read from their files; the others came from the cache.
     """
 
@@ -51,10 +53,12 @@ class Study:
     remarks: tuple[str, ...] = ()
     reread: int = 0
     target_accuracy: float | None = None
+    damage: tuple[Mapping[str, Any], ...] = ()
 
 
-def read_study(folder: Path) -> Study:
-    """Reads every run of the study. Raises StudyError where the folder is not a study, or holds no run at all."""
+def read_study(folder: Path, keep: bool = True) -> Study:
+    """Reads every run of the study. keep: what was read, for the next time. Raises StudyError where the folder is not a
+    study, or holds no run at all."""
     document = _read_study_json(folder)
     run_dirs, problems = _run_dirs(folder / "runs")
     requested = _texts(document["invocations"], "runs")
@@ -63,36 +67,42 @@ def read_study(folder: Path) -> Study:
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
             f"(its study.json asks for {len(requested)}): start the study, or name another"
         )
-    cached = _read_cache(_cache_path(folder))
-    rows: list[dict[str, Any]] = []
-    reread = 0
-    for run_dir in run_dirs:
-        signature = _signature(run_dir)
-        row = cached.get(signature)
-        # A file that could not be read may be readable now, without any sign of it in its name, time or size.
-        if row is None or row["status"] == UNREADABLE:
-            row = {"signature": signature, **read_run_row(run_dir)}
-            reread += 1
-        rows.append(row)
-    remarks = []
-    if reread or len(cached) != len(rows):
-        remarks += _write_cache(_cache_path(folder), rows)
+    frame = read_cache(cache_path(folder))
+    cached = {row["signature"]: row for row in records(frame)}
+    signatures = [signature(run_dir) for run_dir in run_dirs]
+    # A file that could not be read may be readable now, without any sign of it in its name, time or size.
+    known = [row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None for s in signatures]
+    again = [i for i, row in enumerate(known) if row is None]
+    read = read_rows([run_dirs[i] for i in again], sum(signatures[i].log_bytes for i in again))
+    new = dict(zip(again, read, strict=True))
+    rows = [
+        {**new[i], "signature": s.digest} if row is None else row
+        for i, (row, s) in enumerate(zip(known, signatures, strict=True))
+    ]
+    remarks: list[str] = []
+    if keep and (again or len(cached) != len(rows)):
+        remarks += write_cache(cache_path(folder), rows)
     problems += refuse_copies(rows)
     problems += refuse_unequal_batches(rows)
-    problems += _damaged_lines(rows)
+    damage = damage_rows(rows)
+    problems += damage_problems(damage)
     names = {run_dir.name for run_dir in run_dirs}
     rows += [_missing_row(run_id) for run_id in requested if run_id not in names]
+    kept = records(frame)
+    # Where nothing has changed, the cache is the table: to make ten thousand runs anew takes a second.
+    same = len(rows) == len(kept) and all(map(operator.is_, rows, kept))
     return Study(
         name=printable(document["study"]),
         folder=folder,
         created=number_of(document, "created"),
         invocations=tuple(document["invocations"]),
-        runs=frame_of(rows, COLUMNS),
+        runs=without(frame, "signature") if same else frame_of(rows, COLUMNS),
         skipped=tuple(printable(sentence) for sentence in _texts(document["invocations"], "skipped")),
         problems=tuple(problems),
         remarks=tuple(remarks),
-        reread=reread,
+        reread=len(again),
         target_accuracy=_target(document["invocations"]),
+        damage=damage,
     )
 
 
@@ -167,91 +177,6 @@ def _target(invocations: Iterable[Mapping[str, Any]]) -> float | None:
 def _missing_row(run_id: str) -> dict[str, Any]:
     reason = "study.json asks for it, and runs/ has no spec.json of it"
     return {"run_id": printable(run_id), "status": MISSING, "reason": reason}
-
-
-def _damaged_lines(rows: list[dict[str, Any]]) -> list[str]:
-    counts = [n for row in rows if (n := row.get("unreadable_lines"))]
-    if not counts:
-        return []
-    lines, runs = sum(counts), len(counts)
-    return [
-        f"{lines} unreadable line{'s' * (lines > 1)} in the logs of {runs} run{'s' * (runs > 1)}, "
-        "passed over and named at the run (a torn last line is normal after a kill)"
-    ]
-
-
-def _signature(run_dir: Path) -> str:
-    """Changes when a file of the run, or one of any attempt that its row is made of, is added, removed or written to.
-
-    What the ranks printed is not looked at: with many ranks and attempts, to ask for each file is what takes the time.
-    """
-    files: list[tuple[str, str, int, int]] = []
-    attempts = _attempts(run_dir)
-    for place in (run_dir, *attempts):
-        for entry in _listed(place):
-            try:
-                if (place is run_dir and entry.is_file()) or is_read(entry.name):
-                    stat = entry.stat()
-                    files.append((place.name, entry.name, stat.st_mtime_ns, stat.st_size))
-            except OSError:  # removed meanwhile, or a dangling link
-                continue
-    text = repr((ROW_VERSION, run_dir.name, [path.name for path in attempts], sorted(files)))
-    return hashlib.sha256(text.encode("ascii", "backslashreplace")).hexdigest()
-
-
-def _listed(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:  # the row says so
-        return []
-
-
-def _attempts(run_dir: Path) -> list[Path]:
-    try:
-        return attempt_dirs(run_dir)
-    except (OSError, ValueError):  # ValueError: a folder such as 'attempt-²'; the row says so
-        return []
-
-
-def _cache_path(folder: Path) -> Path:
-    return folder / "analysis" / "runs.parquet"
-
-
-def _read_cache(path: Path) -> dict[str, dict[str, Any]]:
-    """The cached rows by signature; none where there is no cache, or one that is damaged or of other columns."""
-    try:
-        frame = pd.read_parquet(path)
-    except FileNotFoundError:
-        return {}
-    except Exception:  # a damaged cache fails in as many ways as Parquet has parts, and is no worse than none
-        return {}
-    if list(frame.columns) != ["signature", *COLUMNS]:
-        return {}
-    return {row["signature"]: row for row in records(frame)}
-
-
-def _write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Writes the cache by rename; returns what went wrong, as a remark, since a report can do without it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(exist_ok=True)
-        frame_of(rows, {"signature": "string", **COLUMNS}).to_parquet(temporary, index=False)
-        temporary.replace(path)
-    except OSError as error:
-        return [f"going on without a cache, {path.parent} is not writable ({error.strerror})"]
-    return []
-
-
-def frame_of(rows: list[dict[str, Any]], columns: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows as a table with just these columns, of these pandas types; NA for what a row lacks."""
-    return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows as dicts of plain Python values, with None for everything absent."""
-    columns = {name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame.columns}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def statuses(runs: pd.DataFrame) -> Counter[str]:

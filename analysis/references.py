@@ -13,7 +13,8 @@ from analysis.read import records
 from analysis.run import COMPLETED
 from analysis.series import PLAIN, name_series, natural_order
 from analysis.text import listed
-from harness.spec import RunSpec, from_plain
+from harness.plain import from_plain
+from harness.spec import EMULATED, RunSpec
 from models import catalog
 
 if TYPE_CHECKING:
@@ -136,7 +137,11 @@ def _families(runs: pd.DataFrame) -> list[list[Point]]:
     for key, group in by_point.items():
         completed = sorted((r for r in group if r["status"] == COMPLETED), key=lambda r: (r["seed"], r["repeat"]))
         _, detail = names[group[0]["series"]]
-        families[tuple(group[0][name] for name in FAMILY)].append(Point(key, group[0], detail, tuple(completed)))
+        # What waits instead of computing is compared with nothing that computes.
+        emulated = str(group[0]["framework"] == EMULATED)
+        families[(*(group[0][name] for name in FAMILY), emulated)].append(
+            Point(key, group[0], detail, tuple(completed))
+        )
     return [families[key] for key in sorted(families, key=lambda key: [natural_order(part) for part in key])]
 
 

@@ -6,21 +6,35 @@ Nothing here raises for what a file holds: a run that cannot be read is a row th
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from analysis.attempts import VERIFY, Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
+from analysis.attempts import BEGIN, VERIFY, Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
+from analysis.ceilings import ceiling_columns
+from analysis.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
 from analysis.evaluations import evaluation_columns
-from analysis.rank import LARGEST_COUNT, MEASURE, RankLog, count_of, is_count, number_of, seconds_of
+from analysis.logfile import check_document
+from analysis.protocol import probe_columns, protocol_columns, protocol_notes
+from analysis.rank import MEASURE, RankLog
+from analysis.recorded import resource_columns
 from analysis.series import NO_FAULT
+from analysis.startup import startup_columns
+from analysis.steadiness import run_notes, steadiness_columns
 from analysis.text import printable
+from analysis.traces import trace_columns
 from analysis.validity import SYNCHRONOUS, faults_of, unchecked_of
-from harness.events import COMPLETED, FAILED, attempt_dirs, read_result
-from harness.spec import MODEL_PARALLEL, STRONG, WEAK, RunSpec, Site, read_run, to_plain
+from analysis.values import LARGEST_COUNT, count_of, is_count, number_of, seconds_of
+from harness.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
+from harness.plain import to_plain
+from harness.spec import MODEL_PARALLEL, NSYS, STRONG, WEAK, RunSpec, Site, read_run
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
+
+_FILE = re.compile(r"(attempt-[0-9]+/)?[\w.-]+\.(jsonl?|npz)")
 
 # Columns of a run and their pandas types; absent values are NA in all of them. Nested values are JSON text, so that
 # a row is the same whether it comes from the logs or from the cache.
@@ -38,17 +52,32 @@ COLUMNS = {
     **dict.fromkeys(["attempts", "lost_steps"], "Int64"),
     "continued": "boolean",
     **dict.fromkeys(["useful_seconds", "allocated_seconds", "idle_seconds", "checkpoint_seconds"], "Float64"),
-    **dict.fromkeys(["device_names", "communication", "versions", "startup", "block_rates", "allreduce"], "string"),
+    **dict.fromkeys(["device_names", "communication", "versions", "startup", "allreduce"], "string"),
     **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen", "parameters"], "Int64"),
     **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
+    **dict.fromkeys(["link_gb_per_s", "gpu_link_gb_per_s", "peak_tflops"], "Float64"),
     **dict.fromkeys(["first_step_seconds", "gradient_sum", "gradient_magnitude"], "Float64"),
     "verify_file": "string",
     "staleness_mean": "Float64",
     "staleness_max": "Int64",
     "train_samples": "Int64",
     "evaluations": "string",
+    "traces": "string",
+    **dict.fromkeys(["first_block_seconds", "relative_half_width", "precision_asked", "probe_share"], "Float64"),
+    **dict.fromkeys(["probes", "stopped", "probes_skipped", "blocks"], "string"),
+    "stationary": "boolean",
+    **dict.fromkeys(["warmup_steps", "probe_rounds", "outlier_blocks"], "Int64"),
+    **dict.fromkeys(["drift", "drift_probability", "blocks_error", "blocks_freedom"], "Float64"),
+    "resources": "string",
+    "gradient_bytes": "Int64",
+    "fallbacks": "string",
+    "damage": "string",
+    "startup_split": "string",
+    "measured_blocks": "Int64",
+    "ceilings": "string",
 }
 
+OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
 CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
 
 
@@ -56,6 +85,8 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
     """The row of one run (keys of COLUMNS; absent ones left out). Never raises for the contents of the folder."""
     row: dict[str, Any] = {"run_id": printable(run_dir.name)}
     try:
+        for name in ("spec.json", "result.json"):
+            check_document(run_dir / name)
         spec, site = read_run(run_dir)
         row |= _spec_columns(spec, site) | {"spec_run_id": _run_id(run_dir)}
         result = read_result(run_dir)
@@ -63,8 +94,12 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
         row |= _last_attempt(run_dir)
         attempts = read_attempts(run_dir)
     except (ValueError, OSError, RecursionError) as error:
-        return row | {"status": UNREADABLE, "reason": _joined(row.get("reason"), _message(error, run_dir))}
-    return row | _measured_columns(spec, row, attempts)
+        message = _message(error, run_dir)
+        kind = OTHER_VERSION if isinstance(error, UnknownVersion) else NO_FILE
+        damage = damage_text([Damage(_named(message, run_dir), kind, 1)])
+        return row | {"status": UNREADABLE, "reason": _joined(row.get("reason"), message), "damage": damage}
+    row |= startup_columns(run_dir, attempts)
+    return row | _measured_columns(spec, row, attempts) | trace_columns(run_dir, spec.trace, attempts)
 
 
 def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
@@ -102,6 +137,11 @@ def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
         _check_replicas(spec)
     if not isinstance(plain.pop("verify"), bool):
         raise ValueError(f"spec.json: verify is {spec.verify!r}, expected true or false")
+    if not isinstance(spec.trace, str):
+        raise ValueError(f"spec.json: trace is {spec.trace!r}, expected a text")
+    del plain["trace_steps"]
+    if spec.trace != NSYS:  # the others have no part in what is measured
+        del plain["trace"]
     point = json.dumps(plain, sort_keys=True)
     for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
         del plain[name]
@@ -111,8 +151,18 @@ def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
         | {"seed": spec.seed, "repeat": spec.repeat, "verify": spec.verify}
         | {"point": point, "series": json.dumps(plain, sort_keys=True)}
         | {"oversubscribed": _text(site.oversubscribed)}
+        | _nominal_columns(spec, site)
         | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
     )
+
+
+def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
+    """What the machine could do, as the cluster's configuration says it; what is no number above 0 is not known."""
+    links = {"link_gb_per_s": site.link_gb_per_s, "gpu_link_gb_per_s": site.gpu_link_gb_per_s}
+    peaks = site.peak_tflops if isinstance(site.peak_tflops, Mapping) else {}
+    return {name: number_of(links, name) or None for name in links} | {
+        "peak_tflops": number_of(peaks, spec.precision) or None
+    }
 
 
 def _check_replicas(spec: RunSpec) -> None:
@@ -176,15 +226,19 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     left_out = sum(piece.left_out for piece in pieces)
     columns: dict[str, Any] = {"unreadable_lines": damaged, "left_out_blocks": left_out}
     if measured:
-        rates = [block.samples / block.seconds for block in blocks if block.seconds >= CLOCK_SECONDS]
-        columns |= {"steps": steps, "seconds": seconds, "samples": samples}
-        columns["block_rates"] = json.dumps(rates)
+        columns |= {"steps": steps, "seconds": seconds, "samples": samples} | steadiness_columns(blocks)
     ranks = _last_logs(attempts)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
-    columns |= _start_columns(ranks) | _probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
+    columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
+    columns |= protocol_columns(ranks)
+    columns |= resource_columns(attempts, pieces, ranks, spec.placement.nodes) | ceiling_columns(ranks)
 
-    notes = attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks)
+    notes = attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks) + protocol_notes(ranks)
+    notes += run_notes(columns)
+    if fallbacks := list(dict.fromkeys(what for rank in ranks.values() for what in rank.fallbacks)):
+        columns["fallbacks"] = json.dumps(fallbacks)
+        notes += fallbacks
     if spec.verify:
         # Rank 0 checks its network first, and the others wait for it: no start-up that a user would see otherwise.
         notes.append("start-up not stated: verify=true takes its time there")
@@ -209,7 +263,21 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
         reason = _joined(reason, done or ("nothing measured yet" if ranks else "no rank has logged anything"))
         if attempts and attempts[-1].why_ended:
             reason = _joined(reason, f"attempt {attempts[-1].number} ended: {attempts[-1].why_ended}")
-    return columns | {"status": status, "reason": reason, "notes": "; ".join(notes) or None}
+    damage = damage_text(_damage(spec, attempts, status))
+    return columns | {"status": status, "reason": reason, "notes": "; ".join(notes) or None, "damage": damage}
+
+
+def _damage(spec: RunSpec, attempts: Sequence[Attempt], status: str) -> list[Damage]:
+    """What is wrong with the files of the run's attempts; of one that still runs, not that it is not there yet."""
+    found = [each for attempt in attempts for each in attempt.damage]
+    for former, latter in pairwise(attempts):
+        ended, begun = former.last_sign, latter.begin
+        if ended is not None and begun is not None and begun < ended - OVERLAP_SECONDS:
+            found.append(Damage(f"attempt-{latter.number}/{BEGIN}", TWO_ATTEMPTS, 1))
+    if status in (COMPLETED, INVALID) and (last := next((a for a in reversed(attempts) if a.ranks), None)):
+        absent = [rank for rank in range(spec.gpus) if rank not in last.ranks]
+        found += [Damage(f"attempt-{last.number}/events.rank{rank}.jsonl", NO_LOG, 1) for rank in absent]
+    return found
 
 
 def _last_logs(attempts: Sequence[Attempt]) -> Mapping[int, RankLog]:
@@ -258,6 +326,7 @@ def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "parameters": first.parameters,
         "train_samples": count_of(first.start, "train_samples", 1),
+        "gradient_bytes": count_of(first.start, "gradient_bytes", 0),
     }
     if isinstance(versions, dict):
         columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
@@ -277,7 +346,9 @@ def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) 
     if slowest:
         columns |= {"startup": json.dumps(slowest), "startup_seconds": sum(slowest.values())}
     first = attempts[0] if attempts else None
-    if first is not None and first.begin is not None and first.ranks and first.first_step == 0:
+    if first is None or first.clock_jumped:
+        return columns
+    if first.begin is not None and first.ranks and first.first_step == 0:
         begun = [rank.first_step_t for rank in first.ranks.values()]
         known = [t - first.begin for t in begun if t is not None]
         # Before its begin: the clocks of two nodes differ by more than the start-up took.
@@ -296,25 +367,6 @@ def _work_columns(spec: RunSpec, attempts: Sequence[Attempt], pieces: Sequence[P
         gradients = pieces[0].attempt.ranks[0].gradients
         if gradients is not None and gradients.step == 0:
             columns |= {"gradient_sum": gradients.sum, "gradient_magnitude": gradients.magnitude}
-    return columns
-
-
-def _probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """Seconds per step, or per message, of the slowest rank; only of probes that every rank logged."""
-    columns: dict[str, Any] = {}
-    messages = []
-    kinds = set().union(*(rank.probes for rank in ranks.values()))
-    for probe, n_bytes in sorted(kinds, key=lambda kind: (kind[0], kind[1] or 0)):
-        logged = [rank.probes[probe, n_bytes] for rank in ranks.values() if (probe, n_bytes) in rank.probes]
-        if len(logged) < len(ranks):
-            continue
-        slowest = max(sum(seconds for _, seconds in parts) / sum(n for n, _ in parts) for parts in logged)
-        if probe == "allreduce":
-            messages.append({"bytes": n_bytes, "seconds": slowest})
-        elif probe in ("cached_batch", "no_sync"):
-            columns[f"{probe}_seconds"] = slowest
-    if messages:
-        columns["allreduce"] = json.dumps(messages)
     return columns
 
 
@@ -348,3 +400,9 @@ def _message(error: BaseException, run_dir: Path) -> str:
     else:
         text = str(error)
     return printable(text.replace(f"{run_dir}/", ""))
+
+
+def _named(message: str, run_dir: Path) -> str:
+    """The file that a message begins with, or is about."""
+    found = _FILE.search(message)
+    return printable(found[0]) if found else printable(run_dir.name)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.points import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from analysis.series import PLAIN
 from analysis.text import DASH, gpus_text, number, percent, span, times
+from harness.spec import EMULATED
 
 if TYPE_CHECKING:
     from analysis.read import Study
 
-SPREAD_NOTE = (
-    "Spread: smallest to largest of the runs of a point; with a single run, 5th to 95th percentile of its blocks. "
-    "Ranges of speedup and efficiency join the ends of both spreads: they are no confidence intervals, for which a "
-    "point has to be repeated."
+INTERVAL_NOTE = (
+    "95 %: Student's t interval of the mean seconds per sample over the runs of a point, on the scale of logarithms; "
+    "of speedup and efficiency, that of a ratio of two means. From the blocks of one run, by block bootstrap, where a "
+    "point has a single run: how steady it was, not what another run would give."
 )
 
 GOODPUT_NOTE = (
@@ -41,9 +42,17 @@ LEARNING_NOTE = (
     "GPU-hours are those of training, warm-up included, evaluations not."
 )
 
+RESOURCES_NOTE = (
+    "Of the timed steps. Energy is measured where a counter of the device holds it, estimated where the figure may "
+    "hold others' energy or is added up from samples of power, absent where nothing tells: never 0. Memory: the most "
+    "that any rank held. Sent: by all machines, as their network interfaces count, whoever sent; on one node through "
+    "its loopback interface; what goes over NVLink or shared memory is in no such counter. Read: by all ranks, the "
+    "page cache included. resources.csv has every figure."
+)
+
 
 def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a sample is, of each data set that does not hold images."""
+    """What a sample is, of each data set that does not hold images, and of each that stands for another."""
     # A series is known by the JSON of what its points share.
     datasets = [json.loads(point["series"])["dataset"] for point in points]
     notes = [
@@ -51,7 +60,25 @@ def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
         for data in datasets
         if data["context"]
     ]
+    notes += [
+        f"{data['name']} is made from the seed, in the shape of {data['stands_for']}: its accuracy says nothing of "
+        f"{data['stands_for']}."
+        for data in datasets
+        if data.get("stands_for")
+    ]
     return list(dict.fromkeys(notes))
+
+
+def accuracy_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That accuracies are no comparison, where the step time decided how long each run trained."""
+    measures = [json.loads(point["series"])["measure"] for point in points if point["test_accuracy"] is not None]
+    # Of any type: it is what a file holds.
+    if all(measure.get("precision") is None and measure.get("warmup_limit_steps") is None for measure in measures):
+        return []
+    return [
+        "Runs with measure.precision or measure.warmup_limit_steps train until their step time is known, each for "
+        "another number of steps: their accuracies are not to be compared; for that take measure=learning."
+    ]
 
 
 def headlines(points: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -78,20 +105,26 @@ def sentence(point: Mapping[str, Any]) -> str:
         rate = f"{number(point['samples_per_second'])} samples/s on {gpus}"
         one = f"one number of {unit(point['device'])} was measured"
         text = f"{name}: {rate}; no speedup to state, {'the framework alone' if point['strategy'] == PLAIN else one}"
-        remarks = marks
+        remarks = [interval_text(point, "samples_per_second", number), *marks]
     else:
         text = f"{name}: {times(point['speedup'])} on {gpus} relative to {baseline(point)}"
         text += f", {percent(point['efficiency'])} efficiency"
-        low, high = point["efficiency_low"], point["efficiency_high"]
-        stated = f"range {span(low, high, percent)}, from {_basis(point)}" if low is not None else "range unknown"
-        remarks = [stated, *marks]
+        remarks = [interval_text(point, "efficiency", percent), *marks]
     if remarks:
         text += f" ({'; '.join(remarks)})"
+    if EMULATED in marks:
+        text += ". Emulated: its costs were set, and nothing was computed"
     if OVERSUBSCRIBED in marks:
         return f"{text}. This is not a scaling result: {point['oversubscribed']}."
     if BASELINE_OVERSUBSCRIBED in marks:
         return f"{text}. This is not a scaling result: the point that it is relative to was oversubscribed."
     return f"{text}."
+
+
+def interval_text(point: Mapping[str, Any], name: str, show: Callable[[float | None], str]) -> str:
+    """'95 % interval 51–64 %, from 3 runs each', or why there is none."""
+    low, high, basis = (point[f"{name}_{end}"] for end in ("low", "high", "basis"))
+    return basis if low is None else f"95 % interval {span(low, high, show)}, from {basis}"
 
 
 def baseline(point: Mapping[str, Any]) -> str:
@@ -148,7 +181,3 @@ def hours_unit(device: str | None) -> str:
 def unit(device: str | None) -> str:
     """What is counted: GPUs, or ranks on a CPU machine."""
     return "CPU ranks" if device == "cpu" else "GPUs"
-
-
-def _basis(point: Mapping[str, Any]) -> str:
-    return "the blocks of single runs" if point["spread_basis"] == "blocks of one run" else point["spread_basis"]

@@ -50,19 +50,23 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() and part.isascii() else (0, 0, part) for part in parts if part]
 
 
-def _label(run: Mapping[str, Any]) -> str:
+def scaling_text(run: Mapping[str, Any]) -> str:
+    """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024': of a run, or of a point."""
     if run["scaling"] == WEAK:
         batch = f"{count(run['batch_per_gpu'])} per {'rank' if run['device'] == 'cpu' else 'GPU'}"
     else:
         batch = f"global batch {count(run['global_batch'])}"
-    what = f"{run['framework']} {run['strategy']}, {run['model']} on {run['dataset']}"
-    return f"{what} ({run['scaling']} scaling, {batch})"
+    return f"{run['scaling']} scaling, {batch}"
+
+
+def _label(run: Mapping[str, Any]) -> str:
+    return f"{run['framework']} {run['strategy']}, {run['model']} on {run['dataset']} ({scaling_text(run)})"
 
 
 def _fields(spec: dict[str, Any]) -> dict[str, str]:
     """The fields of a spec as texts, by their dotted names; the two whose parts say little alone, in words."""
     checkpoint, fault = spec.pop("checkpoint", {}), spec.pop("fault", {})
-    return _flat(spec) | {CHECKPOINT: _checkpoint(**checkpoint), FAULT: _fault(**fault)}
+    return flat(spec) | {CHECKPOINT: _checkpoint(**checkpoint), FAULT: _fault(**fault)}
 
 
 def _checkpoint(interval_steps: Any = 0, **others: Any) -> str:
@@ -88,12 +92,13 @@ def _said(name: str, value: str) -> str:
     return value if name in (CHECKPOINT, FAULT) else f"{name}={value}"
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, str]:
+def flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """A spec, or a part of it, as texts by dotted names."""
     if isinstance(value, dict) and value:
-        flat: dict[str, str] = {}
+        found: dict[str, str] = {}
         for name, inner in value.items():
-            flat |= _flat(inner, f"{prefix}.{name}" if prefix else str(name))
-        return flat
+            found |= flat(inner, f"{prefix}.{name}" if prefix else str(name))
+        return found
     return {prefix: value if isinstance(value, str) else json.dumps(value)}
 
 

@@ -12,19 +12,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.comparisons import COMPARISON_NOTE
+from analysis.data_price import DATA_NOTE, price_sentences
+from analysis.decisions import front_sentences
 from analysis.equal_work import differs
-from analysis.failures import FAILURES_NOTE, failure_costs
+from analysis.failures import FAILURES_NOTE
 from analysis.learning_table import learning_tables
+from analysis.loss_tables import BREAKDOWN_NOTE, lacking_sentences, loss_sentences, loss_tables
 from analysis.network import BOUNDS
 from analysis.points import OVERSUBSCRIBED
-from analysis.published import PUBLISHED_NOTE, beside_published
+from analysis.published import PUBLISHED_NOTE
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
     GOODPUT_NOTE,
+    INTERVAL_NOTE,
     LEARNING_NOTE,
-    SPREAD_NOTE,
     WORK_NOTE,
+    accuracy_notes,
     baseline,
     compared_with,
     headlines,
@@ -32,34 +37,39 @@ from analysis.sentences import (
     marks_of,
     sample_notes,
 )
+from analysis.steadiness import steadiness_lines
 from analysis.text import DASH, count, number, percent, printable, scientific, shortened, span, times
+from harness.spec import EMULATED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.equal_work import EqualWork
-    from analysis.learning import Learning
-    from analysis.read import Study
+    from analysis.findings import Findings
 
+MOST_LOSS_TABLES = 6  # in the terminal, one per series
+MOST_LACKING = 3  # runs named for each reason why they have no probes
 MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
 WIDTH_OF_A_FILE = 160  # columns, where the output is no terminal
 WIDTH_OF_ALL_COLUMNS = 150
 WIDTH_OF_GOODPUT = 95  # less has no room for it
 SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
 FIGURE_COLUMNS = [
-    *("global batch\nper GPU", "samples/s\nspread", "runs\nspread of", "speedup\nrelative to"),
-    *("efficiency\nrange", "test acc.\nrange"),
+    *("global batch\nper GPU", "samples/s\n95 %", "runs\n95 % from", "speedup\nrelative to"),
+    *("efficiency\n95 %", "test acc.\nrange"),
 ]
 NARROW_COLUMNS = [
     "batch\nper GPU",
-    "samples/s\nspread",
-    "runs\nof",
+    "samples/s\n95 %",
+    "runs\n95 % of",
     "speedup\nrelative",
-    "eff.\nrange",
+    "eff.\n95 %",
     "test acc.\nrange",
 ]
 GOODPUT_COLUMN = "goodput\nrange"
-MARK_WORDS = {OVERSUBSCRIBED: "oversubscribed: not a scaling result"}
+MARK_WORDS = {
+    OVERSUBSCRIBED: "oversubscribed: not a scaling result",
+    EMULATED: "emulated: its costs were set, not found",
+}
 WORK_COLUMNS = [
     *("{unit}\nglobal batch", "compared\nwith", "parameters\nof reference"),
     *("first gradient\nbound", "logits\nbound", "gradients\nbound", "loss curve\nbound", "verdict"),
@@ -71,15 +81,18 @@ CSV_COLUMNS = [
     *("device", "device_names", "versions", "code_versions"),
     *("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"),
     *("runs_completed", "runs_all", "status"),
-    *("samples_per_second", "samples_per_second_low", "samples_per_second_high", "spread_basis"),
+    *("samples_per_second", "samples_per_second_low", "samples_per_second_high", "samples_per_second_basis"),
+    *("samples_per_second_min", "samples_per_second_max", "blocks", "outlier_blocks"),
     *("relative_to_gpus", "relative_to_strategy", "ideal_speedup", "speedup", "speedup_low", "speedup_high"),
-    *("efficiency", "efficiency_low", "efficiency_high"),
-    *("test_accuracy", "test_accuracy_low", "test_accuracy_high", "test_samples", "samples_seen"),
-    *("goodput", "goodput_low", "goodput_high", "attempts"),
+    "speedup_basis",
+    *("efficiency", "efficiency_low", "efficiency_high", "efficiency_basis"),
+    *("test_accuracy", "test_accuracy_low", "test_accuracy_high", "test_accuracy_basis"),
+    *("test_samples", "samples_seen"),
+    *("goodput", "goodput_low", "goodput_high", "goodput_basis", "attempts"),
     *("step_seconds", "cached_batch_seconds", "no_sync_seconds", "data_stall_seconds"),
-    *("exposed_communication_seconds", "startup_seconds", "first_step_seconds"),
+    *("exposed_communication_seconds", "startup_seconds", "first_step_seconds", "first_block_seconds"),
     *("staleness_mean", "staleness_max"),
-    *("marks", "oversubscribed", "reasons", "run_ids"),
+    *("marks", "notes", "oversubscribed", "reasons", "run_ids"),
 ]
 
 
@@ -89,26 +102,51 @@ def terminal(stream: TextIO) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def print_tables(console: Console, study: Study, points: pd.DataFrame, work: EqualWork, learning: Learning) -> None:
-    """Prints the points, what they come to in words, what they learned, whether their work was the same, and every run
-    that has no figure, with its reason."""
-    rows = records(points)
+def print_tables(console: Console, findings: Findings) -> None:
+    """Prints the points, what they come to in words, where their time went, what they cost, what they learned, whether
+    their work was the same, and every run that has no figure, with its reason."""
+    study, rows, work, learning, losses = (
+        findings.study,
+        findings.rows,
+        findings.work,
+        findings.learning,
+        findings.losses,
+    )
     for table in points_tables(study.name, rows, console.width):
         console.print(table)
     _print_lines(console, headlines(rows), "series")
-    if published := beside_published(rows):
+    if findings.prices:
+        _print_lines(console, price_sentences(findings.prices), "points")
+        console.print(Text(DATA_NOTE, style="dim"))
+    if findings.published:
         lines = [
             line
-            for both in published
+            for both in findings.published
             for line in (f"published: {both.published}", f"this study: {both.own}", f"  {both.verdict}")
         ]
         _print_lines(console, lines)
         console.print(Text(PUBLISHED_NOTE, style="dim"))
-    if costs := failure_costs(study.runs, rows):
-        _print_lines(console, costs, "points")
+    if lines := steadiness_lines(rows):
+        _print_lines(console, lines, "points")
+    comparisons = findings.comparisons
+    _print_lines(console, comparisons.sentences, "comparisons")
+    _print_lines(console, list(comparisons.left_out))
+    if comparisons.rows:
+        console.print(Text(COMPARISON_NOTE, style="dim"))
+    if findings.failure_costs:
+        _print_lines(console, findings.failure_costs, "points")
         console.print(Text(FAILURES_NOTE, style="dim"))
-    notes = [SPREAD_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [SPREAD_NOTE]
-    console.print(Text(" ".join([*notes, *sample_notes(rows)]), style="dim"))
+    notes = [INTERVAL_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [INTERVAL_NOTE]
+    console.print(Text(" ".join([*notes, *sample_notes(rows), *accuracy_notes(rows)]), style="dim"))
+    if tables := loss_tables(losses):
+        for table in tables[:MOST_LOSS_TABLES]:
+            console.print(table)
+        if len(tables) > MOST_LOSS_TABLES:
+            console.print(Text(f"  and {len(tables) - MOST_LOSS_TABLES:,} more series, in report.html"))
+        _print_lines(console, loss_sentences(losses), "series")
+        console.print(Text(BREAKDOWN_NOTE, style="dim"))
+    _print_lines(console, lacking_sentences(losses, MOST_LACKING), "reasons")
+    _print_lines(console, front_sentences(findings.decisions), "fronts")
     if learning.asked_for:
         for table in learning_tables(learning):
             console.print(table)
@@ -206,7 +244,8 @@ def _series_cells(row: Mapping[str, Any]) -> list[Text]:
 def _cells(row: Mapping[str, Any], goodput: bool) -> list[Text]:
     rate_range = span(row["samples_per_second_low"], row["samples_per_second_high"])
     relative = DASH if row["relative_to_gpus"] is None else f"to {baseline(row)}"
-    basis = "blocks" if row["spread_basis"] == "blocks of one run" else row["spread_basis"] or DASH
+    basis = DASH if row["samples_per_second_low"] is None else row["samples_per_second_basis"]
+    basis = basis.replace(" one", "\none")  # else that column is wide, and the marks are cut
     marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in marks_of(row))
     status = Text(row["status"], style="" if row["status"] == COMPLETED else "red")
     status.append("\n" + marks, style="yellow")

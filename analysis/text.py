@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import TextIO
 
 DASH = "–"
 
@@ -16,6 +18,35 @@ def printable(text: str) -> str:
     (which no file can be written with) end here.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+# What stands for a character that a terminal's encoding does not have; '?' for all others.
+SUBSTITUTES = {
+    **dict.fromkeys("–−—", "-"),
+    "█": "#",
+    "▓": "=",
+    "░": ".",
+    "│": "|",
+    "…": ".",
+    "µ": "u",
+    "×": "x",
+    "±": "~",
+    "≤": "<",
+    "≥": ">",
+}
+
+
+def encodable(stream: TextIO) -> None:
+    """From here on the stream writes a substitute for what its encoding lacks, and raises nothing for it."""
+
+    def substitute(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return "".join(SUBSTITUTES.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+    if hasattr(stream, "reconfigure"):
+        codecs.register_error("analysis.substitute", substitute)
+        stream.reconfigure(errors="analysis.substitute")
 
 
 def shortened(text: str, length: int) -> str:
@@ -52,6 +83,11 @@ def count(value: float | None) -> str:
 def percent(fraction: float | None, digits: int = 0) -> str:
     """0.953 as '95 %'."""
     return DASH if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{digits}f} %"
+
+
+def probability_text(p: float) -> str:
+    """0.0123 as '= 0.012'; what is smaller than can be said so as '< 0.001'."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def times(ratio: float | None) -> str:

@@ -22,11 +22,11 @@ def workers(folder: Path, gpus: int) -> dict[int, int]:
 
 
 def watchers(folder: Path) -> list[int]:
-    """Process ids of the tasks that submitit runs, one per rank, for the studies in the folder."""
+    """Process ids of the tasks of jobs, one per rank, for the studies in the folder."""
     return [
         pid
         for pid, argv, _ in _processes()
-        if "submitit.core._submit" in argv
+        if {"harness.element", "submitit.core._submit"} & set(argv)
         and "python" in Path(argv[0]).name
         and any(f"{folder}/" in word for word in argv)
     ]

@@ -116,11 +116,16 @@ def hosts(run_dir: Path, attempt: int = 1) -> list[str]:
 
 
 def losses(run_dir: Path) -> dict[tuple[int, int], float]:
-    """(rank, step) -> training loss of the rank's batch; later attempts count."""
+    """(rank, steps done) -> training loss of the rank's last batch at each end of a block; later attempts count.
+
+    The first step of an attempt, which is logged apart, ends no block unless blocks are of one step."""
+    spec = read_json(run_dir / "spec.json")["spec"]
     found = {}
     for number in range(1, len(events.attempt_dirs(run_dir)) + 1):
-        for rank in range(read_json(run_dir / "spec.json")["spec"]["gpus"]):
-            found.update({(rank, block["step"]): block["loss"] for block in logged(run_dir, "steps", number, rank)})
+        for rank in range(spec["gpus"]):
+            for block in logged(run_dir, "steps", number, rank):
+                if block["phase"] != "first" or block["n"] == spec["measure"]["block_steps"]:
+                    found[rank, block["step"] + block["n"]] = block["loss"]
     return found
 
 

@@ -21,10 +21,11 @@ ALLOWED = {
     "keras": {"tensorflow", "horovod"},
     "mxnet": {"mxnet", "horovod"},
     "jax": {"jax"},
+    "emulated": {"torch"},
     "horovod": {"horovod"},
     "mpi": {"mpi4py"},
 }
-SHARED = {"harness.spec", "harness.events", "models.catalog"}
+SHARED = {"harness.spec", "harness.plain", "harness.events", "models.catalog"}
 OLDEST_PYTHON = (3, 8)
 
 SOURCES = sorted(
@@ -63,13 +64,19 @@ def test_there_is_something_to_check() -> None:
     assert "hydra" in roots(imports(Path("harness/config.py")))
 
 
-@pytest.mark.parametrize("path", of("harness/spec.py", "harness/events.py", "models/catalog.py"), ids=str)
+@pytest.mark.parametrize(
+    "path", of("harness/spec.py", "harness/plain.py", "harness/events.py", "models/catalog.py"), ids=str
+)
 def test_what_all_environments_share_is_standard_library_only(path: Path) -> None:
-    assert roots(imports(path)) <= STANDARD | {"__future__"}
+    found = imports(path)
+    assert roots(found) <= STANDARD | {"__future__", "harness"}
+    assert {name for name in found if name.startswith("harness")} <= SHARED
 
 
 @pytest.mark.parametrize(
-    "path", of("harness/spec.py", "harness/events.py", "models/*.py", "harness/worker/**/*.py"), ids=str
+    "path",
+    of("harness/spec.py", "harness/plain.py", "harness/events.py", "models/*.py", "harness/worker/**/*.py"),
+    ids=str,
 )
 def test_what_runs_in_a_framework_environment_parses_with_the_oldest_python(path: Path) -> None:
     ast.parse((PROJECT / path).read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
@@ -110,7 +117,21 @@ def test_the_loop_knows_no_framework() -> None:
 @pytest.mark.parametrize("path", of("analysis/**/*.py", "analysis/*.py"), ids=str)
 def test_analysis_reads_files_and_knows_no_launcher(path: Path) -> None:
     ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models")}
-    assert all(any(name.startswith(ok) for ok in SHARED) for name in ours), ours
+    assert all(any(name.startswith(ok) for ok in SHARED | {"models.activations"}) for name in ours), ours
+
+
+def test_a_watcher_reads_no_more_than_it_needs() -> None:
+    # One process for each rank, all at the same moment, from a file system that they share.
+    code = "import sys, harness.element; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
+    others = {"numpy", "submitit", "hydra", "omegaconf", "asyncio", "pandas"}
+    assert not set(ast.literal_eval(done.stdout)) & (FRAMEWORKS | others)
+
+
+def test_only_the_figures_for_print_know_matplotlib() -> None:
+    """A page and a table are made without waiting for it."""
+    knowing = {path.parent for path in of("analysis/**/*.py", "analysis/*.py") if "matplotlib" in roots(imports(path))}
+    assert knowing == {Path("analysis/paper")}
 
 
 @pytest.mark.parametrize(

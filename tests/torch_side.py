@@ -97,11 +97,11 @@ def refuses_cpu_instead_of_gpu() -> str:
 
     from builders import make_spec
 
-    from harness.worker.pytorch import adapter
+    from harness.worker.pytorch import device
 
     spec = make_spec()
     try:
-        adapter._device(dataclasses.replace(spec, cluster=dataclasses.replace(spec.cluster, device="cuda")))
+        device.of(dataclasses.replace(spec, cluster=dataclasses.replace(spec.cluster, device="cuda")))
     except RuntimeError as error:
         return str(error)
     return "accepted"
@@ -256,3 +256,38 @@ def logits_and_torch() -> list:
         expected = network(x).numpy()
     adapter.close()
     return [float(np.abs(ours - expected).max()), training]
+
+
+def traces(folder: str) -> list:
+    """The events of traces of one rank: as it should be; where its profiler finds a file in the way of its folder; and
+    where a folder stands in the place of the trace. In attempts of their own, below `folder`."""
+    import itertools
+    from pathlib import Path
+
+    import numpy as np
+    from builders import make_site, make_spec
+
+    from harness.events import EventWriter, read_events
+    from harness.worker import ranges, trace
+    from harness.worker.pytorch.adapter import Adapter
+    from harness.worker.rendezvous import Rendezvous
+
+    alone = {"gpus": 1, "global_batch": 2, "batch_per_gpu": 2, "strategy": "plain", "strategy_options": {}}
+    spec = make_spec(model="cnn_small", trace="chrome", trace_steps=1, **alone)
+    batches = itertools.repeat((np.zeros((2, 32, 32, 3), np.uint8), np.zeros(2, np.int64)))
+    adapter = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29556), batches)
+    found = []
+    for name in ("plain", "in_the_way", "no_place"):
+        attempt = Path(folder) / name
+        attempt.mkdir()
+        if name == "in_the_way":
+            (attempt / ".trace.rank0").touch()
+        if name == "no_place":
+            (attempt / "trace.rank0.json.gz").mkdir()
+        log = EventWriter(attempt / "events.rank0.jsonl", 0)
+        trace.take(spec, adapter, adapter.step, 0, attempt, log)
+        log.close()
+        found += read_events(attempt / "events.rank0.jsonl").events
+    assert ranges.span("after") is ranges.span("another"), "nothing shows ranges any more"
+    assert adapter.steps == 3, "as many steps, whatever the profiler does"
+    return found

@@ -5,39 +5,41 @@ from __future__ import annotations
 import csv
 import io
 import re
+from functools import cached_property
 from html.parser import HTMLParser
 
 from rich.console import Console
 from study_builder import StudyBuilder
 
-from analysis.curves import draw_curves
-from analysis.equal_work import equal_work, equal_work_csv
-from analysis.figures import draw_figures
-from analysis.learning import learning_csv, learning_of
-from analysis.points import points_of
+from analysis.findings import findings_of
+from analysis.page.render import render_report
+from analysis.paper.figures import drawn
 from analysis.read import read_study
-from analysis.report import render_report
-from analysis.tables import WIDTH_OF_A_FILE, print_tables, scaling_csv
+from analysis.tables import WIDTH_OF_A_FILE, print_tables
 
 
 class Seen:
     """All that a study's report consists of, as text."""
 
     def __init__(self, study: StudyBuilder) -> None:
-        read = read_study(study.folder)
-        work = equal_work(read.folder, read.runs)
-        points = points_of(read.runs, work.differing)
-        learning = learning_of(read.runs, points, read.target_accuracy)
-        self.figures = {**draw_figures(points), **draw_curves(learning)}
-        self.html = render_report(read, points, work, learning, self.figures)
-        self.csv = list(csv.DictReader(io.StringIO(scaling_csv(points))))
+        self.findings = findings = findings_of(read_study(study.folder))
+        self.html = render_report(findings)
         stream = io.StringIO()
         wide = Console(file=stream, width=WIDTH_OF_A_FILE, highlight=False, markup=False, emoji=False)
-        print_tables(wide, read, points, work, learning)
-        self.learning = list(csv.DictReader(io.StringIO(learning_csv(learning))))
-        self.work = list(csv.DictReader(io.StringIO(equal_work_csv(work))))
+        print_tables(wide, findings)
         self.table = stream.getvalue()
-        self.svg = self.figures["speedup.svg"].decode()
+        tables = {name: list(csv.DictReader(io.StringIO(table))) for name, table in findings.tables().items()}
+        self.csv, self.work = tables["scaling.csv"], tables["equal_work.csv"]
+        self.breakdown, self.learning = tables["breakdown.csv"], tables["learning.csv"]
+        self.resources = tables["resources.csv"]
+
+    @cached_property
+    def figures(self) -> dict[str, bytes]:
+        return drawn(self.findings, ("svg", "png"))
+
+    @property
+    def svg(self) -> str:
+        return self.figures["speedup.svg"].decode()
 
 
 class Tags(HTMLParser):
@@ -54,6 +56,13 @@ class Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def scripts_and_rest(html: str) -> tuple[list[str], str]:
+    """(what stands in the page's scripts, the page without them), as a browser parses it: a script ends at the first
+    of its end tags."""
+    pattern = re.compile(r"<script\b[^>]*>(.*?)</script\s*>", re.DOTALL | re.IGNORECASE)
+    return pattern.findall(html), pattern.sub("", html)
 
 
 def words(text: str) -> str:

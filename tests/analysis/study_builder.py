@@ -21,22 +21,13 @@ import numpy as np
 from harness import outcome
 from harness.events import EventWriter, write_result
 from harness.outcome import RankExit
-from harness.spec import (
-    WEAK,
-    ClusterSpec,
-    DatasetSpec,
-    MeasureSpec,
-    OptimizerSpec,
-    Placement,
-    RunSpec,
-    Site,
-    write_json,
-    write_run,
-)
-from harness.worker.loop import blocks
+from harness.plain import write_json
+from harness.spec import WEAK, ClusterSpec, DatasetSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec, Site, write_run
+from harness.worker.protocol import Protocol
 
 Gradient = tuple[float | None, float | None] | None
 
+GRADIENT_BYTES = 2_634_344
 CREATED = 1_700_000_000.0
 DATASET = DatasetSpec("cifar10", "cifar10", 10, 3, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 SPEC = RunSpec(
@@ -92,8 +83,13 @@ class Logs:
     parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
     gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
     says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
-    verify.npz. staleness: the values of the staleness event. returns: those of server_back events, on rank 0. energy:
-    what each rank meters, and the joules of each block.
+    verify.npz. staleness: the values of the staleness event. returns: those of server_back events, on rank 0.
+    fallbacks: what fallback events say, on every rank. energy: what each rank meters, and the joules of each block.
+    start: further values of the start event, of all ranks or a list with one each. resources: the values of the
+    resources event of each rank. devices: device events of rank 0, values by step.
+
+    rounds: seconds per step of each probe in each of its rounds, of all ranks, or one each; of the allreduce, of a
+    message of GRADIENT_BYTES. probes: the values of the probes event.
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
@@ -108,12 +104,17 @@ class Logs:
     startup_seconds: Mapping[str, float] = field(default_factory=lambda: {"imports": 2.0, "build": 1.0})
     cached_batch_seconds: float | None = None
     no_sync_seconds: float | None = None
+    rounds: Mapping[str, Sequence[float | Sequence[float]]] = field(default_factory=dict)
+    probes: Mapping[str, Any] | None = None
     allreduce: Mapping[int, float] = field(default_factory=dict)
     accuracy: float | None = None
     evaluations: Mapping[int, float] = field(default_factory=dict)
     checksums: Sequence[float | None] | None = None
     communication: str = "nccl"
     energy: tuple[str, float | None] | None = None
+    start: Mapping[str, Any] | list[Mapping[str, Any]] = field(default_factory=dict)
+    resources: Sequence[Mapping[str, Any]] = ()
+    devices: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     parameters: int | list[int] = 658_586
     gradients: Gradient | list[Gradient] = (-9.0, 640.0)
     samples: int | list[int] | None = None
@@ -121,6 +122,7 @@ class Logs:
     verify: Mapping[str, np.ndarray] | None = None
     staleness: Mapping[str, Any] | None = None
     returns: Sequence[Mapping[str, Any]] = ()
+    fallbacks: Sequence[str] = ()
     resume: Mapping[str, Any] | None = None
     checkpoints: Mapping[int, float] = field(default_factory=dict)
     fault: tuple[int, int] | None = None
@@ -256,7 +258,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         device_name=logs.device_name,
         device_id=f"GPU-{rank}",
         parameters=_own(logs.parameters, rank),
-        gradient_bytes=2_634_344,
+        gradient_bytes=GRADIENT_BYTES,
         global_batch=spec.global_batch,
         batch_per_gpu=spec.batch_per_gpu,
         train_samples=50_000,
@@ -264,6 +266,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         startup_seconds=dict(logs.startup_seconds),
         **({"communication": logs.communication} if logs.later else {}),
         **({"energy_of": logs.energy[0].format(rank=rank)} if logs.energy else {}),
+        **_own(logs.start, rank),
     )
     if logs.resume is not None:
         writer.write_after(0.0, "resume", **logs.resume)
@@ -273,9 +276,22 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
     for probe, seconds in (("cached_batch", logs.cached_batch_seconds), ("no_sync", logs.no_sync_seconds)):
         if seconds is not None:
             writer.write_after(10 * seconds, "probe", probe=probe, n=10, seconds=10 * seconds)
+    for number in range(max(map(len, logs.rounds.values()), default=0)):
+        for probe, of_rounds in logs.rounds.items():
+            if number < len(of_rounds):
+                own = of_rounds[number]
+                seconds = 5 * (own if isinstance(own, (int, float)) else own[rank])
+                size = {"bytes": GRADIENT_BYTES} if probe == "allreduce" else {}
+                writer.write_after(seconds, "probe", probe=probe, round=number, n=5, seconds=seconds, **size)
+    if logs.probes is not None:
+        writer.write_after(0.0, "probes", **logs.probes)
     for n_bytes, seconds in logs.allreduce.items():
         writer.write_after(5 * seconds, "probe", probe="allreduce", n=5, seconds=5 * seconds, bytes=n_bytes)
     seen = steps * spec.global_batch
+    if logs.resources:
+        writer.write_after(0.0, "resources", **logs.resources[rank])
+    for what in logs.fallbacks:
+        writer.write_after(0.0, "fallback", what=what)
     for back in logs.returns if rank == 0 else ():
         writer.write_after(0.0, "server_back", **back)
     if rank == 0 and logs.staleness is not None:
@@ -301,13 +317,18 @@ def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> 
     if rank == 0 and first_step in logs.evaluations:
         _write_evaluation(writer, spec, first_step, logs.evaluations[first_step])
     measure = dataclasses.replace(spec.measure, steps=steps - warmup)
-    for phase, step, n in blocks(measure, first_step):
+    protocol = Protocol(measure, first_step)
+    while protocol.going:
+        phase, step, n = protocol.block
+        protocol.add(1.0)
         seconds = 9.0 if phase == "warmup" else own.pop(0)
         loss = 2.3 if phase == "warmup" else 1.0
         samples = n * spec.batch_per_gpu
         counts = {"n": n, "seconds": seconds, "samples": samples, **({"joules": logs.energy[1]} if logs.energy else {})}
         writer.write_after(seconds, "steps", phase=phase, step=step, **counts, loss=loss)
         consumed += samples
+        if rank == 0 and step + n in logs.devices:
+            writer.write_after(0.0, "device", step=step + n, **logs.devices[step + n])
         if step == first_step and gradients is not None:
             writer.write_after(0.0, "gradients", step=step, sum=gradients[0], magnitude=gradients[1])
         if step + n in logs.checkpoints:

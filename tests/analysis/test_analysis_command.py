@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.paper.drawing import FORMATS
+from analysis.paper.pgf import why_no_pgf
+
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUTS = [
-    *("report.html", "scaling.csv", "learning.csv", "equal_work.csv"),
-    *("speedup.svg", "speedup.png", "efficiency.svg", "efficiency.png"),
+    *("report.html", "scaling.csv", "breakdown.csv", "comparisons.csv", "decisions.csv"),
+    *("learning.csv", "resources.csv", "equal_work.csv", "runs.csv", "runs.parquet", "report.json"),
+    *(f"figures/{name}.{kind}" for name in ("speedup", "efficiency", "block_times") for kind in FORMATS),
+    *(f"figures/{name}.pgf" for name in ("speedup", "efficiency", "block_times") if why_no_pgf() is None),
+    *("tables.tex", "report.pdf"),
 ]
 
 
@@ -34,15 +40,23 @@ def test_report_is_made_and_its_files_are_named_also_where_a_run_failed(study: S
     assert "rank 1 ended with signal 9" in process.stdout
     for name in OUTPUTS:
         assert (study.folder / name).stat().st_size > 0
-        assert str(study.folder / name) in process.stdout
+        assert str(study.folder / name if "/" not in name else study.folder / "figures") in process.stdout
     assert not list(study.folder.glob(".*.tmp"))
 
 
 def test_out_takes_the_files_elsewhere(study: StudyBuilder, analyse, tmp_path: Path) -> None:
     study.completed(1)
     assert analyse(study.folder, "--out", tmp_path / "a" / "b").returncode == 0
-    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == sorted(OUTPUTS)
+    out = tmp_path / "a" / "b"
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == sorted(OUTPUTS)
     assert not (study.folder / "report.html").exists()
+
+
+def test_only_some_kinds_are_written_where_some_are_asked_for(study: StudyBuilder, analyse, tmp_path: Path) -> None:
+    study.completed(1)
+    assert analyse(study.folder, "--out", tmp_path, "--only", "html").returncode == 0
+    assert [path.name for path in tmp_path.iterdir() if path.suffix in (".html", ".csv")] == ["report.html"]
+    assert "there is no 'dvi'; the kinds are html, " in refused(analyse(study.folder, "--only", "html,dvi"))
 
 
 def test_folder_that_does_not_exist_is_refused(analyse, tmp_path: Path) -> None:

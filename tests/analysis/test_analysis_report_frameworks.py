@@ -12,8 +12,10 @@ from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.equal_work import equal_work
-from analysis.figures import IDEAL_COLOUR, _draw, _measured_series
-from analysis.learning import learning_of
+from analysis.findings import findings_of
+from analysis.palette import IDEAL
+from analysis.paper.drawing import style
+from analysis.paper.scaling_figures import scaling_figure
 from analysis.points import points_of
 from analysis.read import read_study, records
 from analysis.sentences import headlines
@@ -74,8 +76,9 @@ def test_ideal_line_begins_at_the_baseline(study: StudyBuilder) -> None:
     study.completed(1, strategy="plain")
     study.completed(4, seconds=1.25)
     study.completed(8, seconds=1.25)
-    figure = _draw(_measured_series(points_of(read_study(study.folder).runs)), "speedup")
-    ideal = next(line for line in figure.axes[0].get_lines() if line.get_color() == IDEAL_COLOUR)
+    with style("speedup"):
+        figure = scaling_figure(records(points_of(read_study(study.folder).runs)), "speedup")
+    ideal = next(line for line in figure.axes[0].get_lines() if line.get_color() == IDEAL.colour)
     assert (list(ideal.get_xdata()), list(ideal.get_ydata())) == ([1, 8], [1, 8])
 
 
@@ -87,7 +90,9 @@ def test_work_that_differs_is_shown_wherever_the_figure_is(study: StudyBuilder) 
     assert [row["marks"] for row in seen.csv] == ["work differs;single run", "single run", "single run"]
     assert "work differs" in seen.table.split("Equal work")[0]
     assert "work differs" in seen.svg
-    assert seen.html.count('<span class="mark warn">work differs</span>') == 3  # points, steps, allreduce
+    assert (
+        seen.html.count('<span class="mark warn">work differs</span>') == 6
+    )  # headline, points, costs, steps, efficiencies, allreduce
     (sentence,) = [line for line in headlines_of(study) if line.startswith("jax")]
     assert "work differs" in sentence
     # |64 - 640| / 640
@@ -115,11 +120,8 @@ def test_figures_of_equal_work_are_shown_with_their_bounds(study: StudyBuilder) 
 def test_verdicts_are_in_a_narrow_terminal_too(study: StudyBuilder, width: int) -> None:
     study.completed(2)
     study.add(spec_of(2, framework="jax"), Logs(parameters=7))
-    read = read_study(study.folder)
     stream = io.StringIO()
-    work = equal_work(read.folder, read.runs)
-    points = points_of(read.runs, work.differing)
-    print_tables(Console(file=stream, width=width), read, points, work, learning_of(read.runs, points, None))
+    print_tables(Console(file=stream, width=width), findings_of(read_study(study.folder)))
     assert re.search(r"jax allreduce +2 +pytorch +differs: parameters", stream.getvalue())
     assert all(len(line) <= width for line in stream.getvalue().splitlines())
 

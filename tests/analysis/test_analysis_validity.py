@@ -13,7 +13,6 @@ from analysis.attempts import Attempt, Piece
 from analysis.rank import RankLog
 from analysis.read import read_study, records
 from analysis.validity import AGREEMENT, SYNCHRONOUS, faults_of
-from harness.events import EventLog
 from harness.spec import STRONG
 
 
@@ -154,7 +153,7 @@ def test_logs_from_before_the_checks_stay_readable_and_say_what_was_not_checked(
 def _rank(total: float, magnitude: float) -> RankLog:
     start = {"ev": "start", "world_size": 2}
     block = {"ev": "steps", "phase": "measure", "step": 0, "n": 1, "seconds": 1.0, "samples": 1}
-    return RankLog(EventLog([start, block, {"ev": "gradients", "step": 0, "sum": total, "magnitude": magnitude}]))
+    return RankLog.of([start, block, {"ev": "gradients", "step": 0, "sum": total, "magnitude": magnitude}])
 
 
 @settings(deadline=None)

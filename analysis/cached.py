@@ -1,0 +1,90 @@
+"""What was read of a study's runs, kept in `<study>/analysis/runs.parquet` under a signature of each run's files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.attempts import is_read
+from analysis.frames import frame_of
+from analysis.run import COLUMNS
+
+# Part of every signature: a change of what a row holds or means must not meet rows of before the change.
+ROW_VERSION = 13
+CACHE_COLUMNS = {"signature": "string", **COLUMNS}
+_ATTEMPT = re.compile(r"attempt-[0-9]+", re.ASCII)
+
+
+class Signature(NamedTuple):
+    """digest: changes when a file of the run, or one of any attempt that its row is made of, is added, removed or
+    written to. log_bytes: of the logs among them."""
+
+    digest: str
+    log_bytes: int
+
+
+def signature(run_dir: Path) -> Signature:
+    """What the ranks printed is not looked at: with many ranks and attempts, to ask for each file is what takes the
+    time."""
+    files: list[tuple[str, str, int, int]] = []
+    attempts, log_bytes = [], 0
+    for name, entry in _listed(run_dir):
+        if _ATTEMPT.fullmatch(name):
+            attempts.append(name)
+        elif (found := _looked_at(entry)) is not None:
+            files.append(("", name, *found))
+    for attempt in attempts:
+        for name, entry in _listed(os.path.join(run_dir, attempt)):
+            if is_read(name) and (found := _looked_at(entry)) is not None:
+                files.append((attempt, name, *found))
+                if name.endswith(".jsonl"):
+                    log_bytes += found[1]
+    text = repr((ROW_VERSION, run_dir.name, sorted(attempts), sorted(files)))
+    return Signature(hashlib.sha256(text.encode("ascii", "backslashreplace")).hexdigest(), log_bytes)
+
+
+def _listed(folder: str | Path) -> list[tuple[str, os.DirEntry[str]]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [(entry.name, entry) for entry in entries]
+    except OSError:  # the row says so
+        return []
+
+
+def _looked_at(entry: os.DirEntry[str]) -> tuple[int, int] | None:
+    try:
+        stat = entry.stat()
+    except OSError:  # removed meanwhile, or a dangling link
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def cache_path(folder: Path) -> Path:
+    return folder / "analysis" / "runs.parquet"
+
+
+def read_cache(path: Path) -> pd.DataFrame:
+    """The cached rows, each with its signature; none where there is no cache, or one that is damaged or of other
+    columns."""
+    try:
+        frame = pd.read_parquet(path)
+    except Exception:  # a damaged cache fails in as many ways as Parquet has parts, and is no worse than none
+        return frame_of([], CACHE_COLUMNS)
+    return frame if list(frame.columns) == list(CACHE_COLUMNS) else frame_of([], CACHE_COLUMNS)
+
+
+def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """Writes the cache by rename; returns what went wrong, as a remark, since a report can do without it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        frame_of(rows, CACHE_COLUMNS).to_parquet(temporary, index=False)
+        temporary.replace(path)
+    except OSError as error:
+        return [f"going on without a cache, {path.parent} is not writable ({error.strerror})"]
+    return []

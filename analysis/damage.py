@@ -1,0 +1,105 @@
+"""What can be wrong with a run's files, and the words for it: counted by file and kind, named in the report.
+
+Nothing of it is fatal. What is damaged is left out: no figure is made of it. docs/damage.md says the same to users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+TORN, EMPTY = "torn line", "empty log"
+NOT_JSON, NOT_TEXT, NESTED, TOO_LONG = "not JSON", "not UTF-8", "nested too deeply", "line too long"
+NO_EVENT, VALUE, REPEATED, BEYOND = "no event", "impossible value", "repeated", "too many events"
+CLOCK_BACK, CLOCK_GAP = "clock went back", "clock gap"
+NO_LOG, NO_DOCUMENT, NO_FILE = "missing log", "damaged file", "cannot be read"
+OTHER_VERSION, TWO_ATTEMPTS = "another version", "overlapping attempts"
+
+LONGEST_LINE_BYTES = 1 << 20
+MOST_EVENTS = 1_000_000
+# A rank's clock may be set right by so much without a word.
+CLOCK_SECONDS = 1.0
+# Nothing that a rank logs takes so long without being in the event's own seconds.
+GAP_SECONDS = 6 * 3600.0
+
+# Of each kind: what it is, in the words of the report. "line" and "lines" count it; kinds without a count say so alone.
+KINDS: Mapping[str, str] = {
+    TORN: "its last line is cut (normal after a kill, and while a run writes)",
+    EMPTY: "the log is empty: its rank ended, or was ended, before it wrote a line",
+    NOT_JSON: "{lines} not JSON",
+    NOT_TEXT: "{lines} not UTF-8 text",
+    NESTED: "{lines} nested too deeply to be read",
+    TOO_LONG: f"{{lines}} longer than {LONGEST_LINE_BYTES >> 20} MiB, cut",
+    NO_EVENT: "{lines} without a version and the name of an event",
+    VALUE: "{lines} with a value that cannot be (a wrong type, below 0, not finite, beyond all bounds)",
+    REPEATED: "{lines} there before: what was written twice in a row counts once, blocks logged apart count nowhere",
+    BEYOND: f"{{lines}} after the first {MOST_EVENTS:,} events, not read",
+    CLOCK_BACK: "the clock went back {times}: its times are not stated; durations are of another clock",
+    CLOCK_GAP: f"the clock was silent for over {GAP_SECONDS / 3600:g} h, or leapt, {{times}}: its times are not stated",
+    NO_LOG: "it is not there, and the run was completed",
+    NO_DOCUMENT: "no JSON object: what it would say is not known",
+    NO_FILE: "it could not be read, and the run with it",
+    OTHER_VERSION: "of another version than this code reads, and the run with it not read",
+    TWO_ATTEMPTS: "it began before the attempt before it had ended: two attempts of the run wrote at once",
+}
+# Kinds that are lines which could not be read: what the column `unreadable_lines` counts.
+UNREADABLE_LINES = (TORN, NOT_JSON, NOT_TEXT, NESTED, TOO_LONG, NO_EVENT, VALUE)
+# What damages a clock: no time of day of such a log is a figure.
+CLOCKS = (CLOCK_BACK, CLOCK_GAP)
+
+
+class Damage(NamedTuple):
+    """file: as seen from the run's folder. kind: one of KINDS. times: how many lines, or how often."""
+
+    file: str
+    kind: str
+    times: int
+
+
+def sentence(kind: str, count: int) -> str:
+    lines = "1 line" if count == 1 else f"{count:,} lines"
+    times = "once" if count == 1 else f"{count:,} times"
+    return KINDS[kind].format(lines=lines, times=times)
+
+
+def damage_text(found: Iterable[Damage]) -> str | None:
+    """As a column of a run's row holds it: JSON, a list of [file, kind, count]; None for none."""
+    listed = [list(each) for each in found]
+    return json.dumps(listed) if listed else None
+
+
+def damage_rows(runs: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Of all runs, in their order: run_id, file, kind, count, sentence."""
+    return tuple(
+        {"run_id": run["run_id"], "file": file, "kind": kind, "count": count, "sentence": sentence(kind, count)}
+        for run in runs
+        if run.get("damage")
+        for file, kind, count in json.loads(run["damage"])
+    )
+
+
+def damage_problems(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for all unreadable lines together, and one for each other kind that there is."""
+    counts: dict[str, list[int]] = defaultdict(list)
+    runs: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        kind = "" if row["kind"] in UNREADABLE_LINES else row["kind"]
+        counts[kind].append(row["count"])
+        runs[kind].add(row["run_id"])
+    problems = []
+    for kind in ("", *KINDS):
+        if not counts[kind]:
+            continue
+        of = f"{len(runs[kind]):,} run{'s' * (len(runs[kind]) > 1)}"
+        if kind:
+            files = len(counts[kind])
+            problems.append(f"{kind}, in {files:,} file{'s' * (files > 1)} of {of}: named under damaged files")
+        else:
+            lines = sum(counts[kind])
+            problems.append(
+                f"{lines} unreadable line{'s' * (lines > 1)} in the logs of {of}, passed over and named at the run "
+                "(a torn last line is normal after a kill)"
+            )
+    return problems

@@ -1,0 +1,121 @@
+"""`python -m analysis export results/<study> mlperf|tensorboard|mlflow`: a study's runs in the formats of others."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.errors import StudyError
+from analysis.settings import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from analysis.exports.history import ExportedRun
+    from analysis.read import Study
+
+# Of each format: the package that writes it, the extra that brings it (None: nothing is needed), and what it is.
+FORMATS: dict[str, tuple[str | None, str | None, str]] = {
+    "mlperf": (None, None, "a file of :::MLLOG lines per run; no MLPerf result, and no submission"),
+    "tensorboard": ("tensorboardX", "tensorboard", "a folder with an event file per run"),
+    "mlflow": ("mlflow", "mlflow", "an experiment per study, with its runs"),
+}
+SETTINGS = {
+    "out": "folder to write to (default: exports/<format> in the study's)",
+    "tracking_uri": "mlflow only: a tracking server or store, in place of a folder",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the study in another format and says where. Raises StudyError for what the user can put right."""
+    options = _parser().parse_args(arguments)
+    if options.format not in FORMATS:
+        raise StudyError(f"there is no format '{options.format}'; there are {', '.join(FORMATS)}")
+    _export(options.study, options.format, settings_of(options.settings, SETTINGS))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis export",
+        description="Writes every run of a study, failed ones as failed, in the format of another program. Asked for "
+        "again, it replaces what it had written (docs/exports.md).",
+        epilog="formats: "
+        + "; ".join(f"{name}: {what}" for name, (*_, what) in FORMATS.items())
+        + ". settings: "
+        + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items()),
+    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument("format", metavar="|".join(FORMATS), help="what to write")
+    parser.add_argument("settings", nargs="*", metavar="name=value", help="out=DIR and others, see below")
+    return parser
+
+
+def _export(folder: Path, kind: str, settings: dict[str, str]) -> None:
+    from analysis.equal_work import equal_work
+    from analysis.exports.history import exported_runs
+    from analysis.output import prepare_folder
+    from analysis.points import points_of
+    from analysis.read import read_study, statuses
+
+    uri = settings.get("tracking_uri")
+    if uri is not None and kind != "mlflow":
+        raise StudyError(f"tracking_uri= is for mlflow; {kind} is written to a folder: out=DIR")
+    if uri is not None and "out" in settings:
+        raise StudyError("out= and tracking_uri= are given; give one of them")
+    _require(kind)
+    study = read_study(folder)
+    for remark in study.remarks:
+        print(f"python -m analysis export: {remark}", file=sys.stderr)
+    out = Path(settings.get("out", folder / "exports" / kind))
+    if uri is None:
+        prepare_folder(out)
+    runs = exported_runs(study, points_of(study.runs, equal_work(study.folder, study.runs).differing))
+    how = {"mlperf": _mlperf, "tensorboard": _tensorboard, "mlflow": _mlflow}[kind]
+    where, note = how(study, runs, out, uri)
+    ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
+    print(f"{len(study.runs):,} runs ({ended}): {where}")
+    print(note)
+
+
+def _require(kind: str) -> None:
+    package, extra, _ = FORMATS[kind]
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        raise StudyError(
+            f"{kind} needs the package {package}, which is not installed: pip install 'scaling-harness[{extra}]'"
+        ) from None
+
+
+def _mlperf(study: Study, runs: Iterator[ExportedRun], out: Path, _: str | None) -> tuple[str, str]:
+    from analysis.exports.mllog import write_mllog
+
+    for run in runs:
+        write_mllog(study, run, out)
+    return str(out), "These are no MLPerf results: benchmark, model and rules are the study's own."
+
+
+def _tensorboard(study: Study, runs: Iterator[ExportedRun], out: Path, _: str | None) -> tuple[str, str]:
+    from analysis.exports.tensorboard import write_tensorboard
+
+    for run in runs:
+        write_tensorboard(run, out)
+    return str(out), f"to look at it: tensorboard --logdir {out}"
+
+
+def _mlflow(study: Study, runs: Iterator[ExportedRun], out: Path, uri: str | None) -> tuple[str, str]:
+    from analysis.exports.mlflow import Experiment
+
+    where = out.resolve().as_uri() if uri is None else uri
+    experiment = Experiment(where, study.name)
+    written = sum(experiment.write(run) for run in runs)
+    note = f"experiment '{study.name}': {written:,} written, {len(study.runs) - written:,} were there as they are"
+    if uri is None:
+        note += f"\nto look at it: MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {where}"
+    return where, note

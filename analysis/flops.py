@@ -1,0 +1,68 @@
+"""Achieved floating-point operations per second of a GPU, and model FLOPs utilisation (MFU).
+
+The operations are those that the network needs, by the catalogue's arithmetic, and not those that a library ran: a
+training step takes 3 x forward (forward, and two products of the same size backward). MFU is the achieved rate by the
+device's peak (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from models import catalog
+
+TERA = 1e12
+TRAINING_BY_FORWARD = 3
+# How a name says that only a part of a GPU was there.
+SLICE = re.compile(r"\b(MIG|GRID)\b")
+
+
+class Peak(NamedTuple):
+    """tflops: 10^12 operations per second of one GPU; None: not known, and `source` says why."""
+
+    tflops: float | None
+    source: str
+
+
+def training_flops_per_sample(model: str, dataset: Mapping[str, Any]) -> int | None:
+    """Floating-point operations of a training step by samples of it; None for what the catalogue does not have.
+
+    dataset: the fields of a DatasetSpec. Of text, a sample is a sequence.
+    """
+    try:
+        size = dataset.get("context") or dataset["image_size"]
+        layers = catalog.network(model).layers(dataset["channels"], dataset["classes"], size)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return TRAINING_BY_FORWARD * catalog.forward_flops(layers, size)
+
+
+def peak_of(device: str | None, device_names: str | None, precision: str, configured: float | None) -> Peak:
+    """Of one GPU in that precision. device_names: of the runs of a point, joined by ';'. configured: TFLOP/s that the
+    cluster's configuration says; it wins over the table."""
+    if configured is not None:
+        return Peak(configured, "cluster.peak_tflops")
+    if device == "cpu":
+        return Peak(None, "no peak of CPUs is known: set cluster.peak_tflops")
+    if not device_names or ";" in device_names:
+        return Peak(None, "no one device" if device_names else "the device is not known")
+    if SLICE.search(device_names):
+        return Peak(None, f"{device_names} is a part of a GPU")
+    for known in _devices():
+        # Whole words: a GH200 is no H200.
+        if all(re.search(rf"\b{word}\b", device_names, re.IGNORECASE) for word in known["words"]):
+            tflops = known["peak_tflops"].get(precision)
+            return Peak(tflops, known["source"] if tflops else f"no peak of {device_names} in {precision} is known")
+    return Peak(None, f"no peak of {device_names} is known: set cluster.peak_tflops")
+
+
+@cache
+def _devices() -> list[dict[str, Any]]:
+    path = Path(__file__).with_name("devices.json")
+    devices: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["devices"]
+    return devices

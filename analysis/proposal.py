@@ -1,0 +1,118 @@
+"""`python -m analysis proposal results/<study> gpus=64 runs=40 epochs=90`: the scaling section of a proposal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.errors import StudyError
+from analysis.predict import _positive, _whole
+from analysis.settings import settings_of
+
+if TYPE_CHECKING:
+    from analysis.findings import Findings
+    from analysis.paper.request import Ask
+
+SETTINGS = {
+    "gpus": "GPUs of one run, such as 64",
+    "runs": "how many runs, such as 40",
+    "hours": "hours of one run on so many GPUs",
+    "steps": "steps of one run, instead of hours",
+    "epochs": "epochs of one run, instead of hours",
+    "series": "words of the series' name, where the study has several",
+    "cluster": "only the series measured on this cluster",
+    "gpus_per_node": "GPUs of a node, for a size that was not measured (default: the most that were measured on one)",
+    "bandwidth_gbit": "Gb/s between two nodes, for a study of one node",
+}
+LENGTHS = ("hours", "steps", "epochs")
+
+
+def main(arguments: list[str]) -> int:
+    """Writes proposal.md, .docx and .tex with their picture. Raises StudyError for what the user can put right."""
+    options = _parser().parse_args(arguments)
+    ask = ask_of(options.settings)
+    _propose(options.study, options.study if options.out is None else options.out, ask)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis proposal",
+        description="Writes the scaling section of a proposal for computing time, as proposal.md, proposal.docx and "
+        "proposal.tex (docs/paper.md). What only you know is marked [FILL IN: ...].",
+        epilog="settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items()),
+    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 runs=40 and others, see below")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
+    return parser
+
+
+def ask_of(settings: list[str]) -> Ask:
+    """StudyError for a setting that is not known, lacks, or has no such value."""
+    from analysis.paper.request import Ask
+
+    values = settings_of(settings, SETTINGS)
+    for name in ("gpus", "runs"):
+        if name not in values:
+            raise StudyError(f"{name}= is missing: {SETTINGS[name]}; give both, such as gpus=64 runs=40")
+    lengths = [name for name in LENGTHS if name in values]
+    if len(lengths) > 1:
+        raise StudyError(f"{'= and '.join(lengths)}= are given; give one of them: the length of one run")
+    numbers = {name: _positive(name, values.get(name)) for name in (*LENGTHS, "bandwidth_gbit")}
+    bandwidth = numbers["bandwidth_gbit"]
+    return Ask(
+        _whole("gpus", values["gpus"]),
+        _whole("runs", values["runs"]),
+        hours=numbers["hours"],
+        steps=numbers["steps"],
+        epochs=numbers["epochs"],
+        series=values.get("series"),
+        cluster=values.get("cluster"),
+        gpus_per_node=_whole("gpus_per_node", values["gpus_per_node"]) if "gpus_per_node" in values else None,
+        bytes_per_second=None if bandwidth is None else bandwidth * 1e9 / 8,
+    )
+
+
+def proposal_documents(findings: Findings, ask: Ask) -> dict[str, bytes]:
+    """Bytes by the names of the files. StudyError where the study does not say what such a proposal needs."""
+    from analysis.paper.drawing import rendered, style
+    from analysis.paper.latex import blocks_tex
+    from analysis.paper.markdown import markdown_of
+    from analysis.paper.proposal import PICTURE, proposal_of
+    from analysis.paper.proposal_figure import proposal_figure
+    from analysis.paper.request import request_of
+    from analysis.paper.word import docx_of
+
+    request = request_of(findings, ask)
+    blocks = proposal_of(findings, request)
+    with style(PICTURE):
+        figure = proposal_figure(request)
+        pictures = {kind: rendered(figure, kind) for kind in ("pdf", "png")}
+    tex = "% \\input this file; the preamble needs \\usepackage{booktabs,graphicx}.\n\n" + blocks_tex(blocks)
+    study = findings.study
+    return {
+        "proposal.md": markdown_of(blocks).encode("utf-8"),
+        "proposal.docx": docx_of(study.name, study.created, blocks, {PICTURE: pictures["png"]}),
+        "proposal.tex": tex.encode("ascii"),
+        **{f"figures/{PICTURE}.{kind}": content for kind, content in pictures.items()},
+    }
+
+
+def _propose(folder: Path, out: Path, ask: Ask) -> None:
+    from analysis.findings import findings_of
+    from analysis.output import prepare_folder, write_files
+    from analysis.read import read_study
+
+    study = read_study(folder)
+    for remark in study.remarks:
+        print(f"python -m analysis proposal: {remark}", file=sys.stderr)
+    documents = proposal_documents(findings_of(study), ask)
+    prepare_folder(out)
+    written = write_files(out, documents)
+    gaps = documents["proposal.md"].decode("utf-8").count("FILL IN:")
+    print(f"{gaps} places are yours to fill in, marked [FILL IN: ...]. Written:")
+    for path in written:
+        print(f"  {path}")

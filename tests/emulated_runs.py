@@ -1,0 +1,206 @@
+"""Runs of framework=emulated with costs that are set, and what the analysis is to find in them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from builders import SYNTHETIC, make_site, make_spec
+from project import PROJECT
+
+from analysis.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, PART_NAMES, Parts, parts_of_runs
+from analysis.run import read_run_row
+from harness.events import write_result
+from harness.spec import MeasureSpec, Placement, RunSpec, write_run
+from harness.worker.exchange import free_port
+
+PYTHON = PROJECT / ".envs" / "pytorch" / "bin" / "python"
+# Of the step time that is put in, for each part: what docs/emulated.md promises.
+BOUND = 0.05
+# Medians of so many rounds, each a block of so many steps of every probe.
+ROUNDS, PROBE_STEPS = 5, 2
+MB = 2**20
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is put in. The options of conf/framework/emulated.yaml; overlap, that of strategy=allreduce; buckets: into
+    how many its bucket_mb cuts the message; steps: that are timed, in blocks of four."""
+
+    ranks: int
+    compute_ms: float = 20.0
+    stall_ms: float = 0.0
+    straggler_ms: float = 0.0
+    straggler_rank: int = 0
+    backward_fraction: float = 0.5
+    message_mb: float = 0.25
+    latency_ms: float = 0.0
+    bandwidth_mb: float | None = 10_000.0
+    overlap: bool = True
+    buckets: int = 4
+    steps: int = 4
+
+    @property
+    def spec(self) -> RunSpec:
+        other = ("ranks", "overlap", "buckets", "steps")
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in other}
+        return make_spec(
+            framework="emulated",
+            framework_options={"batch_ref": None, "jitter": 0.0, **options},
+            strategy_options={"bucket_mb": self.message_mb / self.buckets, "overlap": self.overlap},
+            dataset=SYNTHETIC,
+            gpus=self.ranks,
+            placement=Placement(1, self.ranks),
+            global_batch=2 * self.ranks,
+            batch_per_gpu=2,
+            measure=MeasureSpec(
+                warmup_steps=1,
+                steps=self.steps,
+                block_steps=4,
+                evaluate_samples=0,
+                probe_steps=PROBE_STEPS,
+                probe_rounds=ROUNDS,
+                probe_limit=1000.0,
+            ),
+        )
+
+    @property
+    def expected(self) -> dict[str, float]:
+        """Seconds per step of each part, from what is put in alone. A bucket of b bytes takes the latency and
+        2 (n - 1) / n b / bandwidth."""
+        if self.ranks == 1:
+            return self.expected_with(0.0)
+        assert self.bandwidth_mb is not None
+        sent_mb = 2 * (self.ranks - 1) / self.ranks * self.message_mb / self.buckets
+        return self.expected_with(self.latency_ms + 1000 * sent_mb / self.bandwidth_mb)
+
+    def expected_with(self, bucket_ms: float) -> dict[str, float]:
+        """The same, where each bucket takes so long."""
+        mean_straggler = self.straggler_ms / self.ranks
+        milliseconds = {
+            DATA: self.stall_ms,
+            COMMUNICATION: self._exposed_ms(bucket_ms),
+            IMBALANCE: self.straggler_ms - mean_straggler,
+            COMPUTE: self.compute_ms + mean_straggler,
+        }
+        return {name: value / 1000 for name, value in milliseconds.items()}
+
+    def _exposed_ms(self, bucket_ms: float) -> float:
+        """What the buckets, in turn, take beyond the end of backward on the slowest rank."""
+        compute_ms = self.compute_ms + self.straggler_ms
+        backward_ms = self.backward_fraction * compute_ms if self.overlap else 0.0
+        done_ms = 0.0
+        for number in range(1, self.buckets + 1):
+            ready_ms = compute_ms - backward_ms * (1 - number / self.buckets)
+            done_ms = max(done_ms, ready_ms) + bucket_ms
+        return done_ms - compute_ms
+
+    @property
+    def messages(self) -> int:
+        """How often a rank sums all gradients in a run: in the training steps, and in the probes of the whole step, the
+        cached batch and the allreduce, each of which is called once and in each round has one untimed step."""
+        measure = self.spec.measure
+        return measure.warmup_steps + measure.steps + 3 * (1 + ROUNDS * (1 + PROBE_STEPS))
+
+
+def prepared(folder: Path, settings: Sequence[Setting]) -> list[Path]:
+    """The folder of each setting's run, ready for its ranks."""
+    site = make_site(python=str(PYTHON), data_root=None, project=str(PROJECT), timeout_seconds=60.0)
+    run_dirs = []
+    for number, setting in enumerate(settings):
+        run_dir = folder / f"{setting.ranks}-{number}"
+        (run_dir / "attempt-1").mkdir(parents=True)
+        write_run(run_dir, setting.spec, site)
+        run_dirs.append(run_dir)
+    return run_dirs
+
+
+Turn = tuple[Path, int, int, int, int]
+
+
+def turns_of(run_dir: Path, ranks: int, mbit: int = 0) -> list[Turn]:
+    """What each rank of a run is to be told (tests/emulated_side.py)."""
+    port = free_port()
+    return [(run_dir, port, rank, ranks, mbit) for rank in range(ranks)]
+
+
+@contextlib.contextmanager
+def started(
+    turns: Sequence[Sequence[Turn]],
+    address: str = "127.0.0.1",
+    interface: str = "lo",
+    prefixes: Sequence[Sequence[str]] = (),
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """A process for each of `turns`, which takes them one after another. address: of the process where rank 0 is.
+    prefixes: what starts each process somewhere else."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        "MASTER_ADDR": address,
+    }
+    processes = []
+    try:
+        for number, own in enumerate(turns):
+            command = [
+                *(prefixes[number] if prefixes else ()),
+                str(PYTHON),
+                str(PROJECT / "tests" / "emulated_side.py"),
+            ]
+            command += [",".join(map(str, turn)) for turn in own]
+            processes.append(
+                subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            )
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def wrong(setting: Setting, expected: Mapping[str, float], parts: Parts) -> Iterator[str]:
+    """Which parts are further from what was put in than they may be."""
+    step = sum(expected.values())
+    for name, seconds in expected.items():
+        found = parts.seconds[name].value
+        if abs(found - seconds) > BOUND * step:
+            yield (
+                f"{PART_NAMES[name]} {1000 * found:.2f} ms instead of {1000 * seconds:.2f} ms, of a step of "
+                f"{1000 * step:.1f} ms: {setting}"
+            )
+
+
+def finished(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
+    said = [process.communicate(timeout=seconds)[0] for process in processes]
+    assert not any(process.returncode for process in processes), "\n".join(said)[-3000:]
+
+
+def analysed(run_dir: Path) -> Parts:
+    """What the analysis finds in a run's logs."""
+    write_result(
+        run_dir,
+        {
+            "v": 1,
+            "status": "completed",
+            "attempt": 1,
+            "reason": None,
+            "failed_rank": None,
+            "exit_code": 0,
+            "stderr_tail": [],
+            "started": 0.0,
+            "ended": 1.0,
+            "job_id": None,
+            "written_by": "test",
+            "oversubscribed": None,
+        },
+    )
+    row = read_run_row(run_dir)
+    assert row["status"] == "completed", row.get("reason")
+    parts = parts_of_runs([row], row["seconds"] / row["steps"])
+    assert parts is not None
+    return parts

@@ -1,0 +1,176 @@
+"""What makes a step of PyTorch faster: the half of tests that runs in the PyTorch environment."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import torch
+from builders import make_site, make_spec
+from noise import flat
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.spec import ClusterSpec, OptimizerSpec
+from harness.worker.exchange import free_port
+from harness.worker.pytorch.adapter import Adapter
+from harness.worker.rendezvous import Rendezvous
+
+BATCH = 4
+SETTINGS = {
+    "sgd": {"nesterov": True},
+    "adam": {"name": "adam", "momentum": 0.0},
+    "lars": {"name": "lars"},
+}
+
+
+class Waits(TorchDispatchMode):
+    """Counts the numbers that are brought from tensors to Python: on a GPU, each waits for it. Not those of tensors
+    that the optimiser keeps on the host anyway."""
+
+    def __init__(self, on_host: List[torch.Tensor]) -> None:
+        super().__init__()
+        self.on_host, self.count, self.fused = {id(tensor) for tensor in on_host}, 0, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and id(args[0]) not in self.on_host:
+            self.count += 1
+        self.fused |= "_fused_" in func.name()
+        return func(*args, **(kwargs or {}))
+
+
+def adapter(
+    optimizer: str = "sgd",
+    precision: str = "fp32",
+    options: Optional[Dict[str, Any]] = None,
+    device: str = "cpu",
+    smoothing: float = 0.0,
+) -> Adapter:
+    spec = make_spec(
+        model="resnet20",
+        framework_options={"compile": False, "channels_last": True, **(options or {})},
+        strategy="plain",
+        strategy_options={},
+        gpus=1,
+        global_batch=BATCH,
+        batch_per_gpu=BATCH,
+        precision=precision,
+        cluster=ClusterSpec("local", device, 1),
+        # Small steps: what rounding does to a network at random grows with each.
+        optimizer=OptimizerSpec(lr=0.001, lr_rule="constant", label_smoothing=smoothing, **SETTINGS[optimizer]),
+    )
+    rng = np.random.default_rng(0)
+    batches = [(rng.integers(0, 256, (BATCH, 32, 32, 3), np.uint8), rng.integers(0, 10, BATCH)) for _ in range(4)]
+    return Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), itertools.cycle(batches))
+
+
+def weights_after(steps: int, **changes: Any) -> np.ndarray:
+    trained = adapter(**changes)
+    for _ in range(steps):
+        trained.step()
+    return flat(trained.weights())
+
+
+def waits(optimizer: str, precision: str, fused: bool) -> int:
+    """In a training step that is not the first, whose gradients are looked at."""
+    trained = adapter(optimizer, precision, {"fused": fused})
+    trained.step()
+    # Adam counts its steps on the host, where it is not fused.
+    counters = [state["step"] for state in trained.optimizer.state.values() if "step" in state]
+    with Waits([] if fused else counters) as counted:
+        trained.step()
+    assert counted.fused == fused
+    return counted.count
+
+
+def on_this_machine() -> Dict[str, Any]:
+    start = flat(adapter().weights())
+    apart = {}
+    for optimizer in ("sgd", "adam"):
+        own = weights_after(4, optimizer=optimizer)
+        fused = weights_after(4, optimizer=optimizer, options={"fused": True})
+        apart[optimizer] = float(np.linalg.norm(fused - own) / np.linalg.norm(own - start))
+    return {
+        "waits": {
+            f"{name} {precision}{' fused' * fused}": waits(name, precision, fused)
+            for name, precision, fused in (
+                *(("sgd", "fp32", False), ("sgd", "fp32", True), ("adam", "fp32", True), ("lars", "fp32", False)),
+                *(("sgd", "bf16", False), ("sgd", "fp16", False), ("sgd", "fp16", True)),
+            )
+        },
+        "fused_apart": apart,
+        "smoothed": smoothed(),
+        "onednn": torch.backends.mkldnn.is_available(),
+        "ddp": {str(options): ddp(options) for options in DDP},
+        "fallbacks": fallbacks(),
+    }
+
+
+def smoothed() -> List[float]:
+    """The loss of a step with label smoothing 0.2, and the same by its formula."""
+    trained = adapter(smoothing=0.2)
+    images, labels = trained.to_device(*next(trained.batches))
+    with torch.no_grad():
+        logs = torch.log_softmax(trained.network(images), 1)
+    expected = -(0.8 * logs[torch.arange(BATCH), labels] + 0.2 * logs.mean(1)).mean()
+    trained.train((images, labels), synchronise=True)
+    return [trained.loss(), float(expected)]
+
+
+DDP: List[Dict[str, Any]] = [
+    {"bucket_mb": None},
+    {"bucket_mb": 0.2, "first_bucket_mb": 0.01},
+    {"bucket_mb": None, "bucket_view": False, "static_graph": True},
+]
+
+
+def ddp(options: Dict[str, Any]) -> Dict[str, Any]:
+    """What DistributedDataParallel says of itself after some steps, also ones without exchange."""
+    one = {"gpus": 1, "global_batch": BATCH, "batch_per_gpu": BATCH}
+    spec = make_spec(strategy_options=options, model="resnet20", **one)
+    batch = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int64)
+    trained = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port()), itertools.repeat(batch))
+    for take in (trained.step, trained.step, trained.step_without_sync, trained.step):
+        take()
+    said = trained.strategy.wrapped._get_ddp_logging_data()
+    trained.close()
+    return {
+        "buckets": [int(size) for size in said["rebuilt_bucket_sizes"].split(",")],
+        "view": bool(said["gradient_as_bucket_view"]),
+        "static": bool(trained.strategy.wrapped.static_graph),
+        "gradient_bytes": trained.facts()["gradient_bytes"],
+    }
+
+
+def fallbacks() -> List[List[str]]:
+    """Before anything was compiled, and after a function of which a part cannot be."""
+    from harness.worker.pytorch import compiling
+
+    before = compiling.fallbacks()
+
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        torch._dynamo.graph_break()
+        return x * 2
+
+    torch.compile(breaks, backend="eager")(torch.ones(2))
+    return [before, compiling.fallbacks()]
+
+
+def on_a_gpu() -> Dict[str, Any]:
+    """Steps of a CUDA graph against the same steps without, and steps under CUDA's sync debug mode; nothing without a
+    GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    graph, fused = {"cuda_graph": True, "fused": True}, {"fused": True}
+    start = flat(adapter(device="cuda").weights())
+    own = weights_after(16, options=fused, device="cuda")
+    captured = weights_after(16, options=graph, device="cuda")
+    trained = adapter(device="cuda")
+    trained.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trained.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return {"apart": float(np.linalg.norm(captured - own) / np.linalg.norm(own - start))}
