@@ -11,14 +11,26 @@ import sys
 from benchmarks.common import ROOT, Row, machine
 from harness.machine import code_version
 
-NAMES = ("startup", "planning", "submission", "worker", "frameworks", "report")
+NAMES = (
+    "startup",
+    "planning",
+    "submission",
+    "array",
+    "worker",
+    "frameworks",
+    "protocol",
+    "recording",
+    "report",
+    "prediction",
+)
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 
 HEADER = """# What this program itself costs
 
 Written by `make bench`, and by `python -m benchmarks <name>` one section at a time. Figures are medians (smallest to
 largest of n). Ours and the peer were run in turns, in one run; the ratio, ours to the peer's, is the median over the
-pairs. How each is measured stands at the head of its file in this folder.
+pairs. Its interval, at 95 %, is that of the median by the sign test, which asks nothing of the distribution; fewer than
+six pairs have none. How each is measured stands at the head of its file in this folder.
 """
 
 SECTION = """
@@ -26,8 +38,8 @@ SECTION = """
 
 {date}, code {code}. Machine: {machine}; load {load:.1f} before.
 
-| what | ours | peer | ratio | target | n |
-|---|---|---|---|---|---|
+| what | ours | peer | ratio | 95 % | target | n |
+|---|---|---|---|---|---|---|
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 class Row:
     """One figure. ours, peer: samples in `unit`, taken in turns in one run. target: what was promised of it.
 
-    ratio: what is promised, and how it follows from both.
+    ratio: what is promised, and how it follows from both. interval: of the ratio, where it is a median over pairs.
     """
 
     what: str
@@ -31,13 +32,15 @@ class Row:
     peer: Sequence[float] = ()
     ratio: float | None = None
     target: str = ""
+    interval: tuple[float, float] | None = None
 
     def cells(self) -> list[str]:
         return [
             self.what,
             f"{spread(self.ours)} {self.unit}",
             f"{spread(self.peer)} {self.unit} ({self.peer_name})" if self.peer else "–",
-            f"{self.ratio:.3g}" if self.ratio is not None else "–",
+            f"{self.ratio:.4g}" if self.ratio is not None else "–",
+            f"{self.interval[0]:.4g} to {self.interval[1]:.4g}" if self.interval is not None else "–",
             self.target or "–",
             str(len(self.ours)),
         ]
@@ -51,6 +54,24 @@ def spread(samples: Sequence[float]) -> str:
 def median_of_ratios(above: Sequence[float], below: Sequence[float]) -> float:
     """Of runs that were taken in pairs: the machine's drift is in both of a pair."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
+def paired(what: str, unit: str, ours: Sequence[float], peer_name: str, peer: Sequence[float], target: str = "") -> Row:
+    """A row of runs that were taken in pairs, with the median of their ratios and its interval."""
+    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
+    return Row(what, unit, ours, peer_name, peer, statistics.median(ratios), target, interval_of_median(ratios))
+
+
+def interval_of_median(samples: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Order statistics that hold the median with at least this probability, whatever the samples' distribution (the
+    sign test turned round: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2). None with fewer than
+    six, of which not even the smallest and the largest do."""
+    n, ordered = len(samples), sorted(samples)
+    tail, left_out = 0.0, 0  # the probability that the median lies beyond one end's next sample; samples of either end
+    while 1 - 2 * (tail + math.comb(n, left_out) / 2**n) >= level:
+        tail += math.comb(n, left_out) / 2**n
+        left_out += 1
+    return (ordered[left_out - 1], ordered[n - left_out]) if left_out else None
 
 
 def seconds_of(command: Sequence[str], **keywords: object) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.common import Row, median_of_ratios, python, seconds_of
+from benchmarks.common import Row, paired, python, seconds_of
 
 N = 3
 OURS, PEER = 200, 20  # seeds; each with five GPU counts
@@ -33,6 +33,6 @@ def rows() -> list[Row]:
             ours.append(1000 * seconds_of(command, cwd=folder) / (5 * OURS))
             command = python(str(basic), *sweep, f"seed=range(0,{PEER})", f"hydra.sweep.dir={folder}/sweep")
             peer.append(1000 * seconds_of(command, cwd=folder) / (5 * PEER))
-    ratio = median_of_ratios(ours, peer)
     what = "planning, per point of a sweep of 1,000"
-    return [Row(what, "ms", ours, "Hydra's basic launcher, 100 points", peer, ratio, "≤ 20 ms, and less than the peer")]
+    target = "≤ 10 ms, and less than the peer"
+    return [paired(what, "ms", ours, "Hydra's basic launcher, 100 points", peer, target)]

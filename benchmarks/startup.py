@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.common import Row, median_of_ratios, python, seconds_of
+from benchmarks.common import Row, paired, python, seconds_of
 
 N = 15
 BARE = """
@@ -29,5 +29,5 @@ def rows() -> list[Row]:
             ours.append(seconds_of(python("-m", "harness", "--help"), cwd=folder))
             peer.append(seconds_of(python(str(bare), "--help"), cwd=folder))
     return [
-        Row("`python -m harness --help`", "s", ours, "bare Hydra app", peer, median_of_ratios(ours, peer), "≤ 0.6 s"),
+        paired("`python -m harness --help`", "s", ours, "bare Hydra app", peer, "≤ 0.35 s"),
     ]

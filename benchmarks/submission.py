@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.common import ROOT, Row, median_of_ratios, python, seconds_of
+from benchmarks.common import ROOT, Row, paired, python, seconds_of
 
 N = 3
 RUNS = 1000
@@ -30,7 +30,7 @@ def rows() -> list[Row]:
         print("submission: left out, it needs root for a Slurm cluster of its own", file=sys.stderr)
         return []
     ours, peer, status, squeue = [], [], [], []
-    with tempfile.TemporaryDirectory() as folder, closed_cluster():
+    with tempfile.TemporaryDirectory() as folder, cluster(), closed():
         sweep = ["-m", "gpus=1", f"seed=range({RUNS})", "cluster=slurm", "dataset=synthetic", "wait=false"]
         for turn in range(N):
             ours.append(seconds_of(python("-m", "harness", *sweep, f"study=s{turn}"), cwd=folder))
@@ -45,31 +45,36 @@ def rows() -> list[Row]:
             _empty_queue()
     beside = [a - b for a, b in zip(ours, peer, strict=True)]
     return [
-        Row(f"submitting {RUNS:,} runs, all of it", "s", ours, f"sbatch of an array of {RUNS:,}", peer,
-            median_of_ratios(ours, peer), ""),
+        paired(f"submitting {RUNS:,} runs, all of it", "s", ours, f"sbatch of an array of {RUNS:,}", peer),
         Row("… beside what sbatch itself needs", "s", beside, target="≤ 30 s"),
-        Row(f"`harness.status` of {RUNS:,} runs", "s", status, "squeue alone", squeue, median_of_ratios(status, squeue),
-            "≤ 2 s"),
+        paired(f"`harness.status` of {RUNS:,} runs", "s", status, "squeue alone", squeue, "≤ 2 s"),
     ]  # fmt: skip
 
 
 @contextlib.contextmanager
-def closed_cluster() -> Iterator[None]:
-    """A cluster whose partition takes jobs and starts none; this process's commands use it."""
+def cluster(cpus: int = 8) -> Iterator[None]:
+    """A cluster of one node, which this process's commands use."""
     state = tempfile.mkdtemp(prefix="bench-", dir="/tmp")
     os.rmdir(state)
     before = dict(os.environ)
-    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT="16960", CLUSTER_NODES="1")
+    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT="16960", CLUSTER_NODES="1", CLUSTER_CPUS=str(cpus))
     try:
         subprocess.run([SCRIPT, "up"], check=True, stdout=subprocess.DEVNULL)
         os.environ["SLURM_CONF"] = f"{state}/etc/slurm.conf"
-        subprocess.run(["scontrol", "update", "partition=main", "state=down"], check=True)
         yield
     finally:
         subprocess.run([SCRIPT, "down"], check=False)
         os.environ.clear()
         os.environ.update(before)
         subprocess.run(["rm", "-rf", state], check=True)
+
+
+@contextlib.contextmanager
+def closed() -> Iterator[None]:
+    """The partition takes jobs and starts none."""
+    subprocess.run(["scontrol", "update", "partition=main", "state=down"], check=True)
+    yield
+    subprocess.run(["scontrol", "update", "partition=main", "state=up"], check=True)
 
 
 def _empty_queue() -> None:

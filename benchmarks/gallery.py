@@ -1,0 +1,211 @@
+"""The gallery (docs/gallery/) and the README's picture, made of recorded studies by one command: `make gallery`.
+
+    python -m benchmarks.gallery [--out DIR] [study ...]
+
+It unpacks each study of benchmarks/recorded/studies into a temporary folder, makes its report as a user does
+(`python -m analysis`), opens report.html in headless Chromium, and writes the pictures, some of the drawings, and the
+page with the sentences that the terminal printed. It knows nothing of how the report's page is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import ROOT
+from benchmarks.studies import RECORDED, unpack
+
+GALLERY = ROOT / "docs" / "gallery"
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+# (name, width, height in CSS pixels, colour scheme) of each picture: the top of the page, and where its drawings begin.
+DRAWN = "drawings"
+VIEWS = (("wide", 1280, 1000, "light"), (DRAWN, 1280, 900, "light"), ("narrow", 400, 800, "dark"))
+# Whatever drawings are made of: the first that is large.
+TO_DRAWINGS = """() => {
+  const large = (element) => element.getBoundingClientRect().width >= 300;
+  const first = [...document.querySelectorAll("svg, canvas, img, figure")].find(large);
+  if (first) window.scrollTo(0, first.getBoundingClientRect().top + window.scrollY - 120);
+}"""
+DRAWN_MS = 1500  # that the page's script is given to draw
+COLOURS = 128  # of a picture: a third of its size in full colour, and no difference to be seen
+# Of figures/, by the beginnings of their names, as many as there are.
+DRAWINGS = ("speedup", "waterfall")
+# What a sentence says that states a result.
+RESULT = re.compile(r"\d % efficiency")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A study of the gallery. asks: its question. here: in what its recording differs from the study."""
+
+    name: str
+    asks: str
+    here: str
+
+
+STUDIES = (
+    Shown(
+        "frameworks_v100",
+        "Which framework scales best, by itself and with Horovod?",
+        "ResNet-20 only, on Fashion-MNIST in place of CIFAR-10, with 16 samples per rank and 80 timed steps, on CPU "
+        "ranks in place of V100; three repeats.",
+    ),
+    Shown(
+        "sync_async_mixed",
+        "What do asynchronous parameter servers gain in speed, and what do they lose in accuracy?",
+        "ResNet-20 in place of ResNet-50 and AlexNet, on Fashion-MNIST in place of MIT Indoor 67, with 16 samples per "
+        "step of all ranks and 80 steps, on CPU ranks of one machine in place of 16 nodes of 4 GPUs; three seeds. "
+        "`ps_mixed` is left out: on one node it has nothing to mix.",
+    ),
+    Shown(
+        "indoor_model_sizes",
+        "Does the speedup depend on the size of the network, or of the batch?",
+        "The two smaller of the four networks, on made images of 32×32 pixels in place of MIT Indoor 67, with 8 and 16 "
+        "samples per rank and 80 timed steps, on CPU ranks; one run of each.",
+    ),
+    Shown(
+        "data_vs_model_parallel",
+        "Is the data to be divided, the model, or both, and what does a failure cost then?",
+        "`cnn_small` in place of VGG-16, on made images of 32×32 pixels in shards, with 16 samples per step of all "
+        "ranks and 88 steps with a checkpoint every 24, on CPU ranks; one run of each.",
+    ),
+)
+
+HEAD = """# Gallery
+
+The four [studies](../studies/README.md) as they came out on **one machine with 2 CPU cores, without a GPU, which other
+programs used meanwhile**. They show what a report looks like, and nothing about frameworks, GPUs or the published
+machines: the runs are short, ranks are CPU threads, more than 2 of them share cores (marked `oversubscribed`), and
+networks and data are smaller than in the studies. No figure here is to be quoted.
+
+Everything on this page was written by `make gallery`, from recordings in `benchmarks/recorded/studies`, with the
+report's program as it is now. The sentences are those that `python -m analysis` printed.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("studies", nargs="*", metavar="study", help="only these (default: all that are recorded)")
+    parser.add_argument("--out", type=Path, default=GALLERY, help="folder to write to (default: docs/gallery)")
+    options = parser.parse_args(arguments)
+    recorded = [shown for shown in STUDIES if (RECORDED / f"{shown.name}.tar.xz").exists()]
+    names = options.studies or [shown.name for shown in recorded]
+    if unknown := set(names) - {shown.name for shown in recorded}:
+        known = ", ".join(shown.name for shown in recorded)
+        print(f"error: {', '.join(sorted(unknown))} is not recorded; recorded are {known}", file=sys.stderr)
+        return 2
+    if not CHROMIUM.exists():
+        print(f"error: there is no {CHROMIUM}; sbatch/system-packages.sh browser installs it", file=sys.stderr)
+        return 2
+    sections = []
+    with tempfile.TemporaryDirectory() as folder:
+        for shown in (shown for shown in recorded if shown.name in names):
+            print(f"{shown.name} ...", file=sys.stderr, flush=True)
+            sections.append(section(shown, Path(folder), options.out))
+    missing = [shown.name for shown in STUDIES if shown not in recorded]
+    rest = [f"\nNot recorded: {', '.join(missing)}.\n"] if missing else []
+    (options.out / "index.md").write_text("".join([HEAD, *sections, *rest]), encoding="utf-8")
+    return 0
+
+
+def section(shown: Shown, folder: Path, out: Path) -> str:
+    """Makes the study's report and its pictures; gives its part of the page."""
+    study = unpack(shown.name, folder / "results")
+    printed = report(study, folder)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures(study / "report.html").items():
+        (out / f"{shown.name}_{name}.png").write_bytes(picture)
+    drawings = []
+    for start in DRAWINGS:
+        for path in sorted((study / "figures").glob(f"{start}*.svg"))[:1]:
+            shutil.copyfile(path, out / f"{shown.name}_{start}.svg")
+            drawings.append(f"![{start} of {shown.name}]({shown.name}_{start}.svg)\n")
+    asked = json.loads((study / "study.json").read_text(encoding="utf-8"))["invocations"]
+    commands = dict.fromkeys(wrapped(" ".join(each["command"]), " \\") for each in asked)
+    sentences = [f"> - {inert(line.strip())}" for line in printed.splitlines() if RESULT.search(line)]
+    view = {name: f"{shown.name}_{name}.png" for name, *_ in VIEWS}
+    parts = [
+        f"\n## {shown.name}\n",
+        f"{shown.asks} [What the study is](../studies/{shown.name}.md).\n",
+        wrapped(f"**Recorded here:** {shown.here} {counted(study)}") + "\n",
+        f"![The report of {shown.name} in a wide window]({view['wide']})\n",
+        "What the terminal says of it:\n",
+        "\n".join(sentences or ["> (no series has a result)"]) + "\n",
+        f"![Its drawings on the page]({view[DRAWN]})\n",
+        *drawings,
+        f"The same report on a telephone, in the dark:\n\n![in a narrow window]({view['narrow']})\n",
+        "Asked for by\n\n```console\n" + "\n".join(commands) + "\n```\n",
+    ]
+    return "\n".join(parts)
+
+
+def report(study: Path, folder: Path) -> str:
+    """Makes the study's report in its own folder; gives what the terminal printed, a sentence a line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis", str(study.relative_to(folder)), "--only", "html,figures"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "2000", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"python -m analysis {study.name}: {done.stderr}")
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+
+
+def pictures(page: Path) -> dict[str, bytes]:
+    """The page in each of VIEWS, as PNG."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    found = {}
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+        for name, width, height, scheme in VIEWS:
+            tab: Any = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+            tab.goto(page.resolve().as_uri())
+            tab.wait_for_timeout(DRAWN_MS)
+            if name == DRAWN:
+                tab.evaluate(TO_DRAWINGS)
+                tab.wait_for_timeout(DRAWN_MS)
+            image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB").quantize(COLOURS)
+            buffer = io.BytesIO()
+            image.save(buffer, "PNG", optimize=True)
+            found[name] = buffer.getvalue()
+            tab.close()
+        browser.close()
+    return found
+
+
+def inert(text: str) -> str:
+    """Text as it is, whatever it means in Markdown."""
+    return re.sub(r"([\\<*\[\]`])", r"\\\1", text)
+
+
+def wrapped(text: str, end: str = "") -> str:
+    """In lines of at most 120 characters; end: what stands behind each but the last."""
+    lines = textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
+    return f"{end}\n".join([lines[0], *(f"  {line}" if end else line for line in lines[1:])])
+
+
+def counted(study: Path) -> str:
+    """How many runs were recorded, on how many ranks, and when."""
+    specs = [json.loads(path.read_text(encoding="utf-8"))["spec"] for path in study.glob("runs/*/spec.json")]
+    ranks = ", ".join(map(str, sorted({spec["gpus"] for spec in specs})))
+    return f"{len(specs)} runs, on {ranks} ranks."
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""How much time the adaptive protocol saves, beside a fixed number of steps, at equal interval width.
+
+On recorded runs (record.py; recorded/step_times.json says of which networks, when, and on what machine): the protocol
+itself (`harness.worker.protocol`) is replayed on the step times of each run. It takes warm-up until they are stationary
+and then blocks until the relative half-width of the 95 % interval of their median is at most `precision`, or until the
+recording ends.
+
+The peer is one fixed number of blocks for all runs, after the same warm-up: the smallest with which that interval is
+as narrow in every run, as who fixes it beforehand needs it; or in half of the runs: then the others are not as precise
+as asked for. Where no number is enough, it is that of the longest recording. A run has no more blocks than its
+recording. The time is that of the timed steps, as recorded; the warm-up, the same in both, is not in it. Ours and the
+peer are of the same run: n pairs, no clock is read here.
+
+The intervals take blocks for independent. Those of a machine that others use at the same time are not, and to stop when
+an interval is narrow enough makes it hold the truth less often than one of as many blocks that were fixed beforehand:
+how often it holds the median of the whole recording after the warm-up is said, too. It is why a point has to be
+repeated, in jobs of its own, for an interval of its throughput.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from benchmarks.common import Row, median_of_ratios
+from benchmarks.record import RECORDED
+from harness.spec import MeasureSpec
+from harness.worker.protocol import MEASURE, Protocol
+from harness.worker.stationary import median_interval, relative_half_width
+
+# That of conf/measure/default.yaml, and what noisier machines reach.
+PRECISIONS = (0.02, 0.05, 0.1)
+WARMUP_STEPS, WARMUP_LIMIT_STEPS = 20, 200
+
+
+class Replayed(NamedTuple):
+    """What the protocol does with a recorded run. timed: seconds per step of all blocks after its warm-up, in order.
+    taken: how many of them it takes. precise: whether it ends because the interval is narrow enough."""
+
+    timed: tuple[float, ...]
+    taken: int
+    precise: bool
+
+    def seconds(self, blocks: int, block_steps: int) -> float:
+        return sum(self.timed[:blocks]) * block_steps
+
+
+def rows() -> list[Row]:
+    document = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return [row for precision in PRECISIONS for row in of_precision(document, precision)]
+
+
+def of_precision(document: dict[str, Any], precision: float) -> list[Row]:
+    steps = document["block_steps"]
+    runs = [replayed(run["seconds_per_step"], steps, precision) for run in document["runs"]]
+    ours = [run.seconds(run.taken, steps) for run in runs]
+    result = []
+    for share, whom in ((1.0, "every run needs"), (0.5, "half of the runs need")):
+        blocks = fixed_blocks(runs, precision, share)
+        peer = [run.seconds(blocks, steps) for run in runs]
+        what = f"timed steps until ± {precision:.0%}, beside as many as {whom}"
+        result.append(Row(what, "s", ours, f"{blocks * steps} steps", peer, median_of_ratios(ours, peer)))
+        saved = [100 * (1 - a / b) for a, b in zip(ours, peer, strict=True)]
+        result.append(Row("… time saved, of each run", "%", saved))
+    noisy = [100.0 * (not run.precise) for run in runs]
+    result.append(
+        Row(f"… share of the {len(runs)} runs too noisy for ± {precision:.0%} in their recording", "%", [fmean(noisy)])
+    )
+    inside = [100.0 * holds(run) for run in runs if run.precise]
+    if inside:
+        what = f"… share of the {len(inside)} others whose interval holds the recording's median"
+        result.append(Row(what, "%", [fmean(inside)]))
+    return result
+
+
+def replayed(seconds_per_step: Sequence[float], block_steps: int, precision: float) -> Replayed:
+    """The protocol, fed with what was recorded. Raises ValueError where the recording ends in the warm-up."""
+    recording = len(seconds_per_step) * block_steps
+    measure = MeasureSpec(
+        warmup_steps=WARMUP_STEPS,
+        warmup_limit_steps=WARMUP_LIMIT_STEPS,
+        steps=recording,
+        block_steps=block_steps,
+        precision=precision,
+    )
+    protocol = Protocol(measure, 0)
+    warm = 0
+    for value in seconds_per_step:
+        if not protocol.going:
+            break
+        warm += protocol.block.phase != MEASURE
+        protocol.add(value)
+    timed = tuple(seconds_per_step[warm:])
+    if not timed:
+        raise ValueError(f"a recording of {recording} steps ends in the warm-up")
+    return Replayed(timed, len(protocol.timed), not protocol.going)
+
+
+def fixed_blocks(runs: Sequence[Replayed], precision: float, share: float) -> int:
+    """The smallest number of blocks with which the interval is so narrow in this share of the runs; as many as the
+    longest recording has where none is enough. A run has no more than its recording."""
+    most = max(len(run.timed) for run in runs)
+    for blocks in range(1, most):
+        half_widths = [relative_half_width(run.timed[:blocks]) for run in runs]
+        if sum(width is not None and width <= precision for width in half_widths) >= share * len(runs):
+            return blocks
+    return most
+
+
+def holds(run: Replayed) -> bool:
+    interval = median_interval(run.timed[: run.taken])
+    assert interval is not None, "it was narrow enough"
+    return interval[0] <= median(run.timed) <= interval[1]

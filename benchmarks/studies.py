@@ -1,0 +1,82 @@
+"""Studies that were recorded for the gallery: what is kept of one in the repository, and how it comes back.
+
+    python -m benchmarks.studies results/<study>     packs it into benchmarks/recorded/studies/<study>.tar.xz
+
+Kept are the small files that the report is made of: how it was asked for, what each run is, its events, how it ended.
+Left out are checkpoints, traces, and what ranks printed. Folders of the machine, its name and its kernel's release are
+replaced; no figure is touched.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+from benchmarks.common import ROOT
+
+RECORDED = ROOT / "benchmarks" / "recorded" / "studies"
+KEPT = (
+    "study.json", "runs/*/spec.json", "runs/*/result.json", "runs/*/attempt-*/*.json",
+    "runs/*/attempt-*/events.rank*.jsonl",
+)  # fmt: skip
+HOST = "laptop"
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or not (Path(arguments[0]) / "study.json").is_file():
+        print("usage: python -m benchmarks.studies results/<study>", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    archive = RECORDED / f"{folder.resolve().name}.tar.xz"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.write_bytes(packed(folder))
+    print(f"{archive}: {archive.stat().st_size:,} bytes")
+    return 0
+
+
+def packed(folder: Path) -> bytes:
+    """A tar.xz of the study, the same for the same files."""
+    paths = sorted({path for pattern in KEPT for path in folder.glob(pattern)})
+    # The longest first: one folder may lie in another.
+    folders = sorted(
+        {value for path in folder.glob("runs/*/spec.json") for value in folders_in(path)}, key=len, reverse=True
+    )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
+        for path in paths:
+            content = without_the_machine(path.read_text(encoding="utf-8"), folders).encode("utf-8")
+            entry = tarfile.TarInfo(f"{folder.resolve().name}/{path.relative_to(folder).as_posix()}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def folders_in(spec: Path) -> list[str]:
+    """The folders of the machine that a spec.json names."""
+    site = json.loads(spec.read_text(encoding="utf-8"))["site"]
+    roots = [site["project"], site["data_root"]]
+    return [root for root in roots if root and root.startswith("/")]
+
+
+def without_the_machine(text: str, folders: list[str]) -> str:
+    """The text of a JSON file with neither folders nor names of the machine in it."""
+    text = re.sub(r',\s*"(?:results|data\.root)=[^"]*"', "", text)  # in a command
+    for folder in folders:
+        text = text.replace(f"{folder}/", "").replace(folder, ".")
+    text = re.sub(r'("host": ?)"[^"]*"', rf'\1"{HOST}"', text)
+    return re.sub(r'("platform": ?"Linux)-[^"]*?-(x86_64|aarch64)', r"\1-\2", text)
+
+
+def unpack(study: str, results: Path) -> Path:
+    """Brings a recorded study back into a results folder; gives the study's own. Raises FileNotFoundError."""
+    with tarfile.open(RECORDED / f"{study}.tar.xz") as archive:
+        archive.extractall(results, filter="data")
+    return results / study
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
