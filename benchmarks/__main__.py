@@ -18,6 +18,7 @@ NAMES = (
     "array",
     "worker",
     "frameworks",
+    "ddp",
     "protocol",
     "recording",
     "report",

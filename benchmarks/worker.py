@@ -18,6 +18,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pandas as pd
+
 from analysis.read import read_study
 from benchmarks.common import ROOT, Row, paired, python
 from harness.command import THREAD_VARIABLES
@@ -40,18 +42,25 @@ def rows() -> list[Row]:
 
 
 def harness_steps_per_second(folder: Path, ranks: int, repeat: int) -> float:
-    study = f"ranks{ranks}-{repeat}"
+    run = run_of_harness(
+        *(folder, f"ranks{ranks}-{repeat}", f"gpus={ranks}", "model=resnet20", "dataset=fashion_mnist"),
+        *("dataset.augment=false", f"data.root={ROOT / 'data'}", f"batch={BATCH}"),
+        *(f"measure.warmup_steps={WARMUP}", f"measure.steps={STEPS}"),
+    )
+    return float(run["steps"] / run["seconds"])
+
+
+def run_of_harness(folder: Path, study: str, *overrides: str) -> pd.Series:
+    """What the report's reader finds of one run on this machine's CPU: a fixed number of steps, no probes, nothing
+    scored."""
     command = python(
-        *("-m", "harness", f"gpus={ranks}", "cluster=local", "cluster.device=cpu", "model=resnet20"),
-        *("dataset=fashion_mnist", "dataset.augment=false", f"data.root={ROOT / 'data'}", "scaling=weak"),
-        *(f"batch={BATCH}", f"measure.warmup_steps={WARMUP}", f"measure.steps={STEPS}", "measure.probe_steps=0"),
-        *("measure.precision=null", "measure.warmup_limit_steps=null"),
-        *("measure.evaluate_samples=0", f"study={study}"),
+        *("-m", "harness", "cluster=local", "cluster.device=cpu", "scaling=weak", "measure.probe_steps=0"),
+        *("measure.precision=null", "measure.warmup_limit_steps=null", "measure.evaluate_samples=0"),
+        *(*overrides, f"study={study}"),
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
-    run = read_study(folder / "results" / study).runs.iloc[0]
-    return float(run["steps"] / run["seconds"])
+    return read_study(folder / "results" / study).runs.iloc[0]
 
 
 def minimal_steps_per_second(ranks: int) -> float:

@@ -24,6 +24,7 @@ ALLOWED = {
     "emulated": {"torch"},
     "horovod": {"horovod"},
     "mpi": {"mpi4py"},
+    "process_group": {"torch"},
 }
 SHARED = {"harness.spec", "harness.plain", "harness.events", "models.catalog"}
 OLDEST_PYTHON = (3, 8)

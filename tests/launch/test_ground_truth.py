@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import hosts
@@ -86,17 +87,17 @@ def again(folder: Path, setting: Setting) -> list[str]:
     return list(wrong(setting, setting.expected, analysed(run_dir)))
 
 
-# (Mbit/s of each host's link, what else is put in): nothing is waited for in place of the link. Few buckets, since what
-# gloo itself takes for a message is put in by nobody: 0.2 to 0.8 ms each on a machine of two cores.
-ONE = {"bandwidth_mb": None, "message_mb": 0.5, "buckets": 1, "overlap": False}
-TWO = {"bandwidth_mb": None, "message_mb": 0.5, "buckets": 2, "compute_ms": 30.0}
+# (Mbit/s of each host's link, what else is put in): nothing is waited for in place of the link. Few buckets and long
+# steps, since what gloo itself takes for a message is put in by nobody: 0.2 to 0.8 ms each on a machine of two cores.
+ONE = {"bandwidth_mb": None, "message_mb": 1.0, "buckets": 1, "compute_ms": 40.0, "overlap": False}
+TWO = {"bandwidth_mb": None, "message_mb": 1.0, "buckets": 2, "compute_ms": 60.0}
 SHAPED = [
     (200, Setting(2, **ONE)),
-    (200, Setting(2, **TWO, stall_ms=4.0)),
-    (400, Setting(2, **ONE, straggler_ms=10.0, straggler_rank=1)),
+    (200, Setting(2, **TWO, stall_ms=8.0)),
+    (400, Setting(2, **ONE, straggler_ms=20.0, straggler_rank=1)),
     (200, Setting(3, **ONE)),
     (300, Setting(3, **TWO, backward_fraction=0.8)),
-    (300, Setting(3, **ONE, stall_ms=5.0, straggler_ms=6.0)),
+    (300, Setting(3, **ONE, stall_ms=10.0, straggler_ms=12.0)),
 ]
 
 
@@ -108,20 +109,34 @@ def test_the_breakdown_finds_what_a_real_link_takes(torch_python: Path, tmp_path
     the allreduce sends over it, the kernel has counted."""
     if why := hosts.why_not():
         pytest.skip(why)
-    folders = prepared(tmp_path, [setting for _, setting in SHAPED])
-    processes: list[list[Turn]] = [[], [], []]
-    for (mbit, setting), folder in zip(SHAPED, folders, strict=True):
-        for process, turn in zip(processes, turns_of(folder, setting.ranks, mbit), strict=False):
+    off = over_links(tmp_path, SHAPED)
+    # As above: what the analysis gets wrong, it gets wrong again.
+    assert len(off) <= MOST_HELD_UP, f"{len(off)} of {len(SHAPED)} settings: {off}"
+    for number, one in enumerate(off):
+        problems = over_links(tmp_path / f"again-{number}", [one])
+        assert not problems, "\n".join(problems.values())
+
+
+Shaped = tuple[int, Setting]
+
+
+def over_links(folder: Path, settings: Sequence[Shaped]) -> dict[Shaped, str]:
+    """Of those settings whose breakdown is wrong, in which parts. All are measured one after another."""
+    folders = prepared(folder, [setting for _, setting in settings])
+    processes: list[list[Turn]] = [[] for _ in range(max(setting.ranks for _, setting in settings))]
+    for (mbit, setting), run_dir in zip(settings, folders, strict=True):
+        for process, turn in zip(processes, turns_of(run_dir, setting.ranks, mbit), strict=False):
             process.append(turn)
     with (
-        hosts.hosts(3) as prefixes,
+        hosts.hosts(len(processes)) as prefixes,
         started(processes, hosts.address(0), hosts.INTERFACE, prefixes) as ranks_of_all,
     ):
         finished(ranks_of_all, 240)
-    problems = []
-    for (mbit, setting), run_dir in zip(SHAPED, folders, strict=True):
+    off = {}
+    for (mbit, setting), run_dir in zip(settings, folders, strict=True):
         sent = [int((run_dir / "attempt-1" / f"sent.rank{rank}").read_text()) for rank in range(setting.ranks)]
         bucket_bytes = max(sent) / setting.messages / setting.buckets
         expected = setting.expected_with(1000 * bucket_bytes * 8 / (mbit * 1e6))
-        problems += wrong(setting, expected, analysed(run_dir))
-    assert not problems, "\n".join(problems)
+        if problems := list(wrong(setting, expected, analysed(run_dir))):
+            off[mbit, setting] = "\n".join(problems)
+    return off

@@ -4,7 +4,6 @@ one.
 
 from __future__ import annotations
 
-import datetime
 import statistics
 from abc import ABC, abstractmethod
 from types import MappingProxyType
@@ -16,6 +15,7 @@ import torch.distributed as dist
 
 from harness.spec import RunSpec, Site
 from harness.worker.emulated.waiting import Waiting, now
+from harness.worker.process_group import meet
 from harness.worker.rendezvous import Rendezvous
 
 MB = 2**20  # bytes
@@ -59,14 +59,7 @@ class Gloo(Carrier):
     name = "gloo"
 
     def __init__(self, site: Site, rendezvous: Rendezvous) -> None:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
-            rank=rendezvous.rank,
-            world_size=rendezvous.world_size,
-            timeout=datetime.timedelta(seconds=site.timeout_seconds),
-        )
-        self.world_size = dist.get_world_size()
+        self.world_size = meet("gloo", site, rendezvous)
 
     def sum(self, buffer: np.ndarray) -> None:
         dist.all_reduce(torch.from_numpy(buffer))

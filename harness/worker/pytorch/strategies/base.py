@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 from abc import ABC, abstractmethod
 from typing import Any, ContextManager, Dict, List, Optional, Sequence, Type
 
@@ -14,6 +13,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from harness.spec import RunSpec, Site
+from harness.worker.process_group import meet
 from harness.worker.ranges import span
 from harness.worker.rendezvous import Rendezvous
 
@@ -174,14 +174,7 @@ class Collectives(Strategy):
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
         self.communication = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(
-            self.communication,
-            init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
-            rank=rendezvous.rank,
-            world_size=rendezvous.world_size,
-            timeout=datetime.timedelta(seconds=site.timeout_seconds),
-        )
-        self.world_size = dist.get_world_size()
+        self.world_size = meet(self.communication, site, rendezvous)
 
     def sum(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor)

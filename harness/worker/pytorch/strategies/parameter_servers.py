@@ -7,7 +7,6 @@ leave) goes over a gloo group of all ranks.
 from __future__ import annotations
 
 import contextlib
-import datetime
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Type
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from harness.spec import RunSpec, Site
+from harness.worker.process_group import meet
 from harness.worker.pytorch.strategies.base import Parts, Strategy
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.ranks import ServerRank
@@ -31,14 +31,7 @@ class ParameterServers(Strategy):
         self.servers = ServerRank(spec, site, rendezvous)
         self.place, self.server = self.servers.place, self.servers.server
         self.rank, self.per_node = rendezvous.rank, self.place.per_node
-        dist.init_process_group(
-            "gloo",
-            init_method=f"tcp://{rendezvous.master_address}:{rendezvous.master_port}",
-            rank=rendezvous.rank,
-            world_size=rendezvous.world_size,
-            timeout=datetime.timedelta(seconds=site.timeout_seconds),
-        )
-        self.world_size = dist.get_world_size()
+        self.world_size = meet("gloo", site, rendezvous)
         through = ", through the host's memory" if device.type == "cuda" else ""
         self.communication = f"parameter servers: {self.servers.words()}{through}"
 
