@@ -15,7 +15,7 @@ NAMES = (
     "startup",
     "planning",
     "submission",
-    "array",
+    "job_array",
     "worker",
     "frameworks",
     "ddp",

@@ -69,7 +69,7 @@ app()
 
 def rows() -> list[Row]:
     if os.geteuid() != 0 or shutil.which("slurmctld", path=f"{os.environ['PATH']}:/usr/sbin") is None:
-        print("array: left out, it needs root and Slurm for a cluster of its own", file=sys.stderr)
+        print("job_array: left out, it needs root and Slurm for a cluster of its own", file=sys.stderr)
         return []
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, cluster(cpus=os.cpu_count() or 1):
         return list(_rows(Path(folder)))
@@ -178,7 +178,7 @@ def _launcher(folder: Path) -> Path | None:
         made = subprocess.run([there, "-m", "pip", "install", "--quiet", *PINNED], capture_output=True)
     if made.returncode == 0:
         return there
-    print(f"array: hydra-submitit-launcher left out: {made.stderr.decode()[-500:]}", file=sys.stderr)
+    print(f"job_array: hydra-submitit-launcher left out: {made.stderr.decode()[-500:]}", file=sys.stderr)
     return None
 
 
