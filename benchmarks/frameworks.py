@@ -2,8 +2,9 @@
 to its first step.
 
 Steps per second: ResNet-20, synthetic 32x32 images without augmentation, 32 per step, fp32, one rank alone
-(strategy=plain), one compute thread. The peers are in minimal/, written without anything of this program: network, SGD
-with momentum, batches from memory. Ours is the adapter's `step` on batches of our data pipeline, timed as the loop
+(strategy=plain), one compute thread. The peers are in minimal/, written without anything of this program: the same
+network with the same padding (TensorFlow's own "same" is asymmetric where the stride is 2, and a few per cent faster),
+SGD with momentum, batches from memory. Ours is the adapter's `step` on batches of our data pipeline, timed as the loop
 does it. Both live in one process and take turns, so that they meet the same machine: n = 30 pairs of blocks of 10
 steps after two that are not counted; who goes first changes from pair to pair. Ours makes its batches in a thread of
 its own, which may use a core that is idle; so does tf.data, the peer of TensorFlow and Keras.

@@ -8,7 +8,9 @@ from tensorflow.keras import layers
 
 def block(x, inputs, outputs):
     stride = outputs // inputs
-    y = layers.Conv2D(outputs, 3, stride, "same", use_bias=False)(x)
+    # "same" pads one side less where the stride is 2: another network than the other loops have.
+    padded, padding = (layers.ZeroPadding2D(1)(x), "valid") if stride > 1 else (x, "same")
+    y = layers.Conv2D(outputs, 3, stride, padding, use_bias=False)(padded)
     y = layers.ReLU()(layers.BatchNormalization()(y))
     y = layers.BatchNormalization()(layers.Conv2D(outputs, 3, 1, "same", use_bias=False)(y))
     if stride > 1:
