@@ -7,7 +7,7 @@ import difflib
 import functools
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,14 +112,12 @@ def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool)
 
 def _like(point: Config, composed: DictConfig, values: list[Override]) -> Config:
     """The point, with other values of the same keys."""
-    names = (value.key_or_group.partition(".")[0] for value in values)
+    names = dict.fromkeys(value.key_or_group.partition(".")[0] for value in values)
     cfg = DictConfig({name: composed._get_node(name) for name in names})  # OmegaConf.masked_copy drops their types
     OmegaConf.set_struct(cfg, True)  # as it is in what Hydra composes
     ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
     _type_options(cfg)
-    for key in cfg:
-        if nested := _schema_of(Config, str(key)):
-            _check_keys(cfg[key], nested, str(key))
+    _check_keys(cfg, Config, "", names)
     made = OmegaConf.to_object(cfg)
     assert isinstance(made, dict)
     return replace(point, **{str(key): value for key, value in made.items()})
@@ -174,23 +172,20 @@ def _type_options(cfg: DictConfig) -> None:
             ) from None
 
 
-def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
-    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here."""
-    valid = [f.name for f in fields(schema)]
+def _check_keys(cfg: DictConfig, schema: type, parent: str, only: Iterable[str] | None = None) -> None:
+    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here. only: the
+    keys that it is to have, if not all."""
+    valid = {f.name: f for f in fields(schema)}
     for key in cfg:
         if key not in valid:
-            raise UserError(_unknown_key(str(key), parent, valid))
-        if nested := _schema_of(schema, str(key)):
+            raise UserError(_unknown_key(str(key), parent, list(valid)))
+        # The type of a field stands in its default factory: with postponed annotations f.type is only a name.
+        nested = valid[str(key)].default_factory
+        if isinstance(nested, type) and is_dataclass(nested):
             _check_keys(cfg[key], nested, f"{parent}.{key}" if parent else str(key))
-    for key in valid:
+    for key in valid if only is None else only:
         if key not in cfg:
             raise UserError(f"'{f'{parent}.{key}' if parent else key}' was removed from the configuration; leave it in")
-
-
-def _schema_of(schema: type, key: str) -> type | None:
-    """Of a field's fields. It stands in the default factory: with postponed annotations, its type is only a name."""
-    (factory,) = (f.default_factory for f in fields(schema) if f.name == key)
-    return factory if isinstance(factory, type) and is_dataclass(factory) else None
 
 
 def _sentence(error: Exception) -> str:

@@ -208,7 +208,7 @@ class Framework:
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=lambda: ["images"])
+    inputs: list[str] = field(default_factory=lambda: ["images"])  # IMAGES of models/catalog.py
     pipelines: list[str] = field(default_factory=lambda: [Pipeline.harness.name])
     optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)

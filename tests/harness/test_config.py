@@ -95,6 +95,7 @@ def test_each_point_of_a_sweep_is_what_it_is_alone(sweep: list[list[str]]) -> No
     [
         ("gpus=1,", "gpus=abc"),
         ("gpus=1,", "gpus=null"),
+        ("gpus=1,", "gpus=???"),
         ("precision=fp32,", "precision=fp8"),
         ("strategy.options.bucket_mb=1,", "strategy.options.bucket_mb=x"),
         ("+cluster={gpu_type: a},", "+cluster={partion: x}"),
