@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import hydra
-from hydra._internal.utils import get_args_parser
-
-from harness import config
 from harness.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,10 +19,15 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 all runs completed, 1 some failed, 2 a mistake in what was asked for, 130 interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    config.register()
-    arguments = get_args_parser().parse_intermixed_args(argv)
-    if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (arguments.shell_completion):
-        return _hydra(argv)
+    with _kept():
+        from hydra._internal.utils import get_args_parser
+
+        from harness import config
+
+        config.register()
+        arguments = get_args_parser().parse_intermixed_args(argv)
+        if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (arguments.shell_completion):
+            return _hydra(argv)
     try:
         if arguments.config_path or arguments.experimental_rerun:
             raise UserError("--config-path and --experimental-rerun have no effect here; --config-dir adds a folder")
@@ -46,8 +48,23 @@ def console() -> None:
     sys.exit(main())
 
 
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """What is loaded stays to the end: to look through it for garbage, again and again, was a fifth of --help."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def _hydra(argv: Sequence[str]) -> int:
     """--help, --cfg, --info and tab completion are Hydra's own."""
+    import hydra
+
+    from harness import config
+
     sys.argv[1:] = argv
     hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="config")(lambda _: None)()
     return 0

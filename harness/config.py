@@ -7,8 +7,8 @@ import difflib
 import functools
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from harness.errors import UserError
 from harness.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+_OPTIONS = {"framework": FRAMEWORK_OPTIONS, "strategy": STRATEGY_OPTIONS}
 
 
 def register() -> None:
@@ -48,7 +49,8 @@ def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_d
 
     Hydra's own launcher composes each point twice from its files. Here each distinct choice of groups is composed
     once by Hydra, and the values of each point are applied to a copy by the function that Hydra itself uses for it
-    (tests/test_config.py compares the two). Raises UserError.
+    (tests/test_config.py compares the two): to all of it once, and for further points, which give other values to the
+    same keys, to the fields alone that these keys are in. Points share all others. Raises UserError.
     """
     search_path = create_config_search_path(str(CONF))
     if config_dir:
@@ -58,14 +60,14 @@ def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_d
         search_path.append("command-line", folder, anchor=SearchPathQuery(provider="main"))
     hydra = Hydra.create_main_hydra2(task_name="harness", config_search_path=search_path)
     try:
-        return [_typed(point) for point in _points(hydra.config_loader, config_name, list(overrides), multirun)]
+        return list(_points(hydra.config_loader, config_name, list(overrides), multirun))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_sentence(error)) from None
     finally:
         GlobalHydra.instance().clear()
 
 
-def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool) -> Iterator[DictConfig]:
+def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool) -> Iterator[Config]:
     parser = OverridesParser.create(config_loader=loader)
     parsed = parser.parse_overrides(overrides)
     for override in parsed:
@@ -76,13 +78,14 @@ def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool)
         cfg = loader.load_configuration(config_name, overrides, RunMode.RUN)
         if sweep := _sweep_of_experiment(cfg):
             raise UserError(f"the experiment sweeps over {' '.join(sweep)}: add -m to the command")
-        yield _without_hydra(cfg)
+        yield _typed(_without_hydra(cfg))
         return
     # An experiment may bring a sweep of its own (hydra.sweeper.params); the command line wins over it, key by key.
     fixed = [o.input_line for o in parsed if not o.is_sweep_override() and o.input_line]
     of_experiment = _sweep_of_experiment(loader.load_configuration(config_name, fixed, RunMode.MULTIRUN))
     parsed = parser.parse_overrides(of_experiment + overrides)
     composed: dict[tuple[str, ...], DictConfig] = {}
+    first: dict[tuple[tuple[str, ...], ...], Config] = {}  # of the points that give values to the same keys
     parse = functools.cache(lambda text: parser.parse_override(text))
     is_group = functools.cache(lambda key: bool(loader.get_group_options(key)))
     for point in BasicSweeper.split_arguments(parsed, None)[0]:
@@ -92,9 +95,32 @@ def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool)
             if _sweep_of_experiment(cfg) != of_experiment:
                 raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
             composed[choices] = _without_hydra(cfg)
+        keys = choices, tuple(value.get_key_element() for value in values)
+        refers = any("${" in text for text in point)
+        if keys in first and not refers:
+            yield _like(first[keys], composed[choices], values)
+            continue
         cfg = copy.deepcopy(composed[choices])
         ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
-        yield cfg
+        # Where a value refers to another key, that one's fields are not all that it changes.
+        refers = refers or "${" in str(OmegaConf.to_container(cfg))
+        typed = _typed(cfg)
+        if not refers:
+            first[keys] = typed
+        yield typed
+
+
+def _like(point: Config, composed: DictConfig, values: list[Override]) -> Config:
+    """The point, with other values of the same keys."""
+    names = dict.fromkeys(value.key_or_group.partition(".")[0] for value in values)
+    cfg = DictConfig({name: composed._get_node(name) for name in names})  # OmegaConf.masked_copy drops their types
+    OmegaConf.set_struct(cfg, True)  # as it is in what Hydra composes
+    ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
+    _type_options(cfg)
+    _check_keys(cfg, Config, "", names)
+    made = OmegaConf.to_object(cfg)
+    assert isinstance(made, dict)
+    return replace(point, **{str(key): value for key, value in made.items()})
 
 
 def _split(overrides: Sequence[Override], is_group: Callable[[str], bool]) -> tuple[tuple[str, ...], list[Override]]:
@@ -120,7 +146,18 @@ def _without_hydra(cfg: DictConfig) -> DictConfig:
 
 
 def _typed(cfg: DictConfig) -> Config:
-    for group, schemas in (("framework", FRAMEWORK_OPTIONS), ("strategy", STRATEGY_OPTIONS)):
+    _type_options(cfg)
+    _check_keys(cfg, Config, "")
+    config = OmegaConf.to_object(cfg)
+    assert isinstance(config, Config)
+    return config
+
+
+def _type_options(cfg: DictConfig) -> None:
+    """Of the framework and the strategy, where they are in it."""
+    for group, schemas in _OPTIONS.items():
+        if group not in set(cfg):
+            continue
         name = cfg[group].name
         if name not in schemas:
             raise UserError(
@@ -133,14 +170,11 @@ def _typed(cfg: DictConfig) -> Config:
             raise UserError(
                 f"{group}.options of '{name}': {_sentence(error)}; {group}={name} brings its own options"
             ) from None
-    _check_keys(cfg, Config, "")
-    config = OmegaConf.to_object(cfg)
-    assert isinstance(config, Config)
-    return config
 
 
-def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
-    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here."""
+def _check_keys(cfg: DictConfig, schema: type, parent: str, only: Iterable[str] | None = None) -> None:
+    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here. only: the
+    keys that it is to have, if not all."""
     valid = {f.name: f for f in fields(schema)}
     for key in cfg:
         if key not in valid:
@@ -149,7 +183,7 @@ def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
         nested = valid[str(key)].default_factory
         if isinstance(nested, type) and is_dataclass(nested):
             _check_keys(cfg[key], nested, f"{parent}.{key}" if parent else str(key))
-    for key in valid:
+    for key in valid if only is None else only:
         if key not in cfg:
             raise UserError(f"'{f'{parent}.{key}' if parent else key}' was removed from the configuration; leave it in")
 

@@ -68,7 +68,7 @@ def check_budget(arrays: Sequence[Array], budget: float | None, known: Expected)
 
 @dataclass(frozen=True)
 class _Earlier:
-    spec: dict[str, Any]
+    point: dict[str, Any]
     kind: tuple[str, str, str]
     seconds: float
     steps: int
@@ -89,7 +89,7 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
                 spec = to_plain(from_plain(RunSpec, plain))  # with the fields that came later than the run
                 kind = (spec["framework"], spec["strategy"], spec["model"])
                 steps = from_plain(MeasureSpec, spec["measure"]).most_steps
-                yield _Earlier(spec, kind, float(result["ended"]) - float(result["started"]), int(steps))
+                yield _Earlier(_point(spec), kind, float(result["ended"]) - float(result["started"]), int(steps))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
 
@@ -97,17 +97,16 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
 def _seconds(request: Request, earlier: Iterable[_Earlier]) -> tuple[float, str]:
     limit = 60 * request.resources.timeout_minutes
     alike = [run for run in earlier if run.kind == _kind(request.spec)]
-    asked = _point(to_plain(request.spec))
-    same = [run.seconds for run in alike if _point(run.spec) == asked]
-    if same:
-        return min(median(same), limit), "same"
     if not alike:
         return limit, "unknown"
+    asked = _point(to_plain(request.spec))
+    if same := [run.seconds for run in alike if run.point == asked]:
+        return min(median(same), limit), "same"
     # Proportional to steps and samples per GPU: too much rather than too little, since start-up is in it.
     measure = request.spec.measure
     steps = measure.most_steps
     scaled = [
-        run.seconds * max(1.0, steps / run.steps) * max(1.0, request.spec.batch_per_gpu / run.spec["batch_per_gpu"])
+        run.seconds * max(1.0, steps / run.steps) * max(1.0, request.spec.batch_per_gpu / run.point["batch_per_gpu"])
         for run in alike
     ]
     return min(median(scaled), limit), "alike"

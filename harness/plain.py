@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Type, TypeVar
 
 T = TypeVar("T")
+# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
+LATER = {"later": True}
 
 
 def to_plain(value: Any) -> Any:
@@ -23,6 +25,18 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     return value
+
+
+def determining(value: Any) -> Any:
+    """`to_plain` without the fields that came later and are at their default."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return to_plain(value)
+    fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return {f.name: determining(v) for f, v in fields.items() if not (f.metadata.get("later") and v == _default(f))}
+
+
+def _default(f: Any) -> Any:
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:

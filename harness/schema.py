@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from harness.spec import DEVICE, FRAMEWORK, HARNESS, LATER
-from models import catalog
+from harness.plain import LATER
 
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
 
@@ -209,8 +208,8 @@ class Framework:
     environment: str = MISSING
     strategies: list[str] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=lambda: [catalog.IMAGES])
-    pipelines: list[str] = field(default_factory=lambda: [HARNESS])
+    inputs: list[str] = field(default_factory=lambda: ["images"])  # IMAGES of models/catalog.py
+    pipelines: list[str] = field(default_factory=lambda: [Pipeline.harness.name])
     optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
     without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
@@ -344,9 +343,9 @@ class Source(Enum):
 
 
 class Pipeline(Enum):
-    harness = HARNESS
-    framework = FRAMEWORK
-    device = DEVICE
+    harness = "harness"
+    framework = "framework"
+    device = "device"
 
 
 @dataclass

@@ -6,7 +6,6 @@ compute node, and inside every framework's environment.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
-from harness.plain import from_plain, to_plain, write_json
+from harness.plain import LATER, determining, from_plain, to_plain, write_json
 
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
@@ -27,8 +26,6 @@ MODEL_PARALLEL = {"pipeline": "stages", "tensor": "degree"}
 # The framework that waits instead of computing: no figure of it is one of a real framework.
 EMULATED = "emulated"
 
-# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
-LATER = {"later": True}
 # As a value of the option `placement`, of strategies with parameter servers.
 OWN_NODES = "own_nodes"
 # Input pipelines.
@@ -284,7 +281,7 @@ class RunSpec:
 
         A field that came later is left out at its default, so that what was measured before it keeps its id.
         """
-        text = json.dumps([SPEC_VERSION, _determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps([SPEC_VERSION, determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
 
@@ -365,18 +362,6 @@ class Site:
     gpu_link_gb_per_s: Optional[float] = None
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     stage_environment: str = "none"
-
-
-def _determining(value: Any) -> Any:
-    """`to_plain` without the fields that came later and are at their default."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return to_plain(value)
-    fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
-    return {f.name: _determining(v) for f, v in fields.items() if not (f.metadata.get("later") and v == _default(f))}
-
-
-def _default(f: Any) -> Any:
-    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:

@@ -121,6 +121,11 @@ def test_analysis_reads_files_and_knows_no_launcher(path: Path) -> None:
     assert all(any(name.startswith(ok) for ok in SHARED | {"models.activations"}) for name in ours), ours
 
 
+def test_the_schema_loads_little_since_help_waits_for_it() -> None:
+    ours = {name for name in imports(Path("harness/schema.py")) if name.split(".")[0] in ("harness", "models")}
+    assert ours == {"harness.plain"}
+
+
 def test_a_watcher_reads_no_more_than_it_needs() -> None:
     # One process for each rank, all at the same moment, from a file system that they share.
     code = "import sys, harness.element; print(sorted({name.split('.')[0] for name in sys.modules}))"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,53 @@ def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
     """The fast path through private functions of Hydra must not differ from its public `compose`."""
     for multirun in (True, False):
         assert [plain(p) for p in points(*overrides, multirun=multirun)] == [composed_by_hydra(overrides)]
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        [["gpus=1", "gpus=2"], ["seed=0", "seed=1"], ["batch=64"]],
+        [["framework=pytorch", "framework=tensorflow"], ["model=resnet20", "model=resnet44"], ["seed=0", "seed=1"]],
+        [["strategy=allreduce"], ["strategy.options.compress=none", "strategy.options.compress=fp16"]],
+        [["framework.options.compile=true", "framework.options.compile=false"], ["scaling=weak", "scaling=strong"]],
+        [["+cluster.env={A:x}", "+cluster.env={B:y}"], ["cluster.timeout_minutes=3", "cluster.timeout_minutes=4"]],
+        [["+cluster.env.NCCL_ALGO=Ring", "+cluster.env.NCCL_ALGO=Tree"], ["measure.steps=20", "measure.steps=40"]],
+        [["dataset.mean=[0.1,0.2,0.3]", "dataset.mean=[0.3,0.2,0.1]"], ["heartbeat=null", "heartbeat=60"]],
+        [["trace=true", "trace=nsys"], ["optimizer={lr: 0.1}", "optimizer={lr: 0.2, momentum: 0.5}"]],
+        [["results=r/${seed}"], ["seed=3", "seed=4"]],
+        [["trace_steps=3", "trace_steps=${gpus}"], ["gpus=1", "gpus=2"]],
+    ],
+    ids=str,
+)
+def test_each_point_of_a_sweep_is_what_it_is_alone(sweep: list[list[str]]) -> None:
+    """Points that give other values to the same keys are made from the first of them."""
+    swept = [f"{values[0].split('=', 1)[0]}=" + ",".join(v.split("=", 1)[1] for v in values) for values in sweep]
+    alone = [points(*values, "cluster=slurm", multirun=False)[0] for values in itertools.product(*sweep)]
+    found = points(*swept, "cluster=slurm")
+    assert found == alone
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ("gpus=1,", "gpus=abc"),
+        ("gpus=1,", "gpus=null"),
+        ("gpus=1,", "gpus=???"),
+        ("precision=fp32,", "precision=fp8"),
+        ("strategy.options.bucket_mb=1,", "strategy.options.bucket_mb=x"),
+        ("+cluster={gpu_type: a},", "+cluster={partion: x}"),
+        ("+framework.options={compile: true},", "+framework.options={compil: true}"),
+        ("framework.name=pytorch,", "framework.name=torch"),
+        ("+cluster.env={A:x},", "+cluster.env=x"),
+    ],
+)
+def test_a_mistake_in_a_later_point_is_said_as_in_the_first(values: str, wrong: str) -> None:
+    with pytest.raises(UserError) as first:
+        points(wrong, "strategy=allreduce", "cluster=local")
+    with pytest.raises(UserError) as later:
+        points(values + wrong.split("=", 1)[1], "strategy=allreduce", "cluster=local")
+    assert str(later.value) == str(first.value)
 
 
 def test_an_experiment_brings_its_sweep_and_the_command_line_wins(tmp_path: Path) -> None:
