@@ -20,8 +20,9 @@ from typing import Any
 
 from analysis.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
 from analysis.logfile import check_document, read_log
+from analysis.logged import REWARM, Block, Resume, Return
 from analysis.matching import matched_blocks, returns_of, total_if_known
-from analysis.rank import REWARM, Block, RankLog, Resume, Return
+from analysis.rank import RankLog
 from analysis.text import printable
 from analysis.values import LARGEST_COUNT, seconds_of
 from harness.events import COMPLETED, LEFT, attempt_dirs

@@ -9,7 +9,7 @@ from functools import cache
 from statistics import fmean, quantiles
 from typing import Any, NamedTuple
 
-from analysis.rank import Block
+from analysis.logged import Block
 from analysis.statistics import Estimate, block_error
 from analysis.text import gpus_text, percent, probability_text
 

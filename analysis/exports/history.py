@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.attempts import pieces_of, read_attempts
 from analysis.exports.runs import run_rows
-from analysis.rank import count_of, number_of
 from analysis.read import records
 from analysis.run import COMPLETED
+from analysis.values import count_of, number_of
 from harness.events import attempt_dirs, read_events
 
 if TYPE_CHECKING:

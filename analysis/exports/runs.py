@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.exports.cells import inert
 from analysis.metrics import goodput
-from analysis.rank import number_of
 from analysis.read import frame_of, records
 from analysis.run import COMPLETED
 from analysis.text import printable, versions_text
+from analysis.values import number_of
 
 if TYPE_CHECKING:
     import pandas as pd
