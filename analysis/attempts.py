@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
+from analysis.environment import ENV, Environment, read_environment
 from analysis.logfile import check_document, read_log
 from analysis.logged import REWARM, Block, Resume, Return
 from analysis.matching import matched_blocks, returns_of, total_if_known
@@ -44,7 +45,8 @@ class Attempt:
     exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
     because there is none.
     why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
-    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. damage: what its files lack.
+    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. environment: what it ran on; None:
+    not known. damage: what its files lack.
     clock_jumped: a clock of its ranks, or the one that said when it began: no difference of its times is known.
     """
 
@@ -57,6 +59,7 @@ class Attempt:
     why_ended: str | None
     verify: bool
     slurm_energy: Mapping[str, Any] | None = None
+    environment: Environment | None = None
     damage: tuple[Damage, ...] = ()
     clock_jumped: bool = False
 
@@ -86,7 +89,7 @@ class Piece:
 
 def is_read(name: str) -> bool:
     """Whether a file of an attempt's folder can change the run's row."""
-    fixed = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY)
+    fixed = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
     return name in fixed or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
 
 
@@ -207,6 +210,9 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
         if rank.damage[kind]
     ]
     damage += [Damage(f"{folder.name}/{name}", NO_DOCUMENT, 1) for name, held in documents.items() if not held]
+    environment = read_environment(folder / ENV) if ENV in names else None
+    if ENV in names and environment is None:
+        damage.append(Damage(f"{folder.name}/{ENV}", NO_DOCUMENT, 1))
     if jumped := _jump(begin, last_sign, ranks, blocks):
         damage.append(Damage(f"{folder.name}/{BEGIN}", jumped, 1))
     jumps = any(each.kind in CLOCKS for each in damage)
@@ -220,6 +226,7 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
         why_ended=_why_ended(documents.get(AGAIN, {}), result, exits, ranks),
         verify=VERIFY in names,
         slurm_energy=documents.get(SLURM_ENERGY),
+        environment=environment,
         damage=tuple(damage),
         clock_jumped=jumps,
     )
@@ -320,7 +327,3 @@ def _document(path: Path) -> Mapping[str, Any]:
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _is_damaged(folder: Path, name: str) -> bool:
-    return (name in (BEGIN, AGAIN, SLURM_ENERGY) or bool(_EXIT.fullmatch(name))) and not _document(folder / name)

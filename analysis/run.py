@@ -17,6 +17,7 @@ from analysis.asked import asked_columns
 from analysis.attempts import BEGIN, VERIFY, Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
 from analysis.ceilings import ceiling_columns
 from analysis.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
+from analysis.environment import ENV
 from analysis.evaluations import evaluation_columns
 from analysis.logfile import check_document
 from analysis.logged import MEASURE
@@ -75,6 +76,7 @@ COLUMNS = {
     "startup_split": "string",
     "measured_blocks": "Int64",
     "ceilings": "string",
+    **dict.fromkeys(["env_file", "env_digest", "hosts"], "string"),
 }
 
 OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
@@ -144,7 +146,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     if measured:
         columns |= {"steps": steps, "seconds": seconds, "samples": samples} | steadiness_columns(blocks)
     ranks = _last_logs(attempts)
-    columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
+    columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
     columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
     columns |= protocol_columns(ranks)
@@ -207,6 +209,16 @@ def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dic
     starts = [rank.start for ranks in logs for rank in ranks.values() if rank.start is not None]
     names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
     return {"device_names": json.dumps(names)} if starts else {}
+
+
+def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
+    """Of the last attempt that recorded it. What is in it is read again where it is shown: nearly all runs of a study
+    have the same, and the digest says which."""
+    for attempt in reversed(attempts):
+        if (found := attempt.environment) is not None:
+            file = f"attempt-{attempt.number}/{ENV}"
+            return {"env_file": file, "env_digest": found.digest, "hosts": found.hosts}
+    return {}
 
 
 def _version_notes(pieces: Sequence[Piece]) -> list[str]:
