@@ -33,6 +33,8 @@ SLURM_ENERGY = "slurm_energy.json"
 VERIFY = "verify.npz"  # what the network computes, as harness/worker/verify.py shows it
 _LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
 _EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
+_FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
+_READ = re.compile("|".join([_LOG.pattern, _EXIT.pattern, *map(re.escape, _FIXED)]))
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,7 @@ class Piece:
 
 def is_read(name: str) -> bool:
     """Whether a file of an attempt's folder can change the run's row."""
-    fixed = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
-    return name in fixed or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
+    return _READ.fullmatch(name) is not None
 
 
 def read_attempts(run_dir: Path) -> list[Attempt]:
