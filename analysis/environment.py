@@ -60,29 +60,38 @@ def read_environment(path: Path) -> Environment | None:
 
 
 def _compared(document: Mapping[str, Any], path: Path) -> dict[str, str]:
-    own = re.compile(rf"{re.escape(path.parent.parent.name)}(/{re.escape(path.parent.name)})?")
-    variables = _variables(document)
-    places = [str(document.get("host")), *(v for name in (*_JOBS, *_NODES) if (v := variables.get(name)))]
-    # A staged environment lies in a folder that is named after the job and the node.
-    staged = re.compile("|".join(rf"(?<![A-Za-z0-9]){re.escape(place)}(?![A-Za-z0-9])" for place in places))
+    attempt, run = path.parent.name, path.parent.parent.name
     found: dict[str, str] = {}
-    rest = hashlib.sha256()
-    n_rest = 0
+    rest, n_rest = hashlib.sha256(), 0
     for name, value in _leaves(document):
         if name in OWN or (name.startswith("variables.") and _OWN_VARIABLE.search(name)):
             continue
-        value = own.sub("<run>", _UUID.sub(r"\1-<uuid>", value))
+        if "-" in value:
+            value = _UUID.sub(r"\1-<uuid>", value)
+        if run in value:
+            value = value.replace(f"{run}/{attempt}", "<run>").replace(run, "<run>")
         if name == "interpreter":
-            value = staged.sub("<job>", value)
+            value = _without_job(value, document)
         if len(found) < MOST_LEAVES:
             # As the rows of runs name what they have of the same.
-            found[printable(re.sub(r"^versions\.", VERSION, name))] = _short(printable(value))
+            shown = f"{VERSION}{name.removeprefix('versions.')}" if name.startswith("versions.") else name
+            found[printable(shown)] = _short(printable(value))
         else:
             n_rest += 1
             rest.update(f"{name}={value}\n".encode("utf-8", "replace"))
     if n_rest:
         found["further values"] = f"{n_rest:,}, sha256 {rest.hexdigest()[:16]}"
     return found
+
+
+def _without_job(interpreter: str, document: Mapping[str, Any]) -> str:
+    """A staged environment lies in a folder that is named after the job and the node."""
+    variables = _variables(document)
+    places = [str(document.get("host")), *(variables.get(name, "") for name in (*_JOBS, *_NODES))]
+    for place in places:
+        if place and place in interpreter:
+            interpreter = re.sub(rf"(?<![A-Za-z0-9]){re.escape(place)}(?![A-Za-z0-9])", "<job>", interpreter)
+    return interpreter
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

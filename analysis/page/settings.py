@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from analysis import text
 from analysis.environment import VERSION, read_environment
 from analysis.series import flat
 
+MOST_CHARACTERS = 60_000_000  # of all environments that are compared: 10,000 of the size of a node with eight GPUs
 MOST_VALUES = 12  # of one key, named in the tables of differences
 ABSENT = "(not there)"
 STARTED = ("device_names", "versions", "communication")  # columns
@@ -26,12 +27,13 @@ class Settings:
     shared: what all of them have. differing: of every key that runs have otherwise than others, the values that occur,
     with the number of runs, most frequent first. of_runs: what each run has that not all share, by its place in the
     table of runs; where two runs have all the same, one object; None: not known. A key that a run has not is no
-    difference.
+    difference. left_out: runs of which they are known, and of too many kinds to be compared.
     """
 
     shared: Mapping[str, str]
     differing: Mapping[str, Sequence[tuple[str, int]]]
     of_runs: Sequence[Mapping[str, str] | None]
+    left_out: int = 0
 
     def differing_of(self, run: int) -> Mapping[str, str]:
         """What of a run's settings is otherwise in others."""
@@ -52,7 +54,7 @@ def environments(runs: Sequence[Mapping[str, Any]], folder: Path) -> Settings:
     """
     keys = [(run["env_digest"], *(run[name] for name in STARTED)) for run in runs]
     files = {run["env_digest"]: folder / "runs" / run["run_id"] / run["env_file"] for run in runs if run["env_file"]}
-    recorded = {digest: found.leaves for digest, path in files.items() if (found := read_environment(path)) is not None}
+    recorded, left_out = _recorded(files, Counter(run["env_digest"] for run in runs if run["env_file"]))
     every = {name: ABSENT for leaves in recorded.values() for name in leaves if not name.startswith(VERSION)}
     made: dict[tuple[Any, ...], Mapping[str, str]] = {}
     for key in keys:
@@ -60,7 +62,20 @@ def environments(runs: Sequence[Mapping[str, Any]], folder: Path) -> Settings:
             digest, *started = key
             leaves = {**every, **recorded[digest]} if digest in recorded else {}
             made[key] = {**_started(*started), **leaves}
-    return _compared([made[key] for key in keys])
+    return replace(_compared([made[key] for key in keys]), left_out=left_out)
+
+
+def _recorded(files: Mapping[str, Path], times: Counter[str]) -> tuple[dict[str, Mapping[str, str]], int]:
+    """The leaves behind each digest, the most frequent first, and of how many runs there was no room for them."""
+    recorded: dict[str, Mapping[str, str]] = {}
+    room, left_out = MOST_CHARACTERS, 0
+    for digest, n in times.most_common():
+        if room < 0:
+            left_out += n
+        elif (found := read_environment(files[digest])) is not None:
+            recorded[digest] = found.leaves
+            room -= sum(len(name) + len(value) for name, value in found.leaves.items())
+    return recorded, left_out
 
 
 def hosts(runs: Sequence[Mapping[str, Any]]) -> Sequence[tuple[str, int]]:

@@ -16,6 +16,7 @@ from study_builder import ENVIRONMENT, SITE, Logs, StudyBuilder, spec_of, touch_
 
 from analysis.environment import LONGEST_VALUE, MOST_LEAVES, Environment, read_environment
 from analysis.page import runs as page_runs
+from analysis.page import settings as page_settings
 from analysis.page.settings import ABSENT, Settings, environments, hosts
 from analysis.read import read_study, records
 from harness.worker import capture
@@ -211,6 +212,15 @@ def test_where_there_is_no_room_the_page_says_where_the_environments_are(
     seen = Seen(study)
     assert details(seen.html)["environments"] is None
     assert "each run's env.json has its own" in words(Tags(seen.html).text)
+
+
+def test_of_too_many_kinds_the_most_frequent_are_compared(study: StudyBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for repeat in range(5):
+        write_environment(study.completed(1, repeat=repeat), cores=repeat if repeat < 2 else 96)
+    monkeypatch.setattr(page_settings, "MOST_CHARACTERS", 1)
+    found = settings(study)
+    assert (found.left_out, found.differing) == (2, {})
+    assert "those of 2 runs are not compared here" in words(Tags(Seen(study).html).text)
 
 
 def test_hostile_environments_are_words_in_the_page(study: StudyBuilder) -> None:
