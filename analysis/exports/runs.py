@@ -156,7 +156,7 @@ def _derived(run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "samples_per_second": run["samples"] / run["seconds"] if measured else None,
         "step_seconds": run["seconds"] / run["steps"] if measured else None,
-        "blocks": len(json.loads(run["blocks"])["step"]) if run["blocks"] else None,
+        "blocks": run["measured_blocks"],
         "test_loss": last.get("loss"),
         "energy_joules": energy.get("joules"),
         "energy_basis": energy.get("basis"),
