@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
+from analysis.environment import ENV, Environment, read_environment
 from analysis.logfile import check_document, read_log
+from analysis.logged import REWARM, Block, Resume, Return
 from analysis.matching import matched_blocks, returns_of, total_if_known
-from analysis.rank import REWARM, Block, RankLog, Resume, Return
+from analysis.rank import RankLog
 from analysis.text import printable
 from analysis.values import LARGEST_COUNT, seconds_of
 from harness.events import COMPLETED, LEFT, attempt_dirs
@@ -31,6 +33,8 @@ SLURM_ENERGY = "slurm_energy.json"
 VERIFY = "verify.npz"  # what the network computes, as harness/worker/verify.py shows it
 _LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
 _EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
+_FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
+_READ = re.compile("|".join([_LOG.pattern, _EXIT.pattern, *map(re.escape, _FIXED)]))
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Attempt:
     exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
     because there is none.
     why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
-    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. damage: what its files lack.
+    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. environment: what it ran on; None:
+    not known. damage: what its files lack.
     clock_jumped: a clock of its ranks, or the one that said when it began: no difference of its times is known.
     """
 
@@ -56,6 +61,7 @@ class Attempt:
     why_ended: str | None
     verify: bool
     slurm_energy: Mapping[str, Any] | None = None
+    environment: Environment | None = None
     damage: tuple[Damage, ...] = ()
     clock_jumped: bool = False
 
@@ -85,8 +91,7 @@ class Piece:
 
 def is_read(name: str) -> bool:
     """Whether a file of an attempt's folder can change the run's row."""
-    fixed = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY)
-    return name in fixed or bool(_LOG.fullmatch(name) or _EXIT.fullmatch(name))
+    return _READ.fullmatch(name) is not None
 
 
 def read_attempts(run_dir: Path) -> list[Attempt]:
@@ -206,6 +211,9 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
         if rank.damage[kind]
     ]
     damage += [Damage(f"{folder.name}/{name}", NO_DOCUMENT, 1) for name, held in documents.items() if not held]
+    environment = read_environment(folder / ENV) if ENV in names else None
+    if ENV in names and environment is None:
+        damage.append(Damage(f"{folder.name}/{ENV}", NO_DOCUMENT, 1))
     if jumped := _jump(begin, last_sign, ranks, blocks):
         damage.append(Damage(f"{folder.name}/{BEGIN}", jumped, 1))
     jumps = any(each.kind in CLOCKS for each in damage)
@@ -219,6 +227,7 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
         why_ended=_why_ended(documents.get(AGAIN, {}), result, exits, ranks),
         verify=VERIFY in names,
         slurm_energy=documents.get(SLURM_ENERGY),
+        environment=environment,
         damage=tuple(damage),
         clock_jumped=jumps,
     )
@@ -319,7 +328,3 @@ def _document(path: Path) -> Mapping[str, Any]:
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _is_damaged(folder: Path, name: str) -> bool:
-    return (name in (BEGIN, AGAIN, SLURM_ENERGY) or bool(_EXIT.fullmatch(name))) and not _document(folder / name)

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.rank import RankLog, number_of
+from analysis.rank import RankLog
 from analysis.text import printable
+from analysis.values import number_of
 
 
 def ceiling_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:

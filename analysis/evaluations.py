@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from analysis.attempts import Attempt, Piece, allocated, total_if_known
-from analysis.rank import Evaluation
+from analysis.logged import Evaluation
 
 
 def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:

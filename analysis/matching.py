@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from analysis.damage import REPEATED
-from analysis.rank import Block, RankLog, Return
+from analysis.logged import Block, Return
+from analysis.rank import RankLog
 
 
 def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.rank import FIRST, Outcome, Probing, RankLog
+from analysis.logged import FIRST, Outcome, Probing
+from analysis.rank import RankLog
 
 # In the order of a round: see docs/measuring.md.
 PROBES = ("full", "cached_batch", "no_sync", "allreduce")

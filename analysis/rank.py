@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from analysis.damage import (
     CLOCK_BACK,
@@ -17,117 +17,24 @@ from analysis.damage import (
     UNREADABLE_LINES,
     VALUE,
 )
+from analysis.logged import (
+    FIRST,
+    MEASURE,
+    REWARM,
+    WARMUP,
+    Block,
+    End,
+    Evaluation,
+    Gradients,
+    Outcome,
+    Probing,
+    Resume,
+    Return,
+    Staleness,
+)
 from analysis.text import printable
 from analysis.values import LARGEST_COUNT, LONGEST_SECONDS, count_of, is_count, number_of, seconds_of
 from harness.events import SCHEMA_VERSION, UnknownVersion
-
-FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
-
-
-class Block(NamedTuple):
-    """Steps that were timed together, between two fences.
-
-    phase: FIRST (the first step of an attempt, alone), WARMUP, REWARM (cold steps after a restart) or MEASURE. step:
-    the first one. n: how many. samples, joules: of the rank that logged the block, or of all ranks where blocks have
-    been matched over them: then without samples that a parameter server lost.
-    """
-
-    phase: str
-    step: int
-    n: int
-    seconds: float
-    samples: int
-    joules: float | None = None
-
-    @property
-    def end(self) -> int:
-        return self.step + self.n
-
-
-class Resume(NamedTuple):
-    """Where an attempt went on. step: of the checkpoint, 0: from the beginning. from_attempt: which one had written it.
-    ignored: why a checkpoint that was there was not used."""
-
-    step: int
-    from_attempt: int | None
-    ignored: str | None
-
-
-class Gradients(NamedTuple):
-    """The first synchronised gradient of an attempt: its sum and its sum of magnitudes, over all elements.
-
-    step: the first of the attempt. None: not finite.
-    """
-
-    step: int
-    sum: float | None
-    magnitude: float | None
-
-
-class Evaluation(NamedTuple):
-    """The test samples, scored after so many steps. samples_seen: of training, by all ranks. loss: where it is finite.
-    t: unix seconds when it was done."""
-
-    step: int
-    samples_seen: int
-    samples: int
-    accuracy: float
-    loss: float | None
-    seconds: float | None
-    t: float | None
-
-
-class End(NamedTuple):
-    """What a rank logged when its training had ended. steps: of the whole run. samples: that this rank consumed in this
-    attempt. checksum: of its weights, where it is finite. None: not logged."""
-
-    steps: int | None
-    samples: int | None
-    checksum: float | None
-
-
-class Staleness(NamedTuple):
-    """What parameter servers applied in the whole run. updates: of each server. mean, largest: staleness in updates.
-    samples: that the updates were made of. lead: steps that a worker was ahead of the slowest; None: not logged."""
-
-    updates: int
-    mean: float
-    largest: int
-    samples: int
-    lead: int | None
-
-
-class Return(NamedTuple):
-    """A parameter server that ended and came back. step: the first of the block in which it did. seconds: that its
-    workers waited. lost_updates, lost_samples: what it had applied, and its weights do not hold."""
-
-    step: int
-    server: int
-    seconds: float
-    lost_updates: int
-    lost_samples: int
-
-
-class Outcome(NamedTuple):
-    """How the steps of an attempt ended. stopped: "precision" or "limit". relative_half_width: of the interval of the
-    median step time over its blocks; None below six. precision: asked for; None: the steps were fixed. stationary: at
-    the end of the warm-up; None: not tested. warmup_steps: that were taken."""
-
-    stopped: str
-    relative_half_width: float | None
-    precision: float | None
-    stationary: bool | None
-    warmup_steps: int | None
-
-
-class Probing(NamedTuple):
-    """What the probes took. share: of the attempt's time before them. skipped: why there are none."""
-
-    rounds: int
-    seconds: float
-    share: float
-    limit: float
-    skipped: str | None
 
 
 class RankLog:

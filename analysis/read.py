@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import operator
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.across import refuse_copies, refuse_unequal_batches
-from analysis.cached import cache_path, read_cache, signature, write_cache
+from analysis.cached import SPEC, Signature, cache_path, read_cache, signature, write_cache
 from analysis.damage import damage_problems, damage_rows
 from analysis.errors import StudyError
 from analysis.frames import frame_of, records, without
@@ -60,25 +61,24 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     """Reads every run of the study. keep: what was read, for the next time. Raises StudyError where the folder is not a
     study, or holds no run at all."""
     document = _read_study_json(folder)
-    run_dirs, problems = _run_dirs(folder / "runs")
+    signatures, problems = _runs(folder / "runs")
     requested = _texts(document["invocations"], "runs")
-    if not run_dirs:
+    if not signatures:
         raise StudyError(
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
             f"(its study.json asks for {len(requested)}): start the study, or name another"
         )
     frame = read_cache(cache_path(folder))
     cached = {row["signature"]: row for row in records(frame)}
-    signatures = [signature(run_dir) for run_dir in run_dirs]
     # A file that could not be read may be readable now, without any sign of it in its name, time or size.
-    known = [row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None for s in signatures]
-    again = [i for i, row in enumerate(known) if row is None]
-    read = read_rows([run_dirs[i] for i in again], sum(signatures[i].log_bytes for i in again))
+    known = {
+        name: row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None
+        for name, s in signatures.items()
+    }
+    again = [name for name, row in known.items() if row is None]
+    read = read_rows([folder / "runs" / name for name in again], sum(signatures[name].log_bytes for name in again))
     new = dict(zip(again, read, strict=True))
-    rows = [
-        {**new[i], "signature": s.digest} if row is None else row
-        for i, (row, s) in enumerate(zip(known, signatures, strict=True))
-    ]
+    rows = [{**new[name], "signature": signatures[name].digest} if row is None else row for name, row in known.items()]
     remarks: list[str] = []
     if keep and (again or len(cached) != len(rows)):
         remarks += write_cache(cache_path(folder), rows)
@@ -86,8 +86,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     problems += refuse_unequal_batches(rows)
     damage = damage_rows(rows)
     problems += damage_problems(damage)
-    names = {run_dir.name for run_dir in run_dirs}
-    rows += [_missing_row(run_id) for run_id in requested if run_id not in names]
+    rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
     kept = records(frame)
     # Where nothing has changed, the cache is the table: to make ten thousand runs anew takes a second.
     same = len(rows) == len(kept) and all(map(operator.is_, rows, kept))
@@ -137,29 +136,36 @@ def _read_study_json(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _run_dirs(runs: Path) -> tuple[list[Path], list[str]]:
+def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
     """The folders that hold a spec.json, by name, and a sentence on everything else that lies there."""
-    found, problems = [], []
+    found, problems = {}, []
     try:
-        entries = sorted(runs.iterdir())
+        with os.scandir(runs) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
-        return [], []
+        return {}, []
     except OSError as error:
         raise StudyError(f"cannot read {runs}: {error.strerror}") from None
-    for path in entries:
-        name = f"runs/{printable(path.name)}"
+    for entry in ordered:
+        signed = signature(entry.path)  # of what is no folder, that of an empty one
         try:
-            if not path.is_dir():
-                problems.append(f"{name} is a file that is not part of a study; it was left alone")
-            elif (path / "spec.json").exists():
-                found.append(path)
-            elif next(path.iterdir(), None) is None:
-                problems.append(f"{name} is an empty folder")
-            else:
-                problems.append(f"{name} is a folder without spec.json, so no run of this study; it was left alone")
+            if signed.has_spec or (Path(entry.path) / SPEC).exists():
+                found[entry.name] = signed
+                continue
+            problems.append(_foreign(Path(entry.path)))
         except OSError as error:
-            problems.append(f"{name} cannot be read: {error.strerror}")
+            problems.append(f"runs/{printable(entry.name)} cannot be read: {error.strerror}")
     return found, problems
+
+
+def _foreign(path: Path) -> str:
+    """What lies in runs/ and is no run. Raises OSError."""
+    name = f"runs/{printable(path.name)}"
+    if not path.is_dir():
+        return f"{name} is a file that is not part of a study; it was left alone"
+    if next(path.iterdir(), None) is None:
+        return f"{name} is an empty folder"
+    return f"{name} is a folder without spec.json, so no run of this study; it was left alone"
 
 
 def _texts(invocations: Iterable[Mapping[str, Any]], key: str) -> list[str]:

@@ -13,24 +13,25 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from analysis.asked import asked_columns
 from analysis.attempts import BEGIN, VERIFY, Attempt, Piece, attempt_columns, attempt_notes, pieces_of, read_attempts
 from analysis.ceilings import ceiling_columns
 from analysis.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
+from analysis.environment import ENV
 from analysis.evaluations import evaluation_columns
 from analysis.logfile import check_document
+from analysis.logged import MEASURE
 from analysis.protocol import probe_columns, protocol_columns, protocol_notes
-from analysis.rank import MEASURE, RankLog
+from analysis.rank import RankLog
 from analysis.recorded import resource_columns
-from analysis.series import NO_FAULT
 from analysis.startup import startup_columns
 from analysis.steadiness import run_notes, steadiness_columns
-from analysis.text import printable
+from analysis.text import printable, text_or_none
 from analysis.traces import trace_columns
 from analysis.validity import SYNCHRONOUS, faults_of, unchecked_of
-from analysis.values import LARGEST_COUNT, count_of, is_count, number_of, seconds_of
+from analysis.values import LARGEST_COUNT, count_of, number_of, seconds_of
 from harness.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
-from harness.plain import to_plain
-from harness.spec import MODEL_PARALLEL, NSYS, STRONG, WEAK, RunSpec, Site, read_run
+from harness.spec import RunSpec, Site, read_run
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
 
@@ -75,6 +76,7 @@ COLUMNS = {
     "startup_split": "string",
     "measured_blocks": "Int64",
     "ceilings": "string",
+    **dict.fromkeys(["env_file", "env_digest", "hosts"], "string"),
 }
 
 OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
@@ -88,7 +90,7 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
         for name in ("spec.json", "result.json"):
             check_document(run_dir / name)
         spec, site = read_run(run_dir)
-        row |= _spec_columns(spec, site) | {"spec_run_id": _run_id(run_dir)}
+        row |= asked_columns(run_dir, spec, site)
         result = read_result(run_dir)
         row |= _result_columns(result, site)
         row |= _last_attempt(run_dir)
@@ -102,90 +104,6 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
     return row | _measured_columns(spec, row, attempts) | trace_columns(run_dir, spec.trace, attempts)
 
 
-def _spec_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
-    columns = {
-        "framework": spec.framework,
-        "strategy": spec.strategy,
-        "model": spec.model,
-        "dataset": spec.dataset.name,
-        "precision": spec.precision,
-        "scaling": spec.scaling,
-        "cluster": spec.cluster.name,
-        "device": spec.cluster.device,
-        "environment": spec.environment,
-        "code_version": site.code_version,
-    }
-    counts = {
-        "gpus": spec.gpus,
-        "nodes": spec.placement.nodes,
-        "ranks_per_node": spec.placement.ranks_per_node,
-        "global_batch": spec.global_batch,
-        "batch_per_gpu": spec.batch_per_gpu,
-    }
-    # `from_plain` checks the form of a spec, not the types of its values.
-    for name, value in columns.items():
-        if not isinstance(value, str):
-            raise ValueError(f"spec.json: {name} is {value!r}, expected a text")
-    for name, n in counts.items():
-        if not is_count(n, 1):
-            raise ValueError(f"spec.json: {name} is {n!r}, expected a whole number from 1 on")
-    plain = to_plain(spec)
-    for name in ("seed", "repeat"):
-        if not is_count(plain.pop(name), 0):
-            raise ValueError(f"spec.json: {name} is {getattr(spec, name)!r}, expected a whole number from 0 on")
-    if spec.strategy in MODEL_PARALLEL:
-        _check_replicas(spec)
-    if not isinstance(plain.pop("verify"), bool):
-        raise ValueError(f"spec.json: verify is {spec.verify!r}, expected true or false")
-    if not isinstance(spec.trace, str):
-        raise ValueError(f"spec.json: trace is {spec.trace!r}, expected a text")
-    del plain["trace_steps"]
-    if spec.trace != NSYS:  # the others have no part in what is measured
-        del plain["trace"]
-    point = json.dumps(plain, sort_keys=True)
-    for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
-        del plain[name]
-    return (
-        {name: printable(value) for name, value in columns.items()}
-        | counts
-        | {"seed": spec.seed, "repeat": spec.repeat, "verify": spec.verify}
-        | {"point": point, "series": json.dumps(plain, sort_keys=True)}
-        | {"oversubscribed": _text(site.oversubscribed)}
-        | _nominal_columns(spec, site)
-        | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
-    )
-
-
-def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
-    """What the machine could do, as the cluster's configuration says it; what is no number above 0 is not known."""
-    links = {"link_gb_per_s": site.link_gb_per_s, "gpu_link_gb_per_s": site.gpu_link_gb_per_s}
-    peaks = site.peak_tflops if isinstance(site.peak_tflops, Mapping) else {}
-    return {name: number_of(links, name) or None for name in links} | {
-        "peak_tflops": number_of(peaks, spec.precision) or None
-    }
-
-
-def _check_replicas(spec: RunSpec) -> None:
-    """Raises ValueError where the ranks of a replica cannot be counted."""
-    options = spec.strategy_options
-    for name in (MODEL_PARALLEL[spec.strategy], "microbatches"):
-        n = options.get(name, 1) if isinstance(options, Mapping) else options
-        if n is not None and not is_count(n, 1):
-            raise ValueError(f"spec.json: strategy_options.{name} is {n!r}, expected a whole number from 1 on")
-    if spec.gpus % spec.ranks_per_replica:
-        raise ValueError(f"spec.json: {spec.gpus} ranks cannot be replicas of {spec.ranks_per_replica} ranks")
-
-
-def _run_id(run_dir: Path) -> str | None:
-    """The id that spec.json was written under; a later RunSpec may have fields that give another hash."""
-    return _text(json.loads((run_dir / "spec.json").read_bytes()).get("run_id"))
-
-
-def _batch_that_follows(scaling: str) -> tuple[str, ...]:
-    """Of the two batches, the one that the number of GPUs determines along a series."""
-    return {WEAK: ("global_batch",), STRONG: ("batch_per_gpu",)}.get(scaling, ())
-
-
 def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, Any]:
     if result is None:
         return {"status": UNFINISHED, "reason": "no result.json: still running, or ended without a word"}
@@ -194,9 +112,9 @@ def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, A
     tail = result.get("stderr_tail")
     columns = {
         "status": result["status"],
-        "reason": _text(result.get("reason")),
-        "oversubscribed": _text(result.get("oversubscribed")) or _text(site.oversubscribed),
-        "job_id": _text(result.get("job_id")),
+        "reason": text_or_none(result.get("reason")),
+        "oversubscribed": text_or_none(result.get("oversubscribed")) or text_or_none(site.oversubscribed),
+        "job_id": text_or_none(result.get("job_id")),
         "failed_rank": count_of(result, "failed_rank", 0),
         "exit_code": count_of(result, "exit_code", -LARGEST_COUNT),
         "started": number_of(result, "started"),
@@ -228,7 +146,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     if measured:
         columns |= {"steps": steps, "seconds": seconds, "samples": samples} | steadiness_columns(blocks)
     ranks = _last_logs(attempts)
-    columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks)
+    columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
     columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
     columns |= protocol_columns(ranks)
@@ -291,6 +209,16 @@ def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dic
     starts = [rank.start for ranks in logs for rank in ranks.values() if rank.start is not None]
     names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
     return {"device_names": json.dumps(names)} if starts else {}
+
+
+def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
+    """Of the last attempt that recorded it. What is in it is read again where it is shown: nearly all runs of a study
+    have the same, and the digest says which."""
+    for attempt in reversed(attempts):
+        if (found := attempt.environment) is not None:
+            file = f"attempt-{attempt.number}/{ENV}"
+            return {"env_file": file, "env_digest": found.digest, "hosts": found.hosts}
+    return {}
 
 
 def _version_notes(pieces: Sequence[Piece]) -> list[str]:
@@ -381,10 +309,6 @@ def _staleness_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     """In updates, of the whole run; where parameter servers apply them."""
     found = next((rank.staleness for rank in ranks.values() if rank.staleness is not None), None)
     return {} if found is None else {"staleness_mean": found.mean, "staleness_max": found.largest}
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else printable(str(value))
 
 
 def _joined(*parts: str | None) -> str | None:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.attempts import BEGIN, Attempt
-from analysis.rank import FIRST, RankLog, number_of, seconds_of
+from analysis.logged import FIRST
+from analysis.rank import RankLog
+from analysis.values import number_of, seconds_of
 
 # In order. rendezvous_and_build: of logs from before the two were told apart.
 PARTS = (

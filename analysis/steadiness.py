@@ -9,7 +9,8 @@ from functools import cache
 from statistics import fmean, quantiles
 from typing import Any, NamedTuple
 
-from analysis.rank import Block
+from analysis.logged import Block
+from analysis.packed_blocks import packed, unpacked
 from analysis.statistics import Estimate, block_error
 from analysis.text import gpus_text, percent, probability_text
 
@@ -48,8 +49,7 @@ class Trend(NamedTuple):
 def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
     """Of the measured blocks of a run, in the order of time."""
     seconds, samples = [block.seconds for block in blocks], [block.samples for block in blocks]
-    each = {"step": [b.step for b in blocks], "steps": [b.n for b in blocks], "seconds": seconds, "samples": samples}
-    columns: dict[str, Any] = {"blocks": json.dumps(each), "measured_blocks": len(blocks)}
+    columns: dict[str, Any] = {"blocks": packed(blocks), "measured_blocks": len(blocks)}
     per_step = [block.seconds / block.n for block in blocks]
     columns["outlier_blocks"] = len(outliers(per_step))
     if found := trend([float(block.step) for block in blocks], per_step):
@@ -61,8 +61,8 @@ def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
 
 def step_seconds(run: Mapping[str, Any]) -> list[float]:
     """Of each measured block of a run, in the order of time: seconds per step."""
-    each = json.loads(run["blocks"])
-    return [seconds / n for seconds, n in zip(each["seconds"], each["steps"], strict=True)]
+    blocks = unpacked(run["blocks"])
+    return [seconds / n for seconds, n in zip(blocks.seconds, blocks.steps, strict=True)]
 
 
 def outliers(values: Sequence[float]) -> list[int]:

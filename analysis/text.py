@@ -6,7 +6,7 @@ import codecs
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 DASH = "–"
 
@@ -18,6 +18,11 @@ def printable(text: str) -> str:
     (which no file can be written with) end here.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def text_or_none(value: Any) -> str | None:
+    """Whatever a file holds, as printable text; None for its null."""
+    return None if value is None else printable(str(value))
 
 
 # What stands for a character that a terminal's encoding does not have; '?' for all others.

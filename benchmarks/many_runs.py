@@ -6,8 +6,8 @@
 each rank has a start event, 400 measured blocks of 10 steps and one of warm-up, 8 rounds of 3 probes, 5 evaluations
 (rank 0) and an end; every 50th run failed, its log is cut after a line (a torn one ends pandas.read_json). The logs are
 written by the harness's own EventWriter, once for each size and 8 speeds, and copied: what is in them is parsed again
-for each run, and a writer that makes each line anew would take longer than all that is measured. spec.json and
-result.json are each run's own.
+for each run, and a writer that makes each line anew would take longer than all that is measured. spec.json,
+result.json and env.json are each run's own: of NODES machines, with eight GPUs each, one in four of another driver.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.spec import (
     Site,
 )
 
-RUNS, BLOCKS, SPEEDS = 10_000, 400, 8
+RUNS, BLOCKS, SPEEDS, NODES = 10_000, 400, 8, 64
 SITE = Site("python", None, ".", "0123456789abcdef", None, None, 600.0)
 SHARES = {1: 0.8, 2: 0.15, 4: 0.05}  # of the repeats, by the number of ranks
 BEGIN = 1.7e9
@@ -52,7 +52,7 @@ def make_study(folder: Path, runs: int = RUNS, blocks: int = BLOCKS) -> None:
         (run_dir / "spec.json").write_text(json.dumps(document))
         (run_dir / "result.json").write_text(json.dumps(_result(spec, failed)))
         (attempt / "begin.json").write_text(json.dumps({"t": BEGIN, "job_id": "17"}))
-        (attempt / "env.json").write_text("{}")
+        (attempt / "env.json").write_text(json.dumps(_environment(spec, i), indent=1))
         for rank in range(spec.gpus):
             log = logs.of(spec, rank, i % SPEEDS)
             end = log.find(b"\n", len(log) // 2) + 1 if failed else len(log)
@@ -179,6 +179,42 @@ def _result(spec: RunSpec, failed: bool) -> dict[str, Any]:
         "job_id": "17",
         "written_by": "job",
         "oversubscribed": None,
+    }
+
+
+def _environment(spec: RunSpec, i: int) -> dict[str, Any]:
+    """As harness/worker/capture.py writes it, of run number i."""
+    node, gpus = i % NODES, range(8)
+    driver = "570.86.15" if node % 4 else "550.54.15"
+    uuids = [f"GPU-{node:04x}{gpu:04x}-1111-2222-3333-444455556666" for gpu in gpus]
+    links = [[" X  " if other == gpu else "NV18" for other in gpus] for gpu in gpus]
+    return {
+        "v": 1,
+        "host": f"node{node}",
+        "platform": "Linux-6.8.0-45-generic-x86_64-with-glibc2.39",
+        "python": "3.12.3",
+        "interpreter": "/opt/envs/pytorch/bin/python",
+        "versions": {"torch": "2.13.0", "cuda": "13.0", "nccl": "2.27.3", "cudnn": "91200", "numpy": "2.3.1"},
+        "code_version": SITE.code_version,
+        "cpu": "AMD EPYC 9454 48-Core Processor",
+        "cores": 96,
+        "memory_bytes": 811_748_818_944,
+        "gpus": [f"NVIDIA H100 80GB HBM3, {uuid}, {driver}, 81559 MiB" for uuid in uuids],
+        "topology": [
+            f"GPU{gpu}\t" + "\t".join(links[gpu]) + f"\t{48 * (gpu // 4)}-{48 * (gpu // 4) + 47}" for gpu in gpus
+        ],
+        "nvlink": [f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: {uuids[gpu]})" for gpu in gpus],
+        "numa": {"0": "0-47", "1": "48-95"},
+        "variables": {
+            "SLURM_JOB_ID": str(1_000_000 + i),
+            "SLURM_JOB_NODELIST": f"node{node}",
+            "SLURM_NTASKS": str(spec.gpus),
+            "SLURM_CPUS_ON_NODE": str(12 * spec.gpus),
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(spec.gpus))),
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_FILE": f"/scratch/ten-thousand/runs/{spec.run_id}/attempt-1/nccl.rank0.log",
+            "OMP_NUM_THREADS": "8",
+        },
     }
 
 

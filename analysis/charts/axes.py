@@ -65,7 +65,12 @@ def _switched(switch: str, values: Iterable[float], base: int) -> dict[str, Any]
     known = [value for value in values if value > 0 and math.isfinite(value)]
     ticks = _log_ticks(min(known), max(known), base) if known else []
     return {
-        "scale": alt.Scale(zero=alt.ExprRef(f"!{switch}"), nice=alt.ExprRef(f"!{switch}"), padding=8),
+        # The padding would begin a linear axis below 0, which none of these quantities can be.
+        "scale": alt.Scale(
+            zero=alt.ExprRef(f"!{switch}"),
+            nice=alt.ExprRef(f"!{switch}"),
+            padding=alt.ExprRef(f"{switch} ? 8 : 0"),
+        ),
         "axis": alt.Axis(
             values=alt.ExprRef(f"{switch} ? {json.dumps([math.log10(t) for t in ticks])} : null"),
             labelExpr=f"format({switch} ? pow(10, datum.value) : datum.value, ',.3~r')",

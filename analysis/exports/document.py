@@ -80,6 +80,7 @@ def report(findings: Findings) -> dict[str, Any]:
             {"published": both.published, "own": both.own, "verdict": both.verdict} for both in findings.published
         ],
         "problems": [*study.problems, *findings.work.problems],
+        "damage": [_part("damage", row, ()) for row in study.damage],
         "statuses": dict(sorted(statuses(study.runs).items())),
         "runs": [_part("run", {**run, "point": index.get(run["run_id"])}, ()) for run in records(study.runs)],
     }

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.attempts import pieces_of, read_attempts
 from analysis.exports.runs import run_rows
-from analysis.rank import count_of, number_of
+from analysis.packed_blocks import unpacked
 from analysis.read import records
 from analysis.run import COMPLETED
+from analysis.values import count_of, number_of
 from harness.events import attempt_dirs, read_events
 
 if TYPE_CHECKING:
@@ -83,11 +84,10 @@ def exported_runs(study: Study, points: pd.DataFrame) -> Iterator[ExportedRun]:
 def _blocks(run_dir: Path, run: Mapping[str, Any]) -> tuple[Block, ...]:
     if not run["blocks"]:
         return ()
-    each, logged = json.loads(run["blocks"]), _logged(run_dir, run["status"] == COMPLETED)
-    columns = (each["step"], each["steps"], each["seconds"], each["samples"])
+    logged = _logged(run_dir, run["status"] == COMPLETED)
     return tuple(
         Block(first + n, n, seconds, samples, *logged.get(first, (None, None)))
-        for first, n, seconds, samples in zip(*columns, strict=True)
+        for first, n, seconds, samples in zip(*unpacked(run["blocks"]), strict=True)
     )
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.exports.cells import inert
 from analysis.metrics import goodput
-from analysis.rank import number_of
 from analysis.read import frame_of, records
 from analysis.run import COMPLETED
 from analysis.text import printable, versions_text
+from analysis.values import number_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +156,7 @@ def _derived(run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "samples_per_second": run["samples"] / run["seconds"] if measured else None,
         "step_seconds": run["seconds"] / run["steps"] if measured else None,
-        "blocks": len(json.loads(run["blocks"])["step"]) if run["blocks"] else None,
+        "blocks": run["measured_blocks"],
         "test_loss": last.get("loss"),
         "energy_joules": energy.get("joules"),
         "energy_basis": energy.get("basis"),

@@ -50,7 +50,7 @@ class LiveStudy:
             seen, changed = {}, 0
             requested = _requested(self.folder)
             for name in _run_names(self.folder):
-                digest = signature(self.folder / "runs" / name).digest
+                digest = signature(os.path.join(self.folder, "runs", name)).digest
                 old = self._seen.get(name)
                 if old is None or old[0] != digest:
                     old = (digest, live_row(self.folder / "runs" / name))

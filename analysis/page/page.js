@@ -332,22 +332,30 @@
 
   async function showRun(id) {
     details ??= documentOf("details");
-    const { shared, differing, runs } = await details;
+    const { runs, environments, ...halves } = await details;
     const run = runs[id];
     const dialog = one("#run");
-    const close = made("button", { type: "button", className: "close", textContent: "Close" });
-    close.addEventListener("click", () => dialog.close());
-    const own = differing.filter((key) => key in run.settings).map((key) => [key, run.settings[key]]);
-    const every = Object.entries({ ...shared, ...run.settings }).sort(([a], [b]) => order.compare(a, b));
+    const close = made("button", { type: "button", className: "close", textContent: "Close", onclick: () => dialog.close() });
+    const note = (textContent) => made("p", { className: "note", textContent });
+    const known = { configuration: run.configuration, environment: environments?.[run.environment] };
+    const own = Object.keys(halves).flatMap((half) =>
+      halves[half].differing.filter((key) => key in (known[half] ?? {})).map((key) => [key, known[half][key]]),
+    );
+    const whole = (half, otherwise) => {
+      const every = Object.entries({ ...halves[half].shared, ...known[half] });
+      return known[half] ? pairs(every.sort(([a], [b]) => order.compare(a, b)), "keys") : note(otherwise);
+    };
     dialog.replaceChildren(
       close,
       made("h2", { id: "run-name", textContent: id }),
       pairs([["Status", run.status], ...run.facts], "facts"),
       ...(own.length ? [made("h3", { textContent: "Differs from other runs in" }), pairs(own, "keys")] : []),
-      made("h3", { textContent: "Last lines of stderr" }),
-      run.lines.length ? made("pre", { tabIndex: 0, textContent: run.lines.join("\n") }) : made("p", { className: "note", textContent: "None." }),
-      made("h3", { textContent: "Configuration and environment" }),
-      every.length ? pairs(every, "keys") : made("p", { className: "note", textContent: "Its spec.json could not be read." }),
+      made("h3", { textContent: `Last lines of stderr${run.of && run.lines.length ? ` of ${run.of}` : ""}` }),
+      run.lines.length ? made("pre", { tabIndex: 0, textContent: run.lines.join("\n") }) : note("None."),
+      made("h3", { textContent: "Configuration" }),
+      whole("configuration", "Its spec.json could not be read."),
+      made("h3", { textContent: "Environment" }),
+      whole("environment", environments ? "It did not record one." : "Not in this page: env.json in its folder has it."),
     );
     dialog.showModal();
     dialog.scrollTop = 0;

@@ -38,7 +38,9 @@ from analysis.network import BOUNDS
 from analysis.page.charts import by_section, kept_vega_script, one_theme
 from analysis.page.folding import folded, json_script
 from analysis.page.glance import figures_at_a_glance
-from analysis.page.runs import MOST_VALUES, attempts_cost, damages, details_block, other_runs, settings_of
+from analysis.page.printed import printed_of
+from analysis.page.runs import attempts_cost, damages, details_block, other_runs
+from analysis.page.settings import MOST_VALUES, configurations, environments, hosts
 from analysis.points import OVERSUBSCRIBED
 from analysis.pop import EFFICIENCIES
 from analysis.published import PUBLISHED_NOTE
@@ -74,6 +76,7 @@ FOLDER = Path(__file__).parent
 MOST_ANSWERS = 12  # the others stand in a fold below them
 MOST_COMPARISONS = 200
 FEW_COMPARISONS = 6
+MOST_KEYS = 40  # in which a run without a figure differs from others, named beside it
 FEW_RUNS = 12  # up to so many, their tables are open
 # The marks after which a figure is not what it seems; the others say how firmly it stands.
 WARNINGS = ("fault injected", "profiled", "emulated")
@@ -89,8 +92,9 @@ def render_report(findings: Findings) -> str:
     """The report as HTML."""
     study, learning, losses, rows = findings.study, findings.learning, findings.losses, findings.rows
     runs = records(study.runs)
-    settings = settings_of(runs)
-    details, detail_lines = details_block(runs, settings)
+    printed = printed_of(runs, study.folder)
+    settings = configurations(runs), environments(runs, study.folder)
+    details = details_block(runs, *settings, printed)
     reasons = {row["oversubscribed"] for row in rows if OVERSUBSCRIBED in marks_of(row)}
     answers = answers_of(rows, losses)
     charts = charts_of(findings)
@@ -163,11 +167,13 @@ def render_report(findings: Findings) -> str:
             statuses=sorted(statuses(study.runs).items()),
             completed=_by_series(completed),
             n_completed=len(completed),
-            others=other_runs(runs, settings),
-            settings=settings,
+            others=other_runs(runs, *settings, printed),
+            configuration=settings[0],
+            environment=settings[1],
+            hosts=hosts(runs),
             most_values=MOST_VALUES,
+            most_keys=MOST_KEYS,
             details=details,
-            detail_lines=detail_lines,
         )
     )
 

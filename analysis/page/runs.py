@@ -1,95 +1,101 @@
-"""What each run says of itself: its configuration and environment, and what of them the runs do not share."""
+"""What each run says of itself: how it went, what it printed last, and in what it differs from others."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis import text
 from analysis.metrics import goodput
 from analysis.page.folding import deflated
+from analysis.page.printed import MOST_LINE_LENGTH, MOST_LINES, Printed
+from analysis.page.settings import Settings
 from analysis.run import COMPLETED
-from analysis.series import flat
 
-MOST_STDERR_LINES = 40
-MOST_LINE_LENGTH = 2_000  # characters of one line
-# Of a study with very many runs, so many lines of each as still fit.
-FEWER_LINES = (MOST_STDERR_LINES, 10, 3, 0)
+# Of a study with very many runs, so many lines of each as still fit; and at last none of what they ran on.
+FEWER = ((MOST_LINES, True), (10, True), (3, True), (0, True), (0, False))
 MOST_DETAILS = 2_500_000  # characters, compressed
 MANY_OTHERS = 200  # runs without a figure whose whole tails stand in the page
-MOST_VALUES = 12  # of one key, named in the table of differences
+FEW_OF_MANY = 3  # lines of each of more
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The configuration and the environment of the runs whose spec could be read, by dotted names.
+class Details(NamedTuple):
+    """What page.js shows when a run is opened.
 
-    shared: what all of them have. differing: of every key that runs have otherwise than others, the values that occur,
-    with the number of runs, most frequent first. of_runs: what each run has that not all share, by its place in the
-    table of runs. A key that a run has not, such as the version of another framework, is no difference.
+    block: compressed JSON: {"configuration", "environment": {"shared": {...}, "differing": [keys]}, "environments":
+    [{...}] (null: no room for them), "runs": {run id: {"status", "facts", "configuration": {...}, "environment": index,
+    "lines", "of"}}}. lines: of stderr of each run, at most. environments: whether what the runs ran on is in it.
     """
 
-    shared: Mapping[str, str]
-    differing: Mapping[str, Sequence[tuple[str, int]]]
-    of_runs: Sequence[Mapping[str, str]]
-
-    def differing_of(self, run: int) -> Mapping[str, str]:
-        """What of a run's settings is otherwise in others."""
-        return {key: value for key, value in self.of_runs[run].items() if key in self.differing}
+    block: str
+    lines: int
+    environments: bool
 
 
-def settings_of(runs: Sequence[Mapping[str, Any]]) -> Settings:
-    """Of the rows of `analysis.run`."""
-    every = [_settings(run) for run in runs]
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for settings in every:
-        for key, value in settings.items():
-            counts[key][value] += 1
-    n_known = sum(bool(settings) for settings in every)
-    shared = {
-        key: value
-        for key, found in sorted(counts.items())
-        for value, n in found.items()
-        if n == n_known  # of all runs, and so the only value
-    }
-    return Settings(
-        shared=shared,
-        differing={key: found.most_common() for key, found in sorted(counts.items()) if len(found) > 1},
-        of_runs=[{key: value for key, value in sorted(own.items()) if key not in shared} for own in every],
-    )
+def other_runs(
+    runs: Sequence[Mapping[str, Any]],
+    configuration: Settings,
+    environment: Settings,
+    printed: Mapping[str, Printed],
+) -> list[dict[str, Any]]:
+    """The runs without a figure, each with `lines`, the last of its stderr, `of`, whose those are, and `differing`, its
+    settings that others have otherwise: first of its configuration, then of its environment."""
+    found = [
+        {**run, "differing": {**configuration.differing_of(i), **environment.differing_of(i)}}
+        for i, run in enumerate(runs)
+        if run["status"] != COMPLETED
+    ]
+    most = MOST_LINES if len(found) <= MANY_OTHERS else FEW_OF_MANY
+    return [{**run, "lines": tail(run, printed, most), "of": whose(run, printed)} for run in found]
 
 
-def other_runs(runs: Sequence[Mapping[str, Any]], settings: Settings) -> list[dict[str, Any]]:
-    """The runs without a figure, each with `lines`, the last of its stderr, and `differing`, its settings that others
-    have otherwise."""
-    found = [{**run, "differing": settings.differing_of(i)} for i, run in enumerate(runs) if run["status"] != COMPLETED]
-    most = MOST_STDERR_LINES if len(found) <= MANY_OTHERS else FEWER_LINES[2]
-    return [{**run, "lines": tail(run, most)} for run in found]
-
-
-def tail(run: Mapping[str, Any], most: int) -> list[str]:
-    """The last lines of a run's stderr, without the rest of very long ones."""
+def tail(run: Mapping[str, Any], printed: Mapping[str, Printed], most: int) -> list[str]:
+    """The last lines of a run's stderr, without the rest of very long ones: as its result has them, or its files."""
+    if run["run_id"] in printed:
+        return printed[run["run_id"]].last(most)
     lines = json.loads(run["stderr_tail"] or "[]")
     return [text.shortened(line, MOST_LINE_LENGTH) for line in lines[-most:]] if most else []
 
 
-def details_block(runs: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[str, int]:
-    """(compressed JSON, lines of stderr in it at most): {"shared": {...}, "differing": [keys], "runs": {run id: {
-    "status", "facts", "settings", "lines"}}}, which page.js shows when a run is opened."""
-    for most in FEWER_LINES:
-        details = {
-            run["run_id"]: {"status": run["status"], "facts": _facts(run), "settings": own, "lines": tail(run, most)}
-            for run, own in zip(runs, settings.of_runs, strict=True)
+def whose(run: Mapping[str, Any], printed: Mapping[str, Printed]) -> str | None:
+    """Of which rank, or ranks, these lines are; None: it is not said."""
+    if run["run_id"] in printed:
+        return printed[run["run_id"]].of
+    return None if run["failed_rank"] is None else f"rank {run['failed_rank']}"
+
+
+def details_block(
+    runs: Sequence[Mapping[str, Any]],
+    configuration: Settings,
+    environment: Settings,
+    printed: Mapping[str, Printed],
+) -> Details:
+    """As much as there is room for."""
+    distinct = {id(own): own for own in environment.of_runs if own is not None}
+    places = {key: place for place, key in enumerate(distinct)}
+    for most, whole in FEWER:
+        of_runs = {
+            run["run_id"]: {
+                "status": run["status"],
+                "facts": _facts(run),
+                "configuration": configuration.of_runs[i],
+                "environment": places.get(id(environment.of_runs[i])) if whole else None,
+                "lines": tail(run, printed, most),
+                "of": whose(run, printed),
+            }
+            for i, run in enumerate(runs)
         }
-        document = {"shared": settings.shared, "differing": list(settings.differing), "runs": details}
+        halves = {"configuration": configuration, "environment": environment}
+        document = {
+            **{name: {"shared": half.shared, "differing": list(half.differing)} for name, half in halves.items()},
+            "environments": list(distinct.values()) if whole else None,
+            "runs": of_runs,
+        }
         block = deflated(json.dumps(document, separators=(",", ":")))
         if len(block) <= MOST_DETAILS:
             break
-    return block, most
+    return Details(block, most, whole)
 
 
 def attempts_cost(run: Mapping[str, Any]) -> str:
@@ -128,38 +134,10 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         "Attempt": run["attempt"],
         "Time": attempts_cost(run) if run["attempts"] is not None and run["attempts"] > 1 else None,
         "Job": run["job_id"],
+        "Host": run["hosts"],
         "Started": None if run["started"] is None else text.moment(run["started"]),
         "Ended": None if run["ended"] is None else text.moment(run["ended"]),
         "Oversubscribed": run["oversubscribed"],
         "Notes": run["notes"],
     }
     return [(name, str(value)) for name, value in facts.items() if value is not None]
-
-
-def _settings(run: Mapping[str, Any]) -> dict[str, str]:
-    """Empty where the run's spec could not be read."""
-    if run["point"] is None:
-        return {}
-    return {
-        **_spec(run["point"]),
-        "seed": str(run["seed"]),
-        "repeat": str(run["repeat"]),
-        "verify": json.dumps(run["verify"]),
-        "code version": run["code_version"],
-        **({"communication": run["communication"]} if run["communication"] else {}),
-        **_environment(run["device_names"], run["versions"]),
-    }
-
-
-@cache
-def _spec(point: str) -> Mapping[str, str]:
-    return {text.printable(name): text.printable(value) for name, value in flat(json.loads(point)).items()}
-
-
-@cache
-def _environment(device_names: str | None, versions: str | None) -> Mapping[str, str]:
-    """As far as the run came: what has not started has none of it, which is no difference."""
-    found = {f"version of {name}": version for name, version in json.loads(versions or "{}").items()}
-    if device_names:
-        found["device"] = ", ".join(json.loads(device_names)) or text.DASH
-    return found

@@ -65,7 +65,7 @@ def _draw(axes: Axes, request: Request, quantity: str) -> None:
         axes.set_ylim(0, max(110.0, 1.1 * max(shown)))
     else:
         bottom, top = axes.get_ylim()
-        lowest = max(bottom, min(shown) / 1.5) if logarithmic else bottom
+        lowest = max(bottom, min(shown) / 1.5 if logarithmic else 0.0)
         axes.set_ylim(lowest, min(top, 1.4 * max(shown)))
 
 

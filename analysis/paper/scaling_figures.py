@@ -134,8 +134,8 @@ def _cut_bars(axes: Axes, series: Sequence[Series], quantity: str) -> None:
     ideal = [row["ideal_speedup"] if quantity == "speedup" else 1.0 for row in rows]
     shown = [scale * value for value in (*ideal, *(row[quantity] for row in rows))]
     bottom, top = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        bottom = max(bottom, min(shown) / 2)
+    # matplotlib's margin would begin a linear axis below 0, which neither quantity can be.
+    bottom = max(bottom, min(shown) / 2 if axes.get_yscale() == "log" else 0.0)
     axes.set_ylim(bottom, min(top, 1.5 * max(shown)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from study_builder import SITE, Logs, StudyBuilder, spec_of, touch_later
+from study_builder import SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
 
 from analysis.errors import StudyError
 from analysis.read import Study, read_study, records
@@ -197,6 +198,53 @@ def test_second_read_uses_cache_and_a_changed_run_is_reread(study: StudyBuilder)
     third = read_study(study.folder)
     assert third.reread == 1
     assert records(third.runs)[1]["seconds"] == 12.0  # 4 blocks of 3 s on the slower rank
+
+
+ROW_FILES = (
+    "spec.json",
+    "result.json",
+    *(f"attempt-1/{name}" for name in ("begin.json", "env.json", "exit.rank1.json")),
+)
+
+
+@pytest.mark.parametrize("name", [*ROW_FILES, "attempt-1/events.rank1.jsonl"])
+@pytest.mark.parametrize("change", ["time", "size", "gone"])
+def test_no_change_of_a_file_that_a_row_is_made_of_goes_unnoticed(study: StudyBuilder, name: str, change: str) -> None:
+    study.completed(1)
+    run_dir = study.completed(2)
+    write_environment(run_dir)
+    assert read_study(study.folder).reread == 2
+    assert read_study(study.folder).reread == 0
+    path = run_dir / name
+    before = path.stat()
+    if change == "time":
+        touch_later(path)
+    elif change == "size":
+        with path.open("a") as file:
+            file.write(" ")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    else:
+        path.unlink()
+    after = read_study(study.folder)
+    gone = name == "spec.json" and change == "gone"  # then it is no run any more
+    assert after.reread == (0 if gone else 1)
+    assert len(after.problems) >= gone
+
+
+@pytest.mark.parametrize("name", ["attempt-2", "attempt-1/again.json", "attempt-1/events.rank7.jsonl"])
+def test_what_is_added_to_a_run_is_noticed_and_what_its_row_is_not_made_of_is_not(
+    study: StudyBuilder, name: str
+) -> None:
+    run_dir = study.completed(1)
+    read_study(study.folder)
+    (run_dir / "attempt-1" / "stderr.rank0").write_text("a word")
+    (run_dir / "attempt-1" / "trace.rank0.json.gz").write_text("a trace")
+    assert read_study(study.folder).reread == 0
+    if name == "attempt-2":
+        (run_dir / name).mkdir()
+    else:
+        (run_dir / name).write_text("{}")
+    assert read_study(study.folder).reread == 1
 
 
 def test_damaged_cache_is_read_anew(study: StudyBuilder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import altair as alt
@@ -13,7 +14,7 @@ import vl_convert
 from study_builder import SPEC, Logs, StudyBuilder, spec_of
 
 from analysis.charts import Chart, charts_of, themes
-from analysis.charts.chart import CHOICES, VEGA_LITE
+from analysis.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, VEGA_LITE
 from analysis.charts.names import marks_text
 from analysis.decisions import decisions_of
 from analysis.findings import Findings, findings_of
@@ -24,6 +25,7 @@ from analysis.palette import LOOKS, is_hollow
 from analysis.points import points_of
 from analysis.read import read_study, records
 from analysis.sentences import marks_of
+from analysis.text import number
 from harness.spec import STRONG, Placement
 
 SECTIONS = ("scaling", "breakdown", "learning", "cost", "prediction", "steadiness")
@@ -134,6 +136,27 @@ def test_nothing_is_drawn_of_nothing(study: StudyBuilder) -> None:
     charts = drawn(study)[1]
     assert {"prediction", "accuracy-by-samples", "cost-target", "waterfall"}.isdisjoint(charts)
     assert compiled(charts["speedup"])
+
+
+@pytest.mark.parametrize("name", ["speedup", "throughput", "cost-epoch"])
+def test_a_linear_axis_begins_at_zero(study: StudyBuilder, name: str) -> None:
+    # Of values that reach far, the smallest lie so near to 0 that room below them would be room below 0.
+    for gpus, seconds in ((1, 50.0), (2, 10.0), (4, 0.1)):
+        for repeat in (0, 1):
+            study.completed(gpus, seconds=seconds * (1 + repeat), repeat=repeat)
+    chart = drawn(study)[1][name]
+    for row in chart.spec["datasets"].get("points", ()):
+        # Of two such runs the interval is wide: its band is cut, what is said of it is not.
+        if row["value_low"] is not None and row["value_low"] < row["value"] / 2:
+            assert row["drawn_low"] == row["value"] / 2
+            assert row["interval"].startswith(number(row["value_low"]))
+    for param in chart.spec["params"]:
+        if param["name"] in (LOG_X, LOG_Y):
+            param["value"] = False
+    places = dict(re.findall(r'transform="translate\(-5,([0-9.]+)\)"[^>]*>([^<]+)<', compiled(chart)))
+    labels = {label: float(place) for place, label in places.items()}
+    assert labels["0"] == HEIGHT + 3  # of the middle of a digit; of the plot this is the lower edge
+    assert max(labels.values()) == labels["0"]
 
 
 @pytest.mark.parametrize("seconds", [5e-324, 1e308])

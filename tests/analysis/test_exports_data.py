@@ -86,11 +86,23 @@ def test_the_document_has_every_part_and_is_as_its_schema_says(study: StudyBuild
     assert (missing["point"], missing["reason"]) == (None, "study.json asks for it, and runs/ has no spec.json of it")
 
 
+def test_the_document_names_every_damaged_file_as_damage_csv_does(study: StudyBuilder) -> None:
+    torn, empty = study.completed(1), study.completed(2)
+    with (torn / "attempt-1" / "events.rank0.jsonl").open("a") as log:
+        log.write('{"v":1,"t":17')
+    (empty / "attempt-1" / "events.rank1.jsonl").write_text("")
+    found = findings(study)
+    document = document_of(study)
+    rows = list(csv.DictReader(io.StringIO(csv_of(found)["damage.csv"].decode())))
+    assert [{**row, "count": str(row["count"])} for row in document["damage"]] == rows
+    assert {(row["run_id"], row["kind"]) for row in rows} == {(torn.name, "torn line"), (empty.name, "empty log")}
+
+
 def test_the_schema_is_strict_and_says_what_everything_is(study: StudyBuilder) -> None:
-    study.completed(1)
+    (study.completed(1) / "attempt-1" / "env.json").write_text("torn")
     document = document_of(study)
     validator = Draft202012Validator(schema())
-    for path in ([], ["study"], ["points", 0], ["points", 0, "figures", "efficiency"], ["runs", 0]):
+    for path in ([], ["study"], ["damage", 0], ["points", 0], ["points", 0, "figures", "efficiency"], ["runs", 0]):
         broken = json.loads(json.dumps(document))
         inner = broken
         for key in path:

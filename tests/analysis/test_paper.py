@@ -14,11 +14,12 @@ from study_builder import Logs, StudyBuilder, spec_of
 from analysis.answers import answers_of
 from analysis.findings import Findings, findings_of
 from analysis.output import write_files
-from analysis.paper.drawing import DOUBLE, FORMATS, SINGLE
+from analysis.paper.drawing import DOUBLE, FORMATS, SINGLE, style
 from analysis.paper.figures import figures_of
 from analysis.paper.latex import escaped
 from analysis.paper.pgf import why_no_pgf
 from analysis.paper.report_pdf import pdf_of
+from analysis.paper.scaling_figures import scaling_figure
 from analysis.paper.tex import tex_of
 from analysis.read import read_study
 from analysis.text import duration, number, percent, printable, times
@@ -52,6 +53,15 @@ def test_every_figure_is_there_in_every_format(figures: dict[str, bytes]) -> Non
     for name in FIGURES:
         assert figures[f"figures/{name}.png"].startswith(b"\x89PNG")
         assert "".join(ElementTree.fromstring(figures[f"figures/{name}.svg"]).itertext()).strip()
+
+
+def test_a_linear_axis_does_not_begin_below_zero(study: StudyBuilder) -> None:
+    for gpus, seconds in ((1, 1.0), (2, 40.0), (12, 1.0)):  # 0.05 of the speed on two GPUs
+        study.completed(gpus, seconds=seconds)
+    with style("speedup"):
+        axes = scaling_figure(findings_of(read_study(study.folder)).rows, "speedup").axes[0]
+    assert axes.get_yscale() == "linear"
+    assert axes.get_ylim()[0] == 0
 
 
 @pytest.mark.parametrize("name", FIGURES)

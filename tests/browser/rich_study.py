@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
+from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, write_environment
 
 from harness import outcome
 from harness.spec import STRONG, FaultSpec, Placement
@@ -47,7 +47,9 @@ def _scaled(study: StudyBuilder, framework: str, strategy: str, gpus: int, seed:
     learned = {10 + 10 * i: 0.5 + 0.06 * i + 0.004 * seed - 0.002 * gpus for i in range(1, 6)}
     logs = Logs(block_seconds=measured, rounds=probes, accuracy=0.86 + 0.004 * seed - 0.002 * gpus, evaluations=learned)
     spec = spec_of(gpus, framework=framework, strategy=strategy, seed=seed, placement=Placement(nodes, gpus // nodes))
-    study.add(spec, logs, result={"stderr_tail": ["step 60 of 60", f"done in {60 * step:.1f} s"]})
+    run_dir = study.add(spec, logs, result={"stderr_tail": ["step 60 of 60", f"done in {60 * step:.1f} s"]})
+    own = {"NCCL_IB_DISABLE": "1"} if seed == 2 else {}
+    write_environment(run_dir, host=f"node{seed}", variables={"SLURM_NTASKS": str(gpus), **own})
 
 
 def _troubled(study: StudyBuilder) -> None:
@@ -55,7 +57,11 @@ def _troubled(study: StudyBuilder) -> None:
     failed = {"status": "failed", "reason": "rank 3 ended with exit code 1", "failed_rank": 3, "exit_code": 1}
     study.add(spec_of(16, placement=Placement(4, 4)), Logs(), result={**failed, "stderr_tail": tail})
     running = spec_of(16, strategy="fsdp", placement=Placement(4, 4))
-    study.add(running, Logs(block_seconds=[1.0], ends=False), finished=False)
+    run_dir = study.add(running, Logs(block_seconds=[1.0], ends=False), finished=False)
+    write_environment(run_dir, host="node9", cores=48)
+    for rank in (0, 13):
+        log = run_dir / "attempt-1" / f"stderr.rank{rank}"
+        log.write_text(f"\x1b[33mwarning\x1b[0m from rank {rank}\nstill waiting\n")
     study.requested.append("pytorch-allreduce-resnet44-32gpu-000000000000")
     fault = spec_of(2, fault=FaultSpec("kill_rank", 35))
     first = Logs(block_seconds=[1.0, 1.0], checkpoints={30: 1.0}, fault=(0, 35), ends=False, exit_codes=[-9, -9])

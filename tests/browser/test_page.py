@@ -153,6 +153,34 @@ def test_everything_can_be_reached_with_the_keyboard(page: Any) -> None:
     page.locator("#runs details.more > summary").click()
 
 
+def test_a_run_that_still_goes_on_shows_its_ranks_lines_and_what_it_runs_on(page: Any) -> None:
+    run = page.locator("#list-others details.run", has_text="16gpu").filter(has_text="unfinished")
+    run.scroll_into_view_if_needed()
+    run.locator("summary").click()
+    said = run.inner_text()
+    assert "[rank 0] \ufffd[33mwarning\ufffd[0m from rank 0\n[rank 0] still waiting\n[rank 13]" in said
+    assert "of ranks 0 and 13 in attempt 1, as its files stood when this page was made" in said
+    run.locator("button.opens").click()
+    page.wait_for_selector("dialog[open]")
+    said = page.locator("dialog").inner_text()
+    assert "[rank 13] still waiting" in said
+    assert "node9, of node[0-1]" in said
+    differs, rest = said.split("Differs from other runs in")[1].split("Last lines of stderr of ranks 0 and 13")
+    assert differs.index("strategy") < differs.index("cores") < differs.index("variables.NCCL_IB_DISABLE")
+    assert "(not there)" in differs
+    assert "optimizer.lr" in rest.split("Environment")[0]
+    assert "AMD EPYC 9454" in rest.split("Environment")[1]
+    page.keyboard.press("Escape")
+    run.locator("summary").click()
+    missing = page.locator("#list-others details.run").filter(has_text="missing")
+    missing.locator("summary").click()
+    missing.locator("button.opens").click()
+    page.wait_for_selector("dialog[open]")
+    assert "It did not record one." in page.locator("dialog").inner_text()
+    page.keyboard.press("Escape")
+    missing.locator("summary").click()
+
+
 def test_narrow_page_does_not_scroll_sideways_and_its_tables_do(report: Path, opened: Callable[..., Any]) -> None:
     page = opened(report, width=400)
     assert page.locator(".toc details[open]").count() == 0
@@ -177,6 +205,31 @@ def test_printed_page_is_light_whole_and_without_controls(page: Any) -> None:
     assert page.locator("details:not([open])").count() > 0
     assert page.pdf().startswith(b"%PDF")
     page.emulate_media(media="screen")
+
+
+# Words of headings that stand on more than one line, and have no hyphen to be divided at.
+BROKEN = """[...document.querySelectorAll('thead th')].flatMap((head) => {
+  const found = [], texts = document.createTreeWalker(head, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode())
+    for (const word of texts.currentNode.textContent.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+      if (lines.size > 1) found.push(`${head.closest("table").id}: ${word[0]}`);
+    }
+  return found;
+})"""
+
+
+def test_headings_of_wide_tables_break_between_words_on_paper(report: Path, opened: Callable[..., Any]) -> None:
+    page = opened(report, width=688)  # of A4 within our margins: 182 mm
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    columns = page.evaluate("[...document.querySelectorAll('table')].map((t) => t.querySelectorAll('thead th').length)")
+    assert max(columns) == 13
+    assert page.evaluate(BROKEN) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 688
 
 
 def test_page_can_be_read_without_javascript(report: Path, opened: Callable[..., Any]) -> None:
