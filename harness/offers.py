@@ -7,11 +7,13 @@ from typing import Any
 
 from harness import fast, inputs, model_parallel, parameter_servers
 from harness.schema import Compress, Config
-from harness.spec import MODEL_PARALLEL
+from harness.spec import EMULATED, MODEL_PARALLEL
 from models import catalog
 
 # The framework whose loss smooths labels.
 SMOOTHING = "pytorch"
+# Those with layers that are made from the training images; without them a network is only counted.
+WHITENING = ("pytorch", EMULATED)
 # Where not all of it is offered.
 COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
 
@@ -96,6 +98,11 @@ def _of_the_network(config: Config) -> str | None:
         )
     if bool(config.dataset.context) == bool(config.dataset.image_size):  # so is this
         return None
+    if known.whitens and framework.name not in WHITENING:
+        return (
+            f"model '{known.name}' begins with a layer that is made from the training images, which framework "
+            f"'{framework.name}' does not offer; framework={WHITENING[0]} offers it"
+        )
     holds = catalog.TEXT if config.dataset.context else catalog.IMAGES
     if known.inputs != holds:
         fitting = [row.name for row in catalog.CATALOG.values() if row.inputs == holds]

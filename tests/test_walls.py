@@ -25,7 +25,7 @@ ALLOWED = {
     "horovod": {"horovod"},
     "mpi": {"mpi4py"},
 }
-SHARED = {"harness.spec", "harness.plain", "harness.events", "models.catalog"}
+SHARED = {"harness.spec", "harness.plain", "harness.events", "models.catalog", "models.layers"}
 OLDEST_PYTHON = (3, 8)
 
 SOURCES = sorted(
@@ -65,12 +65,14 @@ def test_there_is_something_to_check() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", of("harness/spec.py", "harness/plain.py", "harness/events.py", "models/catalog.py"), ids=str
+    "path",
+    of("harness/spec.py", "harness/plain.py", "harness/events.py", "models/catalog.py", "models/layers.py"),
+    ids=str,
 )
 def test_what_all_environments_share_is_standard_library_only(path: Path) -> None:
     found = imports(path)
-    assert roots(found) <= STANDARD | {"__future__", "harness"}
-    assert {name for name in found if name.startswith("harness")} <= SHARED
+    assert roots(found) <= STANDARD | {"__future__", "harness", "models"}
+    assert {name for name in found if name.startswith(("harness", "models"))} <= SHARED
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,14 @@ class Adapter(worker.Adapter):
         self.steps += 1
         self.strategy.stepped(self.steps, synchronise)
 
+    @torch.no_grad()
+    def whiten(self, kernel: np.ndarray) -> None:
+        for module in self.plain_network.modules():  # of a stage, where it is in it
+            if isinstance(module, networks.Whitening):
+                module.kernel.copy_(torch.from_numpy(kernel))
+                # As rank 0 has it: processors of another kind can round the last bit otherwise.
+                self.strategy.share(module.kernel)
+
     def gradients(self) -> List[np.ndarray]:
         self.strategy.means()
         return [*map(_whole, self.strategy.whole([p.grad for p in self.parameters if p.grad is not None]))]
