@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.errors import UserError
-from harness.schema import Optimizer, OptimizerName
+from harness.optimizer_schema import Optimizer, OptimizerName
 from harness.spec import OptimizerSpec
 
 # What the configuration always has, and each optimiser's own part of it.

@@ -13,6 +13,10 @@ from typing import Any, Dict, Mapping, Type, TypeVar
 
 T = TypeVar("T")
 
+# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements: at their defaults
+# they are left out of a run's id.
+LATER = {"later": True}
+
 
 def to_plain(value: Any) -> Any:
     """A dataclass as the dicts, lists and scalars that JSON knows."""
