@@ -38,3 +38,8 @@ class Optimizer:
     lr_peak_samples: int = 0
     lr_end_samples: int = 0
     label_smoothing: float = 0.0
+    lr_start_factor: float = 0.0
+    lr_end_factor: float = 0.0
+    norm_bias_factor: float = 1.0
+    lookahead_steps: int = 0
+    lookahead_decay: float = 0.0

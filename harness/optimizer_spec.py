@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Optional
 
 from harness.plain import LATER
 
@@ -22,9 +23,14 @@ class OptimizerSpec:
     What a `name` does not have is 0, or at its default where it came later.
     lr_peak_samples, lr_end_samples: the learning rate rises from 0 to what it is by the rule until so many training
     samples of all ranks, and falls to 0 until so many, linearly (one cycle of Smith 2018, arXiv 1803.09820); 0: it
-    does neither.
+    does neither. lr_start_factor, lr_end_factor: it rises from, and falls to, so much of what it is by the rule.
     label_smoothing: share of the target that is spread over all classes (Szegedy et al. 2016, arXiv 1512.00567,
     section 7); of the training loss alone.
+    norm_bias_factor: the learning rate of the biases of BatchNorm is so many times that of all else; what weight decay
+    takes from them in a step stays (Page 2019, part 8; Jordan 2024, arXiv 2404.00498, section 3.4).
+    lookahead_steps, lookahead_decay: after every so many steps the slow weights take over a share of what is trained,
+    which goes on from them (Zhang et al. 2019, arXiv 1907.08610, algorithm 1, with its alpha as 1 - decay). The decay
+    rises from 0 to `lookahead_decay` at `lr_end_samples`, with the cube of the samples. 0 steps: there are none.
     """
 
     lr: float = 0.1
@@ -42,6 +48,11 @@ class OptimizerSpec:
     lr_peak_samples: int = field(default=0, metadata=LATER)
     lr_end_samples: int = field(default=0, metadata=LATER)
     label_smoothing: float = field(default=0.0, metadata=LATER)
+    lr_start_factor: float = field(default=0.0, metadata=LATER)
+    lr_end_factor: float = field(default=0.0, metadata=LATER)
+    norm_bias_factor: float = field(default=1.0, metadata=LATER)
+    lookahead_steps: int = field(default=0, metadata=LATER)
+    lookahead_decay: float = field(default=0.0, metadata=LATER)
 
     def learning_rate(self, global_batch: int, step: int) -> float:
         """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first, and
@@ -55,7 +66,16 @@ class OptimizerSpec:
             lr *= (step + 1) / self.warmup_steps
         if self.lr_end_samples:
             seen = (step + 0.5) * global_batch  # in the middle of the step
-            rising = seen / self.lr_peak_samples if self.lr_peak_samples else 1.0
-            falling = (self.lr_end_samples - seen) / (self.lr_end_samples - self.lr_peak_samples)
-            lr *= max(0.0, min(rising, falling))
+            risen = seen / self.lr_peak_samples if self.lr_peak_samples else 1.0
+            left = (self.lr_end_samples - seen) / (self.lr_end_samples - self.lr_peak_samples)
+            rising = self.lr_start_factor + (1 - self.lr_start_factor) * risen
+            falling = self.lr_end_factor + (1 - self.lr_end_factor) * max(0.0, left)
+            lr *= min(rising, falling)
         return lr
+
+    def slow_share(self, global_batch: int, step: int) -> Optional[float]:
+        """Of the slow weights, what stays of them after optimiser step `step` (from 0); None: they stay as they are."""
+        if not self.lookahead_steps or (step + 1) % self.lookahead_steps:
+            return None
+        done = min(1.0, (step + 1) * global_batch / self.lr_end_samples)
+        return self.lookahead_decay * done**3

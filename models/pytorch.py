@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import List
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -111,6 +113,11 @@ class TransformerBlock(nn.Module):
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
         """[n, tokens, heads * head width] -> [n, heads, tokens, head width], with as many heads as there are."""
         return x.unflatten(-1, (x.shape[-1] // self.head_width, self.head_width)).transpose(1, 2)
+
+
+def norm_biases(network: nn.Module) -> List[nn.Parameter]:
+    """Of BatchNorm."""
+    return [module.bias for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 # Blocks of a network: what a strategy that divides weights gathers at once.

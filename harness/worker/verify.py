@@ -69,7 +69,12 @@ def alone(spec: RunSpec) -> RunSpec:
             warmup_steps=0,
             lr_peak_samples=0,
             lr_end_samples=0,
+            lr_start_factor=0.0,
+            lr_end_factor=0.0,
             label_smoothing=0.0,
+            norm_bias_factor=1.0,
+            lookahead_steps=0,
+            lookahead_decay=0.0,
         ),
     )
 
