@@ -12,7 +12,7 @@ def logits_of(network: Callable[[np.ndarray], np.ndarray], images: np.ndarray, v
     if views == 1:
         return network(images)
     parts = [np.float32(weight) * network(np.ascontiguousarray(view)) for weight, view in views_of(images, views)]
-    return np.sum(parts, axis=0, dtype=np.float32)
+    return np.asarray(np.sum(parts, axis=0, dtype=np.float32))
 
 
 def views_of(images: np.ndarray, views: int) -> Iterator[Tuple[float, np.ndarray]]:
