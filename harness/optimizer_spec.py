@@ -54,14 +54,18 @@ class OptimizerSpec:
     lookahead_steps: int = field(default=0, metadata=LATER)
     lookahead_decay: float = field(default=0.0, metadata=LATER)
 
+    def scaled(self, global_batch: int) -> float:
+        """The learning rate by the rule: what it rises to, where it rises, and falls from."""
+        if self.lr_rule == "linear":
+            return self.lr * global_batch / self.lr_batch
+        if self.lr_rule == "sqrt":
+            return self.lr * math.sqrt(global_batch / self.lr_batch)
+        return self.lr
+
     def learning_rate(self, global_batch: int, step: int) -> float:
         """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first, and
         down again where it has an end."""
-        lr = self.lr
-        if self.lr_rule == "linear":
-            lr = self.lr * global_batch / self.lr_batch
-        elif self.lr_rule == "sqrt":
-            lr = self.lr * math.sqrt(global_batch / self.lr_batch)
+        lr = self.scaled(global_batch)
         if step < self.warmup_steps:
             lr *= (step + 1) / self.warmup_steps
         if self.lr_end_samples:
