@@ -70,14 +70,22 @@ def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def accuracy_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """That accuracies are no comparison, where the step time decided how long each run trained."""
+    """That accuracies are no comparison, where the step time decided how long each run trained; and that they are of
+    several views of each test image, where they are."""
     measures = [json.loads(point["series"])["measure"] for point in points if point["test_accuracy"] is not None]
+    notes = []
     # Of any type: it is what a file holds.
+    if any(measure.get("evaluate_views", 1) != 1 for measure in measures):
+        notes.append(
+            "Where measure.evaluate_views is above 1, accuracy and loss are of the mean logits of several views of a "
+            "test image, mirrored or moved: not to be set beside those of the images as they are."
+        )
     if all(measure.get("precision") is None and measure.get("warmup_limit_steps") is None for measure in measures):
-        return []
+        return notes
     return [
+        *notes,
         "Runs with measure.precision or measure.warmup_limit_steps train until their step time is known, each for "
-        "another number of steps: their accuracies are not to be compared; for that take measure=learning."
+        "another number of steps: their accuracies are not to be compared; for that take measure=learning.",
     ]
 
 

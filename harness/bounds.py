@@ -11,6 +11,8 @@ from models import catalog
 # As harness/worker/stationary.py needs them: for its test, and for the interval of a median.
 WARMUP_BLOCKS = TIMED_BLOCKS = 6
 
+# Of a test image: harness/worker/views.py has them.
+VIEWS = (1, 2, 6)
 FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 
@@ -29,6 +31,7 @@ def check(config: Config) -> None:
         "measure.probe_steps": (config.measure.probe_steps, 0),
         "measure.probe_rounds": (config.measure.probe_rounds, 1),
         "measure.evaluate_samples": (config.measure.evaluate_samples, -1),
+        "dataset.crop_pixels": (config.dataset.crop_pixels, 0),
         "measure.evaluate_every_samples": (config.measure.evaluate_every_samples, 0),
         "optimizer.momentum": (config.optimizer.momentum, 0),
         "optimizer.weight_decay": (config.optimizer.weight_decay, 0),
@@ -96,6 +99,8 @@ def check(config: Config) -> None:
             f"model '{network.name}' needs images of at least {network.min_image_size} pixels; "
             f"data set '{config.dataset.name}' has {config.dataset.image_size}"
         )
+    _check_augmentation(config.dataset)
+    _check_views(config)
     site.check(config.cluster)
     _check_fault(config)
     emulated.check(config)
@@ -148,6 +153,38 @@ def _check_kind(dataset: Dataset) -> None:
             f"dataset.context={dataset.context} with reader '{dataset.reader}': for text take dataset.reader={TEXT} "
             f"or {SHARDS}, for images a context of 0"
         )
+
+
+def _check_augmentation(dataset: Dataset) -> None:
+    asked = {key: getattr(dataset, key) for key in ("crop_pixels", "crop_reflect", "alternating_flip")}
+    if not dataset.augment:
+        for key, value in asked.items():
+            if value != getattr(Dataset(), key):
+                raise UserError(
+                    f"dataset.{key}={str(value).lower()} has no effect with dataset.augment=false; leave it at "
+                    f"{str(getattr(Dataset(), key)).lower()}, or augment"
+                )
+    elif dataset.crop_pixels >= dataset.image_size:
+        raise UserError(
+            f"dataset.crop_pixels={dataset.crop_pixels}: images have {dataset.image_size} pixels; give fewer than these"
+        )
+    if dataset.alternating_flip and dataset.reader == SHARDS:
+        raise UserError(
+            f"dataset.alternating_flip=true is not offered with dataset.reader={SHARDS}, where each rank counts epochs "
+            "of its own; leave it at false"
+        )
+
+
+def _check_views(config: Config) -> None:
+    views = config.measure.evaluate_views
+    if views not in VIEWS:
+        raise UserError(
+            f"measure.evaluate_views={views}: give 1 (each image as it is), 2 (and its mirror image) or 6 (and both "
+            "moved by a pixel, two ways)"
+        )
+    if views > 1 and (config.dataset.context or not config.measure.evaluate_samples):
+        why = "text has no mirror image" if config.dataset.context else "measure.evaluate_samples=0 scores nothing"
+        raise UserError(f"measure.evaluate_views={views}: {why}; leave it at 1")
 
 
 def _check_fault(config: Config) -> None:

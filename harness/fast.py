@@ -6,6 +6,8 @@ from harness.schema import Compress, Config
 
 # Strategies in which the optimiser of PyTorch itself takes the step, of whole parameters.
 OWN_STEP = ("plain", "allreduce", "hierarchical", "hybrid", "local_sgd", "horovod", "mpi")
+# Of these, those in which every rank has the same weights after each step.
+OWN_EQUAL_STEP = tuple(name for name in OWN_STEP if name != "local_sgd")
 # Variables of Horovod that options stand for.
 KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIME", "autotune": "HOROVOD_AUTOTUNE"}
 # Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.

@@ -149,10 +149,11 @@ def _between_ranks(spec: RunSpec, layers: catalog.Layers, number_bytes: int) -> 
 
 
 def _states(optimizer: OptimizerSpec) -> int:
-    """Numbers that the optimiser keeps for each parameter."""
+    """Numbers that the optimiser keeps for each parameter, slow weights included."""
+    slow = 1 if optimizer.lookahead_steps else 0
     if optimizer.name == "adam":
-        return 2
-    return 1 if optimizer.name == "lars" or optimizer.momentum else 0
+        return 2 + slow
+    return slow + (1 if optimizer.name == "lars" or optimizer.momentum else 0)
 
 
 def _gathered(layers: catalog.Layers) -> int:

@@ -7,11 +7,15 @@ from typing import Any
 
 from harness import fast, inputs, model_parallel, parameter_servers
 from harness.schema import Compress, Config
-from harness.spec import MODEL_PARALLEL
+from harness.spec import EMULATED, MODEL_PARALLEL
 from models import catalog
 
 # The framework whose loss smooths labels.
 SMOOTHING = "pytorch"
+# The framework that takes steps of another size for some weights, and has slow weights beside those that it trains.
+BESIDE = "pytorch"
+# Those with layers that are made from the training images; without them a network is only counted.
+WHITENING = ("pytorch", EMULATED)
 # Where not all of it is offered.
 COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
 
@@ -40,7 +44,12 @@ def unsupported(config: Config) -> str | None:
             f"optimizer.label_smoothing={config.optimizer.label_smoothing:g} is not offered by framework "
             f"'{framework.name}'; framework={SMOOTHING} offers it"
         )
-    if sentence := _of_the_network(config) or inputs.unsupported(config) or fast.unsupported(config):
+    if (
+        sentence := _of_the_step(config)
+        or _of_the_network(config)
+        or inputs.unsupported(config)
+        or fast.unsupported(config)
+    ):
         return sentence
     for option in framework.without:
         of, _, name = option.partition(".")
@@ -83,6 +92,36 @@ def unsupported(config: Config) -> str | None:
     return None
 
 
+def _of_the_step(config: Config) -> str | None:
+    """Why what is beside the optimiser's own rule is not offered: it is done where one rank has all weights."""
+    optimizer, framework, strategy = config.optimizer, config.framework.name, config.strategy.name
+    asked = {"norm_bias_factor": optimizer.norm_bias_factor != 1, "lookahead_steps": optimizer.lookahead_steps != 0}
+    for key in (key for key, wanted in asked.items() if wanted):
+        given = f"optimizer.{key}={getattr(optimizer, key):g}"
+        if framework != BESIDE:
+            return f"{given} is not offered by framework '{framework}'; framework={BESIDE} offers it"
+        if strategy not in fast.OWN_EQUAL_STEP:
+            return (
+                f"{given} is not offered with strategy '{strategy}'; it is with: {', '.join(fast.OWN_EQUAL_STEP)}, "
+                "where each rank takes the whole step"
+            )
+    known = catalog.CATALOG.get(config.model.name)
+    if asked["norm_bias_factor"] and known is not None and not _has_batch_norm(config, known):
+        return (
+            f"optimizer.norm_bias_factor={optimizer.norm_bias_factor:g} has no effect: model '{known.name}' has no "
+            "BatchNorm; leave it at 1"
+        )
+    return None
+
+
+def _has_batch_norm(config: Config, row: catalog.Network) -> bool:
+    data = config.dataset
+    if row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # refused elsewhere
+        return row.inputs != catalog.TEXT
+    layers = row.layers(data.channels, data.classes, data.image_size)
+    return any(isinstance(layer, catalog.BatchNorm) for layer in catalog.flat(layers))
+
+
 def _of_the_network(config: Config) -> str | None:
     """Why the framework has no such network, or the network no such data."""
     framework, known = config.framework, catalog.CATALOG.get(config.model.name)
@@ -96,6 +135,11 @@ def _of_the_network(config: Config) -> str | None:
         )
     if bool(config.dataset.context) == bool(config.dataset.image_size):  # so is this
         return None
+    if known.whitens and framework.name not in WHITENING:
+        return (
+            f"model '{known.name}' begins with a layer that is made from the training images, which framework "
+            f"'{framework.name}' does not offer; framework={WHITENING[0]} offers it"
+        )
     holds = catalog.TEXT if config.dataset.context else catalog.IMAGES
     if known.inputs != holds:
         fitting = [row.name for row in catalog.CATALOG.values() if row.inputs == holds]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Type, TypeVar
 
 T = TypeVar("T")
-# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements.
+# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements: at their defaults
+# they are left out of a run's id.
 LATER = {"later": True}
 
 

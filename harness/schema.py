@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from harness.optimizer_schema import MISSING, Optimizer, OptimizerName
 from harness.plain import LATER
-
-MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
 
 
 class Scaling(Enum):
@@ -47,18 +46,6 @@ class Retry(Enum):
     failed = "failed"
     none = "none"
     all = "all"
-
-
-class LrRule(Enum):
-    constant = "constant"
-    linear = "linear"
-    sqrt = "sqrt"
-
-
-class OptimizerName(Enum):
-    sgd = "sgd"
-    adam = "adam"
-    lars = "lars"
 
 
 class Baseline(Enum):
@@ -239,6 +226,9 @@ class Dataset:
     train_samples: int = 0
     test_samples: int = 0
     context: int = 0
+    crop_pixels: int = 4
+    crop_reflect: bool = False
+    alternating_flip: bool = False
 
 
 @dataclass
@@ -294,30 +284,12 @@ class Measure:
     probe_steps: int = MISSING
     evaluate_samples: int = MISSING
     evaluate_every_samples: int = 0
+    evaluate_views: int = 1
     warmup_limit_steps: int | None = None
     precision: float | None = None
     probe_limit: float = 0.1
     probe_rounds: int = 20
     record: bool = True
-
-
-@dataclass
-class Optimizer:
-    name: OptimizerName = OptimizerName.sgd
-    lr: float = MISSING
-    momentum: float = MISSING
-    weight_decay: float = MISSING
-    nesterov: bool = MISSING
-    lr_rule: LrRule = MISSING
-    lr_batch: int = MISSING
-    warmup_steps: int = MISSING
-    beta1: float = MISSING
-    beta2: float = MISSING
-    epsilon: float = MISSING
-    trust: float = MISSING
-    lr_peak_samples: int = 0
-    lr_end_samples: int = 0
-    label_smoothing: float = 0.0
 
 
 @dataclass

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
+from harness.optimizer_spec import OptimizerSpec
 from harness.plain import LATER, determining, from_plain, to_plain, write_json
 
 SPEC_VERSION = 1
@@ -60,6 +60,9 @@ class DatasetSpec:
     context: 0 for images. A sample of text is a sequence of so many tokens, each a byte, and `classes` is the size of
     the vocabulary; channels and image_size are 0 then, mean and std are empty.
     stands_for: of made samples in the place of a data set, that one's name; empty for all others.
+    crop_pixels, crop_reflect: with `augment`, how far a crop lies from the image at most, and whether the image goes on
+    there as in a mirror, or in black. alternating_flip: an image is flipped in every second epoch, by a coin for the
+    first one (Jordan 2024, arXiv 2404.00498, section 3.6), and not by a coin each time.
     """
 
     name: str
@@ -75,6 +78,9 @@ class DatasetSpec:
     shuffle_buffer: int = field(default_factory=int, metadata=LATER)
     context: int = field(default=0, metadata=LATER)
     stands_for: str = field(default="", metadata=LATER)
+    crop_pixels: int = field(default=4, metadata=LATER)
+    crop_reflect: bool = field(default=False, metadata=LATER)
+    alternating_flip: bool = field(default=False, metadata=LATER)
 
     @property
     def size(self) -> int:
@@ -107,56 +113,6 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
-class OptimizerSpec:
-    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks, unless `name` says otherwise.
-
-    lr: the learning rate at `lr_batch` samples per step. lr_rule: 'linear': in proportion to the global batch (Goyal et
-    al. 2017, section 2.1); 'sqrt': to its square root (Krizhevsky 2014, arXiv 1404.5997, section 5); 'constant': not.
-    name: 'sgd'; 'adam' (Kingma and Ba 2015, algorithm 1, with beta1, beta2 and epsilon; weight decay as part of the
-    gradient); 'lars' (You et al. 2017, arXiv 1708.03888, algorithm 1, with the trust coefficient `trust`).
-    What a `name` does not have is 0, or at its default where it came later.
-    lr_peak_samples, lr_end_samples: the learning rate rises from 0 to what it is by the rule until so many training
-    samples of all ranks, and falls to 0 until so many, linearly (one cycle of Smith 2018, arXiv 1803.09820); 0: it
-    does neither.
-    label_smoothing: share of the target that is spread over all classes (Szegedy et al. 2016, arXiv 1512.00567,
-    section 7); of the training loss alone.
-    """
-
-    lr: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    nesterov: bool = False
-    lr_rule: str = "linear"
-    lr_batch: int = 128
-    warmup_steps: int = 0
-    name: str = field(default="sgd", metadata=LATER)
-    beta1: float = field(default=0.9, metadata=LATER)
-    beta2: float = field(default=0.999, metadata=LATER)
-    epsilon: float = field(default=1e-8, metadata=LATER)
-    trust: float = field(default=0.001, metadata=LATER)
-    lr_peak_samples: int = field(default=0, metadata=LATER)
-    lr_end_samples: int = field(default=0, metadata=LATER)
-    label_smoothing: float = field(default=0.0, metadata=LATER)
-
-    def learning_rate(self, global_batch: int, step: int) -> float:
-        """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first, and
-        down again where it has an end."""
-        lr = self.lr
-        if self.lr_rule == "linear":
-            lr = self.lr * global_batch / self.lr_batch
-        elif self.lr_rule == "sqrt":
-            lr = self.lr * math.sqrt(global_batch / self.lr_batch)
-        if step < self.warmup_steps:
-            lr *= (step + 1) / self.warmup_steps
-        if self.lr_end_samples:
-            seen = (step + 0.5) * global_batch  # in the middle of the step
-            rising = seen / self.lr_peak_samples if self.lr_peak_samples else 1.0
-            falling = (self.lr_end_samples - seen) / (self.lr_end_samples - self.lr_peak_samples)
-            lr *= max(0.0, min(rising, falling))
-        return lr
-
-
-@dataclass(frozen=True)
 class MeasureSpec:
     """How long a run goes on and what it measures. Counts are optimiser steps, except where a name says otherwise.
 
@@ -168,6 +124,8 @@ class MeasureSpec:
     probe_limit, probe_rounds: share of the run's time that the probes may take, and how often each is taken at most.
     evaluate_samples: test samples scored at the end; 0 turns evaluation off, -1 takes the whole test set.
     evaluate_every_samples: training samples, over all ranks, after which they are scored each time; 0: only at the end.
+    evaluate_views: logits are means over so many views of a test image. 1: as it is; 2: and its mirror image; 6: and
+    both moved by a pixel, two ways (harness/worker/views.py).
     record: whether energy, memory, the device's state, network and files are recorded beside the time.
     """
 
@@ -182,6 +140,7 @@ class MeasureSpec:
     probe_limit: float = field(default=0.1, metadata=LATER)
     probe_rounds: int = field(default=20, metadata=LATER)
     record: bool = field(default=True, metadata=LATER)
+    evaluate_views: int = field(default=1, metadata=LATER)
 
     @property
     def most_warmup_steps(self) -> int:

@@ -61,7 +61,10 @@ def _of_images(layers: catalog.Layers, x: _Pixels, number_bytes: int) -> Tuple[i
             total += body + shortcut + x.numbers * number_bytes
             continue
         # Of a ReLU in place, it is the output that is kept.
-        keeps = (catalog.Convolution, catalog.BatchNorm, catalog.MaxPool, catalog.Linear, catalog.ReLU)
+        keeps = (
+            *(catalog.Convolution, catalog.Whitening, catalog.BatchNorm, catalog.MaxPool, catalog.Linear),
+            *(catalog.ReLU, catalog.GELU),
+        )
         if isinstance(layer, keeps) and not x.kept:
             total += x.numbers * number_bytes
         x = _after(layer, x)
@@ -73,9 +76,11 @@ def _of_images(layers: catalog.Layers, x: _Pixels, number_bytes: int) -> Tuple[i
 def _after(layer: catalog.Layer, x: _Pixels) -> _Pixels:
     if isinstance(layer, catalog.Convolution):
         return _Pixels(layer.outputs, catalog.strided(x.side + 2 * layer.padding, layer.kernel, layer.stride))
+    if isinstance(layer, catalog.Whitening):
+        return _Pixels(layer.outputs, x.side - layer.kernel + 1)
     if isinstance(layer, catalog.MaxPool):
         return _Pixels(x.channels, catalog.strided(x.side + 2 * layer.padding, layer.kernel, layer.stride))
-    if isinstance(layer, (catalog.BatchNorm, catalog.Scale)):
+    if isinstance(layer, (catalog.BatchNorm, catalog.GELU, catalog.Scale)):
         return _Pixels(x.channels, x.side)
     if isinstance(layer, catalog.ReLU):
         return _Pixels(x.channels, x.side, kept=True)

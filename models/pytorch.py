@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import List
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -39,6 +41,27 @@ class Scale(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.factor
+
+
+class Whitening(nn.Module):
+    """The kernel comes later, from the training images: until then it gives nothing but its bias."""
+
+    def __init__(self, layer: catalog.Whitening) -> None:
+        super().__init__()
+        self.register_buffer("kernel", torch.zeros(layer.outputs, layer.inputs, layer.kernel, layer.kernel))
+        self.bias = nn.Parameter(torch.zeros(layer.outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(x, self.kernel, self.bias)
+
+
+class Shifted(nn.BatchNorm2d):
+    """BatchNorm with a scale of 1 that is not trained; it is there, as cuDNN's kernel wants one."""
+
+    def __init__(self, layer: catalog.BatchNorm) -> None:
+        super().__init__(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=layer.momentum)
+        del self.weight
+        self.register_buffer("weight", torch.ones(layer.channels))
 
 
 class PadShortcut(nn.Module):
@@ -92,6 +115,11 @@ class TransformerBlock(nn.Module):
         return x.unflatten(-1, (x.shape[-1] // self.head_width, self.head_width)).transpose(1, 2)
 
 
+def norm_biases(network: nn.Module) -> List[nn.Parameter]:
+    """Of BatchNorm."""
+    return [module.bias for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
 # Blocks of a network: what a strategy that divides weights gathers at once.
 BLOCKS = (Residual, TransformerBlock)
 
@@ -107,10 +135,16 @@ def _sequence(layers: catalog.Layers) -> nn.Sequential:
 def _module(layer: catalog.Layer) -> nn.Module:
     if isinstance(layer, catalog.Convolution):
         return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=layer.bias)
+    if isinstance(layer, catalog.Whitening):
+        return Whitening(layer)
     if isinstance(layer, catalog.BatchNorm):
-        return nn.BatchNorm2d(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=catalog.BATCHNORM_MOMENTUM)
+        if not layer.scale:
+            return Shifted(layer)
+        return nn.BatchNorm2d(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=layer.momentum)
     if isinstance(layer, catalog.ReLU):
         return nn.ReLU(inplace=True)
+    if isinstance(layer, catalog.GELU):
+        return nn.GELU()
     if isinstance(layer, catalog.MaxPool):
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.padding)
     if isinstance(layer, catalog.GlobalAveragePool):

@@ -25,6 +25,12 @@ from harness.worker.data.splits import ArraySplit
 
 # Fewer samples than the steps take: epochs end in the middle of batches.
 IMAGES = dataclasses.replace(SYNTHETIC, image_size=12, train_samples=50)
+KINDS = {
+    "images": IMAGES,
+    "plain": dataclasses.replace(IMAGES, augment=False),
+    "reflected": dataclasses.replace(IMAGES, crop_pixels=2, crop_reflect=True, alternating_flip=True),
+    "text": TEXT,
+}
 STEPS, RESUMED = 6, 4
 RNG = np.random.default_rng(0)
 
@@ -46,7 +52,7 @@ def same_batches(framework: str, kinds: List[List[Any]]) -> Dict[str, Any]:
     in the middle, are those in NumPy byte for byte. And what a worker says where a sample cannot be read."""
     found: Dict[str, Any] = {"unreadable": unreadable(framework, "framework", 1)}
     for pipeline, workers, kind in kinds:
-        dataset = {"images": IMAGES, "plain": dataclasses.replace(IMAGES, augment=False), "text": TEXT}[kind]
+        dataset = KINDS[kind]
         equal = []
         for rank, first_step in itertools.product((0, 1), (0, RESUMED)):
             with opened(framework, spec(pipeline, workers, dataset=dataset), rank, first_step) as own:

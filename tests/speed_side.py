@@ -45,7 +45,10 @@ def adapter(
     options: Optional[Dict[str, Any]] = None,
     device: str = "cpu",
     smoothing: float = 0.0,
+    slow: bool = False,
 ) -> Adapter:
+    """slow: with slow weights, and larger steps for some."""
+    beside = {"lr_end_samples": 64, "norm_bias_factor": 4.0, "lookahead_steps": 3, "lookahead_decay": 0.5}
     spec = make_spec(
         model="resnet20",
         framework_options={"compile": False, "channels_last": True, **(options or {})},
@@ -57,7 +60,13 @@ def adapter(
         precision=precision,
         cluster=ClusterSpec("local", device, 1),
         # Small steps: what rounding does to a network at random grows with each.
-        optimizer=OptimizerSpec(lr=0.001, lr_rule="constant", label_smoothing=smoothing, **SETTINGS[optimizer]),
+        optimizer=OptimizerSpec(
+            lr=0.001,
+            lr_rule="constant",
+            label_smoothing=smoothing,
+            **SETTINGS[optimizer],
+            **(beside if slow else {}),
+        ),
     )
     rng = np.random.default_rng(0)
     batches = [(rng.integers(0, 256, (BATCH, 32, 32, 3), np.uint8), rng.integers(0, 10, BATCH)) for _ in range(4)]
@@ -71,10 +80,12 @@ def weights_after(steps: int, **changes: Any) -> np.ndarray:
     return flat(trained.weights())
 
 
-def waits(optimizer: str, precision: str, fused: bool) -> int:
-    """In a training step that is not the first, whose gradients are looked at."""
-    trained = adapter(optimizer, precision, {"fused": fused})
-    trained.step()
+def waits(optimizer: str, precision: str, fused: bool, slow: bool = False) -> int:
+    """In a training step that is not the first, whose gradients are looked at; with slow weights in the third, in which
+    they are taken."""
+    trained = adapter(optimizer, precision, {"fused": fused}, slow=slow)
+    for _ in range(2 if slow else 1):
+        trained.step()
     # Adam counts its steps on the host, where it is not fused.
     counters = [state["step"] for state in trained.optimizer.state.values() if "step" in state]
     with Waits([] if fused else counters) as counted:
@@ -92,11 +103,14 @@ def on_this_machine() -> Dict[str, Any]:
         apart[optimizer] = float(np.linalg.norm(fused - own) / np.linalg.norm(own - start))
     return {
         "waits": {
-            f"{name} {precision}{' fused' * fused}": waits(name, precision, fused)
-            for name, precision, fused in (
-                *(("sgd", "fp32", False), ("sgd", "fp32", True), ("adam", "fp32", True), ("lars", "fp32", False)),
-                *(("sgd", "bf16", False), ("sgd", "fp16", False), ("sgd", "fp16", True)),
-            )
+            **{
+                f"{name} {precision}{' fused' * fused}": waits(name, precision, fused)
+                for name, precision, fused in (
+                    *(("sgd", "fp32", False), ("sgd", "fp32", True), ("adam", "fp32", True), ("lars", "fp32", False)),
+                    *(("sgd", "bf16", False), ("sgd", "fp16", False), ("sgd", "fp16", True)),
+                )
+            },
+            "slow weights": waits("sgd", "fp32", True, slow=True),
         },
         "fused_apart": apart,
         "smoothed": smoothed(),
@@ -164,8 +178,11 @@ def on_a_gpu() -> Dict[str, Any]:
         return {}
     graph, fused = {"cuda_graph": True, "fused": True}, {"fused": True}
     start = flat(adapter(device="cuda").weights())
-    own = weights_after(16, options=fused, device="cuda")
-    captured = weights_after(16, options=graph, device="cuda")
+    apart = {}
+    for slow in (False, True):
+        own = weights_after(16, options=fused, device="cuda", slow=slow)
+        captured = weights_after(16, options=graph, device="cuda", slow=slow)
+        apart[f"slow weights {slow}"] = float(np.linalg.norm(captured - own) / np.linalg.norm(own - start))
     trained = adapter(device="cuda")
     trained.step()
     torch.cuda.set_sync_debug_mode("error")
@@ -173,4 +190,4 @@ def on_a_gpu() -> Dict[str, Any]:
         trained.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return {"apart": float(np.linalg.norm(captured - own) / np.linalg.norm(own - start))}
+    return apart

@@ -291,3 +291,79 @@ def traces(folder: str) -> list:
     assert ranges.span("after") is ranges.span("another"), "nothing shows ranges any more"
     assert adapter.steps == 3, "as many steps, whatever the profiler does"
     return found
+
+
+def recipe_by_hand() -> dict:
+    """Steps with larger ones for the biases of BatchNorm, and slow weights, against the same with arrays by the
+    formulas: the largest difference of weights and of running means after eight of them. And whether steps go on, bit
+    for bit, from what was saved after the third, in the middle of a group of two."""
+    import tempfile
+    from pathlib import Path
+
+    import numpy as np
+    import torch
+    from builders import make_site, make_spec
+
+    from harness.spec import OptimizerSpec
+    from harness.worker.pytorch.adapter import Adapter
+    from harness.worker.pytorch.strategies.base import cross_entropy
+    from harness.worker.rendezvous import Rendezvous
+
+    rule = {"lr": 0.002, "lr_rule": "constant", "momentum": 0.8, "nesterov": True, "weight_decay": 0.01}
+    course = {"lr_peak_samples": 16, "lr_end_samples": 64, "lr_start_factor": 0.2, "lr_end_factor": 0.1}
+    beside = {"norm_bias_factor": 64.0, "lookahead_steps": 2, "lookahead_decay": 0.7}
+    alone = {"gpus": 1, "global_batch": 8, "batch_per_gpu": 8, "strategy": "plain", "strategy_options": {}}
+    spec = make_spec(model="airbench94", optimizer=OptimizerSpec(**rule, **course, **beside), **alone)
+    random = np.random.default_rng(0)
+    batches = [(random.integers(0, 256, (8, 32, 32, 3), np.uint8), random.integers(0, 10, 8)) for _ in range(8)]
+    kernel = random.standard_normal((24, 3, 2, 2)).astype(np.float32) / 4
+
+    def adapter(first: int = 0) -> Adapter:
+        made = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", 29559), iter(batches[first:]))
+        made.whiten(kernel)
+        return made
+
+    ours, network = adapter(), adapter().plain_network
+    for _ in range(8):
+        ours.step()
+    weights = dict(network.named_parameters())
+    biases = {f"{name}.bias" for name, module in network.named_modules() if isinstance(module, torch.nn.BatchNorm2d)}
+    kept = {name: value for name, value in network.state_dict().items() if name in weights or "running" in name}
+    velocity = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    slow = {name: value.clone() for name, value in kept.items()}
+    for step, (images, labels) in enumerate(batches):
+        # Up from a fifth over the first two steps, down to a tenth until the eighth: in the middle of each.
+        rate = 0.002 * min(0.2 + 0.8 * (step + 0.5) / 2, 0.1 + 0.9 * (7.5 - step) / 6)
+        network.zero_grad()
+        pixels = (torch.tensor(images).permute(0, 3, 1, 2).float() - 127.5) / 63.75
+        cross_entropy(network(pixels.contiguous(memory_format=torch.channels_last)), torch.tensor(labels)).backward()
+        with torch.no_grad():
+            for name, weight in weights.items():
+                factor = 64.0 if name in biases else 1.0
+                gradient = weight.grad + 0.01 / factor * weight
+                velocity[name] = 0.8 * velocity[name] + gradient
+                weight -= rate * factor * (gradient + 0.8 * velocity[name])
+            if step % 2:
+                stays = 0.7 * ((step + 1) / 8) ** 3
+                for name, value in kept.items():
+                    slow[name] = stays * slow[name] + (1 - stays) * value
+                    value.copy_(slow[name])
+    found = ours.plain_network.state_dict()
+    with tempfile.TemporaryDirectory() as folder:
+        cut = adapter()
+        for _ in range(3):
+            cut.step()
+        cut.save(Path(folder))
+        continued = adapter(3)
+        continued.load(Path(folder))
+        for _ in range(5):
+            continued.step()
+    same = [torch.equal(value, found[name]) for name, value in continued.plain_network.state_dict().items()]
+    start = adapter().plain_network.state_dict()
+    return {
+        "apart": max(float((found[name] - value).abs().max()) for name, value in kept.items()),
+        "moved": max(float((found[name] - start[name]).abs().max()) for name in kept),
+        "kernel": bool(np.array_equal(found["0.kernel"].numpy(), kernel)),
+        "continues": all(same),
+        "biases": len(biases),
+    }

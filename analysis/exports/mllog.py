@@ -89,7 +89,7 @@ def _optimizer(run: ExportedRun) -> list[tuple[str, Any, dict[str, Any]]]:
     """opt_base_learning_rate is what MLPerf means by it: that of the global batch, after the rule."""
     try:
         optimizer = from_plain(OptimizerSpec, run.spec["optimizer"])
-        peak = float(optimizer.learning_rate(run.row["global_batch"], optimizer.warmup_steps))
+        peak = float(optimizer.scaled(run.row["global_batch"]))
     except (KeyError, ValueError, TypeError, ArithmeticError):  # a spec's values are what a file says
         return []
     rule = {"lr": optimizer.lr, "lr_rule": optimizer.lr_rule, "lr_batch": optimizer.lr_batch}

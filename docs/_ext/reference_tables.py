@@ -45,7 +45,7 @@ class Configuration(SphinxDirective):
     has_content = True
 
     def run(self) -> list[Any]:
-        for path in [*sorted(CONF.rglob("*.yaml")), PROJECT / "harness" / "schema.py"]:
+        for path in [*sorted(CONF.rglob("*.yaml")), *sorted((PROJECT / "harness").glob("*schema.py"))]:
             self.env.note_dependency(str(path))
         return self.parse_text_to_nodes(configuration(), allow_section_headings=True)
 
@@ -68,7 +68,8 @@ class Spec(SphinxDirective):
     has_content = True
 
     def run(self) -> list[Any]:
-        self.env.note_dependency(str(PROJECT / "harness" / "spec.py"))
+        for path in sorted((PROJECT / "harness").glob("*spec.py")):
+            self.env.note_dependency(str(path))
         text = "\n".join([*spec_of(run_spec.RunSpec, "spec"), *spec_of(run_spec.Site, "site")])
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 

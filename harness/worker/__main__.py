@@ -23,6 +23,7 @@ from harness.worker.protocol import Protocol
 from harness.worker.record import nccl
 from harness.worker.record.recorder import Recorder, Recording
 from harness.worker.rendezvous import from_environment
+from harness.worker.whitening import whiten
 
 
 def main(run_dir: Path, attempt_dir: Path) -> bool:
@@ -47,6 +48,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     batches = open_pipeline(spec, train, rendezvous.rank, first_step, getattr(framework, "PIPELINES", {}))
     startup.lap("data")
     adapter = framework.Adapter(spec, site, rendezvous, batches)
+    whiten(spec, train, adapter)
     batches.start()
     assert adapter.joined_at is not None, "an adapter says when it has met the other ranks: self.joined()"
     startup.lap("rendezvous", adapter.joined_at)

@@ -89,6 +89,11 @@ class Adapter(ABC):
         momentum * v)), for every parameter, with lr = spec.optimizer.learning_rate(spec.global_batch, step).
         """
 
+    def whiten(self, kernel: np.ndarray) -> None:
+        """Called before the first step where the network has a layer that whitens: its kernel, in the layout of
+        `models.initial`, the same on all ranks. The plan refuses such a network where this is not offered."""
+        raise NotImplementedError(f"{type(self).__module__} builds no layer that whitens")
+
     @abstractmethod
     def gradients(self) -> List[np.ndarray]:
         """Of the last training step: the means over the ranks, before weight decay."""

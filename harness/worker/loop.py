@@ -24,6 +24,7 @@ from harness.worker.ranges import span
 from harness.worker.record.recorder import Recorder
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.timing import timed
+from harness.worker.views import logits_of
 
 
 def run(
@@ -128,14 +129,14 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     replica, place = divmod(rendezvous.rank, spec.ranks_per_replica)
     shard = evaluation_shard(wanted, replica, spec.replicas)
     start = time.perf_counter()
-    own = np.zeros(4)
+    own, views = np.zeros(4), spec.measure.evaluate_views
     with adapter.evaluation():
         for images, labels in evaluation_batches(test, shard, spec.batch_per_replica):
-            own += (len(labels), *score(adapter.logits(images), labels))
+            own += (len(labels), *score(logits_of(adapter.logits, images, views), labels))
         # As often as rank 0, whose share is the largest: where the weights are divided, all ranks take part each time.
         largest = evaluation_shard(wanted, 0, spec.replicas)
         for _ in range(_batches(largest, spec) - _batches(shard, spec)):
-            adapter.logits(test.images(np.arange(1)))
+            logits_of(adapter.logits, test.images(np.arange(1)), views)
     # Ranks of one replica have scored the same samples: its first one says it.
     samples, predictions, correct, loss = adapter.total((own if place == 0 else np.zeros(4)).tolist())
     log.write(
@@ -146,6 +147,7 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
         correct=round(correct),
         accuracy=correct / predictions,
         loss=loss / predictions,
+        views=views,
         seconds=time.perf_counter() - start,
     )
 

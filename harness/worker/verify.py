@@ -24,6 +24,7 @@ from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.sharding import SampleOrder
 from harness.worker.rendezvous import Rendezvous
+from harness.worker.whitening import whiten
 
 FILE = "verify.npz"
 BATCH, STEPS = 16, 20
@@ -68,7 +69,12 @@ def alone(spec: RunSpec) -> RunSpec:
             warmup_steps=0,
             lr_peak_samples=0,
             lr_end_samples=0,
+            lr_start_factor=0.0,
+            lr_end_factor=0.0,
             label_smoothing=0.0,
+            norm_bias_factor=1.0,
+            lookahead_steps=0,
+            lookahead_decay=0.0,
         ),
     )
 
@@ -80,6 +86,7 @@ def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
     batches = Batches(train, SampleOrder(len(train), spec.seed), spec.dataset, BATCH, 0, 1, spec.seed)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     adapter: Adapter = framework.Adapter(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), batches)
+    whiten(spec, train, adapter)
     found = {"logits": adapter.logits(np.ascontiguousarray(test.images(np.arange(min(BATCH, len(test))))))}
     losses = []
     for step in range(STEPS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -204,3 +205,13 @@ def test_the_analysis_takes_a_target_and_refuses_what_is_none(study: StudyBuilde
     refused = analyse(study.folder, "--target-accuracy", "40")
     assert refused.returncode == 2
     assert "--target-accuracy 40: give a fraction between 0 and 1" in refused.stderr
+
+
+def test_accuracies_of_several_views_are_marked_and_said(study: StudyBuilder) -> None:
+    learned(study)
+    measure = replace(spec_of(1).measure, evaluate_views=6)
+    learned(study, measure=measure, seed=3)
+    seen = Seen(study)
+    marks = {(row["run_id"], "accuracy of 6 views" in row["marks"]) for row in seen.learning}
+    assert sorted(several for _, several in marks) == [False, True]  # two points, and one of them
+    assert "the mean logits of several views of a test image" in words(seen.html)

@@ -94,6 +94,16 @@ def test_networks_and_data_sets_that_do_not_fit_each_other_are_refused(tmp_path:
     assert [r.spec.model for r in found.requests] == ["gpt_tiny"]
 
 
+def test_a_network_that_begins_with_a_layer_made_from_the_images_is_refused_where_nothing_makes_it(
+    tmp_path: Path,
+) -> None:
+    for framework in ("tensorflow", "keras", "mxnet", "jax"):
+        with pytest.raises(UserError, match=rf"made from the training images, which framework '{framework}' does not"):
+            asked(f"framework={framework}", "model=airbench94", tmp_path=tmp_path)
+    [found] = asked("framework=pytorch", "model=airbench94", tmp_path=tmp_path).requests
+    assert found.spec.model == "airbench94"
+
+
 def test_a_framework_that_offers_all_networks_is_named_where_another_does_not() -> None:
     all_networks = [name for name in FRAMEWORKS if conf(name)["inputs"] == ["images", "text"]]
     assert all_networks == ["emulated", "pytorch"]  # the one builds none

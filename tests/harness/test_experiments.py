@@ -13,7 +13,10 @@ from project import PROJECT, Cli
 from harness import config
 from harness.request import StudyRequest, study_request
 
-STUDIES = ["frameworks_v100", "indoor_model_sizes", "sync_async_mixed", "data_vs_model_parallel", "time_to_accuracy"]
+STUDIES = [
+    *("frameworks_v100", "indoor_model_sizes", "sync_async_mixed", "data_vs_model_parallel"),
+    *("time_to_accuracy", "time_to_accuracy_resnet9"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +45,43 @@ def test_frameworks_v100_is_the_published_grid_with_a_fixed_batch_per_gpu() -> N
     assert {spec.placement.nodes for spec in specs if spec.gpus == 12} == {3}
 
 
-def test_time_to_accuracy_is_one_recipe_in_the_same_steps_on_every_number_of_gpus() -> None:
-    study = asked("time_to_accuracy")
-    specs = [request.spec for request in study.requests]
-    assert study.target_accuracy == 0.94
+@pytest.mark.parametrize("study", ["time_to_accuracy", "time_to_accuracy_resnet9"])
+def test_time_to_accuracy_is_one_recipe_in_the_same_steps_on_every_number_of_gpus(study: str) -> None:
+    found = asked(study)
+    specs = [request.spec for request in found.requests]
+    assert found.target_accuracy == 0.94
     assert {(spec.gpus, spec.seed) for spec in specs} == {(gpus, seed) for gpus in (1, 2, 4, 8) for seed in (0, 1, 2)}
-    assert len({(spec.global_batch, spec.measure.most_steps, spec.optimizer, spec.model) for spec in specs}) == 1
+    assert len({(spec.global_batch, spec.measure, spec.optimizer, spec.model, spec.dataset) for spec in specs}) == 1
+    # It ends as the learning rate does, within a step.
+    samples = specs[0].measure.most_steps * specs[0].global_batch
+    assert 0 <= samples - specs[0].optimizer.lr_end_samples < 5000
+
+
+def test_time_to_accuracy_has_the_published_settings() -> None:
+    """Jordan 2024, arXiv 2404.00498: section 3, and the settings of its published program in its own units: a learning
+    rate of 11.5 and a weight decay of 0.0153 for 1,024 samples whose losses are summed, momentum 0.85, both divided by
+    1,024 x (1 + 1 / (1 - 0.85)), the decay not multiplied by the learning rate; decay of the slow weights 0.95^5."""
+    [spec, *_] = [request.spec for request in asked("time_to_accuracy").requests]
+    optimizer, batch = spec.optimizer, spec.global_batch
+    assert (spec.framework, spec.model, batch, optimizer.name) == ("pytorch", "airbench94", 1024, "sgd")
+    scale = 1 + 1 / (1 - 0.85)
+    rates = [optimizer.learning_rate(batch, step) for step in range(spec.measure.most_steps)]
+    assert max(rates) == pytest.approx(11.5 / scale, rel=0.01)
+    assert max(rates) * optimizer.weight_decay == pytest.approx(0.0153 / scale, rel=0.01)
+    assert rates.index(max(rates)) / len(rates) == pytest.approx(0.23, abs=0.003)
+    assert (rates[0], rates[-1]) == pytest.approx((0.2 * 1.5, 0.07 * 1.5), rel=0.03)
+    assert (optimizer.lookahead_steps, optimizer.lookahead_decay) == (5, pytest.approx(0.95**5, rel=1e-3))
+    assert (optimizer.norm_bias_factor, optimizer.label_smoothing) == (64, 0.2)
+    data = spec.dataset
+    assert (data.augment, data.crop_pixels, data.crop_reflect, data.alternating_flip) == (True, 2, True, True)
+    assert spec.measure.evaluate_views == 6
+    assert spec.measure.most_steps * batch == pytest.approx(9.9 * 50000, rel=0.01)
+
+
+def test_the_older_recipe_is_one_of_every_framework_and_its_rate_that_of_its_source() -> None:
+    frameworks = ("pytorch", "tensorflow", "keras", "mxnet", "jax")
+    specs = [r.spec for r in asked("time_to_accuracy_resnet9", f"framework={','.join(frameworks)}").requests]
+    assert {spec.framework for spec in specs} == set(frameworks)
     optimizer, batch = specs[0].optimizer, specs[0].global_batch
     rates = [optimizer.learning_rate(batch, step) for step in range(specs[0].measure.most_steps)]
     # Page 2018, part 4: 0.4 at its highest, after 5 of 24 epochs of 50,000 samples; nothing at both ends.

@@ -13,6 +13,7 @@ from harness.schema import Config
 from harness.spec import ClusterSpec, RunSpec
 from harness.worker import capture
 
+LOOKAHEAD = ("optimizer.lookahead_steps=5", "optimizer.lookahead_decay=0.5", "optimizer.lr_end_samples=9")
 GRAPH = ("framework.options.cuda_graph=true", "framework.options.fused=true")
 
 
@@ -62,6 +63,21 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
             ["framework=jax", "optimizer.label_smoothing=0.1"],
             "not offered by framework 'jax'; framework=pytorch offers",
         ),
+        (["optimizer.lr_start_factor=0.2"], "lr_start_factor=0.2 has no effect without optimizer.lr_peak_samples"),
+        (["optimizer.lr_end_factor=2"], "optimizer.lr_end_factor=2: give a share of the learning rate, from 0 to 1"),
+        (["optimizer.norm_bias_factor=0"], "optimizer.norm_bias_factor=0: give a number above 0"),
+        (["optimizer.norm_bias_factor=2", "optimizer.name=lars"], "norm_bias_factor=2 is for optimizer.name=sgd"),
+        (["optimizer.norm_bias_factor=2", "model=cnn_small"], "has no effect: model 'cnn_small' has no BatchNorm"),
+        (
+            ["optimizer.norm_bias_factor=2", "strategy=fsdp"],
+            "not offered with strategy 'fsdp'; it is with: plain, allr",
+        ),
+        (["optimizer.norm_bias_factor=2", "framework=jax"], "not offered by framework 'jax'; framework=pytorch offers"),
+        (["optimizer.lookahead_steps=5"], "lookahead_steps=5 and optimizer.lookahead_decay=0: give a number of steps"),
+        (["optimizer.lookahead_decay=0.5"], "lookahead_steps=0 and optimizer.lookahead_decay=0.5: give a number of"),
+        ([*LOOKAHEAD[:2]], "lookahead_steps=5: its decay rises until optimizer.lr_end_samples, which is 0"),
+        ([*LOOKAHEAD, "strategy=local_sgd"], "lookahead_steps=5 is not offered with strategy 'local_sgd'"),
+        ([*LOOKAHEAD, "framework=mxnet"], "lookahead_steps=5 is not offered by framework 'mxnet'"),
         (["framework=mxnet", "precision=tf32"], "precision=tf32 is not offered by framework 'mxnet'"),
     ],
 )

@@ -63,6 +63,17 @@ def test_runs_of_before_keep_their_ids() -> None:
             ["measure.evaluate_every_samples=1280"],
             "evaluate_every_samples=1280 needs a number of steps that is the same .* measure=learning",
         ),
+        (["measure.evaluate_views=3"], r"measure.evaluate_views=3: give 1 \(.*\), 2 \(.*\) or 6"),
+        (["measure.evaluate_views=2", "measure.evaluate_samples=0"], "views=2: measure.evaluate_samples=0 scores noth"),
+        (["dataset.crop_pixels=32"], "dataset.crop_pixels=32: images have 32 pixels; give fewer"),
+        (
+            ["dataset.augment=false", "dataset.crop_reflect=true"],
+            "crop_reflect=true has no effect with dataset.augment",
+        ),
+        (
+            ["dataset.reader=shards", "dataset.alternating_flip=true"],
+            "alternating_flip=true is not offered with dataset.r",
+        ),
         (["fault=kill_rank", "fault.step=80"], "fault.step=80 may never come: .* may end after 80 steps; take an earl"),
     ],
     ids=str,
@@ -70,6 +81,16 @@ def test_runs_of_before_keep_their_ids() -> None:
 def test_a_measure_that_cannot_be_is_refused_in_one_sentence(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         asked(*overrides)
+
+
+def test_views_and_augmentation_make_another_run_and_their_defaults_leave_old_ids() -> None:
+    plain = asked()
+    changed = ("measure.evaluate_views=2", "dataset.crop_pixels=2", "dataset.crop_reflect=true")
+    ids = {asked(change).run_id for change in (*changed, "dataset.alternating_flip=true")}
+    assert len(ids | {plain.run_id}) == 5
+    # As it was before these keys were there.
+    assert (plain.measure.evaluate_views, plain.dataset.crop_pixels) == (1, 4)
+    assert make_spec().run_id == "pytorch-allreduce-resnet20-2gpu-7e091d891838"
 
 
 def test_a_limit_equal_to_the_warm_up_is_a_warm_up_of_that_length() -> None:

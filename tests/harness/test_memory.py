@@ -47,8 +47,9 @@ def test_what_a_gpu_has_of_weights_gradients_and_the_optimisers_state_is_the_str
         (OptimizerSpec(momentum=0.0), 0),
         (OptimizerSpec(name="lars", momentum=0.0), 1),
         (ADAM, 2),
+        (OptimizerSpec(lr_end_samples=9, lookahead_steps=5, lookahead_decay=0.5), 2),
     ],
-    ids=["sgd", "sgd without momentum", "lars", "adam"],
+    ids=["sgd", "sgd without momentum", "lars", "adam", "slow weights"],
 )
 def test_an_optimiser_keeps_so_many_numbers_for_each_parameter(optimizer: OptimizerSpec, states: int) -> None:
     found = estimate(gpt2(optimizer=optimizer))

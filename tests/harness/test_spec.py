@@ -74,6 +74,23 @@ def test_learning_rate_follows_linear_scaling_with_warm_up() -> None:
     assert [root.learning_rate(512, step) for step in (0, 3, 100)] == pytest.approx([0.05, 0.2, 0.2])
 
 
+def test_one_cycle_can_begin_and_end_at_a_part_of_the_rate_and_slow_weights_stay_more_and_more() -> None:
+    cycle = spec.OptimizerSpec(lr=1.0, lr_rule="constant", lr_peak_samples=40, lr_end_samples=140)
+    assert [cycle.learning_rate(10, step) for step in (0, 3, 4, 13, 14)] == pytest.approx([0.125, 0.875, 0.95, 0.05, 0])
+    partly = dataclasses.replace(cycle, lr_start_factor=0.2, lr_end_factor=0.1)
+    # 0.2 + 0.8 x 1/8, 0.2 + 0.8 x 7/8, 0.1 + 0.9 x 0.95, 0.1 + 0.9 x 0.05, and no less than 0.1.
+    rates = [partly.learning_rate(10, step) for step in (0, 3, 4, 13, 14, 99)]
+    assert rates == pytest.approx([0.3, 0.9, 0.955, 0.145, 0.1, 0.1])
+    slow = dataclasses.replace(cycle, lookahead_steps=7, lookahead_decay=0.8)
+    # After every seventh step: of 140 samples a half, all, and no more than all.
+    assert {step: slow.slow_share(10, step) for step in range(21) if slow.slow_share(10, step) is not None} == {
+        6: pytest.approx(0.1),
+        13: pytest.approx(0.8),
+        20: pytest.approx(0.8),
+    }
+    assert cycle.slow_share(10, 6) is None
+
+
 def test_of_two_results_the_first_stays(tmp_path: Path) -> None:
     assert events.write_result(tmp_path, {"v": 1, "status": "completed"})
     assert not events.write_result(tmp_path, {"v": 1, "status": "failed"})

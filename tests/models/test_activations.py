@@ -11,7 +11,7 @@ from builders import SYNTHETIC, TEXT
 
 from models import activations, catalog
 
-CASES = [(SYNTHETIC, "resnet20"), (SYNTHETIC, "cnn_small"), (TEXT, "gpt_tiny")]
+CASES = [(SYNTHETIC, "resnet20"), (SYNTHETIC, "cnn_small"), (SYNTHETIC, "airbench94"), (TEXT, "gpt_tiny")]
 BATCH = 8
 
 

@@ -60,6 +60,15 @@ def test_resnet9_is_of_the_published_size() -> None:
     assert len(weighted) == 9
 
 
+def test_airbench94_is_of_the_published_size() -> None:
+    network = catalog.network("airbench94").layers(3, 10, 32)
+    # Jordan 2024, section 3.1: "roughly 1.97M parameters", here without the kernel that is not trained.
+    assert catalog.parameters(network) / 1e6 == pytest.approx(1.97, abs=0.005)
+    # Abstract and section 1: 3.6e14 FLOPs in 9.9 epochs, a training step counted as three times its forward pass.
+    assert 3 * 9.9 * 50000 * catalog.forward_flops(network, 32) == pytest.approx(3.6e14, rel=0.03)
+    assert catalog.side_after(network[:-3], 32) == 1
+
+
 def test_each_size_of_the_cnn_has_several_times_the_parameters_and_the_work_of_the_one_before() -> None:
     family = [catalog.network(f"cnn_{size}").layers(3, 67, 224) for size in ("small", "medium", "large", "xlarge")]
     for smaller, larger in itertools.pairwise(family):

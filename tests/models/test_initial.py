@@ -65,3 +65,44 @@ def test_a_network_for_text_starts_as_gpt2_did() -> None:
     for at, spread in ((2, 0.02), (8, 0.02 / 4**0.5), (12, 0.02), (14, 0.02 / 4**0.5)):  # two blocks: four additions
         assert first_block[at].std() == pytest.approx(spread, rel=0.06)
         assert not first_block[at + 1].any()
+
+
+def test_a_convolution_that_starts_as_the_identity_gives_its_inputs_first_and_the_rest_as_pytorch_starts_it() -> None:
+    layers = (catalog.Convolution(24, 64, 3, 1, 1, identity=True), catalog.Convolution(64, 16, 3, 1, 1, identity=True))
+    wider, narrower = initial.weights(layers, 0)
+    for kernel, same in ((wider, 24), (narrower, 16)):
+        # The pixel in the middle of its own channel, and nothing else.
+        np.testing.assert_array_equal(kernel[:same, :, 1, 1], np.eye(same, kernel.shape[1], dtype=np.float32))
+        assert np.count_nonzero(kernel[:same]) == same
+    rest = wider[24:]
+    bound = (24 * 9) ** -0.5
+    # 8,640 numbers: all but certain to come within 1 % of the bound.
+    assert 0.99 * bound < np.abs(rest).max() <= bound
+
+
+IMAGES = np.random.default_rng(5).integers(0, 256, (40, 10, 12, 3)).astype(np.uint8)
+IMAGES[:, 1:] = IMAGES[:, 1:] // 2 + IMAGES[:, :-1] // 2  # so that neighbours are alike
+MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
+
+
+def test_a_whitening_layer_gives_components_of_equal_variance_and_no_covariance_then_the_same_negated() -> None:
+    kernel = initial.whitening(catalog.Whitening(3, 2), IMAGES, MEAN, STD)
+    assert (kernel.shape, kernel.dtype) == ((24, 3, 2, 2), np.float32)
+    np.testing.assert_array_equal(kernel[12:], -kernel[:12])
+    # As the network sees them: normalised, and each patch by each filter.
+    pixels = ((IMAGES / 255 - MEAN) / STD).transpose(0, 3, 1, 2)
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (2, 2), axis=(2, 3))
+    outputs = np.einsum("nchwyx,fcyx->fnhw", windows, kernel[:12]).reshape(12, -1)
+    # The epsilon of 5e-4 beside variances of 0.05 and more: 1 %.
+    np.testing.assert_allclose(np.cov(outputs, bias=True), np.eye(12), atol=0.012)
+
+
+def test_a_whitening_layer_depends_on_the_images_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = catalog.Whitening(3, 2)
+    kernel = initial.whitening(layer, IMAGES, MEAN, STD)
+    monkeypatch.setattr(initial, "PATCHES", 700)  # a few images at a time
+    np.testing.assert_array_equal(initial.whitening(layer, IMAGES, MEAN, STD), kernel)
+    np.testing.assert_array_equal(initial.whitening(layer, IMAGES[::-1], MEAN, STD), kernel)
+    assert not np.array_equal(initial.whitening(layer, IMAGES[:20], MEAN, STD), kernel)
+    strongest = np.abs(kernel[:12].reshape(12, -1)).argmax(axis=1)
+    assert (kernel[:12].reshape(12, -1)[np.arange(12), strongest] > 0).all()

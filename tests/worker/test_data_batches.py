@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -74,6 +75,45 @@ def test_augmentation_is_crop_after_zero_padding_and_flip(channels: int, height:
         padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))
         crop = padded[y : y + height, x : x + width]
         np.testing.assert_array_equal(out, crop[:, ::-1] if flip else crop)
+
+
+@pytest.mark.parametrize("pixels", [0, 2, 7])
+def test_crops_can_go_less_far_and_reflect_what_is_beyond_the_edge(pixels: int) -> None:
+    images = RNG.integers(1, 256, (200, 8, 13, 3), dtype=np.uint8)
+    bits = random_bits(200, AUGMENTATION, 0, 0)
+    result = augment(images, bits, pixels, reflect=True)
+    rows, columns = crop_offsets(bits, 1, pixels), crop_offsets(bits, 21, pixels)
+    assert (rows.min(), rows.max()) == (columns.min(), columns.max()) == (0, 2 * pixels)
+    for image, out, y, x, flip in zip(images, result, rows, columns, flips(bits), strict=True):
+        # Row 0 is followed upwards by rows 1, 2, ...
+        at_rows = [_inside(row, 8) for row in range(y - pixels, y - pixels + 8)]
+        at_columns = [_inside(column, 13) for column in range(x - pixels, x - pixels + 13)]
+        crop = image[at_rows][:, at_columns]
+        np.testing.assert_array_equal(out, crop[:, ::-1] if flip else crop)
+
+
+def _inside(at: int, size: int) -> int:
+    return -at if at < 0 else 2 * (size - 1) - at if at >= size else at
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_alternating_flips_turn_each_image_in_every_second_epoch_and_half_of_them_in_the_first(world: int) -> None:
+    spec = replace(AUGMENTED, crop_pixels=0, alternating_flip=True)
+    order, turned = SampleOrder(50, 1), np.full((50, 4), -1)
+    for rank in range(world):
+        with batches(spec=spec, rank=rank, world=world) as stream:
+            for step, (images, _) in enumerate(islice(stream, 9)):  # 216 samples: four epochs, and more
+                for at, (image, sample) in enumerate(zip(images, order.rank_batch(step, rank, world, 24), strict=True)):
+                    epoch = (step * 24 + rank * 24 // world + at) // 50
+                    flipped = np.array_equal(image, IMAGES[sample][:, ::-1])
+                    assert flipped or np.array_equal(image, IMAGES[sample])
+                    if epoch < 4:
+                        turned[sample, epoch] = flipped
+    assert set(np.unique(turned)) == {0, 1}
+    np.testing.assert_array_equal(turned[:, 1], 1 - turned[:, 0])
+    np.testing.assert_array_equal(turned[:, 2:], turned[:, :2])
+    # 50 coins: 12 or fewer of one side, or 38 or more, have probability 0.0003.
+    assert 12 < turned[:, 0].sum() < 38
 
 
 def test_crops_and_flips_are_uniform_and_independent() -> None:

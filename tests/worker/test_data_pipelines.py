@@ -24,9 +24,11 @@ def in_framework(environment: str, function: str, *arguments: Any) -> Any:
             [
                 ("framework", 2, "images"),
                 ("framework", 0, "plain"),
+                ("framework", 1, "reflected"),
                 ("framework", 1, "text"),
                 ("device", 0, "images"),
                 ("device", 0, "plain"),
+                ("device", 0, "reflected"),
                 ("device", 0, "text"),
                 ("harness", 0, "images"),
             ],
@@ -34,9 +36,12 @@ def in_framework(environment: str, function: str, *arguments: Any) -> Any:
         (
             "tensorflow",
             "tensorflow",
-            [("framework", 2, "images"), ("framework", 0, "images"), ("framework", 1, "plain")],
+            [
+                *(("framework", 2, "images"), ("framework", 0, "images"), ("framework", 1, "plain")),
+                ("framework", 1, "reflected"),
+            ],
         ),
-        ("mxnet", "mxnet", [("framework", 2, "images"), ("framework", 0, "plain")]),
+        ("mxnet", "mxnet", [("framework", 2, "images"), ("framework", 0, "plain"), ("framework", 0, "reflected")]),
     ],
     ids=["pytorch", "tensorflow", "mxnet"],
 )

@@ -35,6 +35,18 @@ def test_an_optimiser_goes_on_from_its_saved_state(in_torch: InTorch, name: str)
     assert in_torch("optimizer_continues", name)
 
 
+def test_larger_steps_for_biases_and_slow_weights_are_their_formulas_and_go_on_from_a_saved_state(
+    in_torch: InTorch,
+) -> None:
+    found = in_torch("recipe_by_hand")
+    assert found["biases"] == 6
+    # fp32 rounding over eight steps; a wrong factor or share would be off by a part of how far they moved.
+    assert found["apart"] < 1e-3 * found["moved"]
+    assert found["moved"] > 0.05
+    assert found["kernel"], "what is not trained stays"
+    assert found["continues"]
+
+
 def test_a_network_for_text_goes_on_from_its_saved_state(in_torch: InTorch) -> None:
     assert in_torch("optimizer_continues", "adam", True)
 

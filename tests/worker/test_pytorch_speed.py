@@ -80,4 +80,4 @@ def test_a_cuda_graph_learns_the_same_and_no_step_synchronises() -> None:
     found = in_environment("pytorch", "speed_side", "on_a_gpu")
     if not found:
         pytest.skip("torch sees no GPU here: CUDA graphs and CUDA's sync debug mode need one")
-    assert found["apart"] < 1e-3
+    assert max(found.values()) < 1e-3, found

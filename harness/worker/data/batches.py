@@ -166,7 +166,7 @@ class Batches(Pipeline):
         images, labels = self._read(step)
         bits = self._draw.bits(step)
         if bits is not None:
-            images = augment(images, bits)
+            images = augment(images, bits, self._draw.crop_pixels, self._draw.crop_reflect)
         return np.ascontiguousarray(images), labels
 
     def _read(self, step: int) -> Batch:

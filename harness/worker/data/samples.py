@@ -15,8 +15,8 @@ Key = Tuple[int, Optional[np.ndarray]]
 
 
 class Samples:
-    def __init__(self, split: Split) -> None:
-        self._split = split
+    def __init__(self, split: Split, draw: Draw) -> None:
+        self._split, self._crop = split, (draw.crop_pixels, draw.crop_reflect)
 
     def __len__(self) -> int:
         return len(self._split)
@@ -26,7 +26,7 @@ class Samples:
         index, bits = np.array([key[0]]), key[1]
         images = self._split.images(index)
         if bits is not None:
-            images = augment(images, bits)
+            images = augment(images, bits, *self._crop)
         return images[0], self._split.targets(index)[0]
 
 

@@ -136,6 +136,9 @@ class Adapter(base.Adapter):
             self.waiting.until(begin + (end - begin) * number / len(self.buckets))
             free = self.link.sum(self.buffer[first:last], free)
 
+    def whiten(self, kernel: np.ndarray) -> None:
+        pass
+
     def gradients(self) -> List[np.ndarray]:
         return [self.mean]
 

@@ -26,7 +26,7 @@ class GluonBatches(Pipeline):
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
         loader = DataLoader(
-            Samples(split),
+            Samples(split, draw),
             batch_sampler=Keys(draw, first_step),
             batchify_fn=stacked,
             num_workers=spec.data.workers,

@@ -73,11 +73,16 @@ class Adapter(worker.Adapter):
         self.compiles = bool(options["compile"]) or self.graphs is not None
         self.parameters = list(network.parameters())  # now, since a strategy may have divided them; of a stage, its own
         self.network = torch.compile(wrapped) if options["compile"] else wrapped
-        self.rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
+        rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
         if self.graphs:  # a graph reads it from the device
-            self.rate = torch.tensor(self.rate, device=self.device)
-        stepping = optimizers.of(spec.optimizer, self.rate, options.get("fused", False))
+            rate = torch.tensor(rate, device=self.device)
+        stepping = optimizers.of(spec.optimizer, rate, options.get("fused", False))
         self.optimizer = self.strategy.optimizer(self.parameters, *stepping)
+        if spec.optimizer.norm_bias_factor != 1:
+            optimizers.step_apart(self.optimizer, networks.norm_biases(network), spec.optimizer.norm_bias_factor)
+        # Of each group, where a graph reads it.
+        self.rates = [group["lr"] for group in self.optimizer.param_groups] if self.graphs else []
+        self.lookahead = optimizers.Lookahead(network) if spec.optimizer.lookahead_steps else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
         per_channel = (1, data.channels, 1, 1)
         self.mean = torch.tensor(data.mean, device=self.device).view(per_channel) * 255
@@ -112,8 +117,20 @@ class Adapter(worker.Adapter):
             self.last_loss = self.graphs.step(self._take, self.parameters, batch, synchronise)
         else:
             self.last_loss = self._take(*batch, synchronise)
+        share = self.spec.optimizer.slow_share(self.spec.global_batch, self.steps)
+        if self.lookahead and share is not None:
+            with span("lookahead"):
+                self.lookahead.step(share)
         self.steps += 1
         self.strategy.stepped(self.steps, synchronise)
+
+    @torch.no_grad()
+    def whiten(self, kernel: np.ndarray) -> None:
+        for module in self.plain_network.modules():  # of a stage, where it is in it
+            if isinstance(module, networks.Whitening):
+                module.kernel.copy_(torch.from_numpy(kernel))
+                # As rank 0 has it: processors of another kind can round the last bit otherwise.
+                self.strategy.share(module.kernel)
 
     def gradients(self) -> List[np.ndarray]:
         self.strategy.means()
@@ -225,11 +242,11 @@ class Adapter(worker.Adapter):
         return loss
 
     def _set_rate(self, rate: float) -> None:
-        if isinstance(self.rate, torch.Tensor):
-            self.rate.fill_(rate)
-            self.optimizer.param_groups[0]["lr"] = self.rate
-        else:
-            self.optimizer.param_groups[0]["lr"] = rate
+        for number, group in enumerate(self.optimizer.param_groups):
+            own = rate * group.get("factor", 1.0)
+            if self.rates:
+                self.rates[number].fill_(own)
+            group["lr"] = self.rates[number] if self.rates else own
 
     def _moved(self, values: torch.Tensor) -> torch.Tensor:
         """On the device; of data.pipeline=device, where it is."""
@@ -238,7 +255,8 @@ class Adapter(worker.Adapter):
         return values.to(self.device, non_blocking=True)
 
     def _common(self) -> Parts:
-        return self.strategy.common(self.plain_network, self.optimizer)
+        parts = self.strategy.common(self.plain_network, self.optimizer)
+        return {**parts, "lookahead": self.lookahead} if self.lookahead else parts
 
     def _own(self) -> Parts:
         return self.strategy.own(self.plain_network, self.optimizer)

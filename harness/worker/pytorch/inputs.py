@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from harness.spec import DEVICE, FRAMEWORK, RunSpec
-from harness.worker.data.augment import PAD, choices
+from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.draw import Draw
 from harness.worker.data.errors import DataError
@@ -39,7 +39,7 @@ class LoaderBatches(Pipeline):
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
         workers = spec.data.workers
         loader = DataLoader(
-            Samples(split),
+            Samples(split, draw),
             batch_sampler=Keys(draw, first_step),
             num_workers=workers,
             prefetch_factor=spec.data.prefetch if workers else None,
@@ -89,7 +89,7 @@ class DeviceBatches(Pipeline):
     """All samples of the training split on the device, as bytes; cropped and flipped there. No worker, no copy."""
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
-        self._split, self._steps = split, draw.steps(first_step)
+        self._split, self._draw, self._steps = split, draw, draw.steps(first_step)
         self._cuda = spec.cluster.device == "cuda"
         self._open = True
 
@@ -108,7 +108,10 @@ class DeviceBatches(Pipeline):
         indices, bits = next(self._steps)
         own = self._moved(indices)
         images, labels = self._images[own], self._labels[own]
-        return (images if bits is None else augmented(images, *map(self._moved, choices(bits)))), labels
+        if bits is None:
+            return images, labels
+        crop = (self._draw.crop_pixels, self._draw.crop_reflect)
+        return augmented(images, *crop, *map(self._moved, choices(bits, crop[0]))), labels
 
     def close(self) -> None:
         self._open = False
@@ -117,14 +120,30 @@ class DeviceBatches(Pipeline):
         return torch.from_numpy(values).to(self._device, non_blocking=True)
 
 
-def augmented(images: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
+def augmented(
+    images: torch.Tensor,
+    pixels: int,
+    reflect: bool,
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    flipped: torch.Tensor,
+) -> torch.Tensor:
     """As harness.worker.data.augment.augment, on whatever device the images uint8 [n, H, W, C] are."""
     count, height, width, _ = images.shape
-    padded = torch.nn.functional.pad(images, (0, 0, PAD, PAD, PAD, PAD))
     y = rows[:, None] + torch.arange(height, device=images.device)
     x = columns[:, None] + torch.arange(width, device=images.device)
+    if reflect:  # not by padding, which torch has for no bytes
+        y, x = _reflected(y - pixels, height - 1), _reflected(x - pixels, width - 1)
+        padded = images
+    else:
+        padded = torch.nn.functional.pad(images, (0, 0, pixels, pixels, pixels, pixels))
     x = torch.where(flipped[:, None], x.flip(1), x)
     return padded[torch.arange(count, device=images.device)[:, None, None], y[:, :, None], x[:, None, :]]
+
+
+def _reflected(at: torch.Tensor, last: int) -> torch.Tensor:
+    """Of places before the first and behind the last one: those as far inside."""
+    return last - (last - at.abs()).abs()
 
 
 def _begin_worker(rank: int, _worker: int) -> None:

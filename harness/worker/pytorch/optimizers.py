@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple, Type, Union
 
 import torch
 
@@ -26,6 +26,41 @@ def of(
     if spec.name == "lars":
         return Lars, {**settings, "momentum": spec.momentum, "trust": spec.trust}
     raise ValueError(f"optimizer.name={spec.name} is none that PyTorch has here: sgd, adam, lars")
+
+
+def step_apart(optimizer: torch.optim.Optimizer, weights: Sequence[torch.nn.Parameter], factor: float) -> None:
+    """These of its weights, a group of their own, take steps of so many times the learning rate, and the same weight
+    decay."""
+    [group] = optimizer.param_groups
+    apart = {id(weight) for weight in weights}
+    group["params"] = [weight for weight in group["params"] if id(weight) not in apart]
+    own = {"lr": group["lr"] * factor, "weight_decay": group["weight_decay"] / factor, "factor": factor}
+    optimizer.add_param_group({"params": list(weights), **own})
+
+
+class Lookahead:
+    """Slow weights beside those that an optimiser trains, and BatchNorm's running statistics with them (Zhang et al.
+    2019, arXiv 1907.08610, algorithm 1)."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+        statistics = [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var)]
+        self.fast = [tensor for tensor in (*network.parameters(), *statistics) if tensor is not None]
+        self.slow = [tensor.detach().clone() for tensor in self.fast]
+
+    @torch.no_grad()
+    def step(self, slow_share: float) -> None:
+        """Of the slow weights so much stays, the rest is what was trained, which goes on from them."""
+        for slow, fast in zip(self.slow, self.fast):
+            slow.lerp_(fast, 1 - slow_share)
+            fast.copy_(slow)
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"slow": self.slow}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        for slow, saved in zip(self.slow, state["slow"]):
+            slow.copy_(saved)
 
 
 class Lars(torch.optim.Optimizer):

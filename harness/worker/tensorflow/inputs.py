@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.spec import FRAMEWORK, RunSpec
-from harness.worker.data.augment import PAD, choices
+from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.draw import Draw
 from harness.worker.data.errors import DataError
@@ -60,20 +60,25 @@ class TfDataBatches(Pipeline):
     def _choices(self) -> Iterator[Tuple[np.ndarray, ...]]:
         """(indices, row, column, flipped) of each step; without augmentation the last three are empty."""
         for indices, bits in self._draw.steps(self._first_step):
-            yield (indices, *choices(np.zeros(0, np.uint64) if bits is None else bits))
+            yield (indices, *choices(np.zeros(0, np.uint64) if bits is None else bits, self._draw.crop_pixels))
 
     def _make(self, indices: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, flipped: tf.Tensor) -> Any:
         images = tf.numpy_function(self._split.images, [indices], tf.uint8)
         labels = tf.numpy_function(self._split.targets, [indices], tf.int64)
         images.set_shape([self._draw.size, *self._split.image_shape])
         labels.set_shape([self._draw.size])
-        return (augmented(images, rows, columns, flipped) if self._draw.augmented else images), labels
+        if not self._draw.augmented:
+            return images, labels
+        return augmented(images, self._draw.crop_pixels, self._draw.crop_reflect, rows, columns, flipped), labels
 
 
-def augmented(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, flipped: tf.Tensor) -> tf.Tensor:
+def augmented(
+    images: tf.Tensor, pixels: int, reflect: bool, rows: tf.Tensor, columns: tf.Tensor, flipped: tf.Tensor
+) -> tf.Tensor:
     """As harness.worker.data.augment.augment, in TensorFlow; images uint8 [n, H, W, C]."""
     _, height, width, _ = images.shape
-    padded = tf.pad(images, [[0, 0], [PAD, PAD], [PAD, PAD], [0, 0]])
+    around = [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]]
+    padded = tf.pad(images, around, mode="REFLECT" if reflect else "CONSTANT")
     y = rows[:, None] + tf.range(height, dtype=tf.int64)
     x = columns[:, None] + tf.range(width, dtype=tf.int64)
     x = tf.where(flipped[:, None], x[:, ::-1], x)
