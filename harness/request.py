@@ -220,6 +220,7 @@ def request(config: Config) -> Request:
         container=site.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
         stage_environment=cluster.stage_environment.name,
     )
+    inputs.check_package(config, where.python)
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
     staged = site.staged(cluster, where.python, starter, config.pack)
     memory.check(spec, cluster.gpu_memory_gb, config.framework.strategies)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from harness.spec import DEVICE, FRAMEWORK, HARNESS, LATER
+from harness.spec import DALI, DEVICE, FRAMEWORK, HARNESS, LATER
 from models import catalog
 
 MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
@@ -347,6 +347,7 @@ class Pipeline(Enum):
     harness = HARNESS
     framework = FRAMEWORK
     device = DEVICE
+    dali = DALI
 
 
 @dataclass
