@@ -158,14 +158,17 @@ def _families(runs: pd.DataFrame) -> list[list[Point]]:
 
 
 def _with_equal_settings(points: Sequence[Point], family: Sequence[Point]) -> Iterator[Pair]:
-    """The framework of the first is the reference of the others: its point of the same strategy, or else the first."""
+    """The framework of the first is the reference of the others: its point of the same strategy, or else the first; of
+    those with the same pixels, where there is another."""
     first = points[0]
     for point in points:
-        same = (other for other in points if other.framework == first.framework and other.strategy == point.strategy)
+        own = [p for p in points if p.framework == first.framework and p.decoded_by_dali == point.decoded_by_dali]
+        base = own[0] if own and own[0] is not point else first
+        same = (other for other in own if other.strategy == point.strategy)
         if point is first and point.framework != _completed(family)[0].framework:
             yield _with_nearest(point, family)
         else:
-            yield Pair(point, first if point.framework == first.framework else next(same, first))
+            yield Pair(point, base if point.framework == first.framework else next(same, base))
 
 
 def _with_nearest(point: Point, family: Sequence[Point]) -> Pair:

@@ -366,3 +366,6 @@ def test_what_dali_decoded_is_nobodys_reference_where_there_is_another(study: St
     study.completed(2, strategy="zero1", **folders)
     (row,) = [row for row in compared(study).rows if row["framework"] == "jax"]
     assert (row["reference_strategy"], row["verdict"]) == ("zero1", ONLY_THE_GRADIENT)
+    study.completed(2, strategy="fsdp", data=InputSpec(DALI), **folders)
+    (row,) = [row for row in compared(study).rows if row["strategy"] == "fsdp"]
+    assert (row["reference_strategy"], row["verdict"]) == ("allreduce", ONLY_THE_GRADIENT)
