@@ -24,6 +24,7 @@ demo-cluster: SETS = slurm
 demo-cluster: system login envs data ## root: a throw-away Slurm cluster, a sweep on it, a node killed, continued
 	sbatch/demo-cluster.sh
 
+test: export DALI = 1
 test: system login envs data ## all tests; SYSTEM=0 installs no system packages and leaves out the Slurm tests
 	$(VENV) -m pytest -m quiet; quiet=$$?; \
 	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15 && exit $$quiet
@@ -48,7 +49,7 @@ system: ## Debian/Ubuntu as root: what the tests use of it: Slurm, Open MPI, Chr
 login: ## the environment of the harness and the analysis: .venv
 	sbatch/env/login.sh
 
-envs: ## the environment of every framework: .envs/<name>; ENVS="pytorch jax" for some, HOROVOD=0 for no compiler
+envs: ## the environment of every framework: .envs/<name>; ENVS="pytorch jax" for some, HOROVOD=0 for no compiler; DALI=1
 	[ "$(HOROVOD)" = 0 ] || sbatch/system-packages.sh compiler
 	set -e; for env in $(ENVS); do sbatch/env/$$env.sh; done
 

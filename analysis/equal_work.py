@@ -149,6 +149,9 @@ def _other_gradient(point: Point, reference: Point) -> str | None:
     if point.shares != reference.shares:
         shares = f"{point.shares} share{'s' * (point.shares != 1)}"
         return f"it reads the data in {shares}, and {reference} in {reference.shares}: other samples"
+    if point.decoded_by_dali != reference.decoded_by_dali:
+        whose = "its images" if point.decoded_by_dali else f"the images of {reference}"
+        return f"NVIDIA DALI decodes {whose}: slightly other pixel values"
     return None
 
 

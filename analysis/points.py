@@ -22,7 +22,7 @@ from analysis.series import PLAIN, name_series, natural_order, without_strategy
 from analysis.statistics import Estimate, of_one_run, of_runs, rate_ratio
 from analysis.steadiness import point_marks, point_notes
 from analysis.text import versions_text
-from harness.spec import EMULATED
+from harness.spec import DALI, EMULATED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,8 @@ SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "m
 OWN_BASELINE = "it is what the others are relative to"
 # Of a run that went on from a checkpoint, its measurement is not of one piece.
 CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
+# Its images have slightly other pixel values than with the other input pipelines.
+DECODED_BY_DALI = "decoded by DALI"
 # The step time was still changing when the timed steps began; runs whose accuracies are averaged took other steps.
 NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
 # Each test image was scored in so many views: no figure to set beside one of images as they are.
@@ -158,8 +160,11 @@ def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
         marks.append(EMULATED)
     if group[0]["fault"] is not None:
         marks.append(FAULT_INJECTED)
-    if "trace" in json.loads(group[0]["point"]):
+    spec = json.loads(group[0]["point"])
+    if "trace" in spec:
         marks.append(PROFILED)
+    if spec.get("data", {}).get("pipeline") == DALI:
+        marks.append(DECODED_BY_DALI)
     if len(completed) == 1:
         marks.append(SINGLE_RUN)
     if any(run["continued"] for run in completed):

@@ -14,7 +14,7 @@ from analysis.run import COMPLETED
 from analysis.series import PLAIN, name_series, natural_order
 from analysis.text import listed
 from harness.plain import from_plain
-from harness.spec import EMULATED, RunSpec
+from harness.spec import DALI, EMULATED, RunSpec
 from models import catalog
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class Point:
         """Of a data set in shards, how many parts of it are read side by side; None where all readers see one order."""
         return self.spec.replicas if self.spec.dataset.reader == "shards" else None
 
+    @property
+    def decoded_by_dali(self) -> bool:
+        """Whether its images have other pixel values than with the other input pipelines."""
+        return self.spec.data.pipeline == DALI
+
     @cached_property
     def normalised(self) -> int | None:
         """Samples that BatchNorm takes its statistics from, in training; None in a network without it."""
@@ -81,7 +86,14 @@ class Point:
     def order(self) -> tuple[Any, ...]:
         """The first of several points is what the others are compared with."""
         place = STRATEGY_ORDER.index(self.strategy) if self.strategy in STRATEGY_ORDER else len(STRATEGY_ORDER)
-        return self.framework != REFERENCE_FRAMEWORK, self.framework, place, self.strategy, self.key
+        return (
+            self.framework != REFERENCE_FRAMEWORK,
+            self.framework,
+            self.decoded_by_dali,
+            place,
+            self.strategy,
+            self.key,
+        )
 
     def unlike(self, other: Point) -> list[str]:
         """The settings in which the two differ."""
@@ -146,14 +158,17 @@ def _families(runs: pd.DataFrame) -> list[list[Point]]:
 
 
 def _with_equal_settings(points: Sequence[Point], family: Sequence[Point]) -> Iterator[Pair]:
-    """The framework of the first is the reference of the others: its point of the same strategy, or else the first."""
+    """The framework of the first is the reference of the others: its point of the same strategy, or else the first; of
+    those with the same pixels, where there is another."""
     first = points[0]
     for point in points:
-        same = (other for other in points if other.framework == first.framework and other.strategy == point.strategy)
+        own = [p for p in points if p.framework == first.framework and p.decoded_by_dali == point.decoded_by_dali]
+        base = own[0] if own and own[0] is not point else first
+        same = (other for other in own if other.strategy == point.strategy)
         if point is first and point.framework != _completed(family)[0].framework:
             yield _with_nearest(point, family)
         else:
-            yield Pair(point, first if point.framework == first.framework else next(same, first))
+            yield Pair(point, base if point.framework == first.framework else next(same, base))
 
 
 def _with_nearest(point: Point, family: Sequence[Point]) -> Pair:

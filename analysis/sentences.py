@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.points import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from analysis.series import PLAIN
 from analysis.text import DASH, gpus_text, number, percent, span, times
-from harness.spec import EMULATED
+from harness.spec import DALI, EMULATED
 
 if TYPE_CHECKING:
     from analysis.read import Study
@@ -34,6 +34,12 @@ WORK_NOTE = (
 )
 
 
+DALI_NOTE = (
+    "Decoded by DALI: samples, their order, crops and flips are those of the other input pipelines, whose batches are "
+    "the same byte for byte; pixel values differ slightly, as NVIDIA DALI decodes and resizes the images itself."
+)
+
+
 # Of fewer seeds, a range says little of what the next one gives.
 ENOUGH_SEEDS = 3
 
@@ -52,9 +58,11 @@ RESOURCES_NOTE = (
 
 
 def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a sample is, of each data set that does not hold images, and of each that stands for another."""
+    """What a sample is, of each data set that does not hold images, and of each that stands for another; and that not
+    all points see the same pixels, where DALI decodes them."""
     # A series is known by the JSON of what its points share.
-    datasets = [json.loads(point["series"])["dataset"] for point in points]
+    specs = [json.loads(point["series"]) for point in points]
+    datasets = [spec["dataset"] for spec in specs]
     notes = [
         f"A sample of {data['name']} is one sequence of {data['context']} tokens; the accuracy is that of tokens."
         for data in datasets
@@ -66,6 +74,8 @@ def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
         for data in datasets
         if data.get("stands_for")
     ]
+    if any(spec.get("data", {}).get("pipeline") == DALI for spec in specs):
+        notes.append(DALI_NOTE)
     return list(dict.fromkeys(notes))
 
 

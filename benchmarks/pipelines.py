@@ -1,14 +1,15 @@
-"""CPU time that each input pipeline takes for a batch of 128 images of CIFAR-10's shape, augmented, on the host.
+"""CPU time that each input pipeline takes for a batch of 128 images, augmented, on the host: images of CIFAR-10's shape
+in memory, or, with `files`, JPEG files of 500 x 375 pixels for networks of 224 x 224.
 
-    .envs/<framework>/bin/python -m benchmarks.pipelines <framework>
+    .envs/<framework>/bin/python -m benchmarks.pipelines <framework> [files]
 
 CPU time of all threads and worker processes, and not time on a clock: it is what a rank's cores have to give, and other
-work on the machine hardly changes it. The pipelines take turns; the median and the range of ROUNDS rounds of BATCHES
-batches are printed, in milliseconds per batch.
+work on the machine hardly changes it. The pipelines take turns; the median and the range of ROUNDS rounds of a
+number of batches are printed, in milliseconds per batch.
 
 Result (two cores of a virtual AMD EPYC, busy with other work, n = 7 rounds of 40 batches): PyTorch: harness 0.51 ms,
-framework 6.1, device (on the CPU) 2.1; TensorFlow: harness 0.58, framework 1.9; MXNet: harness 0.88, framework 4.5. The
-ranges are in docs/data.md.
+framework 6.1, device (on the CPU) 2.1; TensorFlow: harness 0.58, framework 1.9; MXNet: harness 0.88, framework 4.5. Files,
+n = 7 rounds of 4 batches: PyTorch: harness 224 ms, framework 250, dali (on the CPU) 257. The ranges are in docs/data.md.
 """
 
 from __future__ import annotations
@@ -17,43 +18,79 @@ import importlib
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from harness.spec import ClusterSpec, DatasetSpec, InputSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 
-ROUNDS, BATCHES, BATCH = 7, 40, 128
-# What was made ahead is made again in this time, so that each turn holds the making of BATCHES batches.
-REFILL_SECONDS = 0.5
-DATA = DatasetSpec("synthetic", "synthetic", 10, 3, 32, (0.5,) * 3, (0.25,) * 3, True, 10_000, 10)
+ROUNDS, BATCH = 7, 128
+# A turn holds the making of so many batches: it ends when what was made ahead is made again, and no time passes on the
+# processors for so long.
+BATCHES, FILE_BATCHES, REST_SECONDS = 40, 4, 0.5
+IN_MEMORY = DatasetSpec("synthetic", "synthetic", 10, 3, 32, (0.5,) * 3, (0.25,) * 3, True, 10_000, 10)
+IN_FILES = DatasetSpec("pictures", "imagefolder", 1, 3, 224, (0.5,) * 3, (0.25,) * 3)
+PICTURES, WIDTH, HEIGHT, QUALITY = 256, 500, 375, 90
 
 
-def main(framework: str) -> None:
+def main(framework: str, files: bool) -> None:
     own = importlib.import_module(f"harness.worker.{framework}").PIPELINES
-    train = open_dataset(DATA, None)[0]
-    kinds = [InputSpec(name, 0, 0) if name == "device" else InputSpec(name, 1, 4) for name in ("harness", *own)]
-    opened: dict[str, Pipeline] = {}
-    for data in kinds:
-        opened[data.pipeline] = open_pipeline(_spec(framework, data), train, 0, 0, own)
-        opened[data.pipeline].start()
-    taken: dict[str, list[float]] = {name: [] for name in opened}
-    for number in range(1 + ROUNDS):
-        for name, pipeline in opened.items():
-            before = _cpu_seconds()
-            for _ in range(BATCHES):
-                next(pipeline)
-            time.sleep(REFILL_SECONDS)
-            if number:  # the first round is warm-up
-                taken[name].append(1e3 * (_cpu_seconds() - before) / BATCHES)
-    for name, times in taken.items():
-        print(f"{framework} {name}: {median(times):.2f} ms per batch ({min(times):.2f} to {max(times):.2f})")
-    for pipeline in opened.values():
-        pipeline.close()
+    with tempfile.TemporaryDirectory() as folder:
+        dataset, batches = IN_MEMORY, BATCHES
+        if files:
+            dataset, batches = IN_FILES, FILE_BATCHES
+            _make_pictures(Path(folder))
+        opened: dict[str, Pipeline] = {}
+        for name in ("harness", *own):
+            # All samples on the device are decoded once, before the first step; DALI is for files.
+            if name == ("device" if files else "dali"):
+                continue
+            train = open_dataset(dataset, folder)[0]  # for each its own: the threads that decode do not survive a fork
+            data = InputSpec(name, 0, 0) if name == "device" else InputSpec(name, 1, 1 if files else 4)
+            opened[name] = open_pipeline(_spec(framework, dataset, data), train, 0, 0, own)
+            opened[name].start()
+        taken: dict[str, list[float]] = {name: [] for name in opened}
+        for number in range(1 + ROUNDS):
+            for name, pipeline in opened.items():
+                before = _cpu_seconds()
+                for _ in range(batches):
+                    next(pipeline)
+                after = _at_rest()
+                if number:  # the first round is warm-up
+                    taken[name].append(1e3 * (after - before) / batches)
+        for name, times in taken.items():
+            print(f"{framework} {name}: {median(times):.2f} ms per batch ({min(times):.2f} to {max(times):.2f})")
+        for pipeline in opened.values():
+            pipeline.close()
+
+
+def _make_pictures(folder: Path) -> None:
+    """Soft colours under noise, which is what costs a decoder time: about 100 kB each."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for place in range(PICTURES + 1):
+        soft = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((WIDTH, HEIGHT))
+        pixels = np.asarray(soft).astype(int) + rng.integers(-16, 17, (HEIGHT, WIDTH, 3))
+        path = folder / ("train" if place else "test") / "all" / f"{place}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(path, quality=QUALITY)
+
+
+def _at_rest() -> float:
+    """The CPU time when nothing is made any more."""
+    last, now = -1.0, _cpu_seconds()
+    while now - last > 0.02 * REST_SECONDS:
+        time.sleep(REST_SECONDS)
+        last, now = now, _cpu_seconds()
+    return now
 
 
 def _cpu_seconds() -> float:
@@ -64,7 +101,7 @@ def _cpu_seconds() -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _spec(framework: str, data: InputSpec) -> RunSpec:
+def _spec(framework: str, dataset: DatasetSpec, data: InputSpec) -> RunSpec:
     options: dict[str, Any] = {}
     return RunSpec(
         framework,
@@ -73,7 +110,7 @@ def _spec(framework: str, data: InputSpec) -> RunSpec:
         "plain",
         options,
         "resnet20",
-        DATA,
+        dataset,
         "fp32",
         1,
         Placement(1, 1),
@@ -90,4 +127,4 @@ def _spec(framework: str, data: InputSpec) -> RunSpec:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] == ["files"])

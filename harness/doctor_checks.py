@@ -23,7 +23,7 @@ from harness.plan import MPIRUN
 from harness.request import PROJECT
 from harness.scheduler import Away
 from harness.schema import Cluster, Config, Container, Dataset, Device, Framework, Scheduler
-from harness.spec import EMULATED, NSYS
+from harness.spec import DALI, EMULATED, HARNESS, NSYS
 from harness.worker.data.locate import SYNTHETIC, DataError, locate
 
 OK, MISSING, NOTE = "ok", "missing", "note"
@@ -151,9 +151,15 @@ def ask(
 
 
 def judged(
-    group: str, answer: dict[str, Any], framework: Framework, strategy: str, cuda: bool, gpus: int | None
+    group: str,
+    answer: dict[str, Any],
+    framework: Framework,
+    strategy: str,
+    cuda: bool,
+    gpus: int | None,
+    pipeline: str = HARNESS,
 ) -> Check:
-    """What an environment has, against what the configuration computes on, and with which strategy.
+    """What an environment has, against what the configuration computes on, and with which strategy and input pipeline.
 
     gpus: how many it must see where it was asked; None where that says nothing, as on a login node.
     """
@@ -175,6 +181,12 @@ def judged(
             f"{found}: of {gpus} GPUs it sees {len(seen)}",
             "see that the driver is new enough for the build's CUDA version, and that a job is given as many",
         )
+    if DALI in framework.pipelines and DALI not in versions:
+        found += f"; no NVIDIA DALI: data.pipeline={DALI} cannot run"
+        if pipeline == DALI:
+            with_it = f"`DALI=1 sbatch/env/{framework.environment}.sh` builds the environment with it"
+            advice = with_it if _has_builder(framework) else "install nvidia-dali-cuda130 there"
+            return Check(group, name, MISSING, found, f"{advice}, or take data.pipeline={HARNESS}")
     offered = {of: carrier for of, carrier in CARRIERS.items() if of in framework.strategies}
     if lacking := {of: carrier for of, carrier in offered.items() if carrier not in carriers}:
         found += f"; no {' and no '.join(lacking.values())}: strategy={','.join(lacking)} cannot run"
@@ -257,7 +269,8 @@ def _framework(framework: Framework, config: Config) -> Check:
         return Check("frameworks", framework.name, MISSING, str(silent), advice)
     gpus = len(machine.gpus()) if config.cluster.scheduler is Scheduler.local else None
     cuda = uses_cuda(config.cluster) and framework.name != EMULATED
-    return judged("frameworks", answer, framework, config.strategy.name, cuda, gpus)
+    pipeline = config.data.pipeline.value
+    return judged("frameworks", answer, framework, config.strategy.name, cuda, gpus, pipeline)
 
 
 def _mpi(config: Config) -> Check:

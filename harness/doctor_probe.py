@@ -252,7 +252,8 @@ def _told(job: str, fields: dict[str, str], folder: Path, config: Config, asked:
         yield _gpus(answer, host, config)
     if "framework" in answer:
         cuda, gpus = uses_cuda(config.cluster), asked.placement.ranks_per_node
-        yield judged("probe", answer["framework"], config.framework, config.strategy.name, cuda, gpus)
+        pipeline = config.data.pipeline.value
+        yield judged("probe", answer["framework"], config.framework, config.strategy.name, cuda, gpus, pipeline)
     elif "no_framework" in answer:
         how = "build it in a folder that the nodes see, or correct cluster.modules and cluster.setup"
         yield _check(config.framework.name, MISSING, f"on {host}: {answer['no_framework']}", how)

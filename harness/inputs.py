@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
+
 from harness.errors import UserError
 from harness.schema import Config, Data
-from harness.spec import DEVICE, FRAMEWORK, HARNESS, InputSpec
-from harness.worker.data.locate import SHARDS
+from harness.spec import DALI, DEVICE, FRAMEWORK, HARNESS, InputSpec
+from harness.worker.data.locate import IMAGE_FOLDER, SHARDS
 
 PINNING = "pytorch"  # the others decide themselves
+ON_DEVICE = (DEVICE, DALI)  # their batches do not come from the host, where there is another device
+ABSENT = 3  # exit code
+QUESTION = (
+    "import sys; from importlib.util import find_spec; "
+    f"sys.exit(0 if find_spec('nvidia') and find_spec('nvidia.dali') else {ABSENT})"
+)
 
 
 def unsupported(config: Config) -> str | None:
@@ -30,6 +40,18 @@ def unsupported(config: Config) -> str | None:
             f"data.workers={data.workers}: data.pipeline={HARNESS} has one thread (1), or makes batches in the rank "
             f"itself (0); data.pipeline={FRAMEWORK} has more"
         )
+    if asked == DALI and config.dataset.reader != IMAGE_FOLDER:
+        return (
+            f"data.pipeline={DALI} decodes image files (dataset.reader={IMAGE_FOLDER}), and data set "
+            f"'{config.dataset.name}' has dataset.reader={config.dataset.reader}; take data.pipeline={HARNESS}"
+        )
+    if asked == DALI and config.dataset.crop_reflect:
+        return (
+            f"dataset.crop_reflect=true: what NVIDIA DALI cuts beyond an image's edge is black (data.pipeline={DALI}); "
+            f"take data.pipeline={HARNESS}, or leave it at false"
+        )
+    if asked == DALI and not data.workers:
+        return f"data.workers=0: data.pipeline={DALI} works with threads of its own; give at least 1"
     if asked == DEVICE and data.workers != default.workers:
         return f"data.workers={data.workers} has no effect with data.pipeline={DEVICE}; leave it at {default.workers}"
     if (asked == DEVICE or not data.workers) and data.prefetch != default.prefetch:
@@ -41,7 +63,7 @@ def unsupported(config: Config) -> str | None:
 def spec(config: Config, device: str) -> InputSpec:
     """Without what has no effect. device: what the ranks run on. Raises UserError."""
     data, asked = config.data, config.data.pipeline.value
-    if not data.pin and (config.framework.name != PINNING or device != "cuda" or asked == DEVICE):
+    if not data.pin and (config.framework.name != PINNING or device != "cuda" or asked in ON_DEVICE):
         raise UserError(
             f"data.pin=false has no effect with framework={config.framework.name}, data.pipeline={asked} on device "
             f"{device}; it is for {PINNING} on a GPU, with batches that come from the host: leave it at true"
@@ -54,3 +76,26 @@ def spec(config: Config, device: str) -> InputSpec:
             "samples a device would hold; set dataset.train_samples"
         )
     return InputSpec(asked, workers=0, prefetch=0, samples=config.dataset.train_samples)
+
+
+def check_package(config: Config, python: str) -> None:
+    """python: the interpreter of the run's environment. Raises UserError where it is to use NVIDIA DALI and has none;
+    what a container holds, or a job loads first, only the run knows."""
+    cluster = config.cluster
+    if config.data.pipeline.value != DALI or cluster.container.runtime or cluster.modules or cluster.setup:
+        return
+    if not _has_dali(python):
+        raise UserError(
+            f"data.pipeline={DALI}: NVIDIA DALI is not in the environment of {python}; build that with `DALI=1 "
+            f"sbatch/env/pytorch.sh`, or install nvidia-dali-cuda130 there; or take data.pipeline={HARNESS}"
+        )
+
+
+@functools.lru_cache
+def _has_dali(python: str) -> bool:
+    """Also where the interpreter does not answer: the run itself says what it lacks."""
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
+    try:
+        return subprocess.run([python, "-c", QUESTION], capture_output=True, env=env, timeout=60).returncode != ABSENT
+    except (OSError, subprocess.TimeoutExpired):
+        return True

@@ -92,7 +92,10 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
             raise UserError(skipped[0] + more)
         if len(skipped) == len(wanted):
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
-    requests = tuple(request(point) for point, sentence in zip(wanted, refused, strict=True) if not sentence)
+    offered = [point for point, sentence in zip(wanted, refused, strict=True) if not sentence]
+    requests = tuple(map(request, offered))
+    for point, asked in zip(offered, requests, strict=True):
+        inputs.check_package(point, asked.site.python)
     evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
         for asked in requests:

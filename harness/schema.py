@@ -318,6 +318,7 @@ class Pipeline(Enum):
     harness = "harness"
     framework = "framework"
     device = "device"
+    dali = "dali"
 
 
 @dataclass

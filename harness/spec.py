@@ -29,7 +29,7 @@ EMULATED = "emulated"
 # As a value of the option `placement`, of strategies with parameter servers.
 OWN_NODES = "own_nodes"
 # Input pipelines.
-HARNESS, FRAMEWORK, DEVICE = "harness", "framework", "device"
+HARNESS, FRAMEWORK, DEVICE, DALI = "harness", "framework", "device", "dali"
 # As values of RunSpec.trace; nsys is the name of NVIDIA's command, too.
 NO_TRACE, CHROME, NSYS = "none", "chrome", "nsys"
 
@@ -98,9 +98,9 @@ class InputSpec:
     """How samples come to a rank: `data.pipeline` and its options. Samples, order and augmentation are the same in all.
 
     pipeline: 'harness': NumPy, one thread; 'framework': the framework's own loader; 'device': all samples lie on the
-    device, and are augmented there.
+    device, and are augmented there; 'dali': NVIDIA DALI, whose decoder and resize give slightly other pixel values.
     workers: processes or threads beside the training that make batches; 0: the rank itself, when it needs one.
-    prefetch: batches that each worker makes ahead; 0 without workers.
+    prefetch: batches that each worker makes ahead, with 'dali' all of them together; 0 without workers.
     pin: whether batches are copied to a GPU from page-locked memory, where the framework leaves the choice.
     samples: of the training split, with 'device'; else 0.
     """

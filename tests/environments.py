@@ -11,6 +11,16 @@ import pytest
 from project import PROJECT
 
 
+def needs_dali() -> None:
+    """Skips the test where the PyTorch environment is without NVIDIA DALI."""
+    python = PROJECT / ".envs" / "pytorch" / "bin" / "python"
+    code = (
+        "import importlib.util as util, sys; sys.exit(not (util.find_spec('nvidia') and util.find_spec('nvidia.dali')))"
+    )
+    if not python.exists() or subprocess.run([str(python), "-c", code], capture_output=True).returncode:
+        pytest.skip("no NVIDIA DALI in .envs/pytorch: build it with DALI=1 sbatch/env/pytorch.sh (`make test` does)")
+
+
 def in_environment(name: str, module: str, function: str, *arguments: Any, timeout_seconds: float = 240) -> Any:
     """Calls `tests/<module>.py`'s function in the environment .envs/<name>; gives what it returned (as JSON). Skips the
     test where there is no such environment."""

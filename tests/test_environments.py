@@ -19,7 +19,7 @@ HOROVOD = {
     "jax": [],
 }
 MODULE = {"pytorch": "torch", "tensorflow": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
-SETTINGS = ("PYTHON", "VARIANT", "MPI", "HOROVOD", "CXX", "HOROVOD_CUDA_HOME")
+SETTINGS = ("PYTHON", "VARIANT", "MPI", "HOROVOD", "DALI", "CXX", "HOROVOD_CUDA_HOME")
 
 
 @pytest.fixture
@@ -82,7 +82,9 @@ def interpreter(oldest: int, newest: int) -> str:
     pytest.skip(f"this machine has no Python 3.{oldest} to 3.{newest} to refuse")
 
 
-@pytest.mark.parametrize(("setting", "choices"), [("VARIANT", "cpu cuda"), ("MPI", "pypi system"), ("HOROVOD", "0 1")])
+@pytest.mark.parametrize(
+    ("setting", "choices"), [("VARIANT", "cpu cuda"), ("MPI", "pypi system"), ("HOROVOD", "0 1"), ("DALI", "0 1")]
+)
 def test_a_setting_that_is_no_choice_is_refused(checkout: Path, setting: str, choices: str) -> None:
     assert refusal(checkout, "pytorch", **{setting: "bogus"}) == f"error: {setting}=bogus: take one of: {choices}"
 

@@ -12,11 +12,11 @@ import pytest
 from project import PROJECT
 
 STANDARD = set(sys.stdlib_module_names)
-FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py"}
+FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py", "nvidia"}
 # By the name of an adapter's folder, or of a file. Keras 2 comes with TensorFlow, as tf.keras; Horovod has a part for
 # each framework.
 ALLOWED = {
-    "pytorch": {"torch", "horovod"},
+    "pytorch": {"torch", "horovod", "nvidia"},
     "tensorflow": {"tensorflow", "horovod"},
     "keras": {"tensorflow", "horovod"},
     "mxnet": {"mxnet", "horovod"},

@@ -5,6 +5,7 @@
 #   VARIANT=cpu|cuda             the build: cuda where nvidia-smi lists a GPU
 #   MPI=pypi|system              pypi: Open MPI from PyPI, in the environment; system: the MPI of the mpicc on the PATH
 #   HOROVOD=0                    leaves Horovod out, and needs no compiler then
+#   DALI=1                       pytorch: with NVIDIA DALI, for data.pipeline=dali; an environment that has it keeps it until DALI=0
 #   HARNESS_CACHE=/path          where a built Horovod is kept for the next checkout: ~/.cache/scaling-harness
 # shellcheck shell=bash
 set -euo pipefail
@@ -19,7 +20,7 @@ fail() {
 }
 
 # begin NAME OLDEST [NEWEST]: ends the script if .envs/NAME is up to date; else checks what is needed, and makes it anew, empty.
-# OLDEST, NEWEST: minor versions of the Pythons that it takes.
+# OLDEST, NEWEST: minor versions of the Pythons that it takes. $extras: what else is part of its recipe.
 begin() {
   name=$1 target=$project/.envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
   if [ -z "${VARIANT:-}" ]; then
@@ -31,7 +32,7 @@ begin() {
   use_python "$@"
   local files=("$here/common.sh" "$here/$name.sh" "$here/$name.constraints.txt")
   [ "$HOROVOD" = 0 ] || files+=("$here/horovod.requirements.txt" "$here"/patches/*)
-  recipe=$(recipe_of "$VARIANT $HOROVOD $(mpi)" "${files[@]}")
+  recipe=$(recipe_of "$VARIANT $HOROVOD $(mpi)${extras:+ $extras}" "${files[@]}")
   if up_to_date "$target" "$recipe"; then exit 0; fi
 
   [ "$MPI" = pypi ] || command -v mpicc >/dev/null ||

@@ -15,7 +15,7 @@ from analysis.equal_work import COLUMNS, EqualWork, equal_work, equal_work_csv
 from analysis.network import FIRST_GRADIENT, GRADIENTS, LOGITS, LOSSES
 from analysis.points import points_of
 from analysis.read import read_study, records
-from harness.spec import STRONG, DatasetSpec, OptimizerSpec
+from harness.spec import DALI, STRONG, DatasetSpec, InputSpec, OptimizerSpec
 
 JUST_BELOW, JUST_ABOVE = 0.999, 1.001  # of a bound
 ONLY_THE_GRADIENT = "not checked: only the first gradient was compared; verify=true was not asked for"
@@ -344,3 +344,28 @@ def test_gradients_of_other_shares_of_the_shards_are_shown_and_not_judged(study:
     # Two copies of the model read two shares; one copy, on two ranks, one.
     assert "reads the data in 1 share, and pytorch allreduce in 2: other samples" in verdict["pipeline"]
     assert verdict["zero1"] == "differs: first gradient"
+
+
+def test_gradients_of_images_that_dali_decoded_are_shown_and_not_judged(study: StudyBuilder) -> None:
+    folders = {"model": "cnn_small", "dataset": dataclasses.replace(spec_of().dataset, reader="imagefolder")}
+    study.completed(2, **folders)
+    for framework, strategy, pipeline in (("jax", "allreduce", "harness"), ("pytorch", "zero1", DALI)):
+        spec = spec_of(2, framework=framework, strategy=strategy, data=InputSpec(pipeline), **folders)
+        study.add(spec, Logs(gradients=(-9.0, 64.0)))
+    verdict = {(row["framework"], row["strategy"]): row["verdict"] for row in compared(study).rows}
+    assert verdict["jax", "allreduce"] == "differs: first gradient"
+    assert "NVIDIA DALI decodes its images: slightly other pixel values" in verdict["pytorch", "zero1"]
+
+
+def test_what_dali_decoded_is_nobodys_reference_where_there_is_another(study: StudyBuilder) -> None:
+    folders = {"model": "cnn_small", "dataset": dataclasses.replace(spec_of().dataset, reader="imagefolder")}
+    study.completed(2, data=InputSpec(DALI), **folders)
+    study.completed(2, framework="jax", **folders)
+    (row,) = [row for row in compared(study).rows if row["framework"] == "jax"]
+    assert "NVIDIA DALI decodes the images of pytorch allreduce" in row["verdict"]
+    study.completed(2, strategy="zero1", **folders)
+    (row,) = [row for row in compared(study).rows if row["framework"] == "jax"]
+    assert (row["reference_strategy"], row["verdict"]) == ("zero1", ONLY_THE_GRADIENT)
+    study.completed(2, strategy="fsdp", data=InputSpec(DALI), **folders)
+    (row,) = [row for row in compared(study).rows if row["strategy"] == "fsdp"]
+    assert (row["reference_strategy"], row["verdict"]) == ("allreduce", ONLY_THE_GRADIENT)

@@ -288,6 +288,24 @@ def test_what_a_strategy_needs_beside_the_framework(
     assert word in check.found + check.advice
 
 
+@pytest.mark.parametrize(
+    ("dali", "pipeline", "state", "word"),
+    [
+        ({}, "harness", "ok", "no NVIDIA DALI: data.pipeline=dali cannot run"),
+        ({}, "dali", "missing", "`DALI=1 sbatch/env/pytorch.sh` builds the environment with it"),
+        ({"dali": "2.4.0"}, "dali", "ok", "torch 2, dali 2.4.0"),
+    ],
+)
+def test_what_an_input_pipeline_needs_beside_the_framework(
+    dali: dict[str, str], pipeline: str, state: str, word: str
+) -> None:
+    framework = Framework(name="pytorch", environment="pytorch", pipelines=["harness", "dali"])
+    answer = {"versions": {"torch": "2", **dali}, "gpus": [], "carriers": {}}
+    check = judged("frameworks", answer, framework, "allreduce", False, None, pipeline)
+    assert check.state == state
+    assert word in check.found + check.advice
+
+
 # As `sinfo --format=%G` of sites writes them; sockets and indices in parentheses are taken away before.
 @pytest.mark.parametrize(
     ("gres", "name", "kind", "count"),

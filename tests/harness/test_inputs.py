@@ -12,6 +12,8 @@ from harness.errors import UserError
 from harness.request import study_request
 from harness.spec import InputSpec, RunSpec
 
+DALI = ("data.pipeline=dali", "dataset=indoor67", "model=resnet18")
+
 
 @pytest.fixture(autouse=True)
 def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +34,8 @@ def test_what_has_no_effect_on_a_pipeline_is_not_in_its_spec() -> None:
     assert spec("data.pipeline=framework", "data.workers=0").data == InputSpec("framework", 0, 0)
     assert spec("data.pin=false", "data.prefetch=2").data == InputSpec("harness", 1, 2, pin=False)
     assert spec("data.pipeline=device").data == InputSpec("device", 0, 0, samples=50_000)
+    loaded = "cluster.modules=[dali]"  # which only a job can look at
+    assert spec(*DALI, loaded, "data.workers=3").data == InputSpec("dali", 3, 4)
 
 
 def test_the_default_pipeline_leaves_a_run_its_id() -> None:
@@ -69,7 +73,16 @@ def test_the_samples_on_the_device_count_as_its_memory() -> None:
             ),
             "are 1401.9 GB, beside 0.3 GB for model 'resnet50'; a GPU has 80 GB",
         ),
-        (("data.pipeline=own",), "expected one of \\[harness, framework, device\\]"),
+        (("data.pipeline=own",), "expected one of \\[harness, framework, device, dali\\]"),
+        (("framework=tensorflow", *DALI), "not offered by framework 'tensorflow'; it offers: harness, framework"),
+        (("data.pipeline=dali",), "data set 'cifar10' has dataset.reader=cifar10; take data.pipeline=harness"),
+        ((*DALI, "data=synthetic"), "data set 'indoor67' has dataset.reader=synthetic; take data.pipeline=harness"),
+        ((*DALI, "dataset.reader=shards"), "which each rank reads in sequence"),
+        ((*DALI, "dataset.crop_reflect=true"), "what NVIDIA DALI cuts beyond an image's edge is black"),
+        ((*DALI, "data.workers=0"), "data.pipeline=dali works with threads of its own; give at least 1"),
+        ((*DALI, "data.pin=false"), "data.pin=false has no effect"),
+        # The harness's own environment has no DALI.
+        (DALI, "NVIDIA DALI is not in the environment of .*; build that with `DALI=1 sbatch/env/pytorch.sh`"),
     ],
     ids=str,
 )

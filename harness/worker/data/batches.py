@@ -23,10 +23,10 @@ Batch = Tuple[np.ndarray, np.ndarray]
 class Pipeline(ABC):
     """The training batches of one rank from one step on, without end.
 
-    A batch is images uint8 [L, H, W, C] and labels int64 [L], with L = global_batch / world, or of text both [L,
-    tokens]: NumPy arrays or the framework's own, on the host or the device, as its adapter's `to_device` takes them;
-    they are the consumer's to keep. Which samples, and how each is augmented, is what `Draw` says, whatever the
-    pipeline.
+    A batch is images uint8 [L, H, W, C], or normalised float32 of that shape, and labels int64 [L], with L =
+    global_batch / world, or of text both [L, tokens]: NumPy arrays or the framework's own, on the host or the device,
+    as its adapter's `to_device` takes them; they are the consumer's to keep. Which samples, and how each is
+    augmented, is what `Draw` says, whatever the pipeline.
     """
 
     def start(self) -> None:

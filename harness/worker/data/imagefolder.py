@@ -31,6 +31,10 @@ class ImageFolderSplit(Split):
         self.image_shape = (image_size, image_size, 3)
         self._pool: Optional[ThreadPoolExecutor] = None
 
+    def files(self, indices: np.ndarray) -> List[str]:
+        """The paths of the images at `indices` (int64 [k]), for who decodes them otherwise."""
+        return [self._files[index] for index in indices]
+
     def images(self, indices: np.ndarray) -> np.ndarray:
         image_module = _pillow()
         if self._pool is None:  # made on first use: threads do not survive a fork
@@ -135,10 +139,13 @@ def _names_in(folder: Path) -> Set[str]:
     return set(os.listdir(folder)) if os.path.isdir(folder) else set()
 
 
+def printable(name: str) -> str:
+    """A file's name, for a message: what of it is not UTF-8 is escaped."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _first_names(names: Sequence[str]) -> str:
-    # Names that are not UTF-8 are escaped: a message must be printable anywhere.
-    shown = ", ".join(name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names[:3])
-    return shown + (", ..." if len(names) > 3 else "")
+    return ", ".join(map(printable, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
 def _decode(image_module: Any, file: str, size: int) -> np.ndarray:
@@ -154,7 +161,7 @@ def _decode(image_module: Any, file: str, size: int) -> np.ndarray:
             )
             return np.asarray(square)
     except Exception as error:  # Pillow's plug-ins raise many kinds of exceptions on broken files
-        name = _first_names([file])
+        name = printable(file)
         raise DataError(
             f"image {name} cannot be decoded ({type(error).__name__}: {error}); replace the file or remove its entry"
         ) from error

@@ -14,7 +14,7 @@ __all__ = ["DataError", "files_in", "locate"]
 # A layout lists what a folder must hold; each entry gives the names under which that thing is known.
 Layout = Tuple[Tuple[str, ...], ...]
 
-SYNTHETIC, TEXT, SHARDS = "synthetic", "text", "shards"
+SYNTHETIC, TEXT, SHARDS, IMAGE_FOLDER = "synthetic", "text", "shards", "imagefolder"
 
 
 def locate(spec_name: str, reader: str, root: Optional[str]) -> Optional[Path]:
@@ -58,7 +58,7 @@ _IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images
 _LAYOUTS: Dict[str, Tuple[Layout, ...]] = {
     "cifar10": (tuple((f"{name}.bin",) for name in _CIFAR_BATCHES), tuple((name,) for name in _CIFAR_BATCHES)),
     "idx": (tuple((name, f"{name}.gz") for name in _IDX_FILES),),
-    "imagefolder": (
+    IMAGE_FOLDER: (
         (("TrainImages.txt",), ("TestImages.txt",), ("Images", "indoorCVPR_09/Images")),
         (("train",), ("test", "val")),
     ),
@@ -86,7 +86,7 @@ _HOW_TO_GET: Dict[str, str] = {
 _WHAT_IS_NEEDED: Dict[str, str] = {
     "cifar10": "put data_batch_1.bin to data_batch_5.bin and test_batch.bin (or the Python version's files)",
     "idx": "put " + ", ".join(_IDX_FILES) + " (each plain or .gz)",
-    "imagefolder": "put train/<class>/ and test/<class>/ (or val/<class>/), "
+    IMAGE_FOLDER: "put train/<class>/ and test/<class>/ (or val/<class>/), "
     "or Images/<class>/ with TrainImages.txt and TestImages.txt,",
     TEXT: "put any text as files *.txt",
 }

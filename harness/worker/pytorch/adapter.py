@@ -14,7 +14,7 @@ from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capture
 from harness.worker.data.batches import Pipeline
-from harness.worker.pytorch import compiling, device, graphs, optimizers
+from harness.worker.pytorch import compiling, dali, device, graphs, optimizers
 from harness.worker.pytorch.strategies import strategy
 from harness.worker.pytorch.strategies.base import AUTOCAST, Parts, autocast
 from harness.worker.ranges import span
@@ -27,8 +27,10 @@ Batch = Tuple[torch.Tensor, torch.Tensor]
 
 def versions() -> Dict[str, str]:
     """Of torch, and of what its build brings along. Needs neither a GPU nor a process group: "cuda" says that the build
-    has it, not that there is a GPU."""
+    has it, not that there is a GPU; "dali" that NVIDIA DALI is installed beside it."""
     found = {"torch": str(torch.__version__), "numpy": np.__version__}
+    if with_dali := dali.version():
+        found["dali"] = with_dali
     if torch.version.cuda is not None:
         found["cuda"] = torch.version.cuda
         if dist.is_nccl_available():
@@ -108,8 +110,10 @@ class Adapter(worker.Adapter):
         values, targets = self._moved(torch.as_tensor(images)), self._moved(torch.as_tensor(labels))
         if self.spec.dataset.context:
             return values.long(), targets
-        normalised = values.permute(0, 3, 1, 2).float().sub_(self.mean).div_(self.std)
-        return normalised.contiguous(memory_format=self.memory_format), targets
+        pixels = values.permute(0, 3, 1, 2)
+        if pixels.dtype == torch.uint8:  # data.pipeline=dali has done it
+            pixels = pixels.float().sub_(self.mean).div_(self.std)
+        return pixels.contiguous(memory_format=self.memory_format), targets
 
     def train(self, batch: Batch, synchronise: bool) -> None:
         self._set_rate(self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))

@@ -1,4 +1,5 @@
-"""PyTorch's input pipelines: `DataLoader`, as its documentation has it, and all samples on the device."""
+"""PyTorch's input pipelines: `DataLoader`, as its documentation has it, and all samples on the device; dali.py has
+another."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from harness.spec import DEVICE, FRAMEWORK, RunSpec
+from harness.spec import DALI, DEVICE, FRAMEWORK, RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.draw import Draw
 from harness.worker.data.errors import DataError
 from harness.worker.data.samples import Keys, Samples
 from harness.worker.data.splits import Split
+from harness.worker.pytorch.dali import DaliBatches
 
 Batch = Tuple[torch.Tensor, torch.Tensor]
 
@@ -154,4 +156,4 @@ def _begin_worker(rank: int, _worker: int) -> None:
         os._exit(1)
 
 
-PIPELINES = {FRAMEWORK: LoaderBatches, DEVICE: DeviceBatches}
+PIPELINES = {FRAMEWORK: LoaderBatches, DEVICE: DeviceBatches, DALI: DaliBatches}

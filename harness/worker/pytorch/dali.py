@@ -1,0 +1,207 @@
+"""NVIDIA DALI as the input pipeline of image folders: it reads, decodes, resizes, crops, flips and normalises.
+
+On a run's GPU, with its JPEG decoder ("mixed"), or on the host where the run has none. Which samples, and where each is
+cropped and whether it is flipped, is what `Draw` says: DALI is given paths and numbers, and draws nothing. Its own
+decoder and resize give slightly other pixel values than Pillow's (docs/data.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from importlib import metadata
+from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from harness.spec import RunSpec
+from harness.worker.data.augment import choices
+from harness.worker.data.batches import Pipeline
+from harness.worker.data.draw import Draw
+from harness.worker.data.errors import DataError
+from harness.worker.data.imagefolder import ImageFolderSplit, printable
+from harness.worker.data.splits import Split
+
+Batch = Tuple[torch.Tensor, torch.Tensor]
+Source = Callable[[], List[Any]]
+
+# On PyPI there is one for each major version of CUDA.
+PACKAGES = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")
+
+
+def version() -> Optional[str]:
+    """Of NVIDIA DALI in this environment; None where it has none."""
+    for package in PACKAGES:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+class DaliBatches(Pipeline):
+    """A batch is images float32 [L, H, W, C], normalised, on the run's device, and labels int64 [L] on the host.
+
+    DALI's threads (data.workers) make up to data.prefetch batches ahead. Raises DataError where DALI is not installed,
+    or the samples are no image files.
+    """
+
+    def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
+        if not isinstance(split, ImageFolderSplit):
+            raise DataError(
+                f"data.pipeline=dali decodes image files, and data set '{spec.dataset.name}' (reader "
+                f"'{spec.dataset.reader}') has none; take data.pipeline=harness"
+            )
+        self._dali = _dali()
+        self._spec, self._split, self._augmented = spec, split, draw.augmented
+        self._crop_pixels = draw.crop_pixels
+        self._steps = draw.steps(first_step)
+        # Of each batch that DALI has begun and not handed over: its files and labels.
+        self._begun: Deque[Tuple[List[str], np.ndarray]] = deque()
+        self._ready: Deque[Batch] = deque()
+        self._pipeline: Any = None
+
+    def start(self) -> None:
+        size = self._spec.batch_per_replica
+        self._pipeline = self._built(size, self._spec.data.prefetch, self._feed, self._trained)
+        self._pipeline.schedule_run()  # the first time as often as it makes batches ahead
+
+    def __next__(self) -> Batch:
+        if self._pipeline is None:
+            raise StopIteration
+        with self._named_files():
+            batch = self._ready.popleft() if self._ready else self._taken()
+            self._pipeline.schedule_run()
+        return batch
+
+    def close(self) -> None:
+        self._pipeline = None
+        self._begun.clear()
+        self._ready.clear()
+
+    @property
+    def prefetch(self) -> int:
+        return self._spec.data.prefetch
+
+    def settle(self) -> None:
+        with self._named_files():
+            while self._begun:
+                self._ready.append(self._taken())
+
+    def _taken(self) -> Batch:
+        """The oldest batch that DALI has begun."""
+        cuda = self._spec.cluster.device == "cuda"
+        # Bound to the stream that the steps run on: DALI takes the memory back when that has come so far.
+        (images,) = self._pipeline.share_outputs(cuda_stream=torch.cuda.current_stream() if cuda else None)
+        self._pipeline.release_outputs()
+        _, labels = self._begun.popleft()
+        return torch.from_dlpack(images.as_tensor()), torch.from_numpy(labels)
+
+    def _feed(self) -> List[Any]:
+        """What DALI needs for the next batch; it asks for it where a run is scheduled, in the same thread."""
+        indices, bits = next(self._steps)
+        files = self._split.files(indices)
+        self._begun.append((files, self._split.targets(indices)))
+        if bits is None:
+            return [_encoded(files)]
+        rows, columns, flipped = choices(bits, self._crop_pixels)
+        corners = (np.stack([rows, columns], axis=1) - self._crop_pixels).astype(np.int32)
+        return [_encoded(files), corners, flipped.astype(np.int32)]
+
+    def _built(self, size: int, ahead: int, source: Source, graph: Callable[[Source], Any]) -> Any:
+        cuda = self._spec.cluster.device == "cuda"
+        pipeline = self._dali.Pipeline(
+            batch_size=size,
+            num_threads=self._spec.data.workers,
+            device_id=0 if cuda else None,  # the launcher makes one GPU visible to each rank
+            prefetch_queue_depth=ahead,
+        )
+        with pipeline:
+            pipeline.set_outputs(graph(source))
+        pipeline.build()
+        return pipeline
+
+    def _trained(self, source: Source) -> Any:
+        """As harness.worker.data.augment.augment, and normalised."""
+        fn, types = self._dali.fn, self._dali.types
+        data = self._spec.dataset
+        paths, *augmentation = fn.external_source(source=source, num_outputs=3 if self._augmented else 1)
+        images, flipped = self._resized(paths), 0
+        if augmentation:
+            corners, flipped = augmentation
+            square = (data.image_size, data.image_size)
+            images = fn.slice(
+                images, start=corners, shape=square, axis_names="HW", out_of_bounds_policy="pad", fill_values=0
+            )
+        return fn.crop_mirror_normalize(
+            images,
+            mirror=flipped,
+            mean=[255 * value for value in data.mean],
+            std=[255 * value for value in data.std],
+            dtype=types.FLOAT,
+            output_layout="HWC",
+        )
+
+    def _resized(self, paths: Any) -> Any:
+        """The square in the middle, resized, as harness.worker.data.imagefolder has it: uint8 [H, W, C]."""
+        fn, types = self._dali.fn, self._dali.types
+        files = fn.io.file.read(paths, dont_use_mmap=True)  # a file that shrinks while it is mapped ends the process
+        images = fn.decoders.image(
+            files,
+            device="mixed" if self._spec.cluster.device == "cuda" else "cpu",
+            output_type=types.RGB,
+            adjust_orientation=False,  # Pillow leaves it too
+            jpeg_fancy_upsampling=True,  # as libjpeg-turbo, and so Pillow, does it
+            affine=False,  # a rank's cores are the launcher's to give
+        )
+        extent = fn.cast(images.shape()[:2], dtype=types.FLOAT)
+        side = fn.reductions.min(extent)
+        begin = (extent - side) / 2
+        size = [self._spec.dataset.image_size] * 2
+        interpolation = {"interp_type": types.INTERP_LINEAR, "antialias": True}
+        return fn.resize(images, size=size, roi_start=begin, roi_end=begin + side, **interpolation)
+
+    @contextlib.contextmanager
+    def _named_files(self) -> Iterator[None]:
+        """DALI does not say which file it could not decode: those of the batches that it has begun are tried again, one
+        by one. Where all of them can be, it was something else."""
+        try:
+            yield
+        except RuntimeError:
+            for file in [file for files, _ in self._begun for file in files]:
+                if not self._decodes(file):
+                    raise DataError(
+                        f"image {printable(file)} cannot be read or decoded by NVIDIA DALI {version()}; replace the "
+                        "file, remove its entry, or take data.pipeline=harness"
+                    ) from None
+            raise
+
+    def _decodes(self, file: str) -> bool:
+        def graph(source: Source) -> Any:
+            (paths,) = self._dali.fn.external_source(source=source, num_outputs=1)
+            return self._resized(paths)
+
+        try:
+            self._built(1, 1, lambda: [_encoded([file])], graph).run()
+        except RuntimeError:
+            return False
+        return True
+
+
+def _encoded(files: Sequence[str]) -> List[np.ndarray]:
+    return [np.frombuffer(os.fsencode(file), np.uint8) for file in files]
+
+
+def _dali() -> Any:
+    """The package. Raises DataError where it is not there, or cannot be loaded."""
+    try:
+        from nvidia import dali
+        from nvidia.dali import fn, types  # noqa: F401
+    except ImportError as error:
+        raise DataError(
+            f"data.pipeline=dali needs NVIDIA DALI, which this environment cannot load ({error}); build it with "
+            f"`DALI=1 sbatch/env/pytorch.sh`, or install {PACKAGES[0]} there; or take data.pipeline=harness"
+        ) from None
+    return dali
