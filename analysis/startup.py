@@ -33,12 +33,12 @@ WATCHERS_APART_SECONDS = 2.0
 
 
 def startup_columns(run_dir: Path, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """startup_split of a run, as JSON: {"total", "from", "slowest_rank", "parts": {part: [of that rank, shortest,
-    longest]}}, in seconds. Nothing where no rank has begun a step."""
+    """startup_split of a run, as JSON: {"total", "from", "slowest_rank", "staged", "parts": {part: [of that rank,
+    shortest, longest]}}, in seconds; staged: tar, sbcast, or None. Nothing where no rank has begun a step."""
     if not attempts or not attempts[0].ranks or attempts[0].first_step != 0:
         return {}
     first = attempts[0]
-    before = _before_watchers(run_dir / f"attempt-{first.number}" / BEGIN, first.begin)
+    before, staged = _before_watchers(run_dir / f"attempt-{first.number}" / BEGIN, first.begin)
     known = {rank: parts for rank, log in first.ranks.items() if (parts := _parts(log, first.begin))}
     if len(known) != len(first.ranks):
         return {}
@@ -55,7 +55,8 @@ def startup_columns(run_dir: Path, attempts: Sequence[Attempt]) -> dict[str, Any
     else:
         total = max(sum(parts.values()) for parts in known.values())
     since = "rank" if "launch" not in spread else "job" if before else "watchers"
-    return {"startup_split": json.dumps({"total": total, "from": since, "slowest_rank": slowest, "parts": spread})}
+    split = {"total": total, "from": since, "slowest_rank": slowest, "staged": staged, "parts": spread}
+    return {"startup_split": json.dumps(split)}
 
 
 def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
@@ -75,18 +76,22 @@ def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
     return parts | {"first_step": log.blocks[0].seconds}
 
 
-def _before_watchers(path: Path, begin: float | None) -> dict[str, float]:
+def _before_watchers(path: Path, begin: float | None) -> tuple[dict[str, float], str | None]:
     """From the begin of the batch script to that of the watchers, as begin.json has both, and of it what the staging of
-    the environment took. Empty where that is not known."""
+    the environment took; empty where that is not known. And which way it was staged."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return {}
-    started = number_of(document, "job_started") if isinstance(document, dict) else None
+        return {}, None
+    if not isinstance(document, dict):
+        return {}, None
+    started, staged = number_of(document, "job_started"), document.get("staged")
+    seconds, way = None, None
+    if isinstance(staged, dict):
+        # Files from before there were two ways do not say which.
+        seconds, way = seconds_of(staged, "seconds"), str(staged.get("way", "tar"))
     if started is None or begin is None or begin < started:
-        return {}
-    staged = document.get("staged")
-    seconds = seconds_of(staged, "seconds") if isinstance(staged, dict) else None
+        return {}, way
     if seconds is None or seconds > begin - started:
-        return {"job": begin - started}
-    return {"job": begin - started - seconds, "stage": seconds}
+        return {"job": begin - started}, way
+    return {"job": begin - started - seconds, "stage": seconds}, way

@@ -15,10 +15,11 @@ from analysis.text import duration, span
 if TYPE_CHECKING:
     import pandas as pd
 
+STAGING = "Staging"
 # What the page shows together.
 SHOWN = {
     "Batch script": ("job",),
-    "Staging": ("stage",),
+    STAGING: ("stage",),
     "Launch": ("launch",),
     "Interpreter": ("interpreter",),
     "Imports": ("imports",),
@@ -31,9 +32,10 @@ SHOWN = {
 STARTUP_NOTE = (
     "From the start of the job to the end of the first step, in the parts of the rank that met the others last; below "
     "each part its shortest and longest over all ranks and runs. Batch script: until the ranks' watchers run, modules "
-    "included; not known outside of Slurm. Staging: the environment, unpacked on the nodes. Launch: until the rank's "
-    "own process runs. First step: with compilation. Rest: what a run looks up about its machine, a checkpoint, "
-    "verify=true. Of the first attempt of each run."
+    "included; not known outside of Slurm. Staging: the environment, unpacked on the nodes, from the archive where it "
+    "lies (tar) or from copies that Slurm brings (sbcast). Launch: until the rank's own process runs. First step: with "
+    "compilation. Rest: what a run looks up about its machine, a checkpoint, verify=true. Of the first attempt of each "
+    "run."
 )
 COLUMNS = {
     **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
@@ -42,6 +44,7 @@ COLUMNS = {
     "total_seconds": "Float64",
     "total_from": "string",
     "slowest_ranks": "string",
+    "staged": "string",
     **dict.fromkeys(
         (f"{part}{end}" for part in PARTS for end in ("_seconds", "_seconds_min", "_seconds_max")), "Float64"
     ),
@@ -77,7 +80,8 @@ def shown(row: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         there = [part for part in parts if row.get(f"{part}_seconds") is not None]
         value = sum(row[f"{part}_seconds"] for part in there)
         low, high = (sum(row[f"{part}_seconds_{end}"] for part in there) for end in ("min", "max"))
-        cells[heading] = (duration(value), span(low, high, duration)) if there else ("", "")
+        beside = [span(low, high, duration), *([row["staged"]] if heading == STAGING and row.get("staged") else [])]
+        cells[heading] = (duration(value), ", ".join(beside)) if there else ("", "")
     return cells
 
 
@@ -86,6 +90,7 @@ def _row(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "total_seconds": fmean(one["total"] for one in told),
         "total_from": ";".join(sorted({one["from"] for one in told})),
         "slowest_ranks": ";".join(str(one["slowest_rank"]) for one in told),
+        "staged": ";".join(sorted({one["staged"] for one in told if one["staged"]})) or None,
     }
     for part in PARTS:
         found = [one["parts"][part] for one in told if part in one["parts"]]

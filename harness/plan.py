@@ -27,7 +27,8 @@ class Resources:
     max_submit: most jobs of this study in the queue at a time. modules, setup: to load, and shell lines to run, before
     the ranks start. sbatch_args: further options of sbatch, (name, value). mpi: what starts ranks that use MPI
     (harness/mpi.py); None for others. server_nodes: after those of the ranks, for parameter servers alone. staged: the
-    environment that is unpacked on the nodes first, in stage_folder; None: it is used where it is.
+    environment that is unpacked on the nodes first, in stage_folder; None: it is used where it is. stage_environment:
+    none, or how they get it: tar or sbcast.
     """
 
     scheduler: str
@@ -55,6 +56,7 @@ class Resources:
     server_nodes: int = 0
     staged: str | None = None
     stage_folder: str | None = None
+    stage_environment: str = "none"
 
     @property
     def nodes(self) -> int:

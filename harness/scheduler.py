@@ -54,7 +54,7 @@ def is_away(said: str) -> bool:
 def words(text: str) -> str:
     """What a command of Slurm said, on one line and without its own name before each part."""
     lines = [
-        re.sub(r"^(sbatch|squeue|sacct|scancel|scontrol|srun|sinfo): (error: )?", "", line)
+        re.sub(r"^(sbatch|sbcast|squeue|sacct|scancel|scontrol|srun|sinfo): (error: )?", "", line)
         for line in text.splitlines()
     ]
     return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))

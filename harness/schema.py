@@ -160,7 +160,7 @@ class HorovodOptions:
     autotune: bool = field(default=False, metadata=LATER)
 
 
-StageEnvironment = Enum("StageEnvironment", ["none", "tar"])
+StageEnvironment = Enum("StageEnvironment", ["none", "tar", "sbcast"])
 # The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
 FRAMEWORK_OPTIONS: dict[str, type] = {
     "pytorch": PyTorchOptions,

@@ -66,6 +66,7 @@ def resources(
         mpi=mpi,
         server_nodes=server_nodes,
         staged=staged,
+        stage_environment=cluster.stage_environment.name,
         gpu_option=cluster.gpu_option.name,
         modules=tuple(cluster.modules),
         setup=tuple(cluster.setup),

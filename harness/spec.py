@@ -297,7 +297,7 @@ class Site:
     limit, and after a rank failed. keep_checkpoint: whether the last one stays when the run is completed.
     container: what stands before `python` on a rank's command line; empty without a container.
     bind_cpus: whether each rank is kept to cores of its own; on Slurm, srun does that.
-    stage_environment: 'tar' where each job unpacks the environment on its nodes first, else 'none' (harness/stage.py).
+    stage_environment: 'tar', 'sbcast' where jobs unpack the environment on their nodes, else 'none' (harness/stage.py).
     link_gb_per_s, gpu_link_gb_per_s: nominal rate of a node's link to the others, and of a GPU's to those of its node,
     in 10^9 bytes per second of one direction; None: not known. peak_tflops: nominal peak of a GPU in 10^12
     floating-point operations per second, by precision. The report compares with them, and nothing else uses them.

@@ -1,9 +1,10 @@
-"""An environment on the nodes' own disks (cluster.stage_environment=tar): packed once, unpacked by every job.
+"""An environment on the nodes' own disks (cluster.stage_environment): packed once, unpacked by every job.
 
-On a shared file system each rank's imports open thousands of small files; here a node reads one large one. Packed where
-the study is submitted, unpacked by a step of the batch script (`python -m harness.stage`, one task per node) into a
-folder with the job's number in its name, removed by the last watcher of the node whose rank has ended, and by the batch
-script for those that did not come so far (harness/launch/options.py).
+On a shared file system each rank's imports open thousands of small files; here a node reads one large one, itself
+(tar), or gets a copy of it from Slurm (sbcast, harness/broadcast.py). Packed where the study is submitted, unpacked by
+a step of the batch script (tar: `python -m harness.stage`, one task per node) into a folder with the job's number in
+its name, removed by the last watcher of the node whose rank has ended, and by the batch script for those that did not
+come so far (harness/launch/options.py).
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from stat import S_IMODE, S_ISDIR
 from typing import Any
 
 from harness.errors import UserError
 from harness.spec import Site
 
-TAR = "tar"
+NONE, TAR, SBCAST = "none", "tar", "sbcast"
 FOLDER = "environments"
-KEY = f"cluster.stage_environment={TAR}"
+KEY = "cluster.stage_environment"
 # Set by the batch script. STAGED: the folder's path on each node, but for the node's name. BEGAN, ENDED: unix seconds.
+# BROADCAST: the seconds of sbcast.
 STAGED = "HARNESS_STAGED"
 ARCHIVE = "HARNESS_STAGE_ARCHIVE"
 BEGAN = "HARNESS_STAGE_BEGAN"
 ENDED = "HARNESS_STAGE_ENDED"
+BROADCAST = "HARNESS_STAGE_BROADCAST"
 # To start Python and end it takes some 10 ms.
 CHECK_SECONDS = 60.0
 
@@ -71,10 +75,7 @@ def packed(study_folder: Path, environment: Path, say: Callable[[str], None]) ->
 
 def unpack(archive: Path, folder: Path) -> None:
     """Makes the folder, and an environment in it that starts. Raises UserError, and leaves nothing then."""
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}; set cluster.stage_folder to another one") from None
+    make(folder)
     try:
         done = subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder)], capture_output=True, text=True)
         if done.returncode != 0:
@@ -91,18 +92,29 @@ def unpack(archive: Path, folder: Path) -> None:
         raise
 
 
+def make(folder: Path, shared: bool = False) -> None:
+    """The job's own folder. shared: it may be there already, if it is this user's alone. Raises UserError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        if not (shared and isinstance(error, FileExistsError) and _is_private(folder)):
+            why = f"{folder} cannot be made: {error.strerror}"
+            raise UserError(f"{why}; set cluster.stage_folder to another one") from None
+
+
 @contextlib.contextmanager
 def entered(site: Site, environ: Mapping[str, str]) -> Iterator[Site]:
     """The site as a rank of this node needs it: with the staged interpreter, where the environment is staged.
 
     The last one of the node that leaves removes the folder. Its lock is the kernel's, and goes with its process.
     """
-    if site.stage_environment != TAR:
+    if site.stage_environment == NONE:
         yield site
         return
-    folder = _folder(environ)
+    folder = node_folder(environ)
     if folder is None:
-        sys.exit(f"error: {KEY}, and this job's batch script has not staged the environment; start the command again")
+        asked = f"{KEY}={site.stage_environment}"
+        sys.exit(f"error: {asked}, and this job's batch script has not staged the environment; start the command again")
     # Where it is gone, the rank cannot be started, and says so.
     handle = os.open(folder, os.O_RDONLY) if folder.is_dir() else None
     if handle is not None:
@@ -116,24 +128,50 @@ def entered(site: Site, environ: Mapping[str, str]) -> Iterator[Site]:
 
 
 def record(site: Site, environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """For begin.json: where on this node, from which archive, and how long all nodes took; None: nothing is staged."""
-    folder = _folder(environ)
-    if site.stage_environment != TAR or folder is None:
+    """For begin.json: which way, where on this node, from which archive, and how long all nodes took; None: nothing is
+    staged."""
+    folder = node_folder(environ)
+    if site.stage_environment == NONE or folder is None:
         return None
     archive = Path(environ[ARCHIVE])
-    began, ended = (float(text) if re.fullmatch(r"\d+(\.\d+)?", text := environ[n]) else None for n in (BEGAN, ENDED))
+    began, ended, broadcast = (
+        float(text) if re.fullmatch(r"\d+(\.\d+)?", text := environ.get(name, "")) else None
+        for name in (BEGAN, ENDED, BROADCAST)
+    )
     return {
+        "way": site.stage_environment,
         "folder": str(folder),
         "archive": str(archive),
         "bytes": archive.stat().st_size if archive.exists() else None,
         "seconds": round(max(0.0, ended - began), 6) if began is not None and ended is not None else None,
+        "broadcast_seconds": broadcast,
     }
 
 
-def _folder(environ: Mapping[str, str]) -> Path | None:
+def node_folder(environ: Mapping[str, str]) -> Path | None:
     """Of this node: the nodes of a test cluster share one disk."""
     base = environ.get(STAGED)
     return Path(f"{base}-{environ.get('SLURMD_NODENAME', '')}") if base else None
+
+
+def on_node(way: str, work: Callable[[], None]) -> None:
+    """A task's work on its node: told to end, it cleans up; a UserError is said as a sentence that names the node."""
+
+    def leave(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a requeue sends several
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        work()
+    except UserError as error:
+        sys.exit(f"error: {KEY}={way}: on {os.uname().nodename}, {error}")
+
+
+def _is_private(folder: Path) -> bool:
+    """A folder, no link to one, that nobody else can write to or look into."""
+    stat = folder.lstat()
+    return S_ISDIR(stat.st_mode) and stat.st_uid == os.getuid() and not S_IMODE(stat.st_mode) & 0o077
 
 
 def _fingerprint(environment: Path) -> str:
@@ -156,14 +194,11 @@ def _last(text: str) -> str:
 
 def main() -> None:
     """One task per node, in the batch script."""
-    folder = _folder(os.environ)
+    folder = node_folder(os.environ)
     if folder is None:
-        sys.exit(f"error: {STAGED} is not set; this is for the batch scripts of {KEY}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left
-    try:
-        unpack(Path(os.environ[ARCHIVE]), folder)
-    except UserError as error:
-        sys.exit(f"error: {KEY}: on {os.uname().nodename}, {error}")
+        sys.exit(f"error: {STAGED} is not set; this is for the batch scripts of {KEY}={TAR}")
+    archive = Path(os.environ[ARCHIVE])
+    on_node(TAR, lambda: unpack(archive, folder))
 
 
 if __name__ == "__main__":

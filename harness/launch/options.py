@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import site, stage, submissions
+from harness import broadcast, site, stage, submissions
 from harness.job import JOB_STARTED
 from harness.plan import Array, Resources
 
@@ -63,21 +63,32 @@ def element_command(study_folder: Path, token: str) -> str:
 
 
 def _staged(resources: Resources, archive: Path, study_folder: Path, token: str) -> list[str]:
-    """The shell lines that unpack the environment, one task per node, and see to it that nothing is left of it."""
+    """The shell lines that have one task per node unpack the environment, and see to it that nothing is left of it."""
     nodes = resources.nodes
     step = f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
     step += f" --cpus-per-task={resources.cpus_per_gpu * resources.placement.ranks_per_node}"
     folder = shlex.quote(resources.stage_folder) if resources.stage_folder else "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
     # The number of the start is in it, since one that was cut off may have left something.
     own = "harness-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
+    left = f'"${stage.STAGED}-$SLURMD_NODENAME"'
+    failed = f"{{ {_look(study_folder, token)}; exit 1; }}"
+    python = shlex.quote(sys.executable)
+    if resources.stage_environment == stage.SBCAST:
+        left += f' "${stage.STAGED}{broadcast.COPY_FOLDER}"'
+        unpack = [
+            f"{stage.BROADCAST}=$({python} -m harness.broadcast {step}) || {failed}",
+            f"export {stage.BROADCAST}",
+        ]
+    else:
+        unpack = [f"{step} {python} -m harness.stage || {failed}"]
     return [
         f"export {stage.STAGED}={folder}/{own}",
         f"export {stage.ARCHIVE}={shlex.quote(str(archive))}",
         # After the watchers, which have removed it, unless something went wrong.
-        f"harness_unstage() {{ {step} sh -c 'rm -rf -- \"${stage.STAGED}-$SLURMD_NODENAME\"' 2>/dev/null; }}",
+        f"harness_unstage() {{ {step} sh -c 'rm -rf -- {left}' 2>/dev/null; }}",
         "trap harness_unstage EXIT",
         f"export {stage.BEGAN}=$(date +%s.%N)",
-        f"{step} {shlex.quote(sys.executable)} -m harness.stage || {{ {_look(study_folder, token)}; exit 1; }}",
+        *unpack,
         f"export {stage.ENDED}=$(date +%s.%N)",
     ]
 

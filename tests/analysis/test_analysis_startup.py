@@ -61,13 +61,21 @@ def test_the_report_shows_the_parts_with_their_spread(study: StudyBuilder, start
     assert '<td data-label="Until the first step ended"><b>15.5 s</b></td>' in seen
 
 
-def test_what_the_staging_of_the_environment_took_is_a_part_of_its_own(study: StudyBuilder, started: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "way"),
+    [({"way": "sbcast", "broadcast_seconds": 0.5}, "sbcast"), ({}, "tar")],
+    ids=["sbcast", "older file"],
+)
+def test_what_the_staging_of_the_environment_took_is_a_part_of_its_own(
+    study: StudyBuilder, started: Path, said: dict[str, object], way: str
+) -> None:
     begin = {"t": CREATED + 2.0, "job_id": "17", "job_started": CREATED}
-    staged = {"folder": "/tmp/x", "archive": "/x.tar.gz", "bytes": 1, "seconds": 1.5}
+    staged = {"folder": "/tmp/x", "archive": "/x.tar.gz", "bytes": 1, "seconds": 1.5, **said}
     write_json(started / "attempt-1" / "begin.json", {**begin, "staged": staged})
     row = row_of(study)
     assert (row["job_seconds"], row["stage_seconds"]) == pytest.approx((0.5, 1.5), abs=1e-4)
-    assert '<td data-label="Staging">1.50 s' in words(Seen(study).html)
+    assert row["staged"] == way
+    assert f'<td data-label="Staging">1.50 s<span class="sub">1.50–1.50 s, {way}</span>' in words(Seen(study).html)
 
 
 def test_a_rank_of_a_node_whose_clock_is_behind_has_no_launch(study: StudyBuilder, started: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     assert "packed the environment small in" in done.stdout
     (run_dir,) = run_dirs(tmp_path)
     begin = read_json(run_dir / "attempt-1" / "begin.json")
+    assert (begin["staged"]["way"], begin["staged"]["broadcast_seconds"]) == ("tar", None)
     assert 0 < begin["staged"]["seconds"] < begin["t"] - begin["job_started"]
     interpreter = read_json(run_dir / "attempt-1" / "env.json")["interpreter"]
     assert interpreter == f"{begin['staged']['folder']}/bin/python"
@@ -67,4 +69,52 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     report = cli("analysis", "results/scaling", "--only", "csv")
     assert report.returncode == 0, report.stdout + report.stderr
     (line,) = csv.DictReader((study_dir(tmp_path) / "startup.csv").read_text().splitlines())
+    assert line["staged"] == "tar"
+    assert float(line["stage_seconds"]) == pytest.approx(begin["staged"]["seconds"], abs=1e-5)
+
+
+def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
+    slurm: Any, cli: Cli, environment: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "node disk"
+    asked = (*TWO_NODES, *SHORT, f"framework.environment={environment}")
+    staged = ("cluster.stage_environment=sbcast", f"cluster.stage_folder='{disk}'")
+    done = cli("harness", *asked, *staged, env=slurm.env, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run_dir,) = run_dirs(tmp_path)
+    begin = read_json(run_dir / "attempt-1" / "begin.json")
+    assert begin["staged"]["way"] == "sbcast"
+    assert 0 < begin["staged"]["broadcast_seconds"] < begin["staged"]["seconds"] < begin["t"] - begin["job_started"]
+    interpreter = read_json(run_dir / "attempt-1" / "env.json")["interpreter"]
+    assert interpreter == f"{begin['staged']['folder']}/bin/python"
+    assert Path(interpreter).is_relative_to(disk)
+    assert list(disk.iterdir()) == [], "it is gone when the job has ended"
+
+    # Cancelled in the midst of the broadcast, here by a file system that takes its time: no step could remove it then.
+    slow = tmp_path / "slow" / "sbcast"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\n{shutil.which("sbcast")} "$@" && touch "{slow.parent}/brought" && sleep 60\n')
+    slow.chmod(0o755)
+    setup = (f"cluster.setup=['PATH=\"{slow.parent}:$PATH\"']",)
+    with started(slurm, tmp_path, *asked, *staged, *setup, "seed=1"):
+        wait_for(lambda: (slow.parent / "brought").exists(), 120)
+        assert [copy.stat().st_size > 0 for copy in disk.glob("*.copy/*")] == [True]
+        slurm.run("scancel", "--me", check=True)
+        wait_for(lambda: not list(disk.iterdir()), 20)  # before Slurm kills what has not ended by itself
+    (cancelled,) = [run for run in run_dirs(tmp_path) if run != run_dir]
+
+    # sbcast that fails, here for the archive is gone: its words, and no run from the shared environment instead.
+    (archive,) = (study_dir(tmp_path) / "environments").iterdir()
+    done = cli("harness", *asked, *staged, f"cluster.setup=['rm {archive}']", "seed=2", env=slurm.env, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (failed,) = [run for run in run_dirs(tmp_path) if run not in (run_dir, cancelled)]
+    reason = read_json(failed / "result.json")["reason"]
+    assert "the ranks could not be started: error: cluster.stage_environment=sbcast: sbcast could not bring" in reason
+    assert "No such file or directory; take cluster.stage_environment=tar" in reason
+    assert list(disk.iterdir()) == []
+
+    report = cli("analysis", "results/scaling", "--only", "csv")
+    assert report.returncode == 0, report.stdout + report.stderr
+    (line,) = csv.DictReader((study_dir(tmp_path) / "startup.csv").read_text().splitlines())
+    assert line["staged"] == "sbcast"
     assert float(line["stage_seconds"]) == pytest.approx(begin["staged"]["seconds"], abs=1e-5)

@@ -75,11 +75,24 @@ def test_the_last_rank_of_a_node_removes_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_job_without_what_it_was_promised_does_not_fall_back(tmp_path: Path) -> None:
-    site = make_site(stage_environment="tar")
-    with pytest.raises(SystemExit, match="has not staged the environment"), stage.entered(site, {}):
-        pass
+    for way in ("tar", "sbcast"):
+        site = make_site(stage_environment=way)
+        with pytest.raises(SystemExit, match=f"={way}, and .* has not staged the env"), stage.entered(site, {}):
+            pass
     with stage.entered(make_site(), {}) as here:
         assert here == make_site()
+
+
+def test_what_begins_says_which_way_the_environment_came(tmp_path: Path) -> None:
+    environ = {stage.STAGED: str(tmp_path / "h"), stage.ARCHIVE: "/gone", stage.BEGAN: "10.0", stage.ENDED: "14.5"}
+    by_tar = stage.record(make_site(stage_environment="tar"), environ)
+    by_sbcast = stage.record(make_site(stage_environment="sbcast"), {**environ, stage.BROADCAST: "1.250000"})
+    assert by_tar is not None
+    assert by_sbcast is not None
+    keys = ("way", "seconds", "broadcast_seconds")
+    assert [by_tar[key] for key in keys] == ["tar", 4.5, None]
+    assert [by_sbcast[key] for key in keys] == ["sbcast", 4.5, 1.25]
+    assert stage.record(make_site(), environ) is None
 
 
 @pytest.mark.parametrize("broken", ["archive", "interpreter", "folder"])
@@ -109,12 +122,16 @@ def test_a_node_that_cannot_have_it_says_why_in_a_sentence(environment: Path, tm
     assert not Path(f"{base}-n1").exists()
 
 
-def test_the_plan_knows_what_is_staged_and_the_run_stays_the_same(environment: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["tar", "sbcast"])
+def test_the_plan_knows_what_is_staged_and_the_run_stays_the_same(environment: Path, tmp_path: Path, way: str) -> None:
     on_slurm = ("cluster=slurm", f"framework.environment={environment}")
-    (request,) = asked(tmp_path, *on_slurm, "cluster.stage_environment=tar", "cluster.stage_folder=/scratch").requests
+    (request,) = asked(
+        tmp_path, *on_slurm, f"cluster.stage_environment={way}", "cluster.stage_folder=/scratch"
+    ).requests
     (plain,) = asked(tmp_path, *on_slurm).requests
     assert (request.resources.staged, request.resources.stage_folder) == (str(environment), "/scratch")
-    assert (request.site.stage_environment, plain.site.stage_environment) == ("tar", "none")
+    assert (request.site.stage_environment, plain.site.stage_environment) == (way, "none")
+    assert (request.resources.stage_environment, plain.resources.stage_environment) == (way, "none")
     assert plain.resources.staged is None
     assert request.spec.run_id == plain.spec.run_id
 
@@ -134,6 +151,8 @@ def test_the_plan_knows_what_is_staged_and_the_run_stays_the_same(environment: P
             "the image is one file already",
         ),
         (["cluster=slurm", "pack=true"], "pack=true"),
+        (["cluster=slurm", "pack=true", "cluster.stage_environment=sbcast"], "stage_environment=sbcast is not offered"),
+        (["cluster=slurm", "cluster.scheduler=allocation", "cluster.stage_environment=sbcast"], "is for job arrays"),
         (["cluster=slurm", "strategy=mpi", "cluster.mpi=mpirun"], "cluster.mpi=mpirun"),
         (["cluster=slurm", "framework.environment=/usr/bin/env"], "/usr has no pyvenv.cfg"),
         (["cluster=slurm", "cluster.stage_folder=scratch"], "give a whole path"),

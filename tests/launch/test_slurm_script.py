@@ -50,6 +50,7 @@ V100 = Resources(
     setup=("module load lang/Python",),
     srun_args=("--cpu-bind=cores",),
 )
+STAGED_V100 = dataclasses.replace(V100, staged="/envs/pytorch", stage_folder="/local disk")
 EVERYTHING = Resources(
     scheduler="slurm",
     placement=Placement(2, 8),
@@ -82,7 +83,8 @@ EVERYTHING = Resources(
         ("array_3x4_pmix", dataclasses.replace(V100, mpi="pmix"), False),
         ("array_2x8_every_key", EVERYTHING, False),
         ("array_3x4_and_2_for_servers", dataclasses.replace(V100, server_nodes=2), False),
-        ("array_3x4_staged", dataclasses.replace(V100, staged="/envs/pytorch", stage_folder="/local disk"), False),
+        ("array_3x4_staged", dataclasses.replace(STAGED_V100, stage_environment="tar"), False),
+        ("array_3x4_broadcast", dataclasses.replace(STAGED_V100, stage_environment="sbcast"), False),
         # Its runs are steps of srun that harness/launch/allocation.py starts.
         ("packed_2x8_every_key", EVERYTHING, True),
     ],
