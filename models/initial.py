@@ -111,7 +111,8 @@ def whitening(layer: catalog.Whitening, images: np.ndarray, mean: Sequence[float
     largest = np.abs(components).round(6).argmax(axis=1)  # rounded: of equal ones the first
     components = components * np.sign(components[np.arange(size), largest])[:, None]
     half = components / np.sqrt(variances[::-1, None] + WHITENING_EPSILON)
-    return np.concatenate([half, -half]).reshape(layer.outputs, channels, kernel, kernel).astype(np.float32)
+    filters = np.concatenate([half, -half]).reshape(layer.outputs, channels, kernel, kernel)
+    return np.ascontiguousarray(filters, np.float32)
 
 
 def _identity(random: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarray:

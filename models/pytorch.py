@@ -115,6 +115,12 @@ class TransformerBlock(nn.Module):
         return x.unflatten(-1, (x.shape[-1] // self.head_width, self.head_width)).transpose(1, 2)
 
 
+def statistics(network: nn.Module) -> List[torch.Tensor]:
+    """BatchNorm's running means and variances."""
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    return [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var) if tensor is not None]
+
+
 def norm_biases(network: nn.Module) -> List[nn.Parameter]:
     """Of BatchNorm."""
     return [module.bias for module in network.modules() if isinstance(module, nn.BatchNorm2d)]

@@ -59,3 +59,25 @@ def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: 
     assert "with local_sgd the ranks take their steps apart" in verdicts.pop("local_sgd")
     compared = "not checked: only the first gradient was compared; verify=true was not asked for"
     assert verdicts == dict.fromkeys(set(SYNCHRONOUS) - {"allreduce"}, compared)
+
+
+def test_a_layer_made_from_the_images_is_that_of_the_reference_in_every_way_to_share_it(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Where the kernel goes over gloo, where one rank alone has it, and through Horovod, which takes what is contiguous
+    only: the first gradient is the same, and all score in six views."""
+    network = ("model=airbench94", "measure.evaluate_views=6", "measure.evaluate_samples=32", "optimizer.lr=0.01")
+    asked = ("-m", "strategy=allreduce,pipeline,horovod", "gpus=2", *SHORT[1:], *network)
+    done = cli("harness", *asked, timeout=500)
+    assert "3 completed, 0 failed" in done.stdout, done.stdout + done.stderr
+    sums = []
+    for run_dir in run_dirs(tmp_path):
+        [evaluation] = logged(run_dir, "eval")
+        assert (evaluation["views"], evaluation["samples"]) == (6, 32)
+        sums += [event["magnitude"] for event in logged(run_dir, "gradients")]
+    # A pipeline's microbatches go through BatchNorm by themselves: nearly the same.
+    assert sums == pytest.approx([sums[0]] * 3, rel=0.2)
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stdout + report.stderr
+    with open(study_dir(tmp_path) / "scaling.csv", encoding="utf-8") as file:
+        assert all("accuracy of 6 views" in row["marks"] for row in csv.DictReader(file))

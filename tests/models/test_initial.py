@@ -87,7 +87,7 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
 
 def test_a_whitening_layer_gives_components_of_equal_variance_and_no_covariance_then_the_same_negated() -> None:
     kernel = initial.whitening(catalog.Whitening(3, 2), IMAGES, MEAN, STD)
-    assert (kernel.shape, kernel.dtype) == ((24, 3, 2, 2), np.float32)
+    assert (kernel.shape, kernel.dtype, kernel.flags.c_contiguous) == ((24, 3, 2, 2), np.float32, True)
     np.testing.assert_array_equal(kernel[12:], -kernel[:12])
     # As the network sees them: normalised, and each patch by each filter.
     pixels = ((IMAGES / 255 - MEAN) / STD).transpose(0, 3, 1, 2)

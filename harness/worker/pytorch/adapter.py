@@ -84,7 +84,9 @@ class Adapter(worker.Adapter):
             optimizers.step_apart(self.optimizer, networks.norm_biases(network), spec.optimizer.norm_bias_factor)
         # Of each group, where a graph reads it.
         self.rates = [group["lr"] for group in self.optimizer.param_groups] if self.graphs else []
-        self.lookahead = optimizers.Lookahead(network) if spec.optimizer.lookahead_steps else None
+        self.lookahead: Optional[optimizers.Lookahead] = None
+        if spec.optimizer.lookahead_steps:
+            self.lookahead = optimizers.Lookahead([*self.parameters, *networks.statistics(network)])
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=spec.precision == "fp16")
         per_channel = (1, data.channels, 1, 1)
         self.mean = torch.tensor(data.mean, device=self.device).view(per_channel) * 255
@@ -132,9 +134,10 @@ class Adapter(worker.Adapter):
     def whiten(self, kernel: np.ndarray) -> None:
         for module in self.plain_network.modules():  # of a stage, where it is in it
             if isinstance(module, networks.Whitening):
-                module.kernel.copy_(torch.from_numpy(kernel))
                 # As rank 0 has it: processors of another kind can round the last bit otherwise.
-                self.strategy.share(module.kernel)
+                shared = torch.tensor(kernel, device=self.device)
+                self.strategy.share(shared)
+                module.kernel.copy_(shared)
 
     def gradients(self) -> List[np.ndarray]:
         self.strategy.means()
@@ -178,8 +181,8 @@ class Adapter(worker.Adapter):
         return repeat
 
     def share_statistics(self) -> None:
-        for buffer in self.plain_network.buffers():
-            self.strategy.share(buffer)
+        for tensor in networks.statistics(self.plain_network):
+            self.strategy.share(tensor)
 
     def allreduce(self, nbytes: int) -> None:
         self.strategy.allreduce(nbytes)

@@ -39,13 +39,11 @@ def step_apart(optimizer: torch.optim.Optimizer, weights: Sequence[torch.nn.Para
 
 
 class Lookahead:
-    """Slow weights beside those that an optimiser trains, and BatchNorm's running statistics with them (Zhang et al.
-    2019, arXiv 1907.08610, algorithm 1)."""
+    """Slow weights beside those that an optimiser trains (Zhang et al. 2019, arXiv 1907.08610, algorithm 1); with
+    BatchNorm's running statistics among them, which fit them then."""
 
-    def __init__(self, network: torch.nn.Module) -> None:
-        norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-        statistics = [tensor for norm in norms for tensor in (norm.running_mean, norm.running_var)]
-        self.fast = [tensor for tensor in (*network.parameters(), *statistics) if tensor is not None]
+    def __init__(self, fast: Sequence[torch.Tensor]) -> None:
+        self.fast = list(fast)
         self.slow = [tensor.detach().clone() for tensor in self.fast]
 
     @torch.no_grad()
