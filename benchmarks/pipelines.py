@@ -9,7 +9,7 @@ number of batches are printed, in milliseconds per batch.
 
 Result (two cores of a virtual AMD EPYC, busy with other work, n = 7 rounds of 40 batches): PyTorch: harness 0.51 ms,
 framework 6.1, device (on the CPU) 2.1; TensorFlow: harness 0.58, framework 1.9; MXNet: harness 0.88, framework 4.5.
-Files, n = 7 rounds of 4 batches: PyTorch: harness 224 ms, framework 250, dali (on the CPU) 257. The ranges are in
+Files (n = 7 rounds of 4 batches): PyTorch: harness 224 ms, framework 250, dali (on the CPU) 257. The ranges are in
 docs/data.md.
 """
 

@@ -239,7 +239,7 @@ def first_cells(page: Path, heading: str) -> list[str]:
 
 def test_the_report_s_page_explains_every_mark_every_status_and_every_kind_of_output() -> None:
     page = DOCS / "report.md"
-    no_marks = {points.OWN_BASELINE, points.PLAIN, points.COMPLETED, points.COMMUNICATION, points.DATA}
+    no_marks = {points.OWN_BASELINE, points.PLAIN, points.COMPLETED, points.COMMUNICATION, points.DATA, points.DALI}
     constants = {
         value
         for module in (points, steadiness)

@@ -65,7 +65,7 @@ class DaliBatches(Pipeline):
 
     def start(self) -> None:
         size = self._spec.batch_per_replica
-        self._pipeline = self._built(size, self._spec.data.prefetch, self._feed, self._trained)
+        self._pipeline = self._built(size, self._spec.data.prefetch, self._feed, self._training_graph)
         self._pipeline.schedule_run()  # the first time as often as it makes batches ahead
 
     def __next__(self) -> Batch:
@@ -123,7 +123,7 @@ class DaliBatches(Pipeline):
         pipeline.build()
         return pipeline
 
-    def _trained(self, source: Source) -> Any:
+    def _training_graph(self, source: Source) -> Any:
         """As harness.worker.data.augment.augment, and normalised."""
         fn, types = self._dali.fn, self._dali.types
         data = self._spec.dataset
