@@ -39,8 +39,8 @@ CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
 DECODED_BY_DALI = "decoded by DALI"
 # The step time was still changing when the timed steps began; runs whose accuracies are averaged took other steps.
 NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
-# Each test image was scored in so many views: no figure to set beside one of images as they are.
-VIEWS = "accuracy of {} views"
+# Each test image was scored in several views: no accuracy to set beside one of images as they are.
+SEVERAL_VIEWS = "accuracy of several views"
 
 POINT_COLUMNS = {
     **dict.fromkeys(["series", "label", "detail", "framework", "strategy", "model", "dataset", "precision"], "string"),
@@ -174,8 +174,8 @@ def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
         marks.append(NOT_STATIONARY)
     if len({run["samples_seen"] for run in completed if run["accuracy"] is not None}) > 1:
         marks.append(UNEQUAL_TRAINING)
-    if (views := views_of(group[0]["point"])) > 1 and any(run["accuracy"] is not None for run in completed):
-        marks.append(VIEWS.format(views))
+    if _several_views(group[0]["point"]) and any(run["accuracy"] is not None for run in completed):
+        marks.append(SEVERAL_VIEWS)
     others = [f"{run['run_id']}: {run['status']}, {run['reason']}" for run in group if run["status"] != COMPLETED]
     return {
         **{name: group[0][name] for name in (*kept, *counts)},
@@ -239,10 +239,9 @@ def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def views_of(key: str) -> int:
-    """Of each test image, by the key of a point or of a series."""
-    views = json.loads(key)["measure"].get("evaluate_views")
-    return views if type(views) is int else 1  # it is what a file holds
+def _several_views(key: str) -> bool:
+    """Of each test image, by the key of a point."""
+    return json.loads(key)["measure"].get("evaluate_views", 1) != 1
 
 
 def cost(run: Mapping[str, Any]) -> float:
