@@ -20,7 +20,7 @@ from harness import site
 from harness.command import rank_environment
 from harness.launch.slurm import array_parameters
 from harness.plan import Array, Resources
-from harness.schema import Cluster, Container, GpuOption, Scheduler
+from harness.schema import Cluster, Container, GpuOption, Scheduler, StageEnvironment
 from harness.spec import Placement
 
 
@@ -233,9 +233,9 @@ def test_slurm_yaml_lists_every_key_with_its_default() -> None:
 def test_slurm_yaml_asks_for_no_more_than_gpus_cores_and_time() -> None:
     listed = yaml.safe_load((PROJECT / "conf" / "cluster" / "slurm.yaml").read_text())
     known = {f.name: listed[f.name] for f in dataclasses.fields(Resources) if f.name in listed}
-    asked = site.resources(
-        slurm_cluster(**{**known, "scheduler": Scheduler.slurm, "gpu_option": GpuOption.gres}), Placement(1, 4), 2
-    )
+    enums = {"scheduler": Scheduler, "gpu_option": GpuOption, "stage_environment": StageEnvironment}
+    known |= {key: enum[listed[key]] for key, enum in enums.items()}
+    asked = site.resources(slurm_cluster(**known), Placement(1, 4), 2)
     assert asked == Resources("slurm", Placement(1, 4), 2, 30.0, gres="gpu")
 
 
