@@ -98,8 +98,9 @@ def make(folder: Path, shared: bool = False) -> None:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as error:
         if not (shared and isinstance(error, FileExistsError) and _is_private(folder)):
-            why = f"{folder} cannot be made: {error.strerror}"
-            raise UserError(f"{why}; set cluster.stage_folder to another one") from None
+            raise UserError(
+                f"{folder} cannot be made: {error.strerror}; set cluster.stage_folder to another one"
+            ) from None
 
 
 @contextlib.contextmanager
