@@ -79,12 +79,17 @@ class Rule(mx.optimizer.Optimizer):
 
     def _apply(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray) -> None:
         family, number = divmod(index, self.keys.family)
+        # KVStore waits for `weight`, and then lets go of the memory of the message that `grad` is, or is still being
+        # summed from: where `weight` is not made of `grad`, we wait for what reads it.
+        grad.wait_to_read()
         if family == 0:
             self._step(number, weight, grad)
         elif family == 1:
             weight[:] = self._sgd(number, weight).momenta[0]
         elif family == 2:
-            self._add(index, self._sgd(number, weight).momenta[0], grad)
+            momentum = self._sgd(number, weight).momenta[0]
+            self._add(index, momentum, grad)
+            momentum.wait_to_read()
         elif family == 3:
             weight[:] = self.gradients[number]
         elif family == 4:
