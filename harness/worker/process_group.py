@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import List
 
 import torch.distributed as dist
 
@@ -13,7 +14,7 @@ from harness.worker.rendezvous import Rendezvous
 def meet(backend: str, site: Site, rendezvous: Rendezvous) -> int:
     """Waits for all ranks, at most the site's timeout. Gives how many there are as torch.distributed sees it.
 
-    backend: "gloo" or "nccl". `dist.destroy_process_group` takes leave.
+    backend: "gloo" or "nccl". `leave` takes leave.
     """
     dist.init_process_group(
         backend,
@@ -23,3 +24,17 @@ def meet(backend: str, site: Site, rendezvous: Rendezvous) -> int:
         timeout=datetime.timedelta(seconds=site.timeout_seconds),
     )
     return dist.get_world_size()
+
+
+# What has been left, to the end of the process.
+_left: List[dist.ProcessGroup] = []
+
+
+def leave() -> None:
+    """Takes leave of the other ranks. The group itself is kept: the last to let go of it would else be the reducer of
+    DistributedDataParallel, which waits for gloo's threads without giving up Python's lock, and a thread that has a
+    message to free waits for the lock (github.com/pytorch/pytorch/issues/56297).
+    """
+    assert dist.group.WORLD is not None, "`meet` comes first"
+    _left.append(dist.group.WORLD)
+    dist.destroy_process_group()

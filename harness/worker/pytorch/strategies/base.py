@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from harness.spec import RunSpec, Site
-from harness.worker.process_group import meet
+from harness.worker.process_group import leave, meet
 from harness.worker.ranges import span
 from harness.worker.rendezvous import Rendezvous
 
@@ -183,4 +183,4 @@ class Collectives(Strategy):
         dist.broadcast(tensor, 0)
 
     def close(self) -> None:
-        dist.destroy_process_group()
+        leave()

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from harness.spec import RunSpec, Site
-from harness.worker.process_group import meet
+from harness.worker.process_group import leave, meet
 from harness.worker.pytorch.strategies.base import Parts, Strategy
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.ranks import ServerRank
@@ -133,7 +133,7 @@ class ParameterServers(Strategy):
 
     def close(self) -> None:
         self.servers.close()
-        dist.destroy_process_group()
+        leave()
 
     @torch.no_grad()
     def _take(self, row: torch.Tensor) -> None:
