@@ -49,19 +49,21 @@ def main(chosen: list[str]) -> int:
     if unknown:
         print(f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
+    # Before the first section is written: RESULTS.md itself is part of the checkout.
+    code = code_version(ROOT)
     for name in chosen or NAMES:
         print(f"{name} ...", file=sys.stderr, flush=True)
         load = os.getloadavg()[0]
-        text = section(name, load, importlib.import_module(f"benchmarks.{name}").rows())
+        text = section(name, code, load, importlib.import_module(f"benchmarks.{name}").rows())
         print(text)
         # One after another: what was measured is kept where a later one fails.
         RESULTS.write_text(with_section(RESULTS.read_text(encoding="utf-8"), name, text), encoding="utf-8")
     return 0
 
 
-def section(name: str, load: float, rows: list[Row]) -> str:
+def section(name: str, code: str, load: float, rows: list[Row]) -> str:
     """load: processes that ran or waited to, a minute's average, when the benchmark began: other people's."""
-    about = {"date": datetime.date.today(), "code": code_version(ROOT), "machine": machine(), "load": load}
+    about = {"date": datetime.date.today(), "code": code, "machine": machine(), "load": load}
     text = SECTION.format(name=name, **about)
     return text + "".join(f"| {' | '.join(row.cells())} |\n" for row in rows)
 
