@@ -56,8 +56,3 @@ def test_logits_are_those_of_the_network_with_its_running_statistics(in_torch: I
     # The same network: what differs is rounding of another layout of memory.
     assert difference < 1e-4
     assert training
-
-
-def test_who_leaves_does_not_wait_for_a_thread_that_waits_for_python(in_torch: InTorch) -> None:
-    # gloo's thread frees a message with Python's lock, which the main thread could hold while it waited for the thread.
-    assert in_torch("leaves_while_gloo_frees")
