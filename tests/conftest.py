@@ -85,7 +85,7 @@ def cli(tmp_path: Path) -> Cli:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=keywords.pop("timeout", 240),
+            timeout=keywords.pop("timeout", 500),
             **keywords,
         )
 

@@ -44,7 +44,7 @@ def _processes() -> Iterator[tuple[int, list[str], list[str]]]:
             yield int(entry.name), argv, environ
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 240) -> Any:
     """The first true value of the condition. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

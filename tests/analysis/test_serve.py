@@ -99,13 +99,15 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
         assert ask(port, "/study/scaling/runs.json", If_None_Match=headers["ETag"])[0] == 304
         assert ask(port, "/study/scaling/runs.json?status=failed&page=99&text=resnet")[2].count("run_id") == 1
 
+        began = time.perf_counter()
         status, headers, report = ask(port, "/study/scaling/report.html")
+        making = time.perf_counter() - began  # some seconds
         assert status == 200
         assert "<img src=x" not in report
         assert "how-it-scales" in report
         began = time.perf_counter()
         assert ask(port, "/study/scaling/report.html")[2] == report
-        assert time.perf_counter() - began < 2  # kept: it took some seconds to make
+        assert time.perf_counter() - began < making / 3, "it is kept"
 
         for path in (
             "/secret.txt",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_for
 
 from harness.worker.rendezvous import FIRST_PORT, PORTS
 
@@ -154,10 +155,19 @@ def able_to_run_slurm() -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm(able_to_run_slurm: None) -> Iterator[SlurmCluster]:
-    """The cluster that the tests share: 3 nodes of 4 declared v100 GPUs. Leave it as you found it."""
+def shared_slurm(able_to_run_slurm: None) -> Iterator[SlurmCluster]:
     with running_cluster(nodes=3, gpus_per_node=4) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """The cluster that the tests share: 3 nodes of 4 declared v100 GPUs, none of them in use. Leave it as you found it;
+    jobs may still be ending: the test is over when they have."""
+    yield shared_slurm
+    shared_slurm.run("scancel", "--me")
+    # Slurm kills after KillWait what does not end by itself, and takes a job that nothing ends for a fault of the node.
+    wait_for(lambda: not shared_slurm.run("squeue", "--noheader", check=True).stdout, 120)
 
 
 @pytest.fixture

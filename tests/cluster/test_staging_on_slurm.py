@@ -50,7 +50,7 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
 
     # Cancelled while it trains: the ranks save and leave, and take the folders with them.
     with started(slurm, tmp_path, *TWO_NODES, *LONG, f"framework.environment={environment}", *staged):
-        wait_for(lambda: len(list(disk.iterdir())) == 2 and steps_done(tmp_path, gpus=2) >= 10, 120)
+        wait_for(lambda: len(list(disk.iterdir())) == 2 and steps_done(tmp_path, gpus=2) >= 10, 240)
         slurm.run("scancel", "--me", check=True)
         wait_for(lambda: not list(disk.iterdir()), 60)
     (cancelled,) = [run for run in run_dirs(tmp_path) if run != run_dir]
@@ -97,7 +97,7 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
     slow.chmod(0o755)
     setup = (f"cluster.setup=['PATH=\"{slow.parent}:$PATH\"']",)
     with started(slurm, tmp_path, *asked, *staged, *setup, "seed=1"):
-        wait_for(lambda: (slow.parent / "brought").exists(), 120)
+        wait_for(lambda: (slow.parent / "brought").exists(), 240)
         assert [copy.stat().st_size > 0 for copy in disk.glob("*.copy/*")] == [True]
         slurm.run("scancel", "--me", check=True)
         wait_for(lambda: not list(disk.iterdir()), 20)  # before Slurm kills what has not ended by itself

@@ -75,6 +75,7 @@ def test_a_run_stops_when_its_step_time_is_known_and_stays_stopped(cli: Cli, tmp
     assert "precise enough" in (tmp_path / "results" / "scaling" / "report.html").read_text()
 
 
+@pytest.mark.quiet
 def test_probes_keep_to_their_limit_and_change_nothing_of_training(cli: Cli, tmp_path: Path) -> None:
     asked = ("measure.precision=1e-9", "measure.steps=8", *PROBED)
     done = cli("harness", "-m", "measure.probe_steps=0,2", *SHORT, *asked)
