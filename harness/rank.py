@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,14 +103,16 @@ class Rank:
         return RankExit(self.rank, code, time.time(), self.stop_reason, interrupted, self.server)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
+        # `wait` with a time limit looks every 50 ms: too late to say which of two ranks has ended first.
+        ended = threading.Thread(target=process.wait, daemon=True)
+        ended.start()
         peer_failed_at: float | None = None
         looked_at = moved_at = told_at = time.monotonic()
         size = -1
         while True:
-            try:
-                return process.wait(POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
+            ended.join(POLL_SECONDS)
+            if not ended.is_alive():
+                return process.wait()
             now = time.monotonic()
             if self.leave_by is not None and now > told_at + LOOK_SECONDS:
                 # Repeated: a rank that is still starting does not listen yet.

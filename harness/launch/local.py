@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from harness.launch.attempts import to_result
 from harness.plan import MPIRUN, Plan, Request
 from harness.study import Study
 from harness.submissions import new_token
+from harness.worker.exchange import free_port
 from harness.worker.rendezvous import PORT_VARIABLE
 
 POLL_SECONDS = 0.1
@@ -64,7 +64,7 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
         nodes=1,
         timeout_min=request.resources.timeout_minutes + SPARE_MINUTES,
     )
-    os.environ[PORT_VARIABLE] = str(_free_port())
+    os.environ[PORT_VARIABLE] = str(free_port())
     # The controller is to end its tasks on our word, in order, and not to be hit by the terminal's Ctrl-C itself.
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -84,7 +84,7 @@ def _mpirun(_request: Request, _study: Study, run_dir: Path, attempt: int, token
     # An allocation of Slurm that this shell may be in is not what the run asked for.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     job_id = str(os.getpid())
-    watchers.run(run_dir, attempt, token, MPIRUN, (), _free_port(), {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
+    watchers.run(run_dir, attempt, token, MPIRUN, (), free_port(), {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
     return job_id
 
 
@@ -100,12 +100,6 @@ def _end(job: Any) -> None:
         pass
     if not job.done():
         job._process.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:

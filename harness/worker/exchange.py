@@ -6,11 +6,12 @@ Plain sockets, standard library only: it has to work in every framework's enviro
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import time
 from typing import Any, Dict, List
 
-from harness.worker.rendezvous import Rendezvous
+from harness.worker.rendezvous import FIRST_PORT, PORTS, Rendezvous
 
 RETRY_SECONDS = 0.1
 
@@ -37,10 +38,18 @@ def own_address(rendezvous: Rendezvous) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now; somebody may take it before it is used."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody uses now, chosen at random. It is below those that Linux gives to every program that does not
+    ask for one, of which another could have it before it is used. Raises OSError where none of many is free."""
+    for _ in range(100):
+        # Not by the module random, which ranks set to the same seed.
+        port = FIRST_PORT + secrets.randbelow(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} could be had on this node")
 
 
 def _way_to(host: str) -> str:

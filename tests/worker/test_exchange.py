@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness.worker import exchange
 from harness.worker.exchange import free_port, gather, own_address
-from harness.worker.rendezvous import Rendezvous
+from harness.worker.rendezvous import FIRST_PORT, PORTS, Rendezvous
 
 
 def ranks(n: int, numbers: list[int] | None = None) -> list[Rendezvous]:
@@ -57,12 +58,12 @@ def test_the_port_is_free_again_at_once() -> None:
 
 def test_two_processes_that_say_that_they_are_the_same_rank_are_an_error() -> None:
     # What a launcher that does not fit makes of four ranks: each believes to be the same one.
-    found = together(ranks(4, [0, 1, 1]), seconds=3.0)
+    found = together(ranks(4, [0, 1, 1]), seconds=15.0)
     assert "two processes say that they are rank 1 of 4" in str(found[0])
 
 
 def test_a_rank_that_does_not_come_is_named_by_those_that_did() -> None:
-    found = together(ranks(3, [0, 2]), seconds=1.0)
+    found = together(ranks(3, [0, 2]), seconds=5.0)
     assert isinstance(found[0], TimeoutError)
     assert "only ranks [0, 2] have come" in str(found[0])
     assert isinstance(found[1], TimeoutError)
@@ -82,6 +83,17 @@ def test_a_stranger_that_connects_is_passed_over() -> None:
                     continue
         assert pool.submit(gather, second, 2, 20).result() == [1, 2]
         assert served.result() == [1, 2]
+
+
+def test_a_port_that_somebody_has_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", port := free_port()))
+        assert FIRST_PORT <= port < FIRST_PORT + PORTS
+        monkeypatch.setattr(exchange, "FIRST_PORT", port)
+        monkeypatch.setattr(exchange, "PORTS", 1)
+        with pytest.raises(OSError, match=f"no port from {port} to {port} could be had on this node"):
+            free_port()
+    assert free_port() == port
 
 
 def test_on_one_node_the_address_is_that_of_the_node_itself() -> None:
