@@ -207,7 +207,7 @@ PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 # Short reactions: these are tests.
 ReturnToService=2
-KillWait=3
+KillWait=8
 SlurmdTimeout=15
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -244,7 +244,7 @@ start_munged() {
   [ -s "$ETC/munge.key" ] || (umask 077 && head -c 1024 /dev/urandom >"$ETC/munge.key")
   spawn munged munged -F -S "$RUN/munge.sock" --key-file="$ETC/munge.key" --pid-file="$RUN/munged.own.pid" \
     --seed-file="$RUN/munge.seed" --log-file="$LOG/munged.log" --num-threads=2
-  await munged 10 munge -n -S "$RUN/munge.sock"
+  await munged 60 munge -n -S "$RUN/munge.sock"
 }
 
 # The data base listens on a socket only, and lets root in without a password: no port, no password to keep. TMPDIR: when
@@ -260,17 +260,17 @@ start_mariadbd() {
   spawn mariadbd env TMPDIR="$RUN" mariadbd --no-defaults --user=root --datadir="$DIR/db" --socket="$RUN/mysql.sock" \
     --skip-networking --pid-file="$RUN/mariadbd.own.pid" --innodb-buffer-pool-size=64M --innodb-log-file-size=32M \
     --innodb-lock-wait-timeout=900 --innodb-flush-log-at-trx-commit=0 --skip-log-bin --performance-schema=OFF
-  await mariadbd 60 mariadb --no-defaults -S "$RUN/mysql.sock" -e "select 1"
+  await mariadbd 120 mariadb --no-defaults -S "$RUN/mysql.sock" -e "select 1"
 }
 
 start_slurmdbd() {
   alive slurmdbd || spawn slurmdbd env MYSQL_UNIX_PORT="$RUN/mysql.sock" slurmdbd -D
-  await slurmdbd 30 sacctmgr -n show cluster
+  await slurmdbd 120 sacctmgr -n show cluster
 }
 
 start_slurmctld() {
   alive slurmctld || spawn slurmctld slurmctld -D "$@"
-  await slurmctld 30 scontrol ping
+  await slurmctld 120 scontrol ping
 }
 
 # --- nodes --------------------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ node_start() {
       mount -t tmpfs -o mode=1777,size=4g tmpfs /dev/shm
       touch "$3"
       while :; do sleep 1d & wait; done' _ "$node" "$ETC/hosts" "$RUN/$node.ready"
-    await "node-$node" 10 test -e "$RUN/$node.ready"
+    await "node-$node" 60 test -e "$RUN/$node.ready"
   fi
   alive "slurmd-$node" && return
   pid=$(recorded "node-$node")

@@ -21,7 +21,7 @@ def needs_dali() -> None:
         pytest.skip("no NVIDIA DALI in .envs/pytorch: build it with DALI=1 sbatch/env/pytorch.sh (`make test` does)")
 
 
-def in_environment(name: str, module: str, function: str, *arguments: Any, timeout_seconds: float = 240) -> Any:
+def in_environment(name: str, module: str, function: str, *arguments: Any, timeout_seconds: float = 500) -> Any:
     """Calls `tests/<module>.py`'s function in the environment .envs/<name>; gives what it returned (as JSON). Skips the
     test where there is no such environment."""
     python = PROJECT / ".envs" / name / "bin" / "python"

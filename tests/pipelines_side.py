@@ -115,7 +115,7 @@ def orphans() -> List[str]:
     processes = [int(number) for number in rank.stdout.readline().split()]
     rank.kill()
     rank.wait()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while time.monotonic() < end and any(map(alive, processes)):
         time.sleep(0.05)
     return [f"{len(processes)} workers", *(str(process) for process in processes if alive(process))]

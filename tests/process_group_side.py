@@ -20,7 +20,7 @@ def leaves_while_gloo_frees() -> None:
     """Two adapters that join, take steps and leave, one after the other in one process: what the first leaves, torch
     keeps. gloo's threads of the second are held up until the main thread waits for them, if it does, and then holds
     Python's lock. Says true, and ends."""
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(200, exit=True)
     options = {"bucket_mb": 0.2, "overlap": False}
     spec = make_spec(strategy_options=options, model="cnn_small", gpus=1, global_batch=4, batch_per_gpu=4)
     batch = np.zeros((4, 32, 32, 3), np.uint8), np.zeros(4, np.int64)

@@ -23,6 +23,7 @@ def test_there_are_blocks_to_run() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_code_blocks_run(page: Path, tmp_path: Path, torch_python: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -33,7 +34,7 @@ def test_code_blocks_run(page: Path, tmp_path: Path, torch_python: Path) -> None
         env={**os.environ, "PYTHONPATH": str(PROJECT), "PATH": path},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 

@@ -53,7 +53,7 @@ class SlurmCluster:
             error.add_note(f"stdout: {error.stdout}\nstderr: {error.stderr}")
             raise
 
-    def script(self, command: str, *argv: str, timeout: float = 120) -> str:
+    def script(self, command: str, *argv: str, timeout: float = 400) -> str:
         """Run a command of sbatch/slurm-cluster.sh for this cluster and return what it prints; raises if it fails."""
         settings = {
             "CLUSTER_DIR": str(self.folder),
@@ -167,7 +167,7 @@ def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     yield shared_slurm
     shared_slurm.run("scancel", "--me")
     # Slurm kills after KillWait what does not end by itself, and takes a job that nothing ends for a fault of the node.
-    wait_for(lambda: not shared_slurm.run("squeue", "--noheader", check=True).stdout, 120)
+    wait_for(lambda: (asked := shared_slurm.run("squeue", "--noheader")).returncode == 0 and not asked.stdout, 120)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,3 +29,12 @@ def started(slurm: Any, folder: Path, *arguments: str, module: str = "harness") 
 
 def in_queue(slurm: Any) -> list[str]:
     return slurm.run("squeue", "--me", "--array", "--noheader", "--format=%i %T").stdout.splitlines()
+
+
+def counting(tmp_path: Path, env: dict[str, str], *programs: str) -> tuple[dict[str, str], Path]:
+    """An environment where each call of the real programs is noted in a file first, with its first argument."""
+    folder, log = tmp_path / "counting", tmp_path / "calls"
+    for name in programs:
+        studies.program(folder / name, f'#!/bin/sh\necho {name} "$1" >> {log}\nexec {shutil.which(name)} "$@"\n')
+    log.touch()
+    return {**env, "PATH": f"{folder}:{env['PATH']}"}, log

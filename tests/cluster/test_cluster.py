@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "sbatch" / "slurm-cluster.sh"
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
     """Poll until the condition holds. Slurm's answers lag: the accounting's by up to 5 seconds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -115,11 +115,11 @@ def test_tasks_outlive_slurmd_and_slurmctld(slurm, tmp_path):
     until(lambda: beats(beat))
 
     slurm.script("slurmd-kill", "n1")
-    assert beats(beat)
+    until(lambda: beats(beat))
     slurm.node_back("n1")
     slurm.script("ctld-stop")
     assert slurm.run(SCRIPT, "status", env={**os.environ, "CLUSTER_DIR": str(slurm.folder)}).returncode == 1
-    assert beats(beat)
+    until(lambda: beats(beat))
     slurm.script("ctld-start")
     assert slurm.run("squeue", "-h", "-j", job, "-o", "%T", check=True).stdout == "RUNNING\n"
     # Until slurmctld has heard from a node again, it calls it unknown.

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,13 +17,14 @@ from typing import Any
 import pytest
 from processes import wait_for
 from project import Cli
-from slurm_study import started
+from slurm_study import counting, started
 from studies import printed_until
 
 from harness import config, doctor_probe
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
+ASKED = ("sbatch", "scontrol", "sinfo", "squeue", "sacct", "sacctmgr", "srun")
 # The nodes declare GPUs that are not there: Slurm hands them out, the framework computes on the CPU.
 CPU = ("cluster=slurm", "dataset=synthetic", "cluster.device=cpu")
 
@@ -71,7 +71,7 @@ def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     assert found["Slurm: accounting"]["found"] == "answers"
     assert found["Slurm: accounts"]["found"] == "root (QOS normal)"
     # As sbatch/slurm-cluster.sh sets them.
-    assert found["Slurm: limits"]["found"] == "MaxArraySize=10001, MaxJobCount=50000, KillWait=3 sec"
+    assert found["Slurm: limits"]["found"] == "MaxArraySize=10001, MaxJobCount=50000, KillWait=8 sec"
     assert "pmi2" in found["Slurm: MPI"]["found"]
     assert found["Slurm: partition main"]["found"].endswith("/3, the default")
     assert found["Slurm: partition high"]["state"] == "ok"
@@ -143,7 +143,7 @@ def test_a_build_without_cuda_for_gpu_nodes(cli: Cli, slurm: Any, torch_python: 
 
 
 def test_a_cluster_as_it_changes_and_goes_away(
-    cli: Cli, another_slurm: Callable[..., AbstractContextManager[Any]]
+    cli: Cli, another_slurm: Callable[..., AbstractContextManager[Any]], tmp_path: Path
 ) -> None:
     def look(*arguments: str) -> subprocess.CompletedProcess[str]:
         return cli("harness.doctor", *CPU, "cluster.gpus_per_node=2", *arguments, "--json", env=slurm.env)
@@ -173,9 +173,10 @@ def test_a_cluster_as_it_changes_and_goes_away(
         assert (accounting["state"], "does not answer" in accounting["found"]) == ("note", True)
 
         slurm.script("ctld-stop")
-        began = time.monotonic()
-        done = look()
-        assert time.monotonic() - began < 60, "what does not answer is asked once"
+        env, log = counting(tmp_path, slurm.env, *ASKED)
+        done = cli("harness.doctor", *CPU, "--json", env=env)
+        called = log.read_text().splitlines()
+        assert called == ["sbatch --version", "scontrol ping"], "what does not answer is asked once"
         assert done.returncode == 1
         assert missing(done) == ["Slurm: controller"]
         assert "DOWN" in checks(done)["Slurm: controller"]["found"]
@@ -286,15 +287,15 @@ def test_a_probe_job_that_slurm_refuses(cli: Cli, slurm: Any, tmp_path: Path) ->
 def test_a_probe_job_that_does_not_start_is_cancelled(
     slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_probe, "WAIT_MINUTES", 0.1)
+    monkeypatch.setattr(doctor_probe, "WAIT_MINUTES", 0.5)
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     config.register()
     asked = (*CPU, "+cluster.sbatch_args.begin=now+1hour", f"results={tmp_path}/results")
     (point,) = config.compose(asked, False, "config", None)
     (check,) = doctor_probe.probe(point, print)
     assert check.state == "missing"
-    assert "did not end within 0.1 min: PENDING BeginTime; it is cancelled" in check.found
-    wait_for(lambda: left_behind(slurm, tmp_path) == [], 10)
+    assert "did not end within 0.5 min: PENDING BeginTime; it is cancelled" in check.found
+    wait_for(lambda: left_behind(slurm, tmp_path) == [], 60)
 
 
 def test_an_allocation_is_looked_at_from_inside(cli: Cli, slurm: Any) -> None:
@@ -317,7 +318,7 @@ def test_ctrl_c_cancels_the_probe_job(slurm: Any, tmp_path: Path) -> None:
         wait_for(lambda: any("doctor" in name for name in left_behind(slurm, tmp_path)), 240)
         printed_until(process, "PENDING BeginTime")  # the reason may come a moment after the state
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in output
     assert left_behind(slurm, tmp_path) == []

@@ -13,7 +13,7 @@ from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_do
 
 from harness import events, outcome
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
 # Two nodes for four ranks. They share this machine's cores, which Slurm does not know: MPI is not to wait busily.
 TWO_NODES = ("strategy=mpi", "cluster.gpus_per_node=2", "+cluster.env.OMPI_MCA_mpi_yield_when_idle=1")
@@ -58,7 +58,7 @@ def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: A
     with started(slurm, tmp_path, "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "measure.steps=60") as process:
         wait_for(lambda: steps_done(tmp_path, 4) >= 6, 240)
         slurm.run("scancel", "--signal=USR2", "--me")  # as Slurm sends it before the limit
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     run_dir = run_of(tmp_path, 4)
     assert [d.name for d in events.attempt_dirs(run_dir)] == ["attempt-1", "attempt-2"]
@@ -76,7 +76,7 @@ def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_pa
         wait_for(lambda: steps_done(tmp_path, 4) >= 4, 240)
         slurm.run("scancel", "--signal=TERM", "--me")
         run_dir = run_of(tmp_path, 4)
-        wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 30)
+        wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 120)
         assert {exit_.code for exit_ in outcome.read_exits(run_dir / "attempt-1")} == {events.LEFT}
         wait_for(lambda: not in_queue(slurm), 240)
         assert not workers(tmp_path, gpus=4)

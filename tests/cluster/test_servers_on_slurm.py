@@ -21,7 +21,7 @@ def _environment(torch_python: Path) -> None:
 def test_servers_get_a_further_node_of_the_job_and_the_report_names_it(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """Two ranks on one node; on the other one of two tasks is the server."""
     own = ("strategy=ps_async", "strategy.options.placement=own_nodes", "gpus=2", "cluster.gpus_per_node=2")
-    done = cli("harness", *own, *SHORT, env=slurm.env, timeout=400)
+    done = cli("harness", *own, *SHORT, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 server on nodes of their own" in done.stdout
     (run_dir,) = run_dirs(tmp_path)

@@ -23,7 +23,7 @@ from harness.plan import Array
 from harness.schema import Cluster, Scheduler
 from harness.spec import Placement
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
 NASTY = 'a b; $(touch {made}) `touch {made}` & c | d > {made} it\'s "q" \\ \\\\ \\n # e é→ %j $HOME ~ * !x -f'
 
@@ -55,6 +55,7 @@ def reservation(slurm: Any) -> Iterator[str]:
         check=True,
     )
     yield "ours"
+    wait_for(lambda: not in_queue(slurm), 120)  # Slurm keeps what a job uses
     slurm.run("scontrol", "delete", "reservation=ours", check=True)
 
 
@@ -176,7 +177,7 @@ def test_a_module_that_cannot_be_loaded_ends_the_job(cli: Cli, slurm: Any, tmp_p
     environ = {**slurm.env, "BASH_FUNC_module%%": '() {  echo "no module $2" >&2; return 1; }'}
     done = cli("harness", "gpus=1", *SHORT, *description, "wait=false", env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
-    wait_for(lambda: not in_queue(slurm), 30)
+    wait_for(lambda: not in_queue(slurm), 120)
     assert not (tmp_path / "went-on").exists()
     assert [path.read_text() for path in tmp_path.glob("results/scaling/submitit/*/*.err")] == ["no module absent\n"]
 
@@ -288,7 +289,6 @@ def test_a_strict_site_with_accounts_limits_and_small_arrays(
         done = cli(
             *("harness", "-m", "gpus=1", "seed=range(0,6)", *SHORT, "cluster.account=proj"),
             env=cluster.env,
-            timeout=300,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         submitted = [line for line in done.stdout.splitlines() if line.startswith("submitted job")]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from processes import wait_for
 from project import Cli
-from slurm_study import LONG, SHORT, started
+from slurm_study import LONG, SHORT, in_queue, started
 from studies import read_json, run_dirs, steps_done, study_dir
 
-pytestmark = [pytest.mark.cluster, pytest.mark.torch]
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
 TWO_NODES = ("cluster=slurm", "cluster.gpus_per_node=1", "gpus=2")
 
@@ -36,7 +36,7 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     disk = tmp_path / "node disk"
     asked = (*TWO_NODES, *SHORT, f"framework.environment={environment}")
     staged = ("cluster.stage_environment=tar", f"cluster.stage_folder='{disk}'")
-    done = cli("harness", *asked, *staged, env=slurm.env, timeout=300)
+    done = cli("harness", *asked, *staged, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "packed the environment small in" in done.stdout
     (run_dir,) = run_dirs(tmp_path)
@@ -46,6 +46,7 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     interpreter = read_json(run_dir / "attempt-1" / "env.json")["interpreter"]
     assert interpreter == f"{begin['staged']['folder']}/bin/python"
     assert Path(interpreter).is_relative_to(disk)
+    wait_for(lambda: not in_queue(slurm), 120)
     assert list(disk.iterdir()) == [], "it is gone when the job has ended"
 
     # Cancelled while it trains: the ranks save and leave, and take the folders with them.
@@ -58,7 +59,7 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     # A node that cannot have it: one sentence, from the node, and no run from the shared environment instead.
     (archive,) = (study_dir(tmp_path) / "environments").iterdir()
     archive.write_bytes(archive.read_bytes()[:100])
-    done = cli("harness", *asked, *staged, "seed=1", env=slurm.env, timeout=300)
+    done = cli("harness", *asked, *staged, "seed=1", env=slurm.env)
     assert done.returncode == 1, done.stdout + done.stderr
     (failed,) = [run for run in run_dirs(tmp_path) if run not in (run_dir, cancelled)]
     reason = read_json(failed / "result.json")["reason"]
@@ -79,7 +80,7 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
     disk = tmp_path / "node disk"
     asked = (*TWO_NODES, *SHORT, f"framework.environment={environment}")
     staged = ("cluster.stage_environment=sbcast", f"cluster.stage_folder='{disk}'")
-    done = cli("harness", *asked, *staged, env=slurm.env, timeout=300)
+    done = cli("harness", *asked, *staged, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
     begin = read_json(run_dir / "attempt-1" / "begin.json")
@@ -88,6 +89,7 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
     interpreter = read_json(run_dir / "attempt-1" / "env.json")["interpreter"]
     assert interpreter == f"{begin['staged']['folder']}/bin/python"
     assert Path(interpreter).is_relative_to(disk)
+    wait_for(lambda: not in_queue(slurm), 120)
     assert list(disk.iterdir()) == [], "it is gone when the job has ended"
 
     # Cancelled in the midst of the broadcast, here by a file system that takes its time: no step could remove it then.
@@ -105,7 +107,7 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
 
     # sbcast that fails, here for the archive is gone: its words, and no run from the shared environment instead.
     (archive,) = (study_dir(tmp_path) / "environments").iterdir()
-    done = cli("harness", *asked, *staged, f"cluster.setup=['rm {archive}']", "seed=2", env=slurm.env, timeout=300)
+    done = cli("harness", *asked, *staged, f"cluster.setup=['rm {archive}']", "seed=2", env=slurm.env)
     assert done.returncode == 1, done.stdout + done.stderr
     (failed,) = [run for run in run_dirs(tmp_path) if run not in (run_dir, cancelled)]
     reason = read_json(failed / "result.json")["reason"]

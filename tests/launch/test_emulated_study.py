@@ -26,7 +26,7 @@ def test_a_study_of_it_completes_and_is_marked_everywhere(cli: Cli, tmp_path: Pa
     assert len(runs) == 2
     for run_dir in runs:
         [start] = logged(run_dir, "start")
-        assert 0 <= start["waiting"]["overshoot_seconds"] < 0.01
+        assert start["waiting"]["overshoot_seconds"] >= 0  # how small it is: tests/launch/test_ground_truth.py
         assert start["gradient_bytes"] == 2**19
         assert {event["loss"] for event in logged(run_dir, "steps")} == {None}
         assert logged(run_dir, "eval") == []

@@ -34,6 +34,7 @@ def validate(document: Any, schema: str) -> None:
 
 
 def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Path) -> None:
+    asked = time.time()
     done = cli("harness", "-m", "gpus=1,2", *SHORT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 completed, 0 failed" in done.stdout
@@ -62,11 +63,11 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
             start = log.events[0]
             assert start["world_size"] == spec["spec"]["gpus"]
             assert start["threads"] == 1
-            # From the birth of the process on, without a gap. The watchers of two ranks begin at about the same moment.
+            # From the birth of the process on, without a gap. The watcher of rank 0 says when the attempt began.
             laps, begun = start["startup_seconds"], read_json(run_dir / "attempt-1" / "begin.json")
             assert list(laps) == ["interpreter", "imports", "data", "rendezvous", "build", "facts"]
             assert all(seconds > 0 for seconds in laps.values())
-            assert -2 < start["t"] - sum(laps.values()) - begun["t"] < 60
+            assert (asked if rank else begun["t"] - 0.1) < start["t"] - sum(laps.values()) < begun["t"] + 60
             validate(begun, "begin")
             # Every one of the 101 test samples scored once, though 101 is odd and there are two ranks.
             assert next(e["samples"] for e in log.events if e["ev"] == "eval") == 101
@@ -96,6 +97,7 @@ def test_training_on_the_same_seed_gives_the_same_weights(cli: Cli, tmp_path: Pa
     assert first["weights_checksum"] == second["weights_checksum"]
 
 
+@pytest.mark.quiet
 def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(cli: Cli, tmp_path: Path) -> None:
     def ranks() -> dict[int, int]:
         return workers(tmp_path, gpus=2)
@@ -115,7 +117,7 @@ def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(cli: Cl
         # The second run has started, with ranks of its own.
         assert wait_for(lambda: len(ranks()) == 2 and not set(ranks().values()) & set(victims.values()))
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     # The same command with few steps is another run; with the same ones it tries the failed run again.
     assert read_json(first)["status"] == "failed"
 
@@ -154,7 +156,7 @@ def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(cli: C
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT if whom == "process" else signal.SIGTERM)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in output
     assert "the same command again continues the study" in output

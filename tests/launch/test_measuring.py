@@ -106,6 +106,7 @@ def test_probes_keep_to_their_limit_and_change_nothing_of_training(cli: Cli, tmp
     assert min(event["seconds"] / event["n"] for event in own["no_sync"]) < 0.045
 
 
+@pytest.mark.quiet
 def test_probes_that_would_take_too_long_are_left_out_and_it_is_said(cli: Cli, tmp_path: Path) -> None:
     done = cli("harness", *SHORT, "measure.probe_limit=0.001", "gpus=1", "fault.rank=0")
     assert done.returncode == 0, done.stdout + done.stderr

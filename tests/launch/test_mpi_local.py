@@ -78,10 +78,10 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(cli: Cli
 
 
 def test_a_rank_that_hangs_is_ended_by_its_watcher(cli: Cli, tmp_path: Path) -> None:
-    done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=3", "fault.rank=0", "heartbeat=15")
+    done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=3", "fault.rank=0", "heartbeat=60")
     assert done.returncode == 1
     (run_dir,) = run_dirs(tmp_path)
-    assert "no progress for 15 s (heartbeat)" in read_json(run_dir / "result.json")["reason"]
+    assert "no progress for 60 s (heartbeat)" in read_json(run_dir / "result.json")["reason"]
     assert nothing_is_left(tmp_path)
 
 
@@ -93,7 +93,7 @@ def test_interrupted_the_ranks_save_and_the_same_command_continues(tmp_path: Pat
                 os.killpg(process.pid, signal.SIGINT)
             else:
                 process.terminate()
-            output, _ = process.communicate(timeout=40)
+            output, _ = process.communicate(timeout=120)
         assert process.returncode == 130, output
         assert "the same command again continues the study" in output
         assert nothing_is_left(tmp_path)
@@ -103,6 +103,7 @@ def test_interrupted_the_ranks_save_and_the_same_command_continues(tmp_path: Pat
     assert not (run_dir / "result.json").exists()
 
 
+@pytest.mark.quiet
 def test_what_started_the_ranks_is_killed_and_leaves_none(tmp_path: Path) -> None:
     with started(tmp_path, "gpus=2", *ENDLESS) as process:
         wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1))

@@ -66,7 +66,7 @@ def test_a_synchronous_run_whose_rank_was_killed_is_that_of_one_that_never_faile
 
 
 def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp_path: Path) -> None:
-    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.2", "measure.steps=12")
+    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.5", "measure.steps=12")
     with started(tmp_path, "strategy=ps_async", *SHORT, *slow) as harness:
         wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1) >= 3, 240)
         [server] = servers(tmp_path, workers(tmp_path, 2)[0])
@@ -90,12 +90,13 @@ def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp
     assert "1 runs: 1 completed" in report.stdout
 
 
+@pytest.mark.quiet
 def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_which_starts_again(
     cli: Cli, tmp_path: Path
 ) -> None:
     """Locally, where these are processes of their own on the one node that there is."""
     own = ("strategy=ps_sync", "strategy.options.placement=own_nodes", "strategy.options.servers=2")
-    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.2", "measure.steps=12")
+    slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.5", "measure.steps=12")
     again = ("checkpoint.interval_steps=2", "checkpoint.max_restarts=1")
     with started(tmp_path, *own, *SHORT, *slow, *again) as harness:
         wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1) >= 4, 240)

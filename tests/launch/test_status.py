@@ -35,7 +35,7 @@ def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_pyth
         with started(tmp_path, "results/scaling", "--json", "--watch=1", module="harness.status") as watching:
             assert watching.stdout is not None
             seen: list[int] = []
-            while len(set(seen)) < 3:
+            while len(set(seen)) < 2:
                 line = watching.stdout.readline()
                 assert line, "it looks until it is told to end"
                 seen.append(valid(line)["runs"][0]["steps_done"])
@@ -65,7 +65,7 @@ def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_pyth
     assert "402/402" in shown.stdout
     assert "≤" not in shown.stdout, "completed runs took what they took"
     assert "attempt 2" in shown.stdout
-    watched = cli("harness.status", "results/scaling", "--watch", timeout=20)
+    watched = cli("harness.status", "results/scaling", "--watch")
     assert watched.returncode == 0, "nothing is left to watch"
     assert "2 completed" in watched.stdout
 

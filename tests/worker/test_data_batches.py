@@ -45,7 +45,7 @@ def batches(
     return Batches(split, SampleOrder(len(split), 1), spec, size, rank, world, seed=1, **more)
 
 
-def wait_until(condition, seconds: float = 5.0) -> bool:
+def wait_until(condition, seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
@@ -208,7 +208,7 @@ def test_close_releases_a_consumer_that_waits() -> None:
 
     class SlowSplit(CountingSplit):
         def images(self, indices: np.ndarray) -> np.ndarray:
-            held.wait(10)
+            held.wait(200)
             return super().images(indices)
 
     stream = batches(SlowSplit())
@@ -217,11 +217,11 @@ def test_close_releases_a_consumer_that_waits() -> None:
     consumer.start()
     closer = threading.Thread(target=stream.close)
     closer.start()
-    consumer.join(5)
+    consumer.join(60)
     assert not consumer.is_alive()
     assert got == []
     held.set()
-    closer.join(5)
+    closer.join(60)
     assert not closer.is_alive()
 
 

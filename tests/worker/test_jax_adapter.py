@@ -70,6 +70,7 @@ def test_what_was_saved_goes_on_bit_by_bit() -> None:
     assert in_jax("continues_exactly") == {"equal": True, "steps": [5, 5], "arrays": 2 * 59 + 2 * 19}
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_a_rank_computes_with_as_many_threads_as_it_has_cores(cpus: int) -> None:
     said = in_jax("busy_threads", cpus)
