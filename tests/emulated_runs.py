@@ -78,25 +78,25 @@ class Setting:
         sent_mb = 2 * (self.ranks - 1) / self.ranks * self.message_mb / self.buckets
         return self.expected_with(self.latency_ms + 1000 * sent_mb / self.bandwidth_mb)
 
-    def expected_with(self, bucket_ms: float, rested_ms: float = 0.0) -> dict[str, float]:
-        """The same, where each bucket takes so long, and so much less where the link has rested before it."""
+    def expected_with(self, bucket_ms: float, burst_ms: float = 0.0) -> dict[str, float]:
+        """The same, where each bucket takes so long, and burst_ms less where the link has rested before it."""
         mean_straggler = self.straggler_ms / self.ranks
         milliseconds = {
             DATA: self.stall_ms,
-            COMMUNICATION: self._exposed_ms(bucket_ms, rested_ms),
+            COMMUNICATION: self._exposed_ms(bucket_ms, burst_ms),
             IMBALANCE: self.straggler_ms - mean_straggler,
             COMPUTE: self.compute_ms + mean_straggler,
         }
         return {name: value / 1000 for name, value in milliseconds.items()}
 
-    def _exposed_ms(self, bucket_ms: float, rested_ms: float) -> float:
+    def _exposed_ms(self, bucket_ms: float, burst_ms: float) -> float:
         """What the buckets, in turn, take beyond the end of backward on the slowest rank."""
         compute_ms = self.compute_ms + self.straggler_ms
         backward_ms = self.backward_fraction * compute_ms if self.overlap else 0.0
         done_ms = 0.0
         for number in range(1, self.buckets + 1):
             ready_ms = compute_ms - backward_ms * (1 - number / self.buckets)
-            done_ms = max(done_ms, ready_ms) + bucket_ms - (rested_ms if ready_ms > done_ms else 0.0)
+            done_ms = max(done_ms, ready_ms) + bucket_ms - (burst_ms if ready_ms > done_ms else 0.0)
         return done_ms - compute_ms
 
     @property

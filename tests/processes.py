@@ -32,6 +32,18 @@ def watchers(folder: Path) -> list[int]:
     ]
 
 
+def servers(folder: Path, of_rank: int | None = None) -> list[int]:
+    """Process ids of the parameter servers beside ranks of a study that was started in the folder, or of those that the
+    rank with this process id has started."""
+    return [
+        pid
+        for pid, argv, _ in _processes()
+        if "harness.worker.servers" in argv
+        and (of_rank is None or str(of_rank) in argv)
+        and Path(f"/proc/{pid}/cwd").resolve() == folder.resolve()
+    ]
+
+
 def _processes() -> Iterator[tuple[int, list[str], list[str]]]:
     """Process id, arguments and environment of every process that can be looked at."""
     for entry in Path("/proc").iterdir():

@@ -31,8 +31,9 @@ def status(cli: Cli, env: dict[str, str]) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def called(log: Path) -> list[str]:
-    return [line.split()[0] for line in log.read_text().splitlines()]
+def called(log: Path) -> Counter[str]:
+    """How often each program was; see `counting`."""
+    return Counter(line.split()[0] for line in log.read_text().splitlines())
 
 
 @pytest.mark.timeout(2700)
@@ -68,39 +69,35 @@ def test_two_hundred_runs_and_a_node_that_dies_in_the_middle(slurm: Any, tmp_pat
 
 def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     other = slurm.run("sbatch", "--parsable", "--wrap=sleep 3000", "--output=/dev/null", check=True).stdout.strip()
-    try:
-        done = cli("harness", "-m", "gpus=2,8", "seed=0,1", *LONG, "wait=false", env=slurm.env)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "harness.status results/scaling" in done.stdout
-        wait_for(lambda: any(run["samples_per_second"] for run in status(cli, slurm.env)["runs"]), 240)
-        now = status(cli, slurm.env)
-        states = Counter(run["state"] for run in now["runs"])
-        assert states["running"] >= 1
-        assert states["running"] + states["pending"] == 4
-        going = next(run for run in now["runs"] if run["samples_per_second"])
-        assert going["eta_seconds"] > 0
-        assert 0 < going["steps_done"] < going["steps"] == 402
-        assert 0 < now["used_node_hours"] < now["planned_node_hours"]
-        shown = cli("harness.status", "results/scaling", env=slurm.env)
-        assert "running" in shown.stdout
-        assert "samples/s" in shown.stdout
+    done = cli("harness", "-m", "gpus=2,8", "seed=0,1", *LONG, "wait=false", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "harness.status results/scaling" in done.stdout
+    wait_for(lambda: any(run["samples_per_second"] for run in status(cli, slurm.env)["runs"]), 240)
+    now = status(cli, slurm.env)
+    states = Counter(run["state"] for run in now["runs"])
+    assert states["running"] >= 1
+    assert states["running"] + states["pending"] == 4
+    going = next(run for run in now["runs"] if run["samples_per_second"])
+    assert going["eta_seconds"] > 0
+    assert 0 < going["steps_done"] < going["steps"] == 402
+    assert 0 < now["used_node_hours"] < now["planned_node_hours"]
+    shown = cli("harness.status", "results/scaling", env=slurm.env)
+    assert "running" in shown.stdout
+    assert "samples/s" in shown.stdout
 
-        cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
-        assert cancelled.returncode == 0, cancelled.stderr
-        assert "cancelled 4 jobs" in cancelled.stdout
-        wait_for(lambda: [line for line in in_queue(slurm) if "COMPLETING" not in line] == [f"{other} RUNNING"], 240)
-        wait_for(lambda: {run["state"] for run in status(cli, slurm.env)["runs"]} == {"stopped"}, 240)
-        assert "CANCELLED" in status(cli, slurm.env)["runs"][0]["note"]
-        nothing = cli("harness.cancel", "results/scaling", env=slurm.env)
-        assert "no job of study scaling is in the queue" in nothing.stdout
-        assert not list(tmp_path.glob("results/*/runs/*/result.json")), "cancelled runs are not finished, nor failed"
+    cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "cancelled 4 jobs" in cancelled.stdout
+    wait_for(lambda: [line for line in in_queue(slurm) if "COMPLETING" not in line] == [f"{other} RUNNING"], 240)
+    wait_for(lambda: {run["state"] for run in status(cli, slurm.env)["runs"]} == {"stopped"}, 240)
+    assert "CANCELLED" in status(cli, slurm.env)["runs"][0]["note"]
+    nothing = cli("harness.cancel", "results/scaling", env=slurm.env)
+    assert "no job of study scaling is in the queue" in nothing.stdout
+    assert not list(tmp_path.glob("results/*/runs/*/result.json")), "cancelled runs are not finished, nor failed"
 
-        # Half of the study goes on; what had been saved is not done again.
-        more = cli("harness", "-m", "gpus=2", "seed=0,1", *LONG, "wait=false", env=slurm.env)
-        assert "plan: 2 runs in 1 arrays" in more.stdout
-    finally:
-        slurm.run("scancel", "--me")
-    wait_for(lambda: not in_queue(slurm), 240)
+    # Half of the study goes on; what had been saved is not done again.
+    more = cli("harness", "-m", "gpus=2", "seed=0,1", *LONG, "wait=false", env=slurm.env)
+    assert "plan: 2 runs in 1 arrays" in more.stdout
 
 
 def test_a_status_call_asks_the_accounting_at_most_once(slurm: Any, cli: Cli, tmp_path: Path) -> None:
@@ -112,7 +109,7 @@ def test_a_status_call_asks_the_accounting_at_most_once(slurm: Any, cli: Cli, tm
         wait_for(lambda: not in_queue(slurm), 120)
         env, log = counting(tmp_path, slurm.env, "squeue", "sacct")
         assert {run["state"] for run in status(cli, env)["runs"]} == {"stopped"}
-        assert Counter(called(log)) == {"squeue": 1, "sacct": 1}
+        assert called(log) == {"squeue": 1, "sacct": 1}
         # Waiting: forty jobs are lost while it waits, and one question is enough.
         log.write_text("")
         again = ("-m", "gpus=1,2", "seed=range(20)", *SHORT)
@@ -126,7 +123,7 @@ def test_a_status_call_asks_the_accounting_at_most_once(slurm: Any, cli: Cli, tm
             output, _ = waiting.communicate(timeout=600)
         assert waiting.returncode == 1, output
         assert "40 failed" in output
-        assert Counter(called(log))["sacct"] == 1
+        assert called(log)["sacct"] == 1
     finally:
         slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
 

@@ -70,19 +70,16 @@ def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: A
 
 def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """Slurm tells every process of a step, mpirun's daemons too, and they would take the ranks with them."""
-    try:
-        done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
-        assert done.returncode == 0, done.stderr
-        wait_for(lambda: steps_done(tmp_path, 4) >= 4, 240)
-        slurm.run("scancel", "--signal=TERM", "--me")
-        run_dir = run_of(tmp_path, 4)
-        wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 120)
-        assert {exit_.code for exit_ in outcome.read_exits(run_dir / "attempt-1")} == {events.LEFT}
-        wait_for(lambda: not in_queue(slurm), 240)
-        assert not workers(tmp_path, gpus=4)
-        assert not (run_dir / "result.json").exists()
-    finally:
-        slurm.run("scancel", "--me")
+    done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: steps_done(tmp_path, 4) >= 4, 240)
+    slurm.run("scancel", "--signal=TERM", "--me")
+    run_dir = run_of(tmp_path, 4)
+    wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 120)
+    assert {exit_.code for exit_ in outcome.read_exits(run_dir / "attempt-1")} == {events.LEFT}
+    wait_for(lambda: not in_queue(slurm), 240)
+    assert not workers(tmp_path, gpus=4)
+    assert not (run_dir / "result.json").exists()
 
 
 def test_what_srun_does_not_tell_mpi_is_no_result(slurm: Any, cli: Cli, tmp_path: Path) -> None:

@@ -164,12 +164,9 @@ def test_text_on_the_command_line_stays_text_too(cli: Cli, slurm: Any, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     (queued,) = in_queue(slurm)
     job = queued.split()[0]
-    try:
-        assert shown(slurm, job)["Comment"] == text
-        assert shown(slurm, job)["Reason"] == "JobHeldUser"
-        assert not (tmp_path / "pwned").exists()
-    finally:
-        slurm.run("scancel", job)
+    assert shown(slurm, job)["Comment"] == text
+    assert shown(slurm, job)["Reason"] == "JobHeldUser"
+    assert not (tmp_path / "pwned").exists()
 
 
 def test_a_module_that_cannot_be_loaded_ends_the_job(cli: Cli, slurm: Any, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(slurm:
         result = read_json(run_dir / "result.json")
         assert result["status"] == "failed"
         assert result["reason"] == "rank 4 was ended by signal 9 (SIGKILL)"
-        wait_for(lambda: not workers(tmp_path, gpus=6), 60)
+        wait_for(lambda: not workers(tmp_path, gpus=6), 10)
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 1
     assert "1 completed, 1 failed" in output

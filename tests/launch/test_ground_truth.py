@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import hosts
@@ -77,22 +76,13 @@ def test_the_breakdown_finds_what_was_put_in(torch_python: Path, tmp_path: Path)
     # A busy machine holds up one now and then, for longer than a run: 1 of 36 in one of five times. What the analysis
     # gets wrong, it gets wrong again.
     assert len(off) <= MOST_HELD_UP, f"{len(off)} of 36 settings: {off}"
-    for setting in off:
-        assert not (problems := wrong_again(lambda folder, one=setting: alone(folder, one), tmp_path)), problems
+    problems = [
+        problem for number, setting in enumerate(off) for problem in again(tmp_path / f"again-{number}", setting)
+    ]
+    assert not problems, "\n".join(problems)
 
 
-def wrong_again(measured: Callable[[Path], list[str]], folder: Path) -> str:
-    """What is wrong with a setting that was held up before when it is measured alone, up to three times; empty as soon
-    as nothing is."""
-    problems = []
-    for number in range(3):
-        problems += (found := measured(folder / f"again-{number}-{uuid.uuid4().hex}"))
-        if not found:
-            return ""
-    return "\n".join(problems)
-
-
-def alone(folder: Path, setting: Setting) -> list[str]:
+def again(folder: Path, setting: Setting) -> list[str]:
     """Which parts of a setting are wrong when it is measured alone."""
     [run_dir] = prepared(folder, [setting])
     with started([[turn] for turn in turns_of(run_dir, setting.ranks)]) as ranks:
@@ -125,8 +115,9 @@ def test_the_breakdown_finds_what_a_real_link_takes(torch_python: Path, tmp_path
     off = over_links(tmp_path, SHAPED)
     # As above: what the analysis gets wrong, it gets wrong again.
     assert len(off) <= MOST_HELD_UP, f"{len(off)} of {len(SHAPED)} settings: {off}"
-    for one in off:
-        assert not (problems := wrong_again(lambda f, one=one: list(over_links(f, [one]).values()), tmp_path)), problems
+    for number, one in enumerate(off):
+        problems = over_links(tmp_path / f"again-{number}", [one])
+        assert not problems, "\n".join(problems.values())
 
 
 Shaped = tuple[int, Setting]
@@ -148,8 +139,8 @@ def over_links(folder: Path, settings: Sequence[Shaped]) -> dict[Shaped, str]:
     for (mbit, setting), run_dir in zip(settings, folders, strict=True):
         sent = [int((run_dir / "attempt-1" / f"sent.rank{rank}").read_text()) for rank in range(setting.ranks)]
         bucket_bytes = max(sent) / setting.messages / setting.buckets
-        bucket_ms, rested_ms = (1000 * 8 * sent / (mbit * 1e6) for sent in (bucket_bytes, hosts.BURST_BYTES))
-        expected = setting.expected_with(bucket_ms, rested_ms)
+        bucket_ms, burst_ms = (1000 * 8 * number / (mbit * 1e6) for number in (bucket_bytes, hosts.BURST_BYTES))
+        expected = setting.expected_with(bucket_ms, burst_ms)
         if problems := list(wrong(setting, expected, analysed(run_dir))):
             off[mbit, setting] = "\n".join(problems)
     return off

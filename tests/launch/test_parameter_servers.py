@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from processes import wait_for, workers
+from processes import servers, wait_for, workers
 from project import PROJECT, Cli
 from studies import SMALL, logged, losses, read_json, run_dirs, started, starts, steps_done
 
@@ -23,21 +23,6 @@ SHORT = ("gpus=2", "cluster=local", *SMALL, "measure.block_steps=1")
 @pytest.fixture(autouse=True)
 def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
-
-
-def servers(folder: Path, rank: int | None = None) -> list[int]:
-    """Process ids of the parameter servers of a study started in the folder, or of those that the rank with this id has
-    started."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            argv = (process / "cmdline").read_bytes().split(b"\0")
-            here = (process / "cwd").readlink() == folder
-        except OSError:
-            continue
-        if here and b"harness.worker.servers" in argv and (rank is None or str(rank).encode() in argv):
-            found.append(int(process.name))
-    return found
 
 
 def test_a_synchronous_run_whose_rank_was_killed_is_that_of_one_that_never_failed(cli: Cli, tmp_path: Path) -> None:
@@ -69,7 +54,7 @@ def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp
     slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.5", "measure.steps=12")
     with started(tmp_path, "strategy=ps_async", *SHORT, *slow) as harness:
         wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1) >= 3, 240)
-        [server] = servers(tmp_path, workers(tmp_path, 2)[0])
+        [server] = servers(tmp_path, of_rank=workers(tmp_path, 2)[0])
         os.kill(server, signal.SIGKILL)
         said, _ = harness.communicate(timeout=300)
         assert harness.returncode == 0, said

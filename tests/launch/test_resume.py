@@ -147,7 +147,7 @@ def test_a_slow_rank_holds_up_all_of_them(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     (run_dir,) = run_dirs(tmp_path)
     seconds = {block["step"]: block["seconds"] for block in logged(run_dir, "steps", rank=0)}
-    assert min(seconds[step] for step in (5, 6, 7)) > 1, "rank 0 waits for rank 1"
+    assert min(seconds[step] for step in (5, 6, 7)) > 1.7, "rank 0 waits for rank 1"
     assert min(seconds[step] for step in (1, 2, 3, 4)) < 1
     report = cli("analysis", "results/scaling")
     assert "fault injected" in " ".join(report.stdout.split()), "wherever the line is broken"

@@ -197,7 +197,9 @@ def test_close_ends_the_thread_while_it_waits_for_a_consumer_that_stopped() -> N
     split = CountingSplit()
     stream = batches(split, prefetch=2)
     assert wait_until(lambda: split.reads == 2)
+    started = time.monotonic()
     stream.close()
+    assert time.monotonic() - started < 1
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
     assert list(stream) == []
     stream.close()  # twice does no harm
