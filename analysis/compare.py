@@ -44,8 +44,9 @@ def main(arguments: list[str]) -> int:
     comparison = compare(_study(options.first), _study(options.second), options.threshold)
     if not comparison.pairs:
         raise StudyError(
-            f"{options.first} and {options.second} have no point in common: the same framework, strategy, model, "
-            "data set, batches and number of GPUs; " + "; ".join(comparison.only[:3])
+            f"no point of {options.first} can be compared with one of {options.second}: of the same framework, "
+            "strategy, model, data set, batches and number of GPUs, measured in one way; "
+            + "; ".join(comparison.only[:3])
         )
     if options.json:
         document = {"threshold": options.threshold, "exit_code": comparison.exit_code()}

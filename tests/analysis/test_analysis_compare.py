@@ -84,7 +84,7 @@ def test_two_machines_are_compared_and_what_differs_is_said(tmp_path: Path, anal
 def test_studies_with_nothing_in_common_are_refused_in_a_sentence(tmp_path: Path, analyse) -> None:
     before, after = study_of(tmp_path / "a", {1: [1.0]}), study_of(tmp_path / "b", {1: [1.0]}, model="resnet20")
     for arguments, words in (
-        ((before.folder, after.folder), "no point in common"),
+        ((before.folder, after.folder), "can be compared with one of"),
         ((before.folder, tmp_path / "nowhere"), "nowhere"),
         ((before.folder, before.folder, "--threshold", "7"), "--threshold 7"),
     ):
@@ -92,3 +92,12 @@ def test_studies_with_nothing_in_common_are_refused_in_a_sentence(tmp_path: Path
         assert done.returncode == 2
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_point_that_a_study_measured_in_two_ways_is_not_said_to_be_missing(tmp_path: Path, analyse) -> None:
+    before, after = study_of(tmp_path / "old", {1: [1.0]}), study_of(tmp_path / "new", {1: [1.0]})
+    after.add(spec_of(1, cluster=dataclasses.replace(spec_of(1).cluster, name="zeus")), Logs())
+    done = analyse("compare", before.folder, after.folder)
+    assert done.returncode == 2
+    assert "1 GPU: not compared: a study measured it in several ways" in done.stderr
+    assert "only in" not in done.stderr
