@@ -16,7 +16,7 @@ from analysis.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, PART_NAM
 from analysis.run import read_run_row
 from harness.events import write_result
 from harness.spec import MeasureSpec, Placement, RunSpec, write_run
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 
 PYTHON = PROJECT / ".envs" / "pytorch" / "bin" / "python"
 # Of the step time that is put in, for each part: what docs/emulated.md promises.
@@ -124,7 +124,7 @@ Turn = tuple[Path, int, int, int, int]
 
 def turns_of(run_dir: Path, ranks: int, mbit: int = 0) -> list[Turn]:
     """What each rank of a run is to be told (tests/emulated_side.py)."""
-    port = free_port()
+    port = own_port()
     return [(run_dir, port, rank, ranks, mbit) for rank in range(ranks)]
 
 

@@ -19,7 +19,7 @@ from harness.spec import OptimizerSpec, Placement, RunSpec
 from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.sharding import SampleOrder
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
@@ -31,7 +31,7 @@ def against_one_process(nodes: int, per_node: int, cases: List[Case], mpirun: bo
     """Of each strategy with its options, trained by nodes x per_node ranks: how far its weights are, and how far the
     first gradients, from those of one process; by how far that one moved, and by the norm of its first gradients."""
     ranks = nodes * per_node
-    ports = [free_port() for _ in cases]
+    ports = [own_port() for _ in cases]
     with tempfile.TemporaryDirectory() as folder:
         arguments = (nodes, per_node, cases, ports, folder)
         if mpirun:

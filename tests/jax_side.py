@@ -17,7 +17,7 @@ import numpy as np
 from builders import make_site, make_spec
 
 from harness.spec import RunSpec
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.jax import adapter as jax_adapter
 from harness.worker.jax.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
@@ -175,7 +175,7 @@ def busy_threads(cpus: int) -> Dict[str, Any]:
 def exchanges(strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together."""
     command = [sys.executable, "-c", "import sys, jax_side; jax_side.one_rank(*sys.argv[1:])", strategy]
-    command.append(str(free_port()))
+    command.append(str(own_port()))
     with tempfile.TemporaryDirectory() as folder:
         if strategy == "mpi":
             mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
@@ -249,7 +249,7 @@ def _spec(**changes: Any) -> RunSpec:
 
 
 def _adapter(batches: Iterable[Any], rendezvous: Optional[Rendezvous] = None, **changes: Any) -> Adapter:
-    alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port())
+    alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port())
     if rendezvous:
         changes.update(gpus=RANKS, global_batch=8 * RANKS)
     return Adapter(_spec(**changes), make_site(), rendezvous or alone, iter(batches))

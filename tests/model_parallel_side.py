@@ -17,7 +17,7 @@ from noise import flat
 
 from harness import memory
 from harness.spec import OptimizerSpec, Placement, RunSpec
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
@@ -34,7 +34,7 @@ def against_one_process(ranks: int, cases: List[Case]) -> List[Dict[str, Any]]:
     steps, by how far its weights moved; and whether ranks that go on from what was saved in between end with the same
     weights."""
     code = "import model_parallel_side, sys; model_parallel_side.one_rank(*eval(sys.argv[1]))"
-    ports = [free_port() for _ in range(2 * len(cases))]
+    ports = [own_port() for _ in range(2 * len(cases))]
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             subprocess.Popen([sys.executable, "-c", code, repr((ranks, cases, folder, rank, ports))])
@@ -44,7 +44,7 @@ def against_one_process(ranks: int, cases: List[Case]) -> List[Dict[str, Any]]:
         for case in cases:
             key = repr(case[2])
             if key not in alone:
-                alone[key] = trained(make(("plain", {}, case[2]), 1), 0, free_port())
+                alone[key] = trained(make(("plain", {}, case[2]), 1), 0, own_port())
         codes = [process.wait(300) for process in processes]
         assert not any(codes), codes
         every = [[dict(np.load(Path(folder) / f"{n}.{r}.npz")) for r in range(ranks)] for n in range(len(cases))]

@@ -19,7 +19,7 @@ from builders import make_site, make_spec
 
 from harness.spec import RunSpec
 from harness.worker.adapter import checksum
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.mxnet import machine
 from harness.worker.mxnet.adapter import Adapter
 from harness.worker.mxnet.optimizer import Sgd
@@ -114,7 +114,7 @@ def what_the_exchange_gets() -> List[int]:
 def exchanges(strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together. left: processes of the KVStore that are
     still there when the ranks have closed it."""
-    ranks, port = 2, free_port()
+    ranks, port = 2, own_port()
     command = [sys.executable, "-c", "import sys, mxnet_side; mxnet_side.one_rank(*sys.argv[1:])", strategy, str(port)]
     with tempfile.TemporaryDirectory() as folder:
         if strategy == "mpi":
@@ -223,7 +223,7 @@ def _spec(model: str = "resnet20", strategy: str = "plain", ranks: int = 1, seed
 
 
 def _adapter(batches: Iterable[Any], rendezvous: Optional[Tuple[Any, ...]] = None, **changes: Any) -> Adapter:
-    rendezvous = rendezvous or (0, 1, 0, 1, "127.0.0.1", free_port())
+    rendezvous = rendezvous or (0, 1, 0, 1, "127.0.0.1", own_port())
     return Adapter(_spec(ranks=rendezvous[1], **changes), make_site(), Rendezvous(*rendezvous), iter(batches))
 
 

@@ -13,7 +13,7 @@ from builders import make_site, make_spec
 
 from harness.spec import RunSpec
 from harness.worker.adapter import Adapter
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.rendezvous import Rendezvous
 
 # Few images, and the seed that they are made from: here no activation lies within rounding of 0. Where one does, as in
@@ -38,7 +38,7 @@ def compute(framework: str, cases: Sequence[Tuple[str, int, int]], folder: str) 
         random = np.random.RandomState(SEED)
         images = random.randint(0, 256, (BATCH, size, size, 3)).astype(np.uint8)
         labels = random.randint(0, 10, BATCH)
-        alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port())
+        alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port())
         batches = itertools.repeat((images, labels))
         adapter = package.Adapter(_spec(framework, model, size), make_site(), alone, batches)
         np.savez(Path(folder) / f"{model}-{size}.npz", **_computed(adapter, images, steps))

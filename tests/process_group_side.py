@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from builders import make_site, make_spec
 
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
@@ -26,7 +26,7 @@ def leaves_while_gloo_frees() -> None:
     batch = np.zeros((4, 32, 32, 3), np.uint8), np.zeros(4, np.int64)
 
     def joins_and_leaves(held_up: bool) -> None:
-        rendezvous = Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port())
+        rendezvous = Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port())
         adapter = Adapter(spec, make_site(), rendezvous, itertools.repeat(batch))
         for _ in range(4):
             adapter.step()

@@ -16,7 +16,7 @@ from builders import make_site, make_spec
 from noise import batches, flat
 
 from harness.spec import OptimizerSpec, Placement
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.rendezvous import Rendezvous
 
 BATCH = 8
@@ -137,7 +137,7 @@ def one_rank(
 
 
 def _processes(framework: str, nodes: int, per_node: int, case: Case, folder: str, first: int, end: int) -> None:
-    port = free_port()
+    port = own_port()
     code = "import json, ranks_side, sys; ranks_side.one_rank(*json.loads(sys.argv[1]))"
     processes = [
         subprocess.Popen(

@@ -18,7 +18,7 @@ from noise import batches, flat
 
 from harness.spec import OptimizerSpec, Placement, RunSpec
 from harness.worker.adapter import checksum
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.rendezvous import Rendezvous
 
 BATCH = 8
@@ -148,7 +148,7 @@ def same_as_allreduce(nodes: int, per_node: int, servers: Any, nesterov: bool) -
 
 
 def _trained(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], folder: Path) -> List[Dict[str, Any]]:
-    port = free_port()
+    port = own_port()
     processes = []
     for number in range(nodes * per_node):
         argument = json.dumps([strategy, nodes, per_node, job, number, port])

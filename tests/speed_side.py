@@ -12,7 +12,7 @@ from noise import flat
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.spec import ClusterSpec, OptimizerSpec
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
@@ -143,7 +143,7 @@ def ddp(options: Dict[str, Any]) -> Dict[str, Any]:
     one = {"gpus": 1, "global_batch": BATCH, "batch_per_gpu": BATCH}
     spec = make_spec(strategy_options=options, model="resnet20", **one)
     batch = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int64)
-    trained = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port()), itertools.repeat(batch))
+    trained = Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port()), itertools.repeat(batch))
     for take in (trained.step, trained.step, trained.step_without_sync, trained.step):
         take()
     said = trained.strategy.wrapped._get_ddp_logging_data()

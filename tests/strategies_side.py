@@ -14,7 +14,7 @@ from builders import make_site, make_spec
 from noise import batches, flat
 
 from harness.spec import OptimizerSpec, Placement
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
 
@@ -52,7 +52,7 @@ def trained(
     strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: Path, first: int
 ) -> List[Dict[str, np.ndarray]]:
     """What each rank has after STEPS steps together, of which `first` were done, and saved in the folder, before."""
-    arguments, port = (strategy, options, nodes, per_node, str(folder), first), free_port()
+    arguments, port = (strategy, options, nodes, per_node, str(folder), first), own_port()
     code = "import strategies_side, sys; strategies_side.one_rank(*eval(sys.argv[1]))"
     processes = [
         subprocess.Popen([sys.executable, "-c", code, repr((*arguments, rank, port))])

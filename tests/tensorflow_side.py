@@ -21,7 +21,7 @@ from builders import make_site, make_spec
 
 from harness.spec import RunSpec
 from harness.worker.adapter import Adapter
-from harness.worker.exchange import free_port
+from harness.worker.exchange import own_port
 from harness.worker.rendezvous import Rendezvous
 from models import catalog, initial
 
@@ -53,7 +53,7 @@ def alone(framework: str) -> Dict[str, Any]:
 def exchanges(framework: str, strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together."""
     command = [sys.executable, "-c", "import sys, tensorflow_side; tensorflow_side.one_rank(*sys.argv[1:])"]
-    command += [framework, strategy, str(free_port())]
+    command += [framework, strategy, str(own_port())]
     with tempfile.TemporaryDirectory() as folder:
         if strategy == "mpi":
             mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
@@ -277,7 +277,7 @@ def _adapter(
     if rendezvous:
         changes.update(gpus=RANKS, global_batch=BATCH * RANKS)
     package = importlib.import_module(f"harness.worker.{framework}")
-    here = rendezvous or Rendezvous(0, 1, 0, 1, "127.0.0.1", free_port())
+    here = rendezvous or Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port())
     adapter: Adapter = package.Adapter(_spec(framework, **changes), make_site(), here, batches)
     return adapter
 

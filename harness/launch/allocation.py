@@ -22,7 +22,7 @@ from harness.launch.attempts import to_result
 from harness.plan import MPIRUN, Plan
 from harness.study import Study
 from harness.submissions import new_token
-from harness.worker.rendezvous import FIRST_PORT, PORTS
+from harness.worker.rendezvous import JOB_PORTS
 
 Report = Callable[[str, dict[str, Any] | None], None]
 
@@ -94,7 +94,7 @@ def _next(run_dir: Path, first: int) -> int:
 def _port(run_dir: Path, attempt: int) -> int:
     """Steps of one job follow each other at once: each gets a port of its own."""
     job = int(os.environ["SLURM_JOB_ID"])
-    return FIRST_PORT + (job * 17 + int(run_dir.name[-12:], 16) + attempt) % PORTS
+    return JOB_PORTS[(job * 17 + int(run_dir.name[-12:], 16) + attempt) % len(JOB_PORTS)]
 
 
 def _check_fits(plan: Plan) -> None:

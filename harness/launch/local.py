@@ -18,7 +18,7 @@ from harness.launch.attempts import to_result
 from harness.plan import MPIRUN, Plan, Request
 from harness.study import Study
 from harness.submissions import new_token
-from harness.worker.exchange import free_port
+from harness.worker.exchange import held_port
 from harness.worker.rendezvous import PORT_VARIABLE
 
 POLL_SECONDS = 0.1
@@ -64,27 +64,29 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
         nodes=1,
         timeout_min=request.resources.timeout_minutes + SPARE_MINUTES,
     )
-    os.environ[PORT_VARIABLE] = str(free_port())
-    # The controller is to end its tasks on our word, in order, and not to be hit by the terminal's Ctrl-C itself.
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        job = executor.submit(run_attempt, str(run_dir), attempt, token)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    try:
-        while not job.done():
-            time.sleep(POLL_SECONDS)
-    except KeyboardInterrupt:
-        _end(job)
-        raise
-    return str(job.job_id)
+    with held_port() as port:
+        os.environ[PORT_VARIABLE] = str(port)
+        # The controller is to end its tasks on our word, in order, and not to be hit by the terminal's Ctrl-C itself.
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            job = executor.submit(run_attempt, str(run_dir), attempt, token)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        try:
+            while not job.done():
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            _end(job)
+            raise
+        return str(job.job_id)
 
 
 def _mpirun(_request: Request, _study: Study, run_dir: Path, attempt: int, token: str) -> str:
     # An allocation of Slurm that this shell may be in is not what the run asked for.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     job_id = str(os.getpid())
-    watchers.run(run_dir, attempt, token, MPIRUN, (), free_port(), {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
+    with held_port() as port:
+        watchers.run(run_dir, attempt, token, MPIRUN, (), port, {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
     return job_id
 
 

@@ -5,13 +5,15 @@ Plain sockets, standard library only: it has to work in every framework's enviro
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import secrets
 import socket
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
-from harness.worker.rendezvous import FIRST_PORT, PORTS, Rendezvous
+from harness.worker.rendezvous import FREE_PORTS, Rendezvous
 
 RETRY_SECONDS = 0.1
 
@@ -20,7 +22,7 @@ def gather(rendezvous: Rendezvous, value: Any, timeout_seconds: float) -> List[A
     """Every rank's value (what JSON can hold), in the order of ranks, on every rank.
 
     Rank 0 listens on the rendezvous' port, which is free again afterwards. Raises RuntimeError where two processes
-    say that they are the same rank, and TimeoutError where a rank does not come.
+    say that they are the same rank, and TimeoutError where a rank does not come or the port does not become free.
     """
     deadline = time.monotonic() + timeout_seconds
     if rendezvous.world_size == 1:
@@ -37,19 +39,30 @@ def own_address(rendezvous: Rendezvous) -> str:
     return _way_to("192.0.2.1") if address.startswith("127.") else address
 
 
-def free_port() -> int:
-    """A port that nobody uses now, chosen at random. It is below those that Linux gives to every program that does not
-    ask for one, of which another could have it before it is used. Raises OSError where none of many is free."""
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A port that nobody uses, chosen at random, and kept until the end of the context: only who asks for this very one
+    with SO_REUSEADDR, as every framework's servers do, can listen on it. Raises OSError where none of many is free."""
     for _ in range(100):
-        # Not by the module random, which ranks set to the same seed.
-        port = FIRST_PORT + secrets.randbelow(PORTS)
-        with socket.socket() as probe:
+        with socket.socket() as held:
             try:
-                probe.bind(("", port))
+                # Not by the module random, which ranks set to the same seed.
+                held.bind(("", secrets.choice(FREE_PORTS)))
             except OSError:
                 continue
-            return port
-    raise OSError(f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} could be had on this node")
+            # Only now: with it, the port of somebody else who does not listen yet would have been given too.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            yield int(held.getsockname()[1])
+            return
+    raise OSError(f"no port from {FREE_PORTS[0]} to {FREE_PORTS[-1]} could be had on this node")
+
+
+_kept = contextlib.ExitStack()
+
+
+def own_port() -> int:
+    """A `held_port`, to the end of this process."""
+    return _kept.enter_context(held_port())
 
 
 def _way_to(host: str) -> str:
@@ -62,10 +75,7 @@ def _way_to(host: str) -> str:
 def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
     values: Dict[int, Any] = {0: value}
     peers: List[socket.socket] = []
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("", rendezvous.master_port))
-        server.listen(rendezvous.world_size)
+    with _listening(rendezvous, deadline) as server:
         while len(values) < rendezvous.world_size:
             server.settimeout(_left(deadline, rendezvous, values))
             try:
@@ -94,6 +104,28 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
             peer.recv(1)
             peer.close()
     return everything
+
+
+def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
+    """Tries again while another process has the port, which may be one that a thread of this rank starts: until that is
+    the program that it is to be, it has a copy of all that is open here."""
+    while True:
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("", rendezvous.master_port))
+            server.listen(rendezvous.world_size)
+            return server
+        except OSError as error:
+            server.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if time.monotonic() + RETRY_SECONDS > deadline:
+                raise TimeoutError(
+                    f"another program on {socket.gethostname()} has port {rendezvous.master_port}, where the "
+                    f"{rendezvous.world_size} ranks were to find each other"
+                ) from error
+        time.sleep(RETRY_SECONDS)
 
 
 def _ask(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:

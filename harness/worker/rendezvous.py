@@ -9,8 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Mapping
 
-# Below Linux's ephemeral ports (32768 and up), above the well-known services.
-FIRST_PORT, PORTS = 20000, 12768
+# Both below Linux's ephemeral ports (32768 and up), above the well-known services. Those that follow from a job's
+# number, without a look whether they are free; and those that are looked for on the node, which are none of the others.
+JOB_PORTS = range(20000, 26384)
+FREE_PORTS = range(26384, 32768)
 PORT_VARIABLE = "HARNESS_MASTER_PORT"
 
 
@@ -112,4 +114,4 @@ def _port(environ: Mapping[str, str], job_id: str) -> int:
     therefore may share a node, do not share a port."""
     if PORT_VARIABLE in environ:
         return int(environ[PORT_VARIABLE])
-    return FIRST_PORT + int(job_id) % PORTS
+    return JOB_PORTS[int(job_id) % len(JOB_PORTS)]

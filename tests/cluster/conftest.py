@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from processes import wait_for
 
-from harness.worker.rendezvous import FIRST_PORT, PORTS
+from harness.worker.rendezvous import JOB_PORTS
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[1] / "sbatch" / "slurm-cluster.sh"
@@ -99,7 +99,7 @@ def running_cluster(nodes: int, gpus_per_node: int, extra_conf: str = "") -> Ite
 def free_ports(count: int) -> int:
     """The first of `count` consecutive free ports. Below those of the jobs: rank 0 of job 4000 would find that the port
     made from its number is slurmctld's."""
-    bases = own_share(range(10000, FIRST_PORT - count, 50))
+    bases = own_share(range(10000, JOB_PORTS[0] - count, 50))
     for base in random.sample(bases, len(bases)):
         try:
             for port in range(base, base + count):
@@ -114,8 +114,8 @@ def free_ports(count: int) -> int:
 def first_job_id() -> int:
     """Jobs of clusters that run at the same time have different ports, as they have on nodes of different machines. In
     the first half of the share, so that there is room for the jobs that follow."""
-    share = own_share(range(PORTS))
-    return 1000 * PORTS + random.choice(share[: len(share) // 2])
+    share = own_share(range(len(JOB_PORTS)))
+    return 1000 * len(JOB_PORTS) + random.choice(share[: len(share) // 2])
 
 
 def own_share(numbers: range) -> range:

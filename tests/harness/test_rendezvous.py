@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.worker.rendezvous import FIRST_PORT, Rendezvous, first_host, from_environment, from_launcher
+from harness.worker.rendezvous import JOB_PORTS, Rendezvous, first_host, from_environment, from_launcher
 
 SLURM = {
     # As seen in a step of `srun --nodes=3 --ntasks-per-node=4`, task 6.
@@ -19,7 +19,7 @@ SLURM = {
 
 def test_slurm_step() -> None:
     found = from_launcher(SLURM)
-    assert found == Rendezvous(6, 12, 2, 4, "gpu03", FIRST_PORT + 356583 % 12768)
+    assert found == Rendezvous(6, 12, 2, 4, "gpu03", JOB_PORTS[356583 % 6384])
 
 
 def test_jobs_that_follow_one_another_do_not_share_a_port() -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from harness.worker import exchange
-from harness.worker.exchange import free_port, gather, own_address
-from harness.worker.rendezvous import FIRST_PORT, PORTS, Rendezvous
+from harness.worker.exchange import gather, held_port, own_address, own_port
+from harness.worker.rendezvous import FREE_PORTS, JOB_PORTS, Rendezvous
 
 
-def ranks(n: int, numbers: list[int] | None = None) -> list[Rendezvous]:
-    port = free_port()
+def ranks(n: int, numbers: list[int] | None = None, port: int | None = None) -> list[Rendezvous]:
+    port = port or own_port()
     return [Rendezvous(rank, n, rank, n, "127.0.0.1", port) for rank in numbers or range(n)]
 
 
@@ -50,10 +51,11 @@ def test_a_rank_that_comes_late_is_waited_for() -> None:
 
 
 def test_the_port_is_free_again_at_once() -> None:
-    everyone = ranks(4)
-    together(everyone)
+    with held_port() as port:
+        pass
+    together(ranks(4, port=port))
     with socket.socket() as again:
-        again.bind(("127.0.0.1", everyone[0].master_port))
+        again.bind(("127.0.0.1", port))
 
 
 def test_two_processes_that_say_that_they_are_the_same_rank_are_an_error() -> None:
@@ -86,14 +88,42 @@ def test_a_stranger_that_connects_is_passed_over() -> None:
 
 
 def test_a_port_that_somebody_has_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with held_port() as port:
+        assert port in FREE_PORTS
+        assert port not in JOB_PORTS
+    monkeypatch.setattr(exchange, "FREE_PORTS", range(port, port + 1))
     with socket.socket() as taken:
-        taken.bind(("", port := free_port()))
-        assert FIRST_PORT <= port < FIRST_PORT + PORTS
-        monkeypatch.setattr(exchange, "FIRST_PORT", port)
-        monkeypatch.setattr(exchange, "PORTS", 1)
+        taken.bind(("", port))
         with pytest.raises(OSError, match=f"no port from {port} to {port} could be had on this node"):
-            free_port()
-    assert free_port() == port
+            own_port()
+    with held_port() as held:
+        assert held == port
+        with pytest.raises(OSError, match="no port"):
+            own_port()
+    with held_port() as again:
+        assert again == port
+
+
+def test_a_port_that_is_held_is_for_him_who_asks_for_it() -> None:
+    """Between the choice of a port and the start of a framework on it are many seconds."""
+    with held_port() as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        for _ in range(2):
+            assert together(ranks(2, port=port)) == [[{"is": 0}, {"is": 1}]] * 2
+
+
+def test_rank_0_waits_for_its_port_and_says_what_it_waited_for() -> None:
+    first, second = ranks(2)
+    with ThreadPoolExecutor(2) as pool:
+        with socket.create_server(("", first.master_port)):
+            late = pool.submit(gather, first, 1, 1.0)
+            with pytest.raises(TimeoutError, match=f"another program on .* has port {first.master_port}, where the 2 "):
+                late.result()
+            served = pool.submit(gather, first, 1, 20.0)
+            time.sleep(0.5)
+            assert not served.done()
+        assert pool.submit(gather, second, 2, 20.0).result() == served.result() == [1, 2]
 
 
 def test_on_one_node_the_address_is_that_of_the_node_itself() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.spec import RunSpec, Site
-from harness.worker.exchange import free_port, gather, own_address
+from harness.worker.exchange import gather, own_address, own_port
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.stepping import Stepping
 
@@ -107,7 +107,7 @@ class Allreduce(Exchanging):
         cuda = spec.cluster.device == "cuda"
         library = tf.distribute.experimental.CommunicationImplementation
         bucket_mb = spec.strategy_options["bucket_mb"]
-        address = f"{own_address(rendezvous)}:{free_port()}"
+        address = f"{own_address(rendezvous)}:{own_port()}"
         self.replicas = tf.distribute.MultiWorkerMirroredStrategy(
             tf.distribute.cluster_resolver.SimpleClusterResolver(
                 tf.train.ClusterSpec({"worker": gather(rendezvous, address, site.timeout_seconds)}),
