@@ -248,13 +248,13 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
     if not attempt_dir.exists():
         attempt_dir.mkdir()
         outcome.write_job(attempt_dir, submission, job_name(os.environ))
-    exits = outcome.read_exits(attempt_dir)
-    if any(e.interrupted or e.code == events.LEFT for e in exits):
+    first = outcome.failure(attempt_dir)
+    # srun also tells the others to end when one has failed.
+    if first.interrupted if first else any(e.code == events.LEFT for e in outcome.read_exits(attempt_dir)):
         return  # told to end
     run_spec, site = read_run(run_dir)
     end = End(run_dir, attempt, run_spec, site, submission, job_name(os.environ))
     nodes = run_spec.placement.nodes + run_spec.server_nodes
-    first = outcome.failure(attempt_dir)
     out_of_memory = _line_with(r"\boom\b|oom.kill|memory", said)
     # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
     by_pmix = _line_with(r"mpi/pmix", said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -116,7 +117,7 @@ class Rank:
             now = time.monotonic()
             if self.leave_by is not None and now > told_at + LOOK_SECONDS:
                 # Repeated: a rank that is still starting does not listen yet.
-                os.killpg(process.pid, signal.SIGUSR2)
+                _tell(process, signal.SIGUSR2)
                 told_at = now
             if now > looked_at + LOOK_SECONDS:
                 looked_at = now
@@ -132,7 +133,7 @@ class Rank:
             elif self.leave_by is None and now > self.deadline:
                 self._stop(f"the run took longer than {self.site.timeout_seconds:.0f} s (cluster.timeout_minutes)")
             elif heartbeat is not None and now > moved_at + heartbeat:
-                os.killpg(process.pid, signal.SIGUSR1)
+                _tell(process, signal.SIGUSR1)
                 time.sleep(STACKS_SECONDS)
                 self._stop(f"no progress for {heartbeat:g} s (heartbeat); its stacks are in stderr.rank{self.rank}")
             if self.stop_reason:
@@ -168,8 +169,14 @@ class Rank:
     def _end(self, process: subprocess.Popen[bytes]) -> int:
         # At once: a rank has nothing to clean up, all that it logged is written. Never 0: a rank that had to be ended
         # has not succeeded, whatever it says at the last moment.
-        os.killpg(process.pid, signal.SIGKILL)
+        _tell(process, signal.SIGKILL)
         return process.wait() or -signal.SIGKILL
+
+
+def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """The rank and what it has started. It may have ended this very moment, by itself or of the last signal."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
