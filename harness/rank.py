@@ -68,6 +68,7 @@ class Rank:
         self.log = attempt_dir / f"events.rank{self.rank}.jsonl"
         self.deadline = time.monotonic() + site.timeout_seconds
         self.stop_reason: str | None = None
+        self.stopped_at: float | None = None
         self.warned = False
         self.interrupted = False
         self.leave_by: float | None = None
@@ -101,7 +102,8 @@ class Rank:
             code = self._watch(process)
         # A rank that was told to end and did, saved, has not been interrupted in the middle of anything.
         interrupted = self.interrupted and self.stop_reason is not None
-        return RankExit(self.rank, code, time.time(), self.stop_reason, interrupted, self.server)
+        ended_at = self.stopped_at or time.time()
+        return RankExit(self.rank, code, ended_at, self.stop_reason, interrupted, self.server)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         # `wait` with a time limit looks every 50 ms: too late to say which of two ranks has ended first.
@@ -169,6 +171,7 @@ class Rank:
     def _end(self, process: subprocess.Popen[bytes]) -> int:
         # At once: a rank has nothing to clean up, all that it logged is written. Never 0: a rank that had to be ended
         # has not succeeded, whatever it says at the last moment.
+        self.stopped_at = time.time()  # before its peers can notice, and end
         _tell(process, signal.SIGKILL)
         return process.wait() or -signal.SIGKILL
 
