@@ -249,9 +249,10 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
         attempt_dir.mkdir()
         outcome.write_job(attempt_dir, submission, job_name(os.environ))
     first = outcome.failure(attempt_dir)
-    # srun also tells the others to end when one has failed.
-    if first.interrupted if first else any(e.code == events.LEFT for e in outcome.read_exits(attempt_dir)):
-        return  # told to end
+    # By whom the first was: srun tells the others to end when one has failed.
+    told_to_end = first.interrupted if first else any(e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
+    if told_to_end:
+        return
     run_spec, site = read_run(run_dir)
     end = End(run_dir, attempt, run_spec, site, submission, job_name(os.environ))
     nodes = run_spec.placement.nodes + run_spec.server_nodes
