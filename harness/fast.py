@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness import gpu_types
 from harness.schema import Compress, Config
 
 # Strategies in which the optimiser of PyTorch itself takes the step, of whole parameters.
@@ -12,8 +13,6 @@ OWN_EQUAL_STEP = tuple(name for name in OWN_STEP if name != "local_sgd")
 KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIME", "autotune": "HOROVOD_AUTOTUNE"}
 # Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.
 GRAPH_WARMUP_STEPS = 12
-# GPUs of which a cluster's configuration can tell that they have no tensor cores for bf16 and TF32: before Ampere.
-BEFORE_AMPERE = ("v100", "p100", "p40", "k80", "t4", "rtx2080", "titan")
 
 
 def unsupported(config: Config) -> str | None:
@@ -31,8 +30,8 @@ def on_device(config: Config, device: str) -> str | None:
             return "precision=tf32 is one of GPUs' tensor cores; on device cpu take fp32 or bf16"
         if getattr(config.framework.options, "cuda_graph", False):
             return "framework.options.cuda_graph=true needs a GPU; on device cpu leave it at false"
-    kind = (config.cluster.gpu_type or "").lower().replace("_", "").replace("-", "")
-    if device == "cuda" and precision in ("bf16", "tf32") and any(name in kind for name in BEFORE_AMPERE):
+    known = gpu_types.capability(config.cluster.gpu_type)
+    if device == "cuda" and precision in ("bf16", "tf32") and known is not None and known < gpu_types.AMPERE:
         return (
             f"precision={precision} with cluster.gpu_type={config.cluster.gpu_type}: GPUs before Ampere have no tensor "
             "cores for it; take fp16, or fp32"

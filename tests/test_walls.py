@@ -28,6 +28,7 @@ ALLOWED = {
 }
 SHARED_FILES = [
     *("harness/spec.py", "harness/optimizer_spec.py", "harness/plain.py", "harness/events.py"),
+    "harness/gpu_types.py",
     *("models/catalog.py", "models/layers.py"),
 ]
 SHARED = {path.removesuffix(".py").replace("/", ".") for path in SHARED_FILES}
