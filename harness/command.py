@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from harness import determinism
 from harness.events import NSYS_FILE
 from harness.spec import NSYS, RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
@@ -90,6 +91,7 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
     if not site.container:
         own.update(mpi_prefix(site.python))
+    own.update(determinism.variables(spec))
     own.update(spec.env)
     if site.container:
         # The image's modules, and not those of the machine.

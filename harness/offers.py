@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from harness import fast, inputs, model_parallel, parameter_servers
+from harness import determinism, fast, inputs, model_parallel, parameter_servers
 from harness.schema import Compress, Config
 from harness.spec import EMULATED, MODEL_PARALLEL
 from models import catalog
@@ -49,6 +49,7 @@ def unsupported(config: Config) -> str | None:
         or _of_the_network(config)
         or inputs.unsupported(config)
         or fast.unsupported(config)
+        or determinism.unsupported(config)
     ):
         return sentence
     for option in framework.without:

@@ -190,6 +190,7 @@ def request(config: Config) -> Request:
         checkpoint=CheckpointSpec(interval_steps=config.checkpoint.interval_steps),
         fault=_fault(config.fault),
         verify=config.verify,
+        deterministic=config.deterministic,
         **profiling.fields(config),
         data=inputs.spec(config, device),
     )

@@ -360,6 +360,7 @@ class Config:
     baseline: Baseline = Baseline.wrapped
     skip_unsupported: bool = False
     verify: bool = False
+    deterministic: bool = False
     # true, false or nsys. A Union, since OmegaConf takes no true and false for the names of an Enum.
     trace: bool | str = False
     trace_steps: int = 3

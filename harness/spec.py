@@ -206,6 +206,7 @@ class RunSpec:
     verify: whether rank 0 first shows that the network computes what it does in the other frameworks.
     trace: CHROME: after all that is measured, each rank writes a trace of `trace_steps` more steps; NSYS: NVIDIA's nsys
     profiles each rank from its start to its end, which is no measurement; NO_TRACE: neither.
+    deterministic: whether the framework is held to algorithms that give the same bits in each run.
     """
 
     framework: str
@@ -233,6 +234,7 @@ class RunSpec:
     data: InputSpec = field(default_factory=InputSpec, metadata=LATER)
     trace: str = field(default=NO_TRACE, metadata=LATER)
     trace_steps: int = field(default=3, metadata=LATER)
+    deterministic: bool = field(default=False, metadata=LATER)
 
     @functools.cached_property
     def run_id(self) -> str:

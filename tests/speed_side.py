@@ -46,6 +46,7 @@ def adapter(
     device: str = "cpu",
     smoothing: float = 0.0,
     slow: bool = False,
+    deterministic: bool = False,
 ) -> Adapter:
     """slow: with slow weights, and larger steps for some."""
     beside = {"lr_end_samples": 64, "norm_bias_factor": 4.0, "lookahead_steps": 3, "lookahead_decay": 0.5}
@@ -67,6 +68,7 @@ def adapter(
             **SETTINGS[optimizer],
             **(beside if slow else {}),
         ),
+        deterministic=deterministic,
     )
     rng = np.random.default_rng(0)
     batches = [(rng.integers(0, 256, (BATCH, 32, 32, 3), np.uint8), rng.integers(0, 10, BATCH)) for _ in range(4)]
@@ -169,6 +171,18 @@ def fallbacks() -> List[List[str]]:
 
     torch.compile(breaks, backend="eager")(torch.ones(2))
     return [before, compiling.fallbacks()]
+
+
+def deterministic() -> Dict[str, Any]:
+    """What PyTorch is held to in three runs of this process, and whether the two deterministic ones learn the same."""
+    enabled, weights = [], []
+    for asked in (True, False, True):
+        trained = adapter(deterministic=asked)
+        enabled.append(torch.are_deterministic_algorithms_enabled())
+        for _ in range(3):
+            trained.step()
+        weights.append(flat(trained.weights()))
+    return {"enabled": enabled, "equal": bool(np.array_equal(weights[0], weights[2]))}
 
 
 def on_a_gpu() -> Dict[str, Any]:

@@ -83,3 +83,10 @@ def test_a_node_without_nsys_says_so_in_one_sentence() -> None:
     said = not_started(["nsys", "profile", "python"], missing, "node7")
     assert said.startswith("trace=nsys, but there is no nsys on the PATH of node7")
     assert not_started(["/envs/x/python"], missing, "node7") == "/envs/x/python: No such file or directory"
+
+
+def test_a_deterministic_run_gets_the_variables_of_its_framework_and_no_other_run_does() -> None:
+    name = "CUBLAS_WORKSPACE_CONFIG"
+    assert name not in rank_environment(CUDA, make_site(), RANK_1, {})
+    # cuBLAS is deterministic with :4096:8 or :16:8 (cuBLAS documentation, Results Reproducibility).
+    assert rank_environment(dataclasses.replace(CUDA, deterministic=True), make_site(), RANK_1, {})[name] == ":4096:8"

@@ -62,6 +62,12 @@ def test_what_torch_compile_leaves_is_said(said: dict[str, Any]) -> None:
     assert after[0].startswith("torch.compile broke the graph 1 times and ran the rest eagerly: ")
 
 
+def test_a_deterministic_run_holds_pytorch_to_it_and_the_next_run_in_the_process_does_not() -> None:
+    found = in_environment("pytorch", "speed_side", "deterministic")
+    assert found["enabled"] == [True, False, True]
+    assert found["equal"], "the same seed, the same weights"
+
+
 def test_horovod_is_told_what_is_asked_for_and_the_run_keeps_it(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
     options = ("fusion_mb=8", "cycle_ms=2.5", "autotune=true")
     done = cli(

@@ -1,0 +1,51 @@
+"""deterministic=true: the same command on the same machine trains the same weights, bit for bit. Who offers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.schema import Config
+from harness.spec import DALI, RunSpec
+
+# Environment variables that each rank's process needs before the framework starts, for every framework that offers
+# deterministic=true; what else it takes is set by the framework's own code under harness/worker/.
+VARIABLES: dict[str, dict[str, str]] = {
+    # cuBLAS: fixed workspaces, so that kernels on several streams give the same sums (docs.nvidia.com/cuda/cublas,
+    # "Results Reproducibility").
+    "pytorch": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+}
+# Strategies whose servers apply updates in the order in which they arrive.
+BY_ARRIVAL = ("ps_async", "ps_mixed", "ssp")
+
+
+def unsupported(config: Config) -> str | None:
+    """Why deterministic=true is not offered for what is asked; None where it is, or was not asked for."""
+    if not config.deterministic:
+        return None
+    asked, framework, strategy = "deterministic=true", config.framework.name, config.strategy.name
+    if framework not in VARIABLES:
+        return f"{asked} is not offered by framework '{framework}'; it is offered by: {', '.join(VARIABLES)}"
+    if strategy in BY_ARRIVAL:
+        offered = [name for name in config.framework.strategies if name not in BY_ARRIVAL]
+        return (
+            f"{asked} is not offered with strategy '{strategy}', whose servers apply updates in the order in which "
+            f"they arrive; it is offered with: {', '.join(offered)}"
+        )
+    if strategy == "horovod" and config.gpus > 2 and config.strategy.options.fusion_mb != 0:
+        return (
+            f"{asked} with strategy 'horovod' on gpus={config.gpus} needs strategy.options.fusion_mb=0: else "
+            "timing decides which gradients Horovod sends together, and so the order of sums over more than two ranks"
+        )
+    if strategy == "horovod" and config.strategy.options.autotune:
+        return f"{asked} is not offered with strategy.options.autotune=true, which tunes by timing"
+    if config.data.pipeline.name == DALI:
+        return f"{asked} is not offered with data.pipeline=dali, which does not guarantee the same pixels in each run"
+    for name in VARIABLES[framework]:
+        if name in config.cluster.env:
+            return f"{asked} sets {name} itself; leave cluster.env.{name}={config.cluster.env[name]} out"
+    return None
+
+
+def variables(spec: RunSpec) -> Mapping[str, str]:
+    """Environment variables of each rank; none unless the run is to be deterministic."""
+    return VARIABLES[spec.framework] if spec.deterministic else {}

@@ -1,0 +1,53 @@
+"""deterministic=true: what is refused, and that it is part of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_fast import point, spec
+
+from harness import config, determinism
+from harness.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    config.register()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["framework=emulated"], "not offered by framework 'emulated'; it is offered by: pytorch"),
+        (["strategy=ps_async"], "not offered with strategy 'ps_async', whose servers apply updates in the order in"),
+        (["strategy=ps_mixed"], "it is offered with: plain, allreduce, hierarchical, hybrid, zero1"),
+        (["strategy=ssp"], "not offered with strategy 'ssp'"),
+        (["strategy=horovod", "gpus=3", "batch=3"], "on gpus=3 needs strategy.options.fusion_mb=0"),
+        (["strategy=horovod", "strategy.options.autotune=true"], "not offered with strategy.options.autotune=true"),
+        (
+            ["+cluster.env.CUBLAS_WORKSPACE_CONFIG=':16:8'"],
+            "sets CUBLAS_WORKSPACE_CONFIG itself; leave cluster.env.CUBLAS_WORKSPACE_CONFIG=:16:8 out",
+        ),
+    ],
+)
+def test_what_cannot_be_deterministic_is_refused_by_name(overrides: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        spec(tmp_path, "deterministic=true", *overrides)
+    assert str(caught.value).startswith("deterministic=true ")
+    assert message in str(caught.value)
+
+
+def test_dali_is_refused() -> None:
+    asked = point("deterministic=true", "data.pipeline=dali")
+    assert "not offered with data.pipeline=dali" in str(determinism.unsupported(asked))
+
+
+HOROVOD = ["strategy=horovod", "gpus=3", "batch=3", "strategy.options.fusion_mb=0"]
+
+
+@pytest.mark.parametrize("overrides", [["strategy=ps_sync"], HOROVOD])
+def test_what_can_be_is_a_run_of_its_own(overrides: list[str], tmp_path: Path) -> None:
+    plain, deterministic = spec(tmp_path, *overrides), spec(tmp_path, "deterministic=true", *overrides)
+    assert (plain.deterministic, deterministic.deterministic) == (False, True)
+    assert plain.run_id != deterministic.run_id
