@@ -22,6 +22,8 @@ from harness.worker.ranges import span
 Checksum = Tuple[float, float]
 # A message that costs next to nothing: it only makes the ranks wait for each other.
 ALIGN_BYTES = 4
+# Of the two operands that `product` and `copy` draw.
+OPERAND_SEEDS = (0, 1)
 
 
 class Adapter(ABC):
@@ -138,20 +140,27 @@ class Adapter(ABC):
         """For server_back events, of this rank: which parameter servers came back since this was asked last."""
         return []
 
-    def product(self, side: int) -> Optional[Callable[[int], None]]:
-        """For the ceilings: what multiplies two matrices of side x side, in the run's precision, n times, and returns
-        when all is done; None where the framework computes nothing."""
+    def product(self, side: int) -> Optional[Callable[[int], Any]]:
+        """For the ceilings: a function that multiplies two matrices of side x side, in the run's precision, n times,
+        and returns the last result once all are done; None where the framework computes nothing. Operands are normally
+        distributed random numbers, drawn from OPERAND_SEEDS: how fast a GPU multiplies depends on the values."""
         return None
 
-    def copy(self, nbytes: int) -> Optional[Callable[[int], None]]:
-        """For the ceilings: what reads so many bytes of the device's memory and writes as many, n times, and returns
-        when all is done; None as above."""
+    def copy(self, nbytes: int) -> Optional[Callable[[int], Any]]:
+        """For the ceilings: a function that reads `nbytes` bytes of such numbers from the device's memory and writes as
+        many, n times, and returns the last result; None as above."""
         return None
+
+    def reset_peak_memory(self) -> None:  # noqa: B027
+        """Called once, after the first step: `device_memory` counts from here, so that the workspaces of the algorithms
+        that were tried in it (cuDNN's benchmark) are left out. Does nothing where the framework cannot reset its peak;
+        device_peak_source then says that they are included."""
 
     def device_memory(self) -> Dict[str, Any]:
-        """For the resources event, of a rank with a GPU: device_peak_bytes, the most that the framework ever had in use
-        of the device's memory; device_reserved_peak_bytes, the most that it held, unused parts included; each None
-        where it does not tell; device_peak_source: which of its functions says so."""
+        """For the resources event, of a rank with a GPU: device_peak_bytes, the most of the device's memory that the
+        framework had in use since `reset_peak_memory`; device_reserved_peak_bytes, the most that it held, unused parts
+        included; each None where it does not tell; device_peak_source: which of its functions says so, and since when.
+        """
         unknown = {"device_peak_bytes": None, "device_reserved_peak_bytes": None}
         return {**unknown, "device_peak_source": "none: the framework does not tell"}
 

@@ -3,6 +3,7 @@
 Once, after all else, each rank for itself and all at the same time: what they share of a node, such as the memory's
 bandwidth, they share here too, as they did while they trained. In the run's precision, by the run's framework, with the
 run's threads. Sizes are doubled until a call is long enough to be timed. analysis/ceilings.py compares steps with it.
+Operands are random: constant ones flip few bits, so a GPU draws less power, clocks higher, and looks faster than it is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CALL_SECONDS, BLOCK_SECONDS, BLOCKS = 0.004, 0.02, 3
 # About what all of it takes.
 EXPECTED_SECONDS = 0.5
 
-Repeat = Callable[[int], None]
+Repeat = Callable[[int], Any]
 
 
 def run(spec: RunSpec, adapter: Adapter, log: EventWriter, run_seconds: float) -> None:

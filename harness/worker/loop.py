@@ -71,6 +71,7 @@ def run(
                 # That all ranks have the same gradients, and all frameworks too, is looked at where it is first seen.
                 total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
                 log.write("gradients", step=start, sum=total, magnitude=magnitude)
+                adapter.reset_peak_memory()
         leaving, slowest = meet(adapter, rendezvous, leave(), seconds / n)
         protocol.add(slowest)
         done = protocol.step

@@ -145,7 +145,7 @@ class Adapter(worker.Adapter):
         return {
             "device_peak_bytes": told.get("peak_bytes_in_use"),
             "device_reserved_peak_bytes": told.get("peak_bytes_reserved"),
-            "device_peak_source": "jax.Device.memory_stats",
+            "device_peak_source": "jax.Device.memory_stats, trial workspaces of the first step included",
         }
 
     def updates(self) -> Optional[Dict[str, Any]]:
@@ -166,28 +166,33 @@ class Adapter(worker.Adapter):
             params, velocity, statistics = jax.tree.unflatten(jax.tree.structure(self.state), arrays)
             self._take(params, velocity, statistics, int(file["steps"]))
 
-    def product(self, side: int) -> Callable[[int], None]:
+    def product(self, side: int) -> Callable[[int], Any]:
         compiled = jax.jit(jnp.matmul)
-        a = jax.device_put(jnp.ones((side, side), COMPUTE_TYPES[self.spec.precision]), self.device)
+        kind = COMPUTE_TYPES[self.spec.precision]
+        a, b = (self._random((side, side), seed).astype(kind) for seed in worker.OPERAND_SEEDS)
 
-        def repeat(n: int) -> None:
+        def repeat(n: int) -> Any:
             for _ in range(n):
-                last = compiled(a, a)
-            last.block_until_ready()  # the device computes in order
+                last = compiled(a, b)
+            return last.block_until_ready()  # the device computes in order
 
         return repeat
 
-    def copy(self, nbytes: int) -> Callable[[int], None]:
+    def copy(self, nbytes: int) -> Callable[[int], Any]:
         # In place: memory that is new each time costs more than what is written to it.
         compiled = jax.jit(jnp.negative, donate_argnums=0)
-        state = [jax.device_put(jnp.ones(nbytes // 4, jnp.float32), self.device)]
+        state = [self._random((nbytes // 4,), worker.OPERAND_SEEDS[0])]
 
-        def repeat(n: int) -> None:
+        def repeat(n: int) -> Any:
             for _ in range(n):
                 state[0] = compiled(state[0])
-            state[0].block_until_ready()
+            return state[0].block_until_ready()
 
         return repeat
+
+    def _random(self, shape: Tuple[int, ...], seed: int) -> Any:
+        with jax.default_device(self.device):
+            return jax.random.normal(jax.random.PRNGKey(seed), shape)
 
     def fence(self) -> None:
         jax.block_until_ready((self.state, self.last_gradients, self.strategy.messages))

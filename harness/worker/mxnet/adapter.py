@@ -156,20 +156,26 @@ class Adapter(worker.Adapter):
                 array[:] = saved[name]
             self.steps, self.optimizer.learning_rate = int(saved["steps"]), float(saved["learning_rate"])
 
-    def product(self, side: int) -> Callable[[int], None]:
-        a, out = mx.nd.ones((side, side), self.context), mx.nd.empty((side, side), self.context)
-        return self._repeated(lambda: mx.nd.dot(a, a, out=out))
+    def product(self, side: int) -> Callable[[int], Any]:
+        a, b = (self._random((side, side), seed) for seed in worker.OPERAND_SEEDS)
+        out = mx.nd.empty((side, side), self.context)
+        return self._repeated(lambda: mx.nd.dot(a, b, out=out))
 
-    def copy(self, nbytes: int) -> Callable[[int], None]:
-        source = mx.nd.ones((nbytes // 4,), self.context)
+    def copy(self, nbytes: int) -> Callable[[int], Any]:
+        source = self._random((nbytes // 4,), worker.OPERAND_SEEDS[0])
         target = mx.nd.empty((nbytes // 4,), self.context)
         return self._repeated(lambda: source.copyto(target))
 
-    def _repeated(self, call: Callable[[], Any]) -> Callable[[int], None]:
-        def repeat(n: int) -> None:
+    def _random(self, shape: Sequence[int], seed: int) -> mx.nd.NDArray:
+        mx.random.seed(seed, self.context)  # training draws nothing from MXNet
+        return mx.nd.random.normal(shape=shape, ctx=self.context)
+
+    def _repeated(self, call: Callable[[], Any]) -> Callable[[int], Any]:
+        def repeat(n: int) -> Any:
             for _ in range(n):
-                call()
+                last = call()
             self.fence()
+            return last
 
         return repeat
 

@@ -160,23 +160,28 @@ class Adapter(worker.Adapter):
         with super().evaluation(), self.strategy.evaluation():
             yield
 
-    def product(self, side: int) -> Callable[[int], None]:
+    def product(self, side: int) -> Callable[[int], Any]:
         kind = AUTOCAST[self.spec.precision] or torch.float32
-        a, b = (torch.ones(side, side, dtype=kind, device=self.device) for _ in range(2))
+        a, b = (self._random((side, side), seed).to(kind) for seed in worker.OPERAND_SEEDS)
         out = torch.empty_like(a)
         return self._repeated(lambda: torch.mm(a, b, out=out))
 
-    def copy(self, nbytes: int) -> Callable[[int], None]:
-        source = torch.ones(nbytes // 4, device=self.device)
+    def copy(self, nbytes: int) -> Callable[[int], Any]:
+        source = self._random((nbytes // 4,), worker.OPERAND_SEEDS[0])
         target = torch.empty_like(source)
         return self._repeated(lambda: target.copy_(source))
 
-    def _repeated(self, call: Callable[[], Any]) -> Callable[[int], None]:
+    def _random(self, shape: Sequence[int], seed: int) -> torch.Tensor:
+        generator = torch.Generator(self.device).manual_seed(seed)  # its own: training's random state stays as it is
+        return torch.randn(shape, device=self.device, generator=generator)
+
+    def _repeated(self, call: Callable[[], Any]) -> Callable[[int], Any]:
         @torch.no_grad()
-        def repeat(n: int) -> None:
+        def repeat(n: int) -> Any:
             for _ in range(n):
-                call()
+                last = call()
             self.fence()
+            return last
 
         return repeat
 
@@ -199,11 +204,15 @@ class Adapter(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return self.strategy.total(values)
 
+    def reset_peak_memory(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
     def device_memory(self) -> Dict[str, Any]:
         return {
             "device_peak_bytes": torch.cuda.max_memory_allocated(self.device),
             "device_reserved_peak_bytes": torch.cuda.max_memory_reserved(self.device),
-            "device_peak_source": "torch.cuda.max_memory_allocated",
+            "device_peak_source": "torch.cuda.max_memory_allocated, after the first step",
         }
 
     def save(self, folder: Path) -> None:

@@ -19,7 +19,7 @@ from harness.worker.record.counters import Counts
 # The driver may take some milliseconds for all that it is asked.
 DEVICE_SECONDS = 5.0
 MEASURE = "measure"
-SAMPLED = "NVML, the most of the whole GPU that was in use at the ends of blocks"
+SAMPLED = "NVML, the most of the whole GPU that was in use at the ends of blocks, trial workspaces still held included"
 
 
 class Recorder:

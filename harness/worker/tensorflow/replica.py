@@ -145,11 +145,15 @@ class Replica(worker.Adapter):
     def total(self, values: Sequence[float]) -> List[float]:
         return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
 
+    def reset_peak_memory(self) -> None:
+        if self.spec.cluster.device == "cuda":
+            tf.config.experimental.reset_memory_stats("GPU:0")
+
     def device_memory(self) -> Dict[str, Any]:
         return {
             "device_peak_bytes": int(tf.config.experimental.get_memory_info("GPU:0")["peak"]),
             "device_reserved_peak_bytes": None,
-            "device_peak_source": "tf.config.experimental.get_memory_info",
+            "device_peak_source": "tf.config.experimental.get_memory_info, after the first step",
         }
 
     def updates(self) -> Optional[Dict[str, Any]]:
@@ -170,21 +174,22 @@ class Replica(worker.Adapter):
                 self._own(variable).assign(saved[name])
             self.steps = int(saved["steps"])
 
-    def product(self, side: int) -> Callable[[int], None]:
+    def product(self, side: int) -> Callable[[int], Any]:
         kind = tf.bfloat16 if self.spec.precision == "bf16" else tf.float32
-        a = tf.ones([side, side], kind)
-        return self._repeated(lambda: tf.linalg.matmul(a, a))
+        a, b = (tf.cast(_random([side, side], seed), kind) for seed in worker.OPERAND_SEEDS)
+        return self._repeated(lambda: tf.linalg.matmul(a, b))
 
-    def copy(self, nbytes: int) -> Callable[[int], None]:
-        source = tf.ones([nbytes // 4])
+    def copy(self, nbytes: int) -> Callable[[int], Any]:
+        source = _random([nbytes // 4], worker.OPERAND_SEEDS[0])
         return self._repeated(lambda: tf.negative(source))  # tf.identity would copy nothing
 
-    def _repeated(self, call: Callable[[], tf.Tensor]) -> Callable[[int], None]:
-        def repeat(n: int) -> None:
+    def _repeated(self, call: Callable[[], tf.Tensor]) -> Callable[[int], Any]:
+        def repeat(n: int) -> Any:
             for _ in range(n):
                 last = call()
             float(tf.reshape(last, [-1])[0])  # the device computes in order
             self.fence()
+            return last
 
         return repeat
 
@@ -222,3 +227,7 @@ class Replica(worker.Adapter):
             "statistic": networks.statistics(self.network),
         }
         return {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}
+
+
+def _random(shape: Sequence[int], seed: int) -> tf.Tensor:
+    return tf.random.stateless_normal(shape, seed=(seed, 0))
