@@ -78,8 +78,10 @@ class Adapter(worker.Adapter):
         rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
         if self.graphs:  # a graph reads it from the device
             rate = torch.tensor(rate, device=self.device)
-        stepping = optimizers.of(spec.optimizer, rate, options.get("fused", False))
-        self.optimizer = self.strategy.optimizer(self.parameters, *stepping)
+        fused = options.get("fused", False)
+        self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, rate, fused))
+        if fused:
+            optimizers.check_layouts_once(self.optimizer)
         if spec.optimizer.norm_bias_factor != 1:
             optimizers.step_apart(self.optimizer, networks.norm_biases(network), spec.optimizer.norm_bias_factor)
         # Of each group, where a graph reads it.

@@ -18,7 +18,8 @@ def of(
     if fused:
         settings["fused"] = True
     if spec.name == "sgd":
-        return torch.optim.SGD, {**settings, "momentum": spec.momentum, "nesterov": spec.nesterov}
+        sgd = FusedSgd if fused else torch.optim.SGD
+        return sgd, {**settings, "momentum": spec.momentum, "nesterov": spec.nesterov}
     if spec.name == "adam":
         if isinstance(lr, torch.Tensor):
             settings["capturable"] = True
@@ -36,6 +37,60 @@ def step_apart(optimizer: torch.optim.Optimizer, weights: Sequence[torch.nn.Para
     group["params"] = [weight for weight in group["params"] if id(weight) not in apart]
     own = {"lr": group["lr"] * factor, "weight_decay": group["weight_decay"] / factor, "factor": factor}
     optimizer.add_param_group({"params": list(weights), **own})
+
+
+class FusedSgd(torch.optim.SGD):
+    """SGD in one kernel, with momentum that begins at zero, as unfused SGD has it.
+
+    torch's own allocates the momentum in the first step and leaves it to the kernel to fill it. The kernel writes
+    nothing where the loss scaler skips that step, and the second step reads what the memory held before.
+    """
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self._allocate_momentum(self.param_groups[-1])
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Also of checkpoints whose momentum has another memory layout than the weights, or is missing."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            self._allocate_momentum(group)
+
+    @torch.no_grad()
+    def _allocate_momentum(self, group: Dict[str, Any]) -> None:
+        for weight in group["params"] if group["momentum"] else ():
+            saved = self.state[weight].get("momentum_buffer")
+            if saved is None or not same_layout(saved, weight):
+                momentum = torch.zeros_like(weight)
+                self.state[weight]["momentum_buffer"] = momentum if saved is None else momentum.copy_(saved)
+
+
+def check_layouts_once(optimizer: torch.optim.Optimizer) -> None:
+    """Before the first step of a fused optimiser, and no other: raises RuntimeError unless each gradient, and each
+    state of the optimiser, lies in memory as its weight does. On the CPU the kernel pairs elements by their place in
+    memory and ignores strides: it would train on permuted gradients."""
+
+    def check(*_: Any) -> None:
+        hook.remove()
+        for group in optimizer.param_groups:
+            for number, weight in enumerate(group["params"]):
+                beside = {"gradient": weight.grad, **optimizer.state[weight]}
+                for name, tensor in beside.items():
+                    of_its_shape = isinstance(tensor, torch.Tensor) and tensor.shape == weight.shape
+                    if of_its_shape and not same_layout(tensor, weight):
+                        raise RuntimeError(
+                            f"framework.options.fused=true: the {name} of parameter {number} has strides "
+                            f"{tensor.stride()} and its weight {weight.stride()}, so that the fused step would mix up "
+                            "their elements; take framework.options.fused=false, and report this as a bug"
+                        )
+
+    hook = optimizer.register_step_pre_hook(check)
+
+
+def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of two tensors of one shape: whether equal indices are equal places in memory."""
+    strides = zip(one.shape, one.stride(), other.stride())
+    return all(stride == of_other for size, stride, of_other in strides if size > 1)
 
 
 class Lookahead:

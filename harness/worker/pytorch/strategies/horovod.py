@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Tuple
 
 import torch
 from torch import nn
@@ -16,6 +16,8 @@ from harness.worker.rendezvous import Rendezvous
 if TYPE_CHECKING:
     from harness.worker.horovod import Nodes
 
+# What Horovod's compression keeps of a gradient until it is decompressed, its shape and its strides.
+Kept = Tuple[Any, torch.Size, Tuple[int, ...]]
 # More backward passes than there will be.
 NEVER = 2**30
 
@@ -34,14 +36,13 @@ class Horovod(Strategy):
 
         self.hvd, self.carrier = hvd, horovod.versions()
         self.nodes = horovod.start(hvd, spec, site, rendezvous)
-        self.compression = horovod.compression(hvd, spec)
+        self.compression = Rows(horovod.compression(hvd, spec))
         self.communication = horovod.name(spec, self.nodes)
         self.world_size = hvd.size()
 
     def wrap(self, network: nn.Module) -> nn.Module:
         for weight in network.parameters():
-            # Horovod takes contiguous tensors only; in a network in channels_last, new gradients would not be.
-            weight.grad = torch.zeros(weight.shape, device=self.device)
+            weight.grad = torch.zeros_like(weight)
         self.weights = list(network.parameters())
         if self.nodes:
             return network
@@ -80,7 +81,7 @@ class Horovod(Strategy):
                 for handle in [carry(m, name=f"gradient.{n}.{step}", process_set=ranks) for n, m in messages]:
                     self.hvd.synchronize(handle)
         for gradient, message, kind in pairs:
-            if message is not gradient:
+            if message.data_ptr() != gradient.data_ptr():
                 gradient.copy_(self.compression.decompress(message, kind))
 
     def sum(self, tensor: torch.Tensor) -> None:
@@ -92,3 +93,23 @@ class Horovod(Strategy):
 
     def close(self) -> None:
         self.hvd.shutdown()
+
+
+class Rows:
+    """Horovod's compression of gradients in any memory layout.
+
+    Horovod takes contiguous tensors only, and gradients lie in memory as their weights do, which in channels_last is
+    not contiguous. As one row of memory each of them is; all ranks have the same layout.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def compress(self, tensor: torch.Tensor) -> Tuple[torch.Tensor, Kept]:
+        message, kind = self.inner.compress(tensor.as_strided((tensor.numel(),), (1,)))
+        return message, (kind, tensor.shape, tensor.stride())
+
+    def decompress(self, message: torch.Tensor, kept: Kept) -> torch.Tensor:
+        kind, shape, strides = kept
+        row: torch.Tensor = self.inner.decompress(message, kind)
+        return row.as_strided(shape, strides)

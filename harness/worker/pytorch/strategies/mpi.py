@@ -32,7 +32,8 @@ class Mpi(Strategy):
         weights = list(network.parameters())
         self.flat = torch.zeros(sum(weight.numel() for weight in weights), device=self.device)
         for weight, part in zip(weights, self.flat.split([weight.numel() for weight in weights])):
-            weight.grad = part.view_as(weight)
+            # In the weight's own memory layout, which is not that of its shape where the network is in channels_last.
+            weight.grad = part.as_strided(weight.shape, weight.stride())
         return network
 
     @contextlib.contextmanager
