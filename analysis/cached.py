@@ -16,7 +16,7 @@ from analysis.frames import frame_of
 from analysis.run import COLUMNS
 
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
-ROW_VERSION = 14
+ROW_VERSION = 15
 CACHE_COLUMNS = {"signature": "string", **COLUMNS}
 SPEC = "spec.json"
 _ATTEMPT = re.compile(r"attempt-[0-9]+", re.ASCII)

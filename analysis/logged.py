@@ -15,7 +15,8 @@ class Block(NamedTuple):
 
     phase: FIRST (the first step of an attempt, alone), WARMUP, REWARM (cold steps after a restart) or MEASURE. step:
     the first one. n: how many. samples, joules: of the rank that logged the block, or of all ranks where blocks have
-    been matched over them: then without samples that a parameter server lost.
+    been matched over them: then without samples that a parameter server lost. issue_seconds, first_issue_seconds: host
+    seconds to issue all steps, and the first one, as harness/worker/timing.py has them; None in older logs.
     """
 
     phase: str
@@ -24,6 +25,8 @@ class Block(NamedTuple):
     seconds: float
     samples: int
     joules: float | None = None
+    issue_seconds: float | None = None
+    first_issue_seconds: float | None = None
 
     @property
     def end(self) -> int:

@@ -64,7 +64,23 @@ def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
     """A block of all ranks. metered: which of them meter a device that no other does."""
     seconds, samples = max(block.seconds for block in parts), sum(block.samples for block in parts)
     metering = [block.joules for block, has in zip(parts, metered, strict=True) if has]
-    return parts[0]._replace(seconds=seconds, samples=samples, joules=total_if_known(metering) if metering else None)
+    return parts[0]._replace(
+        seconds=seconds,
+        samples=samples,
+        joules=total_if_known(metering) if metering else None,
+        issue_seconds=_largest(block.issue_seconds for block in parts),
+        first_issue_seconds=_largest(block.first_issue_seconds for block in parts),
+    )
+
+
+def _largest(parts: Iterable[float | None]) -> float | None:
+    """None where one of them is not known."""
+    largest = 0.0
+    for part in parts:
+        if part is None:
+            return None
+        largest = max(largest, part)
+    return largest
 
 
 def _metering(ranks: Mapping[int, RankLog]) -> set[int]:

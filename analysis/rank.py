@@ -171,7 +171,10 @@ class RankLog:
                 self.first_step_t = None if t is None else t - seconds
             if joules is not None:
                 joules = number_of(event, "joules")
-            self.blocks.append(Block(phase, step, n, seconds, samples, joules))
+            issued, first = get("issue_seconds"), get("first_issue_seconds")
+            if issued is not None:
+                issued, first = _issued(issued, seconds), _issued(first, seconds)
+            self.blocks.append(Block(phase, step, n, seconds, samples, joules, issued, first))
         return True
 
     def _read_device(self, event: Mapping[str, Any]) -> bool:
@@ -292,6 +295,11 @@ class RankLog:
         known = {name: None if text is None else printable(text) for name, text in texts.items()}
         self.trace = {**known, "steps": count_of(event, "steps", 1)}
         return True
+
+
+def _issued(value: Any, seconds: float) -> float | None:
+    """Host seconds within a block of so many seconds; None for what cannot be."""
+    return value if type(value) is float and 0.0 <= value <= seconds else None
 
 
 # Of the class, not of each log: a log that held methods of its own would wait for the garbage collector.

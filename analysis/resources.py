@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.attempts import total_if_known
+from analysis.issue_time import issue_share
 from analysis.read import frame_of, records
 from analysis.recorded import ABSENT, ESTIMATED, MEASURED, PEAKS
 from analysis.run import COMPLETED
@@ -42,6 +43,7 @@ COLUMNS = {
     "interfaces": "string",
     **dict.fromkeys(["read_call_bytes_per_second", "read_storage_bytes_per_second"], "Float64"),
     "nccl": "string",
+    "issue_share": "Float64",
     **dict.fromkeys(["marks", "run_ids"], "string"),
 }
 
@@ -58,6 +60,7 @@ def resources_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any
         if members:
             found = [json.loads(run["resources"]) for run in members]
             columns = _energy(members, found) | _slurm(found) | _device(found) | _used(members, found, point)
+            columns["issue_share"] = issue_share(members)
             rows.append({**point, "runs": len(members), **columns})
     return rows
 

@@ -19,6 +19,7 @@ from analysis.ceilings import ceiling_columns
 from analysis.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
 from analysis.environment import ENV
 from analysis.evaluations import evaluation_columns
+from analysis.issue_time import issue_columns
 from analysis.logfile import check_document
 from analysis.logged import MEASURE
 from analysis.protocol import probe_columns, protocol_columns, protocol_notes
@@ -77,6 +78,7 @@ COLUMNS = {
     "measured_blocks": "Int64",
     "ceilings": "string",
     **dict.fromkeys(["env_file", "env_digest", "hosts"], "string"),
+    **dict.fromkeys(["issue_seconds", "issue_share"], "Float64"),
 }
 
 OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
@@ -145,6 +147,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     columns: dict[str, Any] = {"unreadable_lines": damaged, "left_out_blocks": left_out}
     if measured:
         columns |= {"steps": steps, "seconds": seconds, "samples": samples} | steadiness_columns(blocks)
+        columns |= issue_columns(blocks)
     ranks = _last_logs(attempts)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
     columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)

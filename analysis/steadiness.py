@@ -9,6 +9,7 @@ from functools import cache
 from statistics import fmean, quantiles
 from typing import Any, NamedTuple
 
+from analysis.issue_time import LAUNCH_BOUND, is_launch_bound, issue_notes
 from analysis.logged import Block
 from analysis.packed_blocks import packed, unpacked
 from analysis.statistics import Estimate, block_error
@@ -118,7 +119,9 @@ def point_marks(completed: Sequence[Mapping[str, Any]]) -> list[str]:
     drifted = within or (between is not None and between.is_drift)
     throttled = any(_throttled(run)[0] for run in completed)
     fell_back = any(run.get("fallbacks") for run in completed)
-    return [mark for mark, has in ((DRIFT, drifted), (THROTTLED, throttled), (FELL_BACK, fell_back)) if has]
+    bound = any(map(is_launch_bound, completed))
+    found = ((DRIFT, drifted), (THROTTLED, throttled), (FELL_BACK, fell_back), (LAUNCH_BOUND, bound))
+    return [mark for mark, has in found if has]
 
 
 def point_notes(completed: Sequence[Mapping[str, Any]], estimate: Estimate) -> list[str]:
@@ -131,6 +134,7 @@ def point_notes(completed: Sequence[Mapping[str, Any]], estimate: Estimate) -> l
     if between is not None and between.is_drift:
         notes.append(f"{DRIFT} between runs: {_moved(between)} from the first to the last of {len(completed)} runs")
     notes += dict.fromkeys(what for run in completed for what in json.loads(run.get("fallbacks") or "[]"))
+    notes += issue_notes(completed)
     shares, reasons = zip(*map(_throttled, completed), strict=True)
     if max(shares):
         why = ", ".join(sorted({reason for listed in reasons for reason in listed}))

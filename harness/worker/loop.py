@@ -60,10 +60,11 @@ def run(
             recorder.begin()
             counters = meter.counters()
             with span(f"{phase} from step {start}"):
-                seconds = timed(adapter, step, n)
+                timing = timed(adapter, step, n)
+            seconds = timing.seconds
             joules = meter.joules_since(counters)
             recorder.end(phase, start + n, n, seconds)
-            counts = {"n": n, "seconds": seconds, "samples": n * spec.batch_per_gpu, "joules": joules}
+            counts = {"n": n, **timing._asdict(), "samples": n * spec.batch_per_gpu, "joules": joules}
             log.write("steps", phase=phase, step=start, **counts, loss=adapter.loss())
             log_returns(adapter, log, start)
             if start == first_step:

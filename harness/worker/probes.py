@@ -124,5 +124,5 @@ def _block(spec: RunSpec, adapter: Adapter, log: EventWriter, kind: Probe, numbe
     adapter.allreduce(ALIGN_BYTES)
     n = spec.measure.probe_steps
     with span(f"probe {kind.name}"):
-        seconds = timed(adapter, kind.step, n)
+        seconds = timed(adapter, kind.step, n).seconds
     log.write("probe", probe=kind.name, round=number, n=n, seconds=seconds, **kind.extra)

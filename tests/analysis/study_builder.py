@@ -113,6 +113,8 @@ class Logs:
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
     started; None: it is not written down. exit_codes: one per rank; None: all 0; empty: the watchers died too.
+    issued: the part of a step's time in which the host issues it, of all ranks or a list with one each; None: not
+    logged.
     """
 
     block_seconds: Sequence[float] | Sequence[Sequence[float]] = (1.0, 1.0, 1.0, 1.0)
@@ -148,6 +150,7 @@ class Logs:
     ends: bool = True
     begin: float | None = CREATED
     exit_codes: Sequence[int] | None = None
+    issued: float | list[float | None] | None = None
 
 
 def arrays(**changes: Any) -> dict[str, np.ndarray]:
@@ -344,6 +347,8 @@ def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> 
         loss = 2.3 if phase == "warmup" else 1.0
         samples = n * spec.batch_per_gpu
         counts = {"n": n, "seconds": seconds, "samples": samples, **({"joules": logs.energy[1]} if logs.energy else {})}
+        if (share := _own(logs.issued, rank)) is not None:
+            counts |= {"issue_seconds": share * seconds, "first_issue_seconds": share * seconds / n}
         writer.write_after(seconds, "steps", phase=phase, step=step, **counts, loss=loss)
         consumed += samples
         if rank == 0 and step + n in logs.devices:
