@@ -39,9 +39,9 @@ def adapter(strategy: str = "plain", options: Any = None, fused: bool = True, **
 
 
 def skipped_first_step() -> Dict[str, Any]:
-    """fp16, where the loss scaler skips the first step and memory is poisoned, fused and not: whether weights and momentum
-    are equal after one more step, and how far the weights are apart after three, by how far they moved. For steps of one
-    size, and of another size for some weights."""
+    """fp16, where the loss scaler skips the first step and memory is poisoned, fused and not: whether weights and
+    momentum are equal after one more step, and how far the weights are apart after three, by how far they moved. For
+    steps of one size, and of another size for some weights."""
     # Fills what torch allocates without initialising it with NaN.
     torch.use_deterministic_algorithms(True)
     found = {}
