@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from harness import gpu_types
 from harness.schema import Compress, Config
 
@@ -13,11 +16,33 @@ OWN_EQUAL_STEP = tuple(name for name in OWN_STEP if name != "local_sgd")
 KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIME", "autotune": "HOROVOD_AUTOTUNE"}
 # Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.
 GRAPH_WARMUP_STEPS = 12
+AUTO = "auto"
 
 
 def unsupported(config: Config) -> str | None:
     """Why an option that is asked for is not offered; None where all are."""
-    return _horovod(config) or _fused(config) or _cuda_graph(config)
+    return _channels_last(config) or _horovod(config) or _fused(config) or _cuda_graph(config)
+
+
+def resolved(options: Any, precision: str, device: str) -> Any:
+    """The framework's options with what `auto` becomes, so that a run's id is that of the concrete value.
+
+    channels_last: tensor cores and oneDNN want NHWC; cuDNN's fp32 kernels are faster in NCHW (NVIDIA's
+    DeepLearningExamples train ResNet-50 so).
+    """
+    if getattr(options, "channels_last", None) != AUTO:
+        return options
+    return replace(options, channels_last=device == "cpu" or precision != "fp32")
+
+
+def became(config: Config, device: str) -> str:
+    """What `auto` became, in a sentence for the plan; empty on CPUs, where it is always the same."""
+    options = config.framework.options
+    if getattr(options, "channels_last", None) != AUTO or device == "cpu" or config.dataset.context:
+        return ""
+    name, value = config.precision.name, resolved(options, config.precision.name, device).channels_last
+    asked = "framework.options.channels_last=auto"
+    return f"{asked} is {str(value).lower()} with precision={name} on GPUs: images as {'NHWC' if value else 'NCHW'}"
 
 
 def on_device(config: Config, device: str) -> str | None:
@@ -37,6 +62,13 @@ def on_device(config: Config, device: str) -> str | None:
             "cores for it; take fp16, or fp32"
         )
     return None
+
+
+def _channels_last(config: Config) -> str | None:
+    value = getattr(config.framework.options, "channels_last", AUTO)
+    if value in (True, False, AUTO):
+        return None
+    return f"framework.options.channels_last={value}: give true, false or auto"
 
 
 def _horovod(config: Config) -> str | None:

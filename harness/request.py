@@ -96,6 +96,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     requests = tuple(map(request, offered))
     for point, asked in zip(offered, requests, strict=True):
         inputs.check_package(point, asked.site.python)
+    became = [fast.became(point, asked.spec.cluster.device) for point, asked in zip(offered, requests, strict=True)]
     evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
         for asked in requests:
@@ -113,7 +114,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
-        notes=tuple(dict.fromkeys(note for asked in requests if (note := _unequal_shares(asked)))),
+        notes=tuple(dict.fromkeys(note for note in (*became, *map(_unequal_shares, requests)) if note)),
     )
 
 
@@ -162,7 +163,7 @@ def request(config: Config) -> Request:
         raise UserError(sentence)
     spec = RunSpec(
         framework=config.framework.name,
-        framework_options=_options(config.framework.options),
+        framework_options=_options(fast.resolved(config.framework.options, config.precision.name, device)),
         environment=_environment(config),
         strategy=config.strategy.name,
         strategy_options=_options(config.strategy.options),

@@ -73,7 +73,8 @@ Schedule = Enum("Schedule", {"1f1b": "1f1b", "gpipe": "gpipe"})
 @dataclass
 class PyTorchOptions:
     compile: bool = False
-    channels_last: bool = True
+    # true, false or auto. A Union, since OmegaConf takes no true and false for the names of an Enum.
+    channels_last: bool | str = "auto"
     fused: bool = field(default=False, metadata=LATER)
     cuda_graph: bool = field(default=False, metadata=LATER)
 

@@ -50,6 +50,7 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
             "strategy.options.cycle_ms=2.0 and cluster.env.HOROVOD_CYCLE_TIME=5 both set it",
         ),
         (GRAPH, "cuda_graph=true needs a GPU"),
+        (["framework.options.channels_last=nhwc"], "channels_last=nhwc: give true, false or auto"),
         (["precision=tf32"], "precision=tf32 is one of GPUs' tensor cores"),
         (["strategy.options.first_bucket_mb=0"], "strategy.options.first_bucket_mb=0.0: give a number above 0"),
         (["framework=jax", "strategy.options.static_graph=true"], "static_graph has no effect in framework 'jax'"),
@@ -104,6 +105,31 @@ def test_an_option_makes_another_run_and_its_default_leaves_the_id_of_old_ones(t
     assert fused.framework_options["fused"] is True
     assert bucket.strategy_options["first_bucket_mb"] == 2.0
     assert len({plain.run_id, fused.run_id, bucket.run_id}) == 3
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "value"),
+    # As NVIDIA's DeepLearningExamples: NHWC for tensor cores, NCHW for fp32.
+    [
+        *(("fp32", "cuda", False), ("tf32", "cuda", True), ("bf16", "cuda", True), ("fp16", "cuda", True)),
+        *(("fp32", "cpu", True), ("bf16", "cpu", True)),
+    ],
+)
+def test_channels_last_auto_is_resolved_by_precision_and_device(precision: str, device: str, value: bool) -> None:
+    asked = point(f"precision={precision}")
+    assert asked.framework.options.channels_last == "auto"
+    assert fast.resolved(asked.framework.options, precision, device).channels_last is value
+    said = fast.became(asked, device)
+    assert said == "" if device == "cpu" else f"auto is {str(value).lower()} with precision={precision}" in said
+
+
+def test_a_run_is_the_same_whether_channels_last_was_given_or_resolved(tmp_path: Path) -> None:
+    asked, given, other = (
+        spec(tmp_path, *overrides)
+        for overrides in ([], ["framework.options.channels_last=true"], ["framework.options.channels_last=false"])
+    )
+    assert asked.framework_options["channels_last"] is True
+    assert asked.run_id == given.run_id != other.run_id
 
 
 def test_bf16_on_a_processor_without_instructions_for_it_is_said(tmp_path: Path) -> None:
