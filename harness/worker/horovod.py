@@ -73,9 +73,20 @@ def knobs(options: Mapping[str, Any]) -> Dict[str, str]:
     return variables
 
 
-def name(spec: RunSpec, nodes: Optional[Nodes] = None) -> str:
+def name(hvd: Any, spec: RunSpec, nodes: Optional[Nodes] = None) -> str:
     by_node = f", {spec.placement}" if nodes else ""
-    return f"Horovod over {spec.strategy_options['controller']}{by_node}"
+    return f"Horovod over {carriers(spec, nccl=bool(hvd.nccl_built()))}{by_node}"
+
+
+def carriers(spec: RunSpec, nccl: bool) -> str:
+    """What carries gradients, then what carries control messages where that is something else.
+
+    nccl: whether Horovod was built with NCCL, which then sums whatever is in the memory of GPUs.
+    """
+    controller = spec.strategy_options["controller"]
+    if spec.cluster.device == "cpu":
+        return str(controller)
+    return f"nccl, control over {controller}" if nccl else f"{controller}, through the host's memory"
 
 
 def compression(hvd: Any, spec: RunSpec) -> Any:

@@ -152,7 +152,7 @@ class Horovod(Exchanging):
         self.hvd = hvd
         self.nodes = horovod.start(hvd, spec, site, rendezvous)
         self.compression = horovod.compression(hvd, spec)
-        self.communication = horovod.name(spec, self.nodes)
+        self.communication = horovod.name(hvd, spec, self.nodes)
         self.world_size = hvd.size()
 
     def exchange(self, gradients: Gradients) -> Gradients:

@@ -37,7 +37,7 @@ class Horovod(Strategy):
         self.hvd, self.carrier = hvd, horovod.versions()
         self.nodes = horovod.start(hvd, spec, site, rendezvous)
         self.compression = Rows(horovod.compression(hvd, spec))
-        self.communication = horovod.name(spec, self.nodes)
+        self.communication = horovod.name(hvd, spec, self.nodes)
         self.world_size = hvd.size()
 
     def wrap(self, network: nn.Module) -> nn.Module:
