@@ -7,11 +7,12 @@ may be missing on a GPU, or in a part of one (MIG): it is then None, and never 0
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 LIBRARY = "libnvidia-ml.so.1"
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _SENSOR_GPU = 0
+_TEXT_BYTES = 96  # NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest of those asked for
 # nvmlClocksEventReason*, by bit. 0x1 and 0x2 are left out: an idle GPU, and clocks that were set so.
 THROTTLE = {
     0x4: "sw_power_cap",
@@ -38,6 +39,26 @@ class Gpu:
     def __init__(self, nvml: Any, handle: ctypes.c_void_p, name: str) -> None:
         self._nvml, self._handle, self.name = nvml, handle, name
         self.clocks_sm_max_mhz = self._unsigned("nvmlDeviceGetMaxClockInfo", _CLOCK_SM)
+
+    @property
+    def product(self) -> Optional[str]:
+        """Its name, such as 'Tesla V100-SXM2-16GB'."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        return _text(text) if self._ask("nvmlDeviceGetName", text, ctypes.c_uint(_TEXT_BYTES)) else None
+
+    @property
+    def driver(self) -> Optional[str]:
+        """The driver's version, such as '535.104.05'."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        call = getattr(self._nvml, "nvmlSystemGetDriverVersion", None)
+        return _text(text) if call is not None and call(text, ctypes.c_uint(_TEXT_BYTES)) == 0 else None
+
+    @property
+    def capability(self) -> Optional[Tuple[int, int]]:
+        """CUDA compute capability: (7, 0) of a V100."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        known = self._ask("nvmlDeviceGetCudaComputeCapability", ctypes.byref(major), ctypes.byref(minor))
+        return (major.value, minor.value) if known else None
 
     def millijoules(self) -> Optional[int]:
         """Taken since the driver was loaded; Volta and newer."""
@@ -81,6 +102,10 @@ class Gpu:
         """Whether NVML had an answer; a driver that is older than the function has none."""
         call = getattr(self._nvml, function, None)
         return call is not None and call(self._handle, *arguments) == 0
+
+
+def _text(buffer: Any) -> str:
+    return str(buffer.value.decode("utf-8", "replace"))
 
 
 def find(device_id: Optional[str], library: str = LIBRARY) -> Optional[Gpu]:

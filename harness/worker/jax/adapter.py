@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -12,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from harness.gpu_types import Build
 from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
-from harness.worker import capture
+from harness.worker import capability, capture
 from harness.worker.data.batches import Pipeline
 from harness.worker.jax import parameter_servers, strategies
 from harness.worker.jax.strategies import Batch, State
@@ -42,12 +44,28 @@ def versions() -> Dict[str, str]:
     return found
 
 
+def build() -> Build:
+    """What this JAX was built for. Needs no GPU. XLA compiles for the GPU it finds; the limits are its libraries'."""
+    found = versions()
+    plugin = next((name for name in CUDA_PACKAGES["cuda"] if _installed(name)), None)
+    cuda = re.sub(r"\D", "", plugin) if plugin else None
+    return Build(f"jax {jax.__version__}", cuda, found.get("cudnn"))
+
+
 def gpus() -> List[str]:
     """The names of the GPUs that JAX can use here."""
     try:
         return [device.device_kind for device in jax.devices("gpu")]
     except RuntimeError:  # there is none, or no plugin for it
         return []
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 class Adapter(worker.Adapter):
@@ -263,9 +281,12 @@ def _device(spec: RunSpec) -> Any:
         return jax.local_devices()[0]
     try:
         # The launcher makes one GPU visible to each rank.
-        return jax.local_devices(backend="gpu")[0]
+        device = jax.local_devices(backend="gpu")[0]
     except RuntimeError as error:
-        raise RuntimeError(
-            f"the run asks for device cuda, but JAX {jax.__version__} sees no GPU here ({error}); "
-            "install JAX with its CUDA plugin on a GPU node, or set cluster.device=cpu"
-        ) from None
+        raise capability.no_gpu(build(), spec.environment, str(error).splitlines()[0]) from None
+    # Such as '7.0'; other accelerators have none.
+    told = getattr(device, "compute_capability", None)
+    major, _, minor = str(told or "").partition(".")
+    found = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    capability.check(build(), spec.environment, spec.precision, device.device_kind, found)
+    return device

@@ -6,6 +6,6 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from harness.worker.keras.adapter import Adapter
-from harness.worker.tensorflow import PIPELINES, gpus, versions
+from harness.worker.tensorflow import PIPELINES, build, gpus, versions
 
-__all__ = ["PIPELINES", "Adapter", "gpus", "versions"]
+__all__ = ["PIPELINES", "Adapter", "build", "gpus", "versions"]

@@ -2,6 +2,6 @@
 
 from harness.worker.mxnet.adapter import Adapter
 from harness.worker.mxnet.inputs import PIPELINES
-from harness.worker.mxnet.machine import gpus, versions
+from harness.worker.mxnet.machine import build, gpus, versions
 
-__all__ = ["PIPELINES", "Adapter", "gpus", "versions"]
+__all__ = ["PIPELINES", "Adapter", "build", "gpus", "versions"]

@@ -12,7 +12,14 @@ from typing import Dict, List
 import mxnet as mx
 import numpy as np
 
+from harness.gpu_types import Build
 from harness.spec import RunSpec
+from harness.worker import capability, nvml
+
+# What the packages on PyPI have kernels for (config/distribution/linux_cu112.cmake to linux_cu117.cmake of MXNet);
+# MXNet itself does not tell.
+ARCHITECTURES = ("sm_50", "sm_60", "sm_70", "sm_80", "sm_86")
+OF_CUDA = ("11.2", "11.7")
 
 
 def versions() -> Dict[str, str]:
@@ -23,20 +30,30 @@ def versions() -> Dict[str, str]:
     return found
 
 
+def build() -> Build:
+    """What this MXNet was built for. Needs no GPU."""
+    name = f"mxnet {mx.__version__}"
+    if not mx.runtime.Features().is_enabled("CUDA"):
+        return Build(name)
+    cuda = _cuda_version()
+    if cuda not in OF_CUDA:
+        return Build(name, None if cuda == "unknown" else cuda, last=True)
+    return Build(name, cuda, architectures=ARCHITECTURES, last=True)
+
+
 def gpus() -> List[str]:
     """The names of the GPUs that MXNet can use here."""
     return _smi("name")[: _count()]
 
 
 def context(spec: RunSpec) -> mx.Context:
-    """Raises RuntimeError where the run asks for a GPU that MXNet does not see: never falls back to the CPU."""
+    """Raises GpuError where the run asks for a GPU that MXNet does not see or has no kernels for: never falls back."""
     if spec.cluster.device == "cpu":
         return mx.cpu()
     if not _count():
-        raise RuntimeError(
-            f"the run asks for device cuda, but mxnet {mx.__version__} sees no GPU here; "
-            "use a CUDA build of mxnet on a GPU node, or set cluster.device=cpu"
-        )
+        raise capability.no_gpu(build(), spec.environment)
+    gpu = nvml.find(gpu_id())
+    capability.check(build(), spec.environment, spec.precision, gpu_name(), gpu.capability if gpu else None)
     # fp32 means fp32: cuDNN would take TF32 on its own, which is another precision, and V100s do not have it.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     # The launcher makes one GPU visible to each rank.

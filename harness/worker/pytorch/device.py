@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import torch
 
+from harness.gpu_types import Build
 from harness.spec import RunSpec
+from harness.worker import capability
 
-# Compute capability of the first GPUs whose tensor cores know them (Ampere). Older ones emulate bf16, and ignore TF32.
-TENSOR_CORES_FROM = {"bf16": 8, "tf32": 8}
+
+def build() -> Build:
+    """What this torch was built for. Needs no GPU."""
+    name, cuda = f"torch {torch.__version__}", torch.version.cuda
+    if cuda is None:
+        return Build(name)
+    # Not torch.cuda.get_arch_list(): in older releases it is empty where there is no GPU.
+    flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+    number = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return Build(name, cuda, cudnn_version(number), tuple((flags or "").split()))
+
+
+def cudnn_version(number: Optional[int]) -> Optional[str]:
+    """As cuDNN counts: 91002 -> '9.10.2', and before version 9: 8907 -> '8.9.7'."""
+    if number is None:
+        return None
+    major, rest = divmod(number, 10000 if number >= 90000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def of(spec: RunSpec) -> torch.device:
-    """Raises RuntimeError where the run asks for a GPU that torch does not see, or for a precision that the GPU only
-    emulates: never falls back."""
+    """Raises GpuError where the run asks for a GPU that torch does not see or has no kernels for, or for a precision
+    that the GPU only emulates: never falls back."""
     if spec.deterministic != torch.are_deterministic_algorithms_enabled():
         # An operation that has no deterministic algorithm raises; torch.compile chooses no kernel by its time.
         torch.use_deterministic_algorithms(spec.deterministic)
     if spec.cluster.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise RuntimeError(
-            f"the run asks for device cuda, but torch {torch.__version__} sees no GPU here; "
-            "use a CUDA build of torch on a GPU node, or set cluster.device=cpu"
-        )
+        raise capability.no_gpu(build(), spec.environment)
     # The launcher makes one GPU visible to each rank.
     torch.cuda.set_device(0)
-    major, minor = torch.cuda.get_device_capability(0)
-    if major < TENSOR_CORES_FROM.get(spec.precision, 0):
-        raise RuntimeError(
-            f"precision={spec.precision}: {torch.cuda.get_device_name(0)} (compute capability {major}.{minor}) has no "
-            f"tensor cores for it, and would be slower with it than without; take fp16, or fp32"
-        )
+    found = torch.cuda.get_device_capability(0)
+    capability.check(build(), spec.environment, spec.precision, torch.cuda.get_device_name(0), found)
     # cuDNN times its algorithms at the first step of each shape, and keeps the fastest: another one in each process,
     # it may be, whose sums differ in the last bits.
     torch.backends.cudnn.benchmark = not spec.deterministic

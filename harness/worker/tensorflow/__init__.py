@@ -10,6 +10,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from harness.worker.tensorflow.adapter import Adapter
 from harness.worker.tensorflow.inputs import PIPELINES
-from harness.worker.tensorflow.machine import gpus, versions
+from harness.worker.tensorflow.machine import build, gpus, versions
 
-__all__ = ["PIPELINES", "Adapter", "gpus", "versions"]
+__all__ = ["PIPELINES", "Adapter", "build", "gpus", "versions"]

@@ -10,8 +10,9 @@ from typing import Dict, List, Optional
 import numpy as np
 import tensorflow as tf
 
+from harness.gpu_types import Build
 from harness.spec import RunSpec
-from harness.worker import capture
+from harness.worker import capability, capture
 
 
 def versions() -> Dict[str, str]:
@@ -23,14 +24,24 @@ def versions() -> Dict[str, str]:
     return found
 
 
+def build() -> Build:
+    """What this TensorFlow was built for. Needs no GPU."""
+    told = tf.sysconfig.get_build_info()
+    name = f"tensorflow {tf.__version__}"
+    if not told["is_cuda_build"]:
+        return Build(name)
+    architectures = tuple(map(str, told.get("cuda_compute_capabilities", ())))
+    return Build(name, str(told["cuda_version"]), str(told["cudnn_version"]), architectures)
+
+
 def gpus() -> List[str]:
     """The names of the GPUs that TensorFlow can use here."""
     return [_name(device) for device in tf.config.list_physical_devices("GPU")]
 
 
 def configure(spec: RunSpec) -> None:
-    """Before anything else of TensorFlow is used. Raises RuntimeError where the run asks for a GPU that it does not
-    see: never falls back to the CPU."""
+    """Before anything else of TensorFlow is used. Raises GpuError where the run asks for a GPU that it does not see or
+    has no kernels for, or for a precision that the GPU only emulates: never falls back."""
     tf.config.threading.set_intra_op_parallelism_threads(spec.cluster.cpus_per_gpu)
     found = tf.config.list_physical_devices("GPU")
     if spec.cluster.device == "cpu":
@@ -40,10 +51,9 @@ def configure(spec: RunSpec) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
         return
     if not found:
-        raise RuntimeError(
-            f"the run asks for device cuda, but TensorFlow {tf.__version__} sees no GPU here; "
-            "use a CUDA build of TensorFlow on a GPU node, or set cluster.device=cpu"
-        )
+        raise capability.no_gpu(build(), spec.environment)
+    details = tf.config.experimental.get_device_details(found[0])
+    capability.check(build(), spec.environment, spec.precision, _name(found[0]), details.get("compute_capability"))
     # The launcher makes one GPU visible to each rank.
     tf.config.set_visible_devices(found[0], "GPU")
     tf.config.experimental.set_memory_growth(found[0], True)
