@@ -109,8 +109,6 @@ def _cuda_graph(config: Config) -> str | None:
         return f"{asked} needs framework.options.fused=true, whose step reads the learning rate from the device"
     if framework.compile:
         return f"{asked} is not offered with framework.options.compile=true, which may compile anew at any step"
-    if config.precision.name == "fp16":
-        return f"{asked} is not offered with precision=fp16, whose loss scaling decides on the host; take bf16"
     if strategy.name == "allreduce" and (not strategy.options.overlap or strategy.options.compress != Compress.none):
         return f"{asked} needs strategy.options.overlap=true and compress=none: what replaces them runs on the host"
     if config.measure.warmup_steps < GRAPH_WARMUP_STEPS:

@@ -109,7 +109,7 @@ def on_this_machine() -> Dict[str, Any]:
                 f"{name} {precision}{' fused' * fused}": waits(name, precision, fused)
                 for name, precision, fused in (
                     *(("sgd", "fp32", False), ("sgd", "fp32", True), ("adam", "fp32", True), ("lars", "fp32", False)),
-                    *(("sgd", "bf16", False), ("sgd", "fp16", False), ("sgd", "fp16", True)),
+                    *(("sgd", "bf16", False), ("sgd", "fp16", False), ("sgd", "fp16", True), ("adam", "fp16", True)),
                 )
             },
             "slow weights": waits("sgd", "fp32", True, slow=True),
@@ -185,6 +185,64 @@ def deterministic() -> Dict[str, Any]:
     return {"enabled": enabled, "equal": bool(np.array_equal(weights[0], weights[2]))}
 
 
+def loss_scaling(optimizer: str) -> Dict[str, Any]:
+    """precision=fp16 with a fused optimiser, from a scale that is too large: until gradients are finite, steps are
+    skipped. What a CUDA graph of the step would read and write has to stay where it is in memory."""
+    trained = adapter(optimizer, "fp16", {"fused": True})
+    before = flat(trained.weights())
+    trained.scaler._init_scale = 2.0**22
+    moved, scales, places = [], [], []
+    for _ in range(20):
+        trained.step()
+        after = flat(trained.weights())
+        moved.append(not np.array_equal(before, after))
+        before = after
+        scales.append(trained.scaler.get_scale())
+        state = [t for of in trained.optimizer.state.values() for t in of.values()]
+        places.append([t.data_ptr() for t in (*trained.parameters, *state, *scaler_state(trained))])
+    counters = {float(of["step"]) for of in trained.optimizer.state.values() if "step" in of}
+    return {
+        "moved": moved,
+        "scales": scales,
+        "finite": bool(np.isfinite(before).all()),
+        "in_place": all(place == places[0] for place in places[1:]),
+        "counters": sorted(counters),
+    }
+
+
+def scaler_state(trained: Adapter) -> List[torch.Tensor]:
+    scale, tracker = trained.scaler._scale, trained.scaler._growth_tracker
+    assert scale is not None
+    assert tracker is not None
+    return [scale, tracker]
+
+
+def closing() -> Dict[str, Any]:
+    """In which order an adapter with CUDA graphs closes, with stand-ins for what needs a GPU."""
+    from harness.worker.pytorch import graphs
+
+    class Graph:
+        def reset(self) -> None:
+            done.append("reset")
+
+    done: List[str] = []
+    trained = adapter()
+    trained.step()
+    made = object.__new__(graphs.Graphs)  # its constructor makes a CUDA stream
+    batch = trained.to_device(*next(trained.batches))
+    gradients = [p.grad for p in trained.parameters]
+    made.captured = {kind: graphs.Captured(Graph(), batch, torch.zeros(()), gradients) for kind in (True, False)}
+    made.last = made.captured[True]
+    trained.graphs, trained.strategy.close = made, lambda: done.append("left")
+    synchronize, torch.cuda.synchronize = torch.cuda.synchronize, lambda *_: done.append("synchronised")
+    try:
+        trained.close()
+    finally:
+        torch.cuda.synchronize = synchronize
+    kept = [made.last, trained.last_loss, *(p.grad for p in trained.parameters), *made.captured]
+    return {"done": done, "released": all(one is None for one in kept)}
+
+
 def on_a_gpu() -> Dict[str, Any]:
     """Steps of a CUDA graph against the same steps without, and steps under CUDA's sync debug mode; nothing without a
     GPU."""
@@ -193,10 +251,15 @@ def on_a_gpu() -> Dict[str, Any]:
     graph, fused = {"cuda_graph": True, "fused": True}, {"fused": True}
     start = flat(adapter(device="cuda").weights())
     apart = {}
-    for slow in (False, True):
-        own = weights_after(16, options=fused, device="cuda", slow=slow)
-        captured = weights_after(16, options=graph, device="cuda", slow=slow)
-        apart[f"slow weights {slow}"] = float(np.linalg.norm(captured - own) / np.linalg.norm(own - start))
+    for optimizer, precision, slow in (
+        *(("sgd", "fp32", False), ("sgd", "fp32", True), ("sgd", "fp16", False), ("adam", "fp16", False)),
+    ):
+        same = {"optimizer": optimizer, "precision": precision, "device": "cuda", "slow": slow}
+        own = weights_after(16, options=fused, **same)
+        captured = weights_after(16, options=graph, **same)
+        apart[f"{optimizer} {precision} slow weights {slow}"] = float(
+            np.linalg.norm(captured - own) / np.linalg.norm(own - start)
+        )
     trained = adapter(device="cuda")
     trained.step()
     torch.cuda.set_sync_debug_mode("error")

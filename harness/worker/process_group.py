@@ -31,7 +31,8 @@ _left: List[dist.ProcessGroup] = []
 
 
 def leave() -> None:
-    """Takes leave of the other ranks. The group itself is kept: the last to let go of it would else be the reducer of
+    """Takes leave of the other ranks. CUDA graphs that hold a collective have to be released first: NCCL waits for
+    them. The group itself is kept: the last to let go of it would else be the reducer of
     DistributedDataParallel, which waits for gloo's threads without giving up Python's lock, and a thread that has a
     message to free waits for the lock (github.com/pytorch/pytorch/issues/56297).
     """

@@ -42,7 +42,6 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
         ([GRAPH[0]], "cuda_graph=true needs framework.options.fused=true"),
         ([*GRAPH, "strategy=mpi"], "not offered with strategy 'mpi'; it is with: plain, allreduce"),
         ([*GRAPH, "framework.options.compile=true"], "not offered with framework.options.compile=true"),
-        ([*GRAPH, "precision=fp16"], "not offered with precision=fp16"),
         ([*GRAPH, "strategy.options.compress=fp16"], "needs strategy.options.overlap=true and compress=none"),
         ([*GRAPH, "measure=smoke"], "measure.warmup_steps=2: the first 11 steps are taken without the graph; give at"),
         (
@@ -94,6 +93,10 @@ def test_gpus_without_tensor_cores_for_a_precision_are_not_asked_for_it(precisio
     asked = point(f"precision={precision}", "cluster.gpu_type=Tesla-V100")
     assert "GPUs before Ampere have no tensor cores for it; take fp16" in str(fast.on_device(asked, "cuda"))
     assert fast.on_device(point(f"precision={precision}", "cluster.gpu_type=a100"), "cuda") is None
+
+
+def test_a_cuda_graph_is_offered_with_loss_scaling() -> None:
+    assert fast.unsupported(point(*GRAPH, "precision=fp16")) is None
 
 
 def test_an_option_makes_another_run_and_its_default_leaves_the_id_of_old_ones(tmp_path: Path) -> None:

@@ -82,6 +82,26 @@ def test_horovod_is_told_what_is_asked_for_and_the_run_keeps_it(cli: Cli, torch_
     assert variables["HOROVOD_AUTOTUNE"] == "1"
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_loss_scaling_with_a_fused_optimiser_skips_steps_and_stays_in_its_memory(optimizer: str) -> None:
+    found = in_environment("pytorch", "speed_side", "loss_scaling", optimizer)
+    moved, scales = found["moved"], found["scales"]
+    assert moved[0] is False
+    assert moved.count(True) > 4
+    # GradScaler's backoff factor is 0.5; it grows after 2,000 steps.
+    skipped = [moved[: step + 1].count(False) for step in range(len(moved))]
+    assert scales == [2.0 ** (22 - so_far) for so_far in skipped]
+    assert found["finite"]
+    assert found["in_place"]
+    assert found["counters"] in ([], [moved.count(True)]), "skipped steps do not count"
+
+
+def test_cuda_graphs_are_released_before_the_process_group_is_left() -> None:
+    found = in_environment("pytorch", "speed_side", "closing")
+    assert found["done"] == ["synchronised", "reset", "reset", "synchronised", "left"]
+    assert found["released"]
+
+
 def test_a_cuda_graph_learns_the_same_and_no_step_synchronises() -> None:
     found = in_environment("pytorch", "speed_side", "on_a_gpu")
     if not found:

@@ -247,6 +247,9 @@ class Adapter(worker.Adapter):
         return self.strategy.loss(self.last_loss)
 
     def close(self) -> None:
+        if self.graphs:
+            self.last_loss = None  # it lies in the memory of a graph
+            self.graphs.release(self.parameters)
         self.strategy.close()
 
     def _take(self, images: torch.Tensor, labels: torch.Tensor, synchronise: bool) -> torch.Tensor:

@@ -2,6 +2,8 @@
 for each of its kernels.
 
 As PyTorch's notes on CUDA semantics have it ("CUDA Graphs": whole-network capture, usage with DistributedDataParallel).
+With precision=fp16 the loss scaler is part of the graph: the fused optimisers read its scale and whether a gradient is
+infinite from the device and leave the weights alone where one is, and the scale is updated in place.
 What cannot be captured is refused when the run is planned (harness/offers.py).
 """
 
@@ -75,6 +77,20 @@ class Graphs:
                 parameter.grad = gradient
             self.last = captured
         return captured.loss
+
+    def release(self, parameters: List[nn.Parameter]) -> None:
+        """Destroys the graphs; no step comes after it. Before the process group is left: each graph that holds a
+        collective keeps NCCL's communicator in use, and ncclCommDestroy waits until none does
+        (github.com/pytorch/pytorch/issues/115388)."""
+        torch.cuda.synchronize()
+        for parameter in parameters:
+            parameter.grad = None  # they lie in the memory of a graph
+        for captured in self.captured.values():
+            captured.graph.reset()
+        self.captured.clear()
+        self.last = None
+        # CUDA destroys a graph once its last replay has ended, and tells NCCL from a thread of its own.
+        torch.cuda.synchronize()
 
     def _eagerly(
         self, take: Take, parameters: List[nn.Parameter], batch: Tuple[torch.Tensor, torch.Tensor], synchronise: bool
