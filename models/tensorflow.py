@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models import catalog, initial
 
-LOWEST = {tf.float32: float(np.finfo(np.float32).min), tf.bfloat16: tf.bfloat16.min}
+LOWEST = {kind: kind.min for kind in (tf.float32, tf.bfloat16, tf.float16)}
 
 
 def build(layers: catalog.Layers, seed: int, channels: int, image_size: int) -> tf.keras.Model:

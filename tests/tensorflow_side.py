@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from harness.worker.rendezvous import Rendezvous
 from models import catalog, initial
 
 RANKS, BATCH = 2, 8
+# Convolutions in fp16 are slow on CPUs.
+SMALL_PIXELS = 8
 OPTIONS: Dict[str, Dict[str, Any]] = {"allreduce": {"bucket_mb": 0.5}, "horovod": {"controller": "gloo"}}
 
 
@@ -45,23 +48,24 @@ def alone(framework: str) -> Dict[str, Any]:
         "cores": _busy_cores(framework),
         "sgd": max(_step_by_hand(framework, nesterov) for nesterov in (False, True)),
         "continued": _continues_exactly(framework),
-        "bf16": _bfloat16(framework),
+        "bf16": _half(framework, "bf16"),
         "jit": _jit_compile(framework),
+    }
+
+
+def alone_in_fp16(framework: str) -> Dict[str, Any]:
+    return {
+        "fp16": _half(framework, "fp16"),
+        "continued": _continues_exactly(framework, precision="fp16"),
+        "plain": _loss_scaling(framework, jit_compile=False),
+        "compiled": _loss_scaling(framework, jit_compile=True),
+        "branches": [_branches(framework, precision) for precision in ("fp32", "fp16")],
     }
 
 
 def exchanges(framework: str, strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together."""
-    command = [sys.executable, "-c", "import sys, tensorflow_side; tensorflow_side.one_rank(*sys.argv[1:])"]
-    command += [framework, strategy, str(own_port())]
-    with tempfile.TemporaryDirectory() as folder:
-        if strategy == "mpi":
-            mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
-            processes = [subprocess.Popen([*mpirun, "-n", str(RANKS), *command, folder, "from MPI"])]
-        else:
-            processes = [subprocess.Popen([*command, folder, str(rank)]) for rank in range(RANKS)]
-        codes = [process.wait(200) for process in processes]
-        said = [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]
+    codes, said = _ranks("one_rank", framework, strategy)
     mean = np.mean([answer["unsynchronised"] for answer in said], axis=0)
     return {
         "codes": codes,
@@ -74,6 +78,57 @@ def exchanges(framework: str, strategy: str) -> Dict[str, Any]:
         "statistics_were_apart": not np.array_equal(said[1]["own_logits"], said[0]["own_logits"]),
         "statistics_of_rank_0": bool(np.array_equal(said[1]["shared_logits"], said[0]["own_logits"])),
     }
+
+
+def overflows(framework: str, strategy: str, options: Dict[str, Any]) -> Dict[str, Any]:
+    """Two ranks in fp16: after a step in which one of them overflowed, and after the next."""
+    codes, said = _ranks("one_rank_overflows", framework, strategy, json.dumps(options))
+    return {
+        "codes": codes,
+        "skipped": [bool(np.array_equal(answer["start"], answer["skipped"])) for answer in said],
+        "scales": [answer["scales"].tolist() for answer in said],
+        "moved": [not np.array_equal(answer["start"], answer["weights"]) for answer in said],
+        "finite": bool(np.isfinite(said[0]["weights"]).all()),
+        "same_weights": bool(np.array_equal(said[0]["weights"], said[1]["weights"])),
+    }
+
+
+def one_rank_overflows(framework: str, strategy: str, options: str, port: str, folder: str, name: str) -> None:
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
+    rendezvous = Rendezvous(rank, RANKS, rank, RANKS, "127.0.0.1", int(port))
+    (images, labels), other = itertools.islice(_batches(RANKS + 1, pixels=SMALL_PIXELS), rank, rank + 2)
+    # No number of fp16, on the last rank alone.
+    too_large = images.astype(np.float32) * (1e30 if rank == RANKS - 1 else 1)
+    batches = iter([(too_large, labels), other])
+    changes = _small(strategy=strategy, precision="fp16", strategy_options=json.loads(options))
+    adapter: Any = _adapter(framework, batches, rendezvous, **changes)
+    # Low enough for the second step, compressed gradients included.
+    adapter.scaling.scale.assign(2.0**8)
+    answer: Dict[str, Any] = {"start": _flat(adapter.weights())}
+    adapter.step()
+    answer["skipped"], scale = _flat(adapter.weights()), float(adapter.scaling.scale)
+    adapter.step()
+    answer["weights"], answer["scales"] = _flat(adapter.weights()), [scale, float(adapter.scaling.scale)]
+    adapter.total([0.0])
+    adapter.fence()
+    adapter.close()
+    np.savez(Path(folder) / f"rank{rank}.npz", **answer)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _ranks(function: str, framework: str, strategy: str, *rest: str) -> Tuple[List[int], List[Dict[str, np.ndarray]]]:
+    """Exit statuses and answers of the ranks: the function gets (framework, strategy, *rest, port, folder, rank)."""
+    command = [sys.executable, "-c", f"import sys, tensorflow_side; tensorflow_side.{function}(*sys.argv[1:])"]
+    command += [framework, strategy, *rest, str(own_port())]
+    with tempfile.TemporaryDirectory() as folder:
+        if strategy == "mpi":
+            mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
+            processes = [subprocess.Popen([*mpirun, "-n", str(RANKS), *command, folder, "from MPI"])]
+        else:
+            processes = [subprocess.Popen([*command, folder, str(rank)]) for rank in range(RANKS)]
+        codes = [process.wait(200) for process in processes]
+        return codes, [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]
 
 
 def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -> None:
@@ -205,17 +260,21 @@ def _logits_of_any_number(framework: str) -> Dict[str, Any]:
     }
 
 
-def _continues_exactly(framework: str) -> Dict[str, Any]:
+def _continues_exactly(framework: str, precision: str = "fp32") -> Dict[str, Any]:
     """After five steps in one go, and with everything thrown away and loaded after three."""
-    batches = list(_batches(5))
-    whole, first = _adapter(framework, iter(batches)), _adapter(framework, iter(batches))
+    changes = _small(precision=precision)
+    batches = list(_batches(5, pixels=SMALL_PIXELS))
+    whole: Any = _adapter(framework, iter(batches), **changes)
+    first: Any = _adapter(framework, iter(batches), **changes)
+    for adapter in (whole, first) if precision == "fp16" else ():
+        adapter.scaling.scale.assign(2.0**9)  # not what one starts with
     for _ in range(5):
         whole.step()
     for _ in range(3):
         first.step()
     with tempfile.TemporaryDirectory() as folder:
         first.save(Path(folder))
-        second: Any = _adapter(framework, iter(batches[3:]), seed=1)
+        second: Any = _adapter(framework, iter(batches[3:]), seed=1, **changes)
         second.load(Path(folder))
     for _ in range(2):
         second.step()
@@ -227,15 +286,68 @@ def _continues_exactly(framework: str) -> Dict[str, Any]:
         "logits": bool(np.array_equal(whole.logits(images), second.logits(images))),
         "steps": second.steps,
         "traces": second.functions[True].experimental_get_tracing_count(),
+        "scales": [_scale(adapter) for adapter in (whole, second)] if precision == "fp16" else None,
     }
 
 
-def _bfloat16(framework: str) -> Dict[str, Any]:
-    """One step in bf16 beside one in fp32."""
+def _scale(adapter: Any) -> List[float]:
+    return [float(adapter.scaling.scale), float(adapter.scaling.good_steps)]
+
+
+def _loss_scaling(framework: str, jit_compile: bool) -> Dict[str, Any]:
+    """Steps in fp16, some of which overflow, against NumPy in double precision from the adapter's own gradients."""
+    from harness.worker.loss_scale import GROWTH_INTERVAL, LossScale, updated
+
+    optimizer = dataclasses.replace(make_spec().optimizer, lr=0.01, lr_batch=8, weight_decay=0.1, nesterov=True)
+    changes = _small(precision="fp16", optimizer=optimizer, framework_options={"jit_compile": jit_compile})
+    adapter: Any = _adapter(framework, _batches(6, pixels=SMALL_PIXELS), **changes)
+    initial = _scale(adapter)
+    state, kept, scales = LossScale(*initial), True, []
+    start = [w.astype(np.float64) for w in adapter.weights()]
+    expected = [w.copy() for w in start]
+    velocity = [np.zeros_like(w) for w in start]
+    for step in range(6):
+        if step in (0, 3):  # without momentum, and with some
+            state = LossScale(2.0**60, 5)
+        elif step in (1, 4):
+            state = LossScale(2.0**8, 0 if step == 1 else GROWTH_INTERVAL - 1)
+        adapter.scaling.scale.assign(state.scale)
+        adapter.scaling.good_steps.assign(int(state.good_steps))
+        before = [variable.numpy() for variable in (*adapter.parameters, *adapter.optimizer.momentums)]
+        adapter.step()
+        after = [variable.numpy() for variable in (*adapter.parameters, *adapter.optimizer.momentums)]
+        gradients = adapter.gradients()
+        finite = all(np.isfinite(g).all() for g in gradients)
+        state = updated(state, finite)
+        scales.append((finite, _scale(adapter) == [*state]))
+        if not finite:
+            kept &= all(np.array_equal(a, b) for a, b in zip(before, after))
+            continue
+        for w, v, g in zip(expected, velocity, gradients):
+            g = g + 0.1 * w
+            v *= 0.9
+            v += g
+            w -= 0.01 * (g + 0.9 * v)
+    moved = max(float(np.abs(e - s).max()) for e, s in zip(expected, start))
+    error = max(float(np.abs(w - e).max()) for w, e in zip(adapter.weights(), expected)) / moved
+    return {"initial": initial, "scales": scales, "kept": kept, "close": error < 2e-5}
+
+
+def _branches(framework: str, precision: str) -> int:
+    """Operations of a step for which a device waits for the host, or the host for a device."""
+    adapter: Any = _adapter(framework, _batches(1), precision=precision)
+    graph = adapter.functions[True].get_concrete_function(*adapter.to_device(*next(_batches(1)))).graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    waiting = ("If", "StatelessIf", "Case", "While", "StatelessWhile", "Switch", "Assert", "PyFunc", "EagerPyFunc")
+    return sum(node.op in waiting for node in nodes)
+
+
+def _half(framework: str, precision: str) -> Dict[str, Any]:
+    """One step in bf16 or fp16 beside one in fp32."""
     batch = next(_batches(1))
     wide = _adapter(framework, itertools.repeat(batch))
     wide.step()
-    narrow: Any = _adapter(framework, itertools.repeat(batch), precision="bf16")
+    narrow: Any = _adapter(framework, itertools.repeat(batch), precision=precision)
     narrow.step()
     kept = [*narrow.parameters, *narrow.optimizer.momentums, *narrow.last[1], narrow.last[0]]
     a, b = _flat(wide.gradients()), _flat(narrow.gradients())
@@ -244,6 +356,7 @@ def _bfloat16(framework: str) -> Dict[str, Any]:
         "computes_in": next(layer for layer in narrow.network.layers if layer.weights).compute_dtype,
         "close": float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) > 0.9,
         "loss": abs(wide.loss() - narrow.loss()) < 0.1,
+        "multiplies": narrow.product(8)(1).dtype.name,
     }
 
 
@@ -267,7 +380,7 @@ def _spec(framework: str, **changes: Any) -> RunSpec:
         "framework_options": {"jit_compile": False},
         **changes,
     }
-    options = OPTIONS.get(values["strategy"], {})
+    options = {**OPTIONS.get(values["strategy"], {}), **values.pop("strategy_options", {})}
     return make_spec(framework=framework, environment="tensorflow", strategy_options=options, **values)
 
 
@@ -282,10 +395,14 @@ def _adapter(
     return adapter
 
 
-def _batches(number: int, size: int = BATCH) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def _small(**changes: Any) -> Dict[str, Any]:
+    return {**changes, "dataset": dataclasses.replace(make_spec().dataset, image_size=SMALL_PIXELS)}
+
+
+def _batches(number: int, size: int = BATCH, pixels: int = 32) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
     random = np.random.RandomState(0)
     for _ in range(number):
-        yield random.randint(0, 256, (size, 32, 32, 3)).astype(np.uint8), random.randint(0, 10, size)
+        yield random.randint(0, 256, (size, pixels, pixels, 3)).astype(np.uint8), random.randint(0, 10, size)
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for precision=fp16: one rule for every framework, that of torch.amp.GradScaler with its defaults.
+"""Dynamic loss scaling for precision=fp16: torch.amp.GradScaler's rule and defaults, the same in every framework.
 
 The loss is multiplied by the scale, so that small gradients do not underflow in fp16. When all gradients, averaged over
 the ranks, are finite, the optimizer steps with the gradients divided by the scale; otherwise the step is skipped, and

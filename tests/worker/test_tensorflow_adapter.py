@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from environments import in_environment
 
+from harness.worker.loss_scale import INITIAL_SCALE
 from models import catalog
 
 FRAMEWORKS = ["tensorflow", "keras"]
@@ -37,10 +38,58 @@ def test_a_rank_alone_does_what_its_verbs_promise(framework: str) -> None:
     assert said["cores"] < 1.15
     # PyTorch's SGD, with a ramp and weight decay: fp32 rounding over four steps.
     assert said["sgd"] < 2e-5
-    assert said["continued"] == {"weights": True, "loss": True, "logits": True, "steps": 5, "traces": 1}
+    assert said["continued"] == {"weights": True, "loss": True, "logits": True, "steps": 5, "traces": 1, "scales": None}
     # The network computes in bf16, and nothing is kept in it.
-    assert said["bf16"] == {"types": ["float32"], "computes_in": "bfloat16", "close": True, "loss": True}
+    assert said["bf16"] == {
+        "types": ["float32"],
+        "computes_in": "bfloat16",
+        "close": True,
+        "loss": True,
+        "multiplies": "bfloat16",
+    }
     assert said["jit"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_fp16_scales_the_loss_and_skips_steps_that_overflow(framework: str) -> None:
+    said = in_tensorflow("alone_in_fp16", framework)
+    assert said["fp16"] == {
+        "types": ["float32"],
+        "computes_in": "float16",
+        "close": True,
+        "loss": True,
+        "multiplies": "float16",
+    }
+    continued = {"weights": True, "loss": True, "logits": True, "steps": 5, "traces": 1}
+    assert said["continued"] == {**continued, "scales": [[2.0**9, 5]] * 2}
+    for compiled in ("plain", "compiled"):
+        # (finite, scale as by the rule) of each step.
+        steps = [[False, True], [True, True], [True, True], [False, True], [True, True], [True, True]]
+        expected = {"initial": [INITIAL_SCALE, 0], "scales": steps, "kept": True, "close": True}
+        assert said[compiled] == expected, compiled
+    assert said["branches"][1] == said["branches"][0]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("allreduce", {}),
+        ("horovod", {}),
+        ("horovod", {"compress": "fp16"}),
+        ("mpi", {}),
+    ],
+)
+def test_ranks_skip_a_step_together(framework: str, strategy: str, options: dict[str, Any]) -> None:
+    said = in_tensorflow("overflows", framework, strategy, options)
+    assert not any(said.pop("codes"))
+    assert said == {
+        "skipped": [True, True],
+        "scales": [[2.0**7, 2.0**7]] * 2,
+        "moved": [True, True],
+        "finite": True,
+        "same_weights": True,
+    }
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

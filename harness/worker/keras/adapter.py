@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
 from harness.spec import OptimizerSpec
+from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd
 from harness.worker.tensorflow.parameter_servers import ParameterServers
 from harness.worker.tensorflow.replica import Replica
@@ -18,7 +19,7 @@ Update = Callable[[List[tf.Tensor], List[tf.Variable]], bool]
 
 class Adapter(Replica):
     def make_optimizer(self) -> Sgd:
-        return ExchangingSgd(self.spec.optimizer, self._exchange, self._update)
+        return ExchangingSgd(self.spec.optimizer, self.scaling, self._exchange, self._update)
 
     def prepare(self) -> None:
         self.model = Model(self.network.inputs, self.network.outputs)
@@ -39,6 +40,8 @@ class Adapter(Replica):
         # Asked only where `_update` has not stepped.
         if self.model.synchronise and isinstance(self.strategy, Exchanging):
             gradients = self.strategy.exchange(gradients)
+        if self.scaling:
+            self.scaling.decide(gradients)
         self.exchanged = gradients
         return self.exchanged
 
@@ -56,9 +59,15 @@ class ExchangingSgd(Sgd):
     update: gives whether servers stepped in the place of this one.
     """
 
-    def __init__(self, spec: OptimizerSpec, exchange: Exchange, update: Update) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: OptimizerSpec, scaling: Optional[LossScaling], exchange: Exchange, update: Update) -> None:
+        super().__init__(spec, scaling)
         self.exchange, self.update = exchange, update
+
+    def compute_gradients(self, loss: tf.Tensor, var_list: List[tf.Variable], tape: Any = None) -> Any:
+        if self.scaling:
+            with tape:
+                loss = self.scaling.scaled(loss)
+        return super().compute_gradients(loss, var_list, tape)
 
     def apply_gradients(self, grads_and_vars: Iterable[Tuple[tf.Tensor, tf.Variable]], *rest: Any, **named: Any) -> Any:
         pairs = list(grads_and_vars)

@@ -24,6 +24,8 @@ class Adapter(Replica):
                 self.strategy.update(gradients, self.parameters)
                 return loss, gradients
             gradients = self.strategy.exchange(gradients)
+        if self.scaling:
+            self.scaling.decide(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.parameters), skip_gradients_aggregation=True)
         return loss, gradients
 
@@ -32,4 +34,5 @@ class Adapter(Replica):
             logits = self.network(images, training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
-        return loss, tape.gradient(loss, self.parameters)
+            scaled = self.scaling.scaled(loss) if self.scaling else loss
+        return loss, tape.gradient(scaled, self.parameters)

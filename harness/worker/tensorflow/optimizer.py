@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any, Optional
+
 import tensorflow as tf
 
 from harness.spec import OptimizerSpec
+from harness.worker.tensorflow.loss_scale import LossScaling
 
 
 class Sgd(tf.keras.optimizers.SGD):
-    """Keras's own keeps the learning rate inside the velocity, and decays weights apart from it."""
+    """Keras's own keeps the learning rate inside the velocity, and decays weights apart from it.
 
-    def __init__(self, spec: OptimizerSpec) -> None:
+    scaling: with which the gradients come scaled, and which has decided on the step before `apply_gradients`.
+    """
+
+    def __init__(self, spec: OptimizerSpec, scaling: Optional[LossScaling] = None) -> None:
         super().__init__(momentum=spec.momentum, nesterov=spec.nesterov, jit_compile=False)
-        self.decay = spec.weight_decay
+        self.decay, self.scaling = spec.weight_decay, scaling
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         velocity = self.momentums[self._index_dict[self._var_key(variable)]]
+        rate: Any = self.learning_rate
+        momentum: Any = float(self.momentum)
+        decay: Any = self.decay
+        if self.scaling:
+            gradient = self.scaling.gradient(gradient)
+            rate, momentum, decay = self.scaling.settings(tf.convert_to_tensor(rate), momentum, decay)
         # One kernel: velocity = momentum * velocity + gradient; variable -= lr * velocity, or with nesterov
         # variable -= lr * (gradient + momentum * velocity).
         tf.raw_ops.ResourceApplyMomentum(
             var=variable.handle,
             accum=velocity.handle,
-            lr=self.learning_rate,
-            grad=gradient + self.decay * variable if self.decay else gradient,
-            momentum=float(self.momentum),
+            lr=rate,
+            grad=gradient + decay * variable if self.decay else gradient,
+            momentum=momentum,
             use_nesterov=self.nesterov,
         )

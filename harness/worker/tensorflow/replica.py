@@ -16,18 +16,20 @@ from harness.worker.data.batches import Pipeline
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.stepping import Updating
 from harness.worker.tensorflow import machine, parameter_servers, strategies
+from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd
 from models import catalog
 from models import tensorflow as networks
 
-POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16"}
+POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 Strategy = Union[strategies.Exchanging, parameter_servers.ParameterServers]
 STRATEGIES: Dict[str, Type[Strategy]] = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 SAVED = "replica.npz"
 SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[tf.Tensor, tf.Tensor]
-# (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`)
-Step = Callable[[tf.Tensor, tf.Tensor], Tuple[tf.Tensor, List[tf.Tensor]]]
+# (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`, by what these are scaled)
+Stepped = Tuple[tf.Tensor, List[tf.Tensor], Optional[tf.Tensor]]
+Step = Callable[[tf.Tensor, tf.Tensor], Stepped]
 
 
 class Replica(worker.Adapter):
@@ -39,13 +41,16 @@ class Replica(worker.Adapter):
         self.spec = spec
         self.rank = rendezvous.rank
         machine.configure(spec)
-        tf.keras.mixed_precision.set_global_policy(POLICIES[spec.precision])
         self.strategy: Strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
         self.joined()
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
+        self.scaling = LossScaling() if spec.precision == "fp16" else None
         with self.strategy.replicas.scope():
+            tf.keras.mixed_precision.set_global_policy(POLICIES[spec.precision])
             self.network = networks.build(layers, spec.seed, data.channels, data.image_size)
+            # For the layers alone: with the policy for fp16, a Keras model adds Keras's own loss scaling.
+            tf.keras.mixed_precision.set_global_policy("float32")
             self.parameters = networks.parameters(self.network)
             self.optimizer = self.make_optimizer()
             self.optimizer.build(self.parameters)
@@ -56,7 +61,7 @@ class Replica(worker.Adapter):
         self.mean = tf.constant(data.mean, tf.float32) * 255
         self.std = tf.constant(data.std, tf.float32) * 255
         self.steps = 0
-        self.last: Optional[Tuple[tf.Tensor, List[tf.Tensor]]] = None
+        self.last: Optional[Stepped] = None
         self.functions = {synchronise: self._function(synchronise) for synchronise in (True, False)}
         pixels = tf.TensorSpec([None, data.image_size, data.image_size, data.channels])
         # In `run`, where each rank reads its own running statistics.
@@ -72,7 +77,7 @@ class Replica(worker.Adapter):
         gradients) as `Step` has them."""
 
     def make_optimizer(self) -> Sgd:
-        return Sgd(self.spec.optimizer)
+        return Sgd(self.spec.optimizer, self.scaling)
 
     def prepare(self) -> None:
         """What else has variables is made here, in the strategy's scope."""
@@ -104,7 +109,8 @@ class Replica(worker.Adapter):
 
     def gradients(self) -> List[np.ndarray]:
         assert self.last is not None
-        gradients = [gradient.numpy() for gradient in self.last[1]]
+        _, scaled, scale = self.last
+        gradients = [gradient.numpy() if scale is None else (gradient / scale).numpy() for gradient in scaled]
         if self.by_servers:
             gradients = self.strategy.means(gradients)
         return [networks.from_own_layout(gradient) for gradient in gradients]
@@ -175,7 +181,7 @@ class Replica(worker.Adapter):
             self.steps = int(saved["steps"])
 
     def product(self, side: int) -> Callable[[int], Any]:
-        kind = tf.bfloat16 if self.spec.precision == "bf16" else tf.float32
+        kind = {"bf16": tf.bfloat16, "fp16": tf.float16}.get(self.spec.precision, tf.float32)
         a, b = (tf.cast(_random([side, side], seed), kind) for seed in worker.OPERAND_SEEDS)
         return self._repeated(lambda: tf.linalg.matmul(a, b))
 
@@ -206,7 +212,8 @@ class Replica(worker.Adapter):
 
     def _function(self, synchronise: bool) -> Step:
         def step(images: tf.Tensor, labels: tf.Tensor) -> Any:
-            return self.training_step(images, labels, synchronise)
+            scale = self.scaling.scale.read_value() if self.scaling else None
+            return (*self.training_step(images, labels, synchronise), scale)
 
         run = self.strategy.replicas.run
         return tf.function(lambda images, labels: run(step, args=(images, labels)), autograph=False)
@@ -226,7 +233,8 @@ class Replica(worker.Adapter):
             "velocity": [] if isinstance(self.strategy, Updating) else self.optimizer.momentums,
             "statistic": networks.statistics(self.network),
         }
-        return {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}
+        state = {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}
+        return {**state, **self.scaling.state()} if self.scaling else state
 
 
 def _random(shape: Sequence[int], seed: int) -> tf.Tensor:
