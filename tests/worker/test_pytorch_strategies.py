@@ -53,6 +53,15 @@ def test_ranks_that_are_synchronised_learn_what_ddp_does(cases: list[Case]) -> N
         assert (said["alone_apart"] > 0) == (strategy != "fsdp"), case
 
 
+def test_batchnorm_statistics_are_not_sent_in_each_step_and_evaluation_takes_those_of_rank_0() -> None:
+    found = in_environment("pytorch", "buffers_side", "statistics")
+    assert found["broadcasts"] == [False, False, True, True]
+    assert found["own_while_training"]
+    assert found["rank_0_scores"]
+    assert all(found["as_ddp"]), "weights, statistics and logits are those of DDP with its broadcast, bit for bit"
+    assert found["saved"]
+
+
 def test_node_by_node_is_the_same_sum() -> None:
     [said] = against_allreduce(2, 2, ("hierarchical", {"bucket_mb": 0.2}))
     assert said["world_sizes"] == [4] * 4

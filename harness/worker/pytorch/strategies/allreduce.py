@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
 
 import torch
@@ -31,6 +32,7 @@ class Allreduce(Collectives):
         self.wrapped = DistributedDataParallel(
             network,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            **no_broadcast(),
             **buckets(self.spec.strategy_options),
         )
         self.power: Optional[PowerSGDState] = None
@@ -75,6 +77,14 @@ class Allreduce(Collectives):
 
     def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
         return {"powersgd": PowerSgdPart(self.power)} if self.power else {}
+
+
+def no_broadcast() -> Dict[str, bool]:
+    """DistributedDataParallel's argument that leaves BatchNorm's running statistics to each rank. By default
+    rank 0 sends them in every forward pass, but training does not read them, evaluation takes rank 0's
+    (`share_statistics`), and rank 0 saves its own: the results are the same. torch 2.13 renamed the argument."""
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
 def buckets(options: Mapping[str, Any]) -> Dict[str, Any]:
