@@ -295,6 +295,11 @@ def _batches(config: Config) -> tuple[int, int]:
 
 
 def _device(asked: Device, local: bool) -> str:
+    if local and asked is not Device.cpu and (entry := machine.unknown_device()):
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}: '{entry}' is none of the GPUs and MIG devices "
+            "that `nvidia-smi -L` lists here; correct it or unset it, or take cluster.device=cpu"
+        )
     if asked is not Device.auto:
         if local and asked is Device.cuda and not machine.gpus():
             raise UserError("cluster.device=cuda, but nvidia-smi lists no GPU here; take cluster.device=cpu or auto")

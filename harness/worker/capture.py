@@ -121,6 +121,12 @@ def gpu_uuid() -> Optional[str]:
     return next(iter(_lines("nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader")), None)
 
 
+def mig_device() -> Optional[str]:
+    """The part of a GPU that the launcher made visible to this rank; None where it is a whole one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    return visible if visible.startswith("MIG-") else None
+
+
 def cpu_model() -> Optional[str]:
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
     return match.group(1).strip() if match else None

@@ -41,7 +41,7 @@ def nvidia_smi(tmp_path: Path) -> dict[str, str]:
     program.write_text(
         "#!/bin/sh\n"
         'case "$*" in\n'
-        '  *=uuid*) printf "GPU-%s\\n" 4a8f6d8e-0001 4a8f6d8e-0002 ;;\n'
+        '  -L) for n in 1 2; do echo "GPU $((n - 1)): Tesla V100-SXM2-32GB (UUID: GPU-4a8f6d8e-000$n)"; done ;;\n'
         '  *) printf "%s\\n" "Tesla V100-SXM2-32GB, 535.104.05" "Tesla V100-SXM2-32GB, 535.104.05" ;;\n'
         "esac\n"
     )

@@ -103,7 +103,7 @@ class Adapter(worker.Adapter):
             "communication": self.strategy.communication,
             "device": self.device.type,
             "device_name": torch.cuda.get_device_name(self.device) if cuda else capture.cpu_model() or "CPU",
-            "device_id": str(torch.cuda.get_device_properties(self.device).uuid) if cuda else None,
+            "device_id": self._device_id() if cuda else None,
             "threads": torch.get_num_threads(),
             "parameters": self.size,
             "gradient_bytes": self.strategy.gradient_bytes(self.parameters),
@@ -281,6 +281,9 @@ class Adapter(worker.Adapter):
 
     def _own(self) -> Parts:
         return self.strategy.own(self.plain_network, self.optimizer)
+
+    def _device_id(self) -> str:
+        return capture.mig_device() or str(torch.cuda.get_device_properties(self.device).uuid)
 
     def _random_state(self) -> Dict[str, torch.Tensor]:
         state = {"cpu": torch.get_rng_state()}
