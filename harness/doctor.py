@@ -85,11 +85,11 @@ def _refuse_mistakes(config: Config, probe: bool) -> None:
 
 
 def _checks(config: Config, config_dir: str | None, probe: bool) -> Iterator[Check]:
-    from harness import doctor_checks, doctor_probe, doctor_slurm
+    from harness import doctor_checks, doctor_frameworks, doctor_probe, doctor_slurm
 
     yield from guarded("here", doctor_checks.here(config))
     yield from guarded("Slurm", doctor_slurm.slurm(config))
-    yield from guarded("frameworks", doctor_checks.frameworks(config, config_dir))
+    yield from guarded("frameworks", doctor_frameworks.frameworks(config, config_dir))
     yield from guarded("data sets", doctor_checks.datasets(config, config_dir))
     if probe:
         yield from guarded("probe", doctor_probe.probe(config, _say))

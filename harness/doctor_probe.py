@@ -24,7 +24,8 @@ from typing import Any
 
 from harness import environments, scheduler, site, spec
 from harness.command import NODE
-from harness.doctor_checks import MISSING, NOTE, OK, Check, Silent, ask, counted, judged, nvidia_smi, uses_cuda
+from harness.doctor_checks import MISSING, NOTE, OK, Check, counted, nvidia_smi, uses_cuda
+from harness.doctor_frameworks import Silent, ask, judged
 from harness.doctor_slurm import whole_node
 from harness.errors import UserError
 from harness.launch.options import advice, trial_options
@@ -253,7 +254,10 @@ def _told(job: str, fields: dict[str, str], folder: Path, config: Config, asked:
     if "framework" in answer:
         cuda, gpus = uses_cuda(config.cluster), asked.placement.ranks_per_node
         pipeline = config.data.pipeline.value
-        yield judged("probe", answer["framework"], config.framework, config.strategy.name, cuda, gpus, pipeline)
+        listed, strategy = answer.get("smi") or [], config.strategy.name
+        gpu = re.sub(r"^GPU \d+: ", "", listed[0]) if listed else config.cluster.gpu_type
+        of_node = (pipeline, gpu, answer.get("driver"))
+        yield judged("probe", answer["framework"], config.framework, strategy, cuda, gpus, *of_node)
     elif "no_framework" in answer:
         how = "build it in a folder that the nodes see, or correct cluster.modules and cluster.setup"
         yield _check(config.framework.name, MISSING, f"on {host}: {answer['no_framework']}", how)

@@ -17,7 +17,8 @@ import pytest
 from project import PROJECT, Cli
 
 from harness import doctor, doctor_slurm
-from harness.doctor_checks import Check, judged
+from harness.doctor_checks import Check
+from harness.doctor_frameworks import judged
 from harness.schema import Framework
 
 LOCAL = ("cluster=local", "dataset=synthetic")
@@ -266,6 +267,52 @@ def test_what_a_framework_must_have(
     check = judged("frameworks", answer, framework, "allreduce", cuda, gpus)
     assert check.state == state
     assert word in check.found + check.advice
+
+
+KERNELS = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "gpu_type", "driver", "found", "advice"),
+    [
+        (
+            [],
+            "v100",
+            None,
+            "v100 has compute capability 7.0, and torch 2.13.0 with CUDA 13.0 has kernels for sm_75, sm_80, sm_86, ",
+            "build the environment for it: `GPU=v100 sbatch/env/pytorch.sh`",
+        ),
+        (
+            ["Tesla V100-SXM2-16GB"] * 4,
+            None,
+            "580.65.06",
+            "Tesla V100-SXM2-16GB has compute capability 7.0",
+            "GPU=v100",
+        ),
+        (
+            [],
+            "a100",
+            "535.104.05",
+            "torch 2.13.0 with CUDA 13.0 needs an NVIDIA driver of version 580 or newer, and here it is 535.104.05",
+            "build the environment again on such a node: `sbatch/env/pytorch.sh`, or ask for a newer driver",
+        ),
+        ([], "h100", None, "", ""),
+        ([], None, None, "", ""),
+        (["NVIDIA A100-SXM4-80GB"] * 4, "a100", "580.65.06", "", ""),
+    ],
+)
+def test_a_build_that_does_not_run_on_the_clusters_gpus(
+    seen: list[str], gpu_type: str | None, driver: str | None, found: str, advice: str
+) -> None:
+    framework = Framework(name="pytorch", environment="pytorch")
+    build = {"name": "torch 2.13.0", "cuda": "13.0", "cudnn": "9.20.0", "architectures": KERNELS, "last": False}
+    answer = {"versions": {"torch": "2.13.0", "cuda": "13.0"}, "gpus": seen, "carriers": {}, "build": build}
+    check = judged("frameworks", answer, framework, "allreduce", True, None, "harness", gpu_type, driver)
+    assert check.state == ("missing" if found else "ok")
+    assert found in check.found
+    assert advice in check.advice
+    on_cpus = judged("frameworks", answer, framework, "allreduce", False, None, "harness", gpu_type, driver)
+    assert on_cpus.state == "ok"
 
 
 @pytest.mark.parametrize(
