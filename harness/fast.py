@@ -17,11 +17,16 @@ KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIM
 # Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.
 GRAPH_WARMUP_STEPS = 12
 AUTO = "auto"
+# Modes of torch.compile that run forward and backward as CUDA graphs, and those that choose kernels by their time.
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+# Strategies in which nothing but the optimiser writes to weights, so that CUDA graphs find them where they were.
+GRAPH_STRATEGIES = ("plain", "allreduce")
 
 
 def unsupported(config: Config) -> str | None:
     """Why an option that is asked for is not offered; None where all are."""
-    return _channels_last(config) or _horovod(config) or _fused(config) or _cuda_graph(config)
+    return _channels_last(config) or _horovod(config) or _fused(config) or _cuda_graph(config) or _compile_mode(config)
 
 
 def resolved(options: Any, precision: str, device: str) -> Any:
@@ -55,6 +60,11 @@ def on_device(config: Config, device: str) -> str | None:
             return "precision=tf32 is one of GPUs' tensor cores; on device cpu take fp32 or bf16"
         if getattr(config.framework.options, "cuda_graph", False):
             return "framework.options.cuda_graph=true needs a GPU; on device cpu leave it at false"
+        if (mode := _mode(config)) in GRAPH_MODES:
+            return (
+                f"framework.options.compile_mode={mode} takes CUDA graphs, which need a GPU; on device cpu take "
+                "default or max-autotune-no-cudagraphs"
+            )
     known = gpu_types.capability(config.cluster.gpu_type)
     if device == "cuda" and precision in ("bf16", "tf32") and known is not None and known < gpu_types.AMPERE:
         return (
@@ -103,8 +113,8 @@ def _cuda_graph(config: Config) -> str | None:
     if not getattr(framework, "cuda_graph", False):
         return None
     asked = "framework.options.cuda_graph=true"
-    if strategy.name not in ("plain", "allreduce"):
-        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: plain, allreduce"
+    if strategy.name not in GRAPH_STRATEGIES:
+        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {', '.join(GRAPH_STRATEGIES)}"
     if not framework.fused:
         return f"{asked} needs framework.options.fused=true, whose step reads the learning rate from the device"
     if framework.compile:
@@ -117,3 +127,25 @@ def _cuda_graph(config: Config) -> str | None:
             f"steps are taken without the graph; give at least {GRAPH_WARMUP_STEPS}"
         )
     return None
+
+
+def _compile_mode(config: Config) -> str | None:
+    mode = _mode(config)
+    if mode == "default":
+        return None
+    asked = f"framework.options.compile_mode={mode}"
+    if not config.framework.options.compile:
+        return f"{asked} needs framework.options.compile=true"
+    if mode in GRAPH_MODES and config.strategy.name not in GRAPH_STRATEGIES:
+        return (
+            f"{asked} takes CUDA graphs, which are not offered with strategy '{config.strategy.name}'; they are with: "
+            f"{', '.join(GRAPH_STRATEGIES)}; take default or max-autotune-no-cudagraphs"
+        )
+    if mode in TUNED_MODES and config.deterministic:
+        return f"{asked} chooses kernels by their time, which deterministic=true rules out; take default"
+    return None
+
+
+def _mode(config: Config) -> str:
+    mode = getattr(config.framework.options, "compile_mode", None)
+    return "default" if mode is None else str(mode.name)

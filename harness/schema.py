@@ -68,6 +68,9 @@ class Compress(Enum):
 
 # Made by a call, since a name cannot begin with a digit.
 Schedule = Enum("Schedule", {"1f1b": "1f1b", "gpipe": "gpipe"})
+# Nor hold a hyphen: the modes of torch.compile.
+_COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+CompileMode = Enum("CompileMode", {name: name for name in _COMPILE_MODES})  # type: ignore[misc]
 
 
 @dataclass
@@ -77,6 +80,7 @@ class PyTorchOptions:
     channels_last: bool | str = "auto"
     fused: bool = field(default=False, metadata=LATER)
     cuda_graph: bool = field(default=False, metadata=LATER)
+    compile_mode: CompileMode = field(default=CompileMode["default"], metadata=LATER)
 
 
 @dataclass

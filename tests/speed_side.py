@@ -243,6 +243,22 @@ def closing() -> Dict[str, Any]:
     return {"done": done, "released": all(one is None for one in kept)}
 
 
+def tuned() -> float:
+    """How far weights after two steps with torch.compile's autotuning are from those without it, of how far they
+    moved."""
+    start = flat(adapter().weights())
+    own = weights_after(2)
+    compiled = weights_after(2, options={"compile": True, "compile_mode": "max-autotune-no-cudagraphs"})
+    return float(np.linalg.norm(compiled - own) / np.linalg.norm(own - start))
+
+
+def modes() -> List[str]:
+    """Of torch.compile."""
+    from torch._inductor import list_mode_options
+
+    return list(list_mode_options())
+
+
 def on_a_gpu() -> Dict[str, Any]:
     """Steps of a CUDA graph against the same steps without, and steps under CUDA's sync debug mode; nothing without a
     GPU."""

@@ -14,6 +14,7 @@ from harness.spec import ClusterSpec, RunSpec
 from harness.worker import capture
 
 LOOKAHEAD = ("optimizer.lookahead_steps=5", "optimizer.lookahead_decay=0.5", "optimizer.lr_end_samples=9")
+COMPILE, MODE = ("framework.options.compile=true",), "framework.options.compile_mode="
 GRAPH = ("framework.options.cuda_graph=true", "framework.options.fused=true")
 
 
@@ -50,6 +51,21 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
         ),
         (GRAPH, "cuda_graph=true needs a GPU"),
         (["framework.options.channels_last=nhwc"], "channels_last=nhwc: give true, false or auto"),
+        ([MODE + "reduce-overhead"], "compile_mode=reduce-overhead needs framework.options.compile=true"),
+        (
+            [*COMPILE, MODE + "reduce-overhead"],
+            "takes CUDA graphs, which need a GPU; on device cpu take default or max",
+        ),
+        ([*COMPILE, MODE + "max-autotune"], "compile_mode=max-autotune takes CUDA graphs, which need a GPU"),
+        (
+            [*COMPILE, MODE + "max-autotune", "strategy=zero1"],
+            "not offered with strategy 'zero1'; they are with: plain, allreduce; take default or max-autotune-no-cudag",
+        ),
+        (
+            [*COMPILE, MODE + "max-autotune-no-cudagraphs", "deterministic=true"],
+            "chooses kernels by their time, which deterministic=true rules out; take default",
+        ),
+        ([*GRAPH, *COMPILE, MODE + "reduce-overhead"], "cuda_graph=true is not offered with framework.options.compile"),
         (["precision=tf32"], "precision=tf32 is one of GPUs' tensor cores"),
         (["strategy.options.first_bucket_mb=0"], "strategy.options.first_bucket_mb=0.0: give a number above 0"),
         (["framework=jax", "strategy.options.static_graph=true"], "static_graph has no effect in framework 'jax'"),
@@ -107,7 +123,10 @@ def test_an_option_makes_another_run_and_its_default_leaves_the_id_of_old_ones(t
     bucket = spec(tmp_path, "strategy.options.first_bucket_mb=2")
     assert fused.framework_options["fused"] is True
     assert bucket.strategy_options["first_bucket_mb"] == 2.0
-    assert len({plain.run_id, fused.run_id, bucket.run_id}) == 3
+    tuned = spec(tmp_path, *COMPILE, MODE + "max-autotune-no-cudagraphs")
+    assert tuned.framework_options["compile_mode"] == "max-autotune-no-cudagraphs"
+    assert "compile_mode" not in spec(tmp_path, *COMPILE).framework_options
+    assert len({plain.run_id, fused.run_id, bucket.run_id, tuned.run_id}) == 4
 
 
 @pytest.mark.parametrize(

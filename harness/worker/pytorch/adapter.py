@@ -74,7 +74,8 @@ class Adapter(worker.Adapter):
         self.separable = self.strategy.separable
         self.compiles = bool(options["compile"]) or self.graphs is not None
         self.parameters = list(network.parameters())  # now, since a strategy may have divided them; of a stage, its own
-        self.network = torch.compile(wrapped) if options["compile"] else wrapped
+        mode = options.get("compile_mode", "default")
+        self.network = torch.compile(wrapped, mode=mode) if options["compile"] else wrapped
         rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
         if self.graphs:  # a graph reads it from the device
             rate = torch.tensor(rate, device=self.device)

@@ -30,6 +30,9 @@ def sentences(counters: Mapping[str, Mapping[str, Any]]) -> List[str]:
     left = frames.get("total", 0) - frames.get("ok", 0)
     if left > 0:
         said.append(f"torch.compile left {left} of {frames['total']} functions uncompiled, and ran them eagerly")
+    skipped = counters.get("inductor", {}).get("cudagraph_skips", 0)
+    if skipped:
+        said.append(f"torch.compile ran {skipped} compiled functions without CUDA graphs, which its mode asks for")
     return said
 
 
