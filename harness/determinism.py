@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from harness.schema import Config
 from harness.spec import DALI, RunSpec
+from models import catalog
 
 # Environment variables that each rank's process needs before the framework starts, for every framework that offers
 # deterministic=true; what else it takes is set by the framework's own code under harness/worker/.
@@ -13,6 +14,8 @@ VARIABLES: dict[str, dict[str, str]] = {
     # cuBLAS: fixed workspaces, so that kernels on several streams give the same sums (docs.nvidia.com/cuda/cublas,
     # "Results Reproducibility").
     "pytorch": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+    "tensorflow": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+    "keras": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
 }
 # Strategies whose servers apply updates in the order in which they arrive.
 BY_ARRIVAL = ("ps_async", "ps_mixed", "ssp")
@@ -40,10 +43,24 @@ def unsupported(config: Config) -> str | None:
         return f"{asked} is not offered with strategy.options.autotune=true, which tunes by timing"
     if config.data.pipeline.name == DALI:
         return f"{asked} is not offered with data.pipeline=dali, which does not guarantee the same pixels in each run"
+    if getattr(config.framework.options, "jit_compile", False) and _pools(config):
+        return (
+            f"{asked} is not offered with framework.options.jit_compile=true and model '{config.model.name}': on GPUs, "
+            "XLA adds the gradients of max pooling in no fixed order"
+        )
     for name in VARIABLES[framework]:
         if name in config.cluster.env:
             return f"{asked} sets {name} itself; leave cluster.env.{name}={config.cluster.env[name]} out"
     return None
+
+
+def _pools(config: Config) -> bool:
+    """Whether the network has max pooling."""
+    row, data = catalog.CATALOG.get(config.model.name), config.dataset
+    if row is None or row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # refused elsewhere
+        return False
+    layers = catalog.flat(row.layers(data.channels, data.classes, data.image_size))
+    return any(isinstance(layer, catalog.MaxPool) for layer in layers)
 
 
 def variables(spec: RunSpec) -> Mapping[str, str]:

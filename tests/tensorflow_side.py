@@ -6,6 +6,7 @@ TensorFlow is imported where it is used: what only starts the ranks is there at 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import itertools
 import json
@@ -20,7 +21,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 from builders import make_site, make_spec
 
-from harness.spec import RunSpec
+from harness.spec import FRAMEWORK, InputSpec, RunSpec
 from harness.worker.adapter import Adapter
 from harness.worker.exchange import own_port
 from harness.worker.rendezvous import Rendezvous
@@ -29,6 +30,7 @@ from models import catalog, initial
 RANKS, BATCH = 2, 8
 # Convolutions in fp16 are slow on CPUs.
 SMALL_PIXELS = 8
+DETERMINISTIC_STEPS = 6
 OPTIONS: Dict[str, Dict[str, Any]] = {"allreduce": {"bucket_mb": 0.5}, "horovod": {"controller": "gloo"}}
 
 
@@ -288,6 +290,43 @@ def _continues_exactly(framework: str, precision: str = "fp32") -> Dict[str, Any
         "traces": second.functions[True].experimental_get_tracing_count(),
         "scales": [_scale(adapter) for adapter in (whole, second)] if precision == "fp16" else None,
     }
+
+
+def deterministic(framework: str, folder: str, first: int, jit_compile: bool) -> Dict[str, Any]:
+    """What a run of DETERMINISTIC_STEPS steps in this process has learned, with batches by tf.data and two threads.
+    first: continued from the folder, after so many; 0: from the start, and halfway saved there."""
+    from harness.worker.data.pipelines import open_pipeline
+    from harness.worker.data.readers import open_dataset
+
+    package = importlib.import_module(f"harness.worker.{framework}")
+    spec = _spec(
+        framework,
+        **_small(deterministic=True, cluster=dataclasses.replace(make_spec().cluster, cpus_per_gpu=2)),
+        data=InputSpec(FRAMEWORK, 1, 2),
+        framework_options={"jit_compile": jit_compile},
+    )
+    pipeline = open_pipeline(spec, open_dataset(spec.dataset, None, 0)[0], 0, first, package.PIPELINES)
+    adapter: Any = package.Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port()), pipeline)
+    pipeline.start()
+    if first:
+        adapter.load(Path(folder))
+    for step in range(first, DETERMINISTIC_STEPS):
+        if not first and step == DETERMINISTIC_STEPS // 2:
+            adapter.save(Path(folder))
+        adapter.step()
+    learned = hashlib.sha256(_flat(adapter.weights()).tobytes()).hexdigest()
+    return {"learned": learned, "loss": adapter.loss(), "held": _held()}
+
+
+def _held() -> bool:
+    """Whether TensorFlow refuses what is not deterministic, of which a clock is one."""
+    import tensorflow as tf
+
+    try:
+        tf.timestamp()
+    except tf.errors.FailedPreconditionError:
+        return True
+    return False
 
 
 def _scale(adapter: Any) -> List[float]:

@@ -19,7 +19,11 @@ def _registered() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["framework=emulated"], "not offered by framework 'emulated'; it is offered by: pytorch"),
+        (["framework=emulated"], "not offered by framework 'emulated'; it is offered by: pytorch, tensorflow, keras"),
+        (
+            ["framework=tensorflow", "framework.options.jit_compile=true", "model=cnn_small"],
+            "not offered with framework.options.jit_compile=true and model 'cnn_small'",
+        ),
         (["strategy=ps_async"], "not offered with strategy 'ps_async', whose servers apply updates in the order in"),
         (["strategy=ps_mixed"], "it is offered with: plain, allreduce, hierarchical, hybrid, zero1"),
         (["strategy=ssp"], "not offered with strategy 'ssp'"),
@@ -46,7 +50,10 @@ def test_dali_is_refused() -> None:
 HOROVOD = ["strategy=horovod", "gpus=3", "batch=3", "strategy.options.fusion_mb=0"]
 
 
-@pytest.mark.parametrize("overrides", [["strategy=ps_sync"], HOROVOD])
+COMPILED = ["framework=tensorflow", "framework.options.jit_compile=true", "model=resnet20"]
+
+
+@pytest.mark.parametrize("overrides", [["strategy=ps_sync"], HOROVOD, COMPILED, ["framework=keras"]])
 def test_what_can_be_is_a_run_of_its_own(overrides: list[str], tmp_path: Path) -> None:
     plain, deterministic = spec(tmp_path, *overrides), spec(tmp_path, "deterministic=true", *overrides)
     assert (plain.deterministic, deterministic.deterministic) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,17 @@ def test_fp16_scales_the_loss_and_skips_steps_that_overflow(framework: str) -> N
         expected = {"initial": [INITIAL_SCALE, 0], "scales": steps, "kept": True, "close": True}
         assert said[compiled] == expected, compiled
     assert said["branches"][1] == said["branches"][0]
+
+
+@pytest.mark.parametrize(("framework", "jit_compile"), [("tensorflow", True), ("keras", False)])
+def test_deterministic_runs_are_equal_bit_for_bit(framework: str, jit_compile: bool, tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    runs = [in_tensorflow("deterministic", framework, str(folder), 0, jit_compile) for folder in folders]
+    runs.append(in_tensorflow("deterministic", framework, str(folders[0]), 3, jit_compile))
+    assert runs[0]["held"]
+    assert runs[1:] == [runs[0]] * 2
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

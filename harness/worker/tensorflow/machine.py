@@ -43,6 +43,9 @@ def configure(spec: RunSpec) -> None:
     """Before anything else of TensorFlow is used. Raises GpuError where the run asks for a GPU that it does not see or
     has no kernels for, or for a precision that the GPU only emulates: never falls back."""
     tf.config.threading.set_intra_op_parallelism_threads(spec.cluster.cpus_per_gpu)
+    if spec.deterministic:  # for the rest of the process: TensorFlow cannot take it back
+        tf.keras.utils.set_random_seed(spec.seed)  # without seeds, TensorFlow then refuses random numbers
+        tf.config.experimental.enable_op_determinism()
     found = tf.config.list_physical_devices("GPU")
     if spec.cluster.device == "cpu":
         tf.config.set_visible_devices([], "GPU")
