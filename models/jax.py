@@ -75,8 +75,7 @@ class _Network:
         if isinstance(layer, catalog.Flatten):
             return x.transpose(0, 3, 1, 2).reshape(len(x), -1)
         if isinstance(layer, catalog.Linear):
-            matrix, bias = self.parameter(), self.parameter()
-            return x @ matrix.T + bias
+            return self.biased(x @ self.parameter().T)
         if isinstance(layer, catalog.Scale):
             return x * layer.factor
         if isinstance(layer, catalog.PadShortcut):
@@ -97,7 +96,11 @@ class _Network:
             padding=((layer.padding, layer.padding),) * 2,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        return y + self.parameter() if layer.bias else y
+        return self.biased(y) if layer.bias else y
+
+    def biased(self, y: Any) -> Any:
+        """In float32: the bias's gradient is a sum over all pixels, for which 16 bits are too few."""
+        return (y.astype(jnp.float32) + next(self.params)).astype(self.compute_type)
 
     def batch_norm(self, x: Any) -> Any:
         """As PyTorch's: the biased variance normalises, the unbiased one goes into the running variance."""

@@ -20,6 +20,7 @@ from harness.spec import RunSpec
 from harness.worker.exchange import own_port
 from harness.worker.jax import adapter as jax_adapter
 from harness.worker.jax.adapter import Adapter
+from harness.worker.loss_scale import LossScale, updated
 from harness.worker.rendezvous import Rendezvous
 from models import catalog, initial
 from models import jax as networks
@@ -80,8 +81,8 @@ def optimizer_without_nesterov() -> List[float]:
     """A weight of 1 after one and after two steps with gradient 1, velocity 0, rate 0.1, weight decay 0.5."""
     adapter = _adapter([], optimizer=dataclasses.replace(make_spec().optimizer, momentum=0.9, weight_decay=0.5))
     one = np.ones(1, np.float32)
-    first, velocity = adapter._update([one], [0 * one], [one], 0.1)
-    second, _ = adapter._update(first, velocity, [one], 0.1)
+    first, velocity, _ = adapter._update([one], [0 * one], (), [one], 0.1)
+    second, _, _ = adapter._update(first, velocity, (), [one], 0.1)
     return [float(first[0][0]), float(second[0][0])]
 
 
@@ -129,10 +130,105 @@ def bfloat16() -> Dict[str, Any]:
     }
 
 
-def continues_exactly() -> Dict[str, Any]:
+def half_precision() -> Dict[str, Any]:
+    """Eight steps in fp16 with overflows in the first and the fifth, beside what NumPy makes of the adapter's own
+    gradients by the rule of harness/worker/loss_scale.py."""
+    optimizer = dataclasses.replace(make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1)
+    batches = list(_batches(8))
+    adapter = _adapter(iter(batches), precision="fp16", optimizer=optimizer)
+    wide = _adapter(iter(batches[1:]))
+    start = [w.astype(np.float64) for w in adapter.weights()]
+    expected, velocity = [w.copy() for w in start], [np.zeros_like(w) for w in start]
+    scale, skipped, moved, scales, cosine = LossScale(), [], [], [], 0.0
+    for step in range(8):
+        if step in FORCED:
+            scale = FORCED[step]
+            _force(adapter, scale)
+        before = _flat(adapter.weights())
+        adapter.step()
+        gradients = adapter.gradients()
+        if step == 1:  # the first that is taken
+            wide.step()
+            a, b = _flat(wide.gradients()), _flat(gradients)
+            cosine = float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+        finite = all(np.isfinite(gradient).all() for gradient in gradients)
+        skipped += [] if finite else [step]
+        moved += [step] if not np.array_equal(before, _flat(adapter.weights())) else []
+        scale = updated(scale, finite)
+        scales.append(tuple(float(value) for value in adapter.state.scaling) == (scale.scale, scale.good_steps))
+        if finite:
+            for w, v, g in zip(expected, velocity, gradients):
+                v *= 0.9
+                v += g + 0.1 * w
+                w -= 0.005 * v
+    distance = max(float(np.abs(e - s).max()) for e, s in zip(expected, start))
+    kept = jax.tree.leaves((adapter.state.params, adapter.state.velocity, adapter.last_gradients))
+    return {
+        "skipped": skipped,
+        "moved": moved,
+        "scales": all(scales),
+        "error": max(float(np.abs(w - e).max()) for w, e in zip(adapter.weights(), expected)) / distance,
+        "cosine": cosine,
+        "loss": bool(np.isfinite(adapter.loss())),
+        "dtypes": sorted({str(array.dtype) for array in kept}),
+    }
+
+
+# Before the step: so large that logits' gradients overflow; the second after some that were taken. Before the last, so
+# that the scale grows.
+FORCED = {0: LossScale(2.0**24), 1: LossScale(), 4: LossScale(2.0**24), 5: LossScale(), 7: LossScale(2.0**10, 1999)}
+
+
+def _force(adapter: Adapter, scale: LossScale) -> None:
+    values = LossScale(np.float32(scale.scale), np.int32(scale.good_steps))  # type: ignore[arg-type]
+    adapter.state = adapter.state._replace(scaling=adapter.strategy.place(values, own=False))
+
+
+def overflow_of_one_rank(strategy: str) -> Dict[str, Any]:
+    """Three steps of two ranks in fp16; in the second, rank 1's gradients alone are not finite."""
+    said = _two_ranks("one_rank_overflows", strategy)
+    ranks = said.pop("said")
+    return {
+        **said,
+        "finite": [answer["finite"].tolist() for answer in ranks],
+        "moved": [answer["moved"].tolist() for answer in ranks],
+        "scales": [answer["scales"].tolist() for answer in ranks],
+        "same": all(np.array_equal(ranks[0][name], ranks[1][name]) for name in ("weights", "velocity")),
+    }
+
+
+def one_rank_overflows(strategy: str, port: str, folder: str, name: str) -> None:
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
+    rendezvous = Rendezvous(rank, RANKS, rank, RANKS, "127.0.0.1", int(port))
+    batch = list(_batches(RANKS))[rank]
+    adapter = _adapter(itertools.repeat(batch), rendezvous, strategy=strategy, precision="fp16")
+    usual = adapter.normalise
+    finite, moved, scales = [], [], []
+    for step in range(3):
+        if step == 1 and rank == 1:
+            adapter.normalise = lambda pixels: usual(pixels) * 1e30
+        before = _flat(adapter.weights())
+        adapter.step()
+        adapter.normalise = usual
+        finite.append(all(np.isfinite(gradient).all() for gradient in adapter.gradients()))
+        moved.append(not np.array_equal(before, _flat(adapter.weights())))
+        scales.append(float(np.asarray(adapter.strategy.local(adapter.state.scaling).scale)))
+    velocity = _flat(adapter.strategy.local(adapter.state.velocity))
+    answer = {"finite": finite, "moved": moved, "scales": scales, "weights": _flat(adapter.weights())}
+    adapter.fence()
+    adapter.close()
+    np.savez(Path(folder) / f"rank{rank}.npz", velocity=velocity, **answer)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def continues_exactly(precision: str) -> Dict[str, Any]:
     """After five steps in one go, and with everything thrown away and loaded after three."""
     batches = list(_batches(5))
-    whole, second = _adapter(iter(batches)), _adapter(iter(batches[3:]), seed=1)
+    whole = _adapter(iter(batches), precision=precision)
+    second = _adapter(iter(batches[3:]), seed=1, precision=precision)
+    if precision == "fp16":
+        _force(whole, LossScale(2.0**12, 7))
     with tempfile.TemporaryDirectory() as folder:
         for step in range(5):
             if step == 3:
@@ -174,16 +270,8 @@ def busy_threads(cpus: int) -> Dict[str, Any]:
 
 def exchanges(strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together."""
-    command = [sys.executable, "-c", "import sys, jax_side; jax_side.one_rank(*sys.argv[1:])", strategy]
-    command.append(str(own_port()))
-    with tempfile.TemporaryDirectory() as folder:
-        if strategy == "mpi":
-            mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
-            processes = [subprocess.Popen([*mpirun, "-n", str(RANKS), *command, folder, "from MPI"])]
-        else:
-            processes = [subprocess.Popen([*command, folder, str(rank)]) for rank in range(RANKS)]
-        codes = [process.wait(200) for process in processes]
-        said = [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]
+    found = _two_ranks("one_rank", strategy)
+    said, codes = found["said"], found["codes"]
     mean = np.mean([answer["own"] for answer in said], axis=0)
     error = max(float(np.abs(answer["means"] - mean).max()) for answer in said)
     return {
@@ -197,6 +285,20 @@ def exchanges(strategy: str) -> Dict[str, Any]:
         "statistics_of_rank_0": bool(np.array_equal(said[1]["statistics"], said[0]["own_statistics"])),
         "statistics_were_apart": not np.array_equal(said[1]["own_statistics"], said[0]["own_statistics"]),
     }
+
+
+def _two_ranks(half: str, strategy: str) -> Dict[str, Any]:
+    """Exit codes of two processes that call `half`, and what each of them wrote."""
+    command = [sys.executable, "-c", f"import sys, jax_side; jax_side.{half}(*sys.argv[1:])", strategy]
+    command.append(str(own_port()))
+    with tempfile.TemporaryDirectory() as folder:
+        if strategy == "mpi":
+            mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
+            processes = [subprocess.Popen([*mpirun, "-n", str(RANKS), *command, folder, "from MPI"])]
+        else:
+            processes = [subprocess.Popen([*command, folder, str(rank)]) for rank in range(RANKS)]
+        codes = [process.wait(200) for process in processes]
+        return {"codes": codes, "said": [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]}
 
 
 def one_rank(strategy: str, port: str, folder: str, name: str) -> None:

@@ -18,7 +18,7 @@ from harness.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker import capability, capture
 from harness.worker.data.batches import Pipeline
-from harness.worker.jax import parameter_servers, strategies
+from harness.worker.jax import parameter_servers, scaling, strategies
 from harness.worker.jax.strategies import Batch, State
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.stepping import Updating
@@ -26,7 +26,7 @@ from models import catalog
 from models import jax as networks
 
 STRATEGIES = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
-COMPUTE_TYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
+COMPUTE_TYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
 CUDA_PACKAGES = {
     "cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
     "nccl": ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
@@ -87,7 +87,7 @@ class Adapter(worker.Adapter):
         self.strategy.hold(params)
         self.state: Any = None
         self.steps = 0
-        self._take(params, [np.zeros_like(array) for array in params], statistics, steps=0)
+        self._take(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)), steps=0)
         self.run_step = self.strategy.step(self._gradient, self._update)
         self.normalise = jax.jit(self._normalise)
         self.evaluate = jax.jit(self._evaluate)
@@ -130,7 +130,7 @@ class Adapter(worker.Adapter):
     def logits(self, images: np.ndarray) -> np.ndarray:
         # Always of the same size: JAX would compile the network again for each other one.
         size = self.spec.batch_per_gpu
-        params, _, statistics = self.strategy.local(self.state)
+        params, _, statistics, _ = self.strategy.local(self.state)
         parts = [np.zeros((0, self.spec.dataset.classes), np.float32)]
         for start in range(0, len(images), size):
             part = images[start : start + size]
@@ -181,8 +181,7 @@ class Adapter(worker.Adapter):
         self.strategy.load(folder)
         with np.load(folder / self._saved()) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(file.files) - 1)]
-            params, velocity, statistics = jax.tree.unflatten(jax.tree.structure(self.state), arrays)
-            self._take(params, velocity, statistics, int(file["steps"]))
+            self._take(jax.tree.unflatten(jax.tree.structure(self.state), arrays), int(file["steps"]))
 
     def product(self, side: int) -> Callable[[int], Any]:
         compiled = jax.jit(jnp.matmul)
@@ -224,23 +223,28 @@ class Adapter(worker.Adapter):
     def _saved(self) -> str:
         return f"replica.rank{self.rank}.npz" if isinstance(self.strategy, Updating) else "replica.npz"
 
-    def _take(self, params: Any, velocity: Any, statistics: Any, steps: int) -> None:
+    def _take(self, state: State, steps: int) -> None:
         place = self.strategy.place
-        self.state = State(place(params, own=False), place(velocity, own=False), place(statistics, own=True))
+        params, velocity, known = place((state.params, state.velocity, state.scaling), own=False)
+        self.state = State(params, velocity, place(state.statistics, own=True), known)
         self.steps = steps
 
-    def _gradient(self, params: Any, statistics: Any, images: Any, labels: Any) -> Tuple[Any, Any, Any]:
+    def _gradient(
+        self, params: Any, statistics: Any, known: scaling.Scaling, images: Any, labels: Any
+    ) -> Tuple[Any, Any, Any]:
         def loss(params: Any) -> Tuple[Any, Any]:
             logits, new = networks.forward(
                 self.layers, params, statistics, images, train=True, compute_type=COMPUTE_TYPES[self.spec.precision]
             )
-            own = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)
-            return -own.mean(), new
+            mean = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1).mean()
+            return scaling.scaled(mean, known), (mean, new)
 
-        (value, new), gradients = jax.value_and_grad(loss, has_aux=True)(params)
-        return gradients, new, value[None]
+        (_, (value, new)), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        return scaling.unscaled(gradients, known), new, value[None]
 
-    def _update(self, params: Any, velocity: Any, gradients: Any, learning_rate: Any) -> Tuple[Any, Any]:
+    def _update(
+        self, params: Any, velocity: Any, known: scaling.Scaling, gradients: Any, learning_rate: Any
+    ) -> Tuple[Any, Any, scaling.Scaling]:
         optimizer = self.spec.optimizer
 
         def update(w: Any, v: Any, g: Any) -> Tuple[Any, Any]:
@@ -249,7 +253,9 @@ class Adapter(worker.Adapter):
             return w - learning_rate * (g + optimizer.momentum * v if optimizer.nesterov else v), v
 
         updated = [update(w, v, g) for w, v, g in zip(params, velocity, gradients)]
-        return [w for w, _ in updated], [v for _, v in updated]
+        new = [w for w, _ in updated], [v for _, v in updated]
+        (new_params, new_velocity), known = scaling.applied((params, velocity), new, gradients, known)
+        return new_params, new_velocity, known
 
     def _normalise(self, pixels: Any) -> Any:
         mean = np.array(self.spec.dataset.mean, np.float32) * 255

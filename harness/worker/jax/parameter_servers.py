@@ -34,20 +34,21 @@ class ParameterServers(ByHostRank, Strategy):
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)
-        def backward(params: Any, statistics: Any, batch: Batch) -> Any:
-            return gradient(params, statistics, *batch)
+        def backward(params: Any, statistics: Any, scaling: Any, batch: Batch) -> Any:
+            return gradient(params, statistics, scaling, *batch)
 
-        apply = jax.jit(update, donate_argnums=(0, 1))
+        apply = jax.jit(update, donate_argnums=(0, 1, 2))
 
         def step(state: State, batch: Batch, learning_rate: Any, synchronise: bool) -> Tuple[State, Any, Any]:
-            gradients, statistics, loss = backward(state.params, state.statistics, batch)
+            gradients, statistics, loss = backward(state.params, state.statistics, state.scaling, batch)
             self.by_servers = synchronise
             if not synchronise:
-                params, velocity = apply(state.params, state.velocity, gradients, learning_rate)
-                return State(params, velocity, statistics), gradients, loss
+                params, velocity, scaling = apply(state.params, state.velocity, state.scaling, gradients, learning_rate)
+                return State(params, velocity, statistics, scaling), gradients, loss
             row = self.ranks.row([np.asarray(array) for array in gradients])
             self.ranks.push(row, float(learning_rate))
-            return State(self._placed(self.ranks.arrays(row)), state.velocity, statistics), gradients, loss
+            params = self._placed(self.ranks.arrays(row))
+            return State(params, state.velocity, statistics, state.scaling), gradients, loss
 
         return step
 

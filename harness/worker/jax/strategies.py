@@ -30,18 +30,20 @@ RANKS = "ranks"
 
 
 class State(NamedTuple):
-    """What a step makes anew. params, velocity: equal on all ranks. statistics: of BatchNorm, each rank's own."""
+    """What a step makes anew. params, velocity, scaling: equal on all ranks. statistics: of BatchNorm, each rank's own.
+    scaling: of the loss, with precision=fp16 (harness/worker/jax/scaling.py); else empty."""
 
     params: Any
     velocity: Any
     statistics: Any
+    scaling: Any
 
 
 Batch = Tuple[Any, Any]
-# (params, statistics, images, labels) -> (gradients, new statistics, loss [1])
+# (params, statistics, scaling, images, labels) -> (gradients, new statistics, loss [1])
 Gradient = Callable[..., Tuple[Any, Any, Any]]
-# (params, velocity, gradients, learning rate) -> (params, velocity)
-Update = Callable[..., Tuple[Any, Any]]
+# (params, velocity, scaling, gradients, learning rate) -> (params, velocity, scaling)
+Update = Callable[..., Tuple[Any, Any, Any]]
 # (state, batch, learning rate, synchronise) -> (state, what `gradients` takes, loss [1]); the state that it was given
 # is gone after it.
 Step = Callable[[State, Batch, Any, bool], Tuple[State, Any, Any]]
@@ -167,7 +169,7 @@ class Allreduce(Strategy):
         return jax.tree.map(lambda array: array.addressable_data(0), arrays)
 
     def step(self, gradient: Gradient, update: Update) -> Step:
-        state, batch = State(P(), P(), P(RANKS)), P(RANKS)
+        state, batch = State(P(), P(), P(RANKS), P()), P(RANKS)
 
         def compiled(exchange: Callable[[Any], Any]) -> Any:
             whole = _whole(gradient, update, exchange)
@@ -217,22 +219,22 @@ class Mpi(Strategy):
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)
-        def backward(params: Any, statistics: Any, batch: Batch) -> Any:
-            gradients, statistics, loss = gradient(params, statistics, *batch)
+        def backward(params: Any, statistics: Any, scaling: Any, batch: Batch) -> Any:
+            gradients, statistics, loss = gradient(params, statistics, scaling, *batch)
             return ravel_pytree(gradients)[0], statistics, loss
 
-        @functools.partial(jax.jit, donate_argnums=(0, 1))
-        def apply(params: Any, velocity: Any, flat: Any, learning_rate: Any) -> Any:
-            return update(params, velocity, ravel_pytree(params)[1](flat), learning_rate)
+        @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
+        def apply(params: Any, velocity: Any, scaling: Any, flat: Any, learning_rate: Any) -> Any:
+            return update(params, velocity, scaling, ravel_pytree(params)[1](flat), learning_rate)
 
         def step(state: State, batch: Batch, learning_rate: Any, synchronise: bool) -> Tuple[State, Any, Any]:
             self.shapes = [array.shape for array in state.params]
-            flat, statistics, loss = backward(state.params, state.statistics, batch)
+            flat, statistics, loss = backward(state.params, state.statistics, state.scaling, batch)
             if synchronise:
                 flat = np.array(flat)
                 self.ranks.average(flat)
-            params, velocity = apply(state.params, state.velocity, flat, learning_rate)
-            return State(params, velocity, statistics), flat, loss
+            params, velocity, scaling = apply(state.params, state.velocity, state.scaling, flat, learning_rate)
+            return State(params, velocity, statistics, scaling), flat, loss
 
         return step
 
@@ -262,10 +264,10 @@ def _whole(gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = 
     """A step as one function."""
 
     def step(state: State, batch: Batch, learning_rate: Any) -> Tuple[State, Any, Any]:
-        gradients, statistics, loss = gradient(state.params, state.statistics, *batch)
+        gradients, statistics, loss = gradient(state.params, state.statistics, state.scaling, *batch)
         gradients = exchange(gradients)
-        params, velocity = update(state.params, state.velocity, gradients, learning_rate)
-        return State(params, velocity, statistics), gradients, loss
+        params, velocity, scaling = update(state.params, state.velocity, state.scaling, gradients, learning_rate)
+        return State(params, velocity, statistics, scaling), gradients, loss
 
     return step
 

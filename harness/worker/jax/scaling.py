@@ -1,0 +1,51 @@
+"""The loss scaling of harness/worker/loss_scale.py in JAX: inside the jitted step, which never waits for the host.
+
+Gradients are divided by the scale, a power of two, as soon as backward has made them in single precision: what ranks
+exchange has its usual size, and what overflowed on one rank is infinite, or not a number, in the mean on all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Tuple, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from harness.spec import RunSpec
+from harness.worker import loss_scale
+from harness.worker.loss_scale import LossScale
+
+# Of arrays; empty where the loss is not scaled.
+Scaling = Union[LossScale, Tuple[()]]
+
+
+def fresh(spec: RunSpec) -> Scaling:
+    if spec.precision != "fp16":
+        return ()
+    start = LossScale()
+    return LossScale(np.float32(start.scale), np.int32(start.good_steps))  # type: ignore[arg-type]
+
+
+def scaled(loss: Any, known: Scaling) -> Any:
+    return loss * known.scale if known else loss
+
+
+def unscaled(gradients: Any, known: Scaling) -> Any:
+    return jax.tree.map(lambda gradient: gradient / known.scale, gradients) if known else gradients
+
+
+def applied(old: Any, new: Any, gradients: Any, known: Scaling) -> Tuple[Any, Scaling]:
+    """The state of the optimizer after a step, and the scale of the next one: `old` where a gradient is not finite.
+
+    gradients: the means over the ranks, so that all ranks decide alike.
+    """
+    if not known:
+        return new, known
+    finite = jnp.stack([jnp.isfinite(gradient).all() for gradient in gradients]).all()
+    kept = jax.tree.map(lambda before, after: jnp.where(finite, after, before), old, new)
+    good = known.good_steps + 1
+    grows = good >= loss_scale.GROWTH_INTERVAL
+    larger = jnp.minimum(known.scale * loss_scale.GROWTH_FACTOR, loss_scale.LARGEST_SCALE)
+    scale = jnp.where(finite, jnp.where(grows, larger, known.scale), known.scale * loss_scale.BACKOFF_FACTOR)
+    return kept, LossScale(scale, jnp.where(finite & ~grows, good, 0))
