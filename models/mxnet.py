@@ -10,11 +10,23 @@ from mxnet.gluon import nn
 
 from models import catalog, initial
 
+# MXNet has convolutions and fully connected layers of this type on GPUs only.
+HALF = "float16"
 
-def build(layers: catalog.Layers, seed: int, context: Optional[mx.Context] = None) -> gluon.HybridBlock:
+
+def build(
+    layers: catalog.Layers, seed: int, context: Optional[mx.Context] = None, half: bool = False
+) -> gluon.HybridBlock:
     """A network of the catalogue, float [n, channels, height, width] -> logits [n, classes], with the weights that
-    `models.initial` makes from the seed; on `context`, the CPU without one."""
-    network = _sequential(layers)
+    `models.initial` makes from the seed; on `context`, the CPU without one.
+
+    half: convolutions, fully connected layers, and what goes from layer to layer are HALF; weights, their gradients,
+    BatchNorm's arithmetic and the logits stay float32.
+    """
+    network = _sequential(layers, half)
+    if half:
+        body, network = network, nn.HybridSequential()
+        network.add(_cast(HALF), body, _cast("float32"))
     network.initialize(mx.init.Zero(), ctx=context or mx.cpu())
     for parameter, array in zip(parameters(network), initial.weights(layers, seed)):
         parameter.set_data(mx.nd.array(array))
@@ -48,12 +60,26 @@ def normalised_sides(layers: catalog.Layers, side: int) -> Tuple[List[int], int]
     return sides, side
 
 
+class CastConvolution(nn.Conv2D):
+    """Computes in HALF, with its weights cast to it."""
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        return super().hybrid_forward(F, x, *_half(F, weight, bias))
+
+
+class CastDense(nn.Dense):
+    """As `CastConvolution`."""
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        return super().hybrid_forward(F, x, *_half(F, weight, bias))
+
+
 class Residual(gluon.HybridBlock):
-    def __init__(self, layer: catalog.Residual) -> None:
+    def __init__(self, layer: catalog.Residual, half: bool) -> None:
         super().__init__()
         with self.name_scope():
-            self.body = _sequential(layer.body)
-            self.shortcut = _sequential(layer.shortcut)
+            self.body = _sequential(layer.body, half)
+            self.shortcut = _sequential(layer.shortcut, half)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.relu(self.body(x) + self.shortcut(x))
@@ -72,17 +98,26 @@ class PadShortcut(gluon.HybridBlock):
         return F.concat(pixels, *[F.zeros_like(pixels)] * (self.times - 1), dim=1)
 
 
-def _sequential(layers: catalog.Layers) -> nn.HybridSequential:
+def _sequential(layers: catalog.Layers, half: bool) -> nn.HybridSequential:
     network = nn.HybridSequential()
     with network.name_scope():
-        network.add(*map(_block, layers))
+        network.add(*(_block(layer, half) for layer in layers))
     return network
 
 
-def _block(layer: catalog.Layer) -> gluon.HybridBlock:
+def _half(F: Any, *arrays: Any) -> List[Any]:
+    return [array if array is None else F.cast(array, dtype=HALF) for array in arrays]
+
+
+def _cast(kind: str) -> gluon.HybridBlock:
+    return nn.HybridLambda(lambda F, x: F.cast(x, dtype=kind))
+
+
+def _block(layer: catalog.Layer, half: bool) -> gluon.HybridBlock:
     if isinstance(layer, catalog.Convolution):
         sizes = {"kernel_size": layer.kernel, "strides": layer.stride, "padding": layer.padding}
-        return nn.Conv2D(layer.outputs, in_channels=layer.inputs, use_bias=layer.bias, **sizes)
+        convolution = CastConvolution if half else nn.Conv2D
+        return convolution(layer.outputs, in_channels=layer.inputs, use_bias=layer.bias, **sizes)
     if isinstance(layer, catalog.BatchNorm):
         # MXNet counts the weight of what was before.
         momentum, epsilon = 1 - catalog.BATCHNORM_MOMENTUM, catalog.BATCHNORM_EPSILON
@@ -96,11 +131,11 @@ def _block(layer: catalog.Layer) -> gluon.HybridBlock:
     if isinstance(layer, catalog.Flatten):
         return nn.Flatten()
     if isinstance(layer, catalog.Linear):
-        return nn.Dense(layer.outputs, in_units=layer.inputs)
+        return (CastDense if half else nn.Dense)(layer.outputs, in_units=layer.inputs)
     if isinstance(layer, catalog.Scale):
         return nn.HybridLambda(lambda F, x: x * layer.factor)
     if isinstance(layer, catalog.PadShortcut):
         return PadShortcut(layer)
     if isinstance(layer, catalog.Residual):
-        return Residual(layer)
+        return Residual(layer, half)
     raise AssertionError(f"models/mxnet.py has no block for {layer!r}")

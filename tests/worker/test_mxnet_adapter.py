@@ -35,8 +35,57 @@ def test_a_learning_rate_that_changes_leaves_the_optimiser_in_pytorchs_form(nest
     assert in_mxnet("optimizer_by_hand", nesterov) < 1e-6
 
 
-def test_what_was_saved_goes_on_bit_by_bit() -> None:
-    said = in_mxnet("continues_exactly")
+def test_small_weights_step_together_as_they_do_alone() -> None:
+    said = in_mxnet("aggregated")
+    # 52 small ones in groups of at most 45, and one that is large for a CPU.
+    assert (said["arrays"], said["calls"]) == (53, 3)
+    # fp32 rounding: the kernels multiply in another order.
+    assert said["apart"] < 1e-6
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_a_step_that_overflows_is_skipped_on_the_device(nesterov: bool) -> None:
+    said = in_mxnet("scaled_by_hand", nesterov)
+    # Weights and momenta bit by bit as they were; the scale and its count as the rule in Python has them.
+    assert said["still"] == [0, 6]
+    assert said["scales"]
+    assert said["error"] < 1e-6
+
+
+def test_fp16_is_that_of_convolutions_and_products_alone() -> None:
+    said = in_mxnet("half_types")
+    assert said["conv weight"] == said["dense weight"] == ["float32"]
+    assert said["conv fwd_output"] == said["dense fwd_output"] == said["batchnorm fwd_output"] == ["float16"]
+    statistics = [f"batchnorm {name}" for name in ("gamma", "beta", "running_mean", "running_var")]
+    assert [said[name] for name in statistics] == [["float32"]] * 4
+
+
+def test_loss_scaling_changes_no_step_and_skips_those_that_overflow() -> None:
+    said = in_mxnet("half_precision")
+    assert said["finite"] == [True, False, True, True]
+    assert said["scale"] == [2.0**16, 2.0**15, 2.0**15, 2.0**15]
+    assert said["dtypes"] == ["float32"]
+    # The steps that are taken are those of fp32. On a CPU up to rounding, since the network computes in fp32 there.
+    assert min(said["cosine"]) > (0.99 if said["on_gpu"] else 1 - 1e-5)
+    assert said["apart"] < (0.2 if said["on_gpu"] else 1e-3)
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "horovod", "mpi"])
+def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
+    said = in_mxnet("overflow_of_one_rank", strategy)
+    assert not any(said.pop("codes"))
+    assert said == {
+        "finite": [[True, False, True]] * 2,
+        "moved": [[True, False, True]] * 2,
+        "scales": [[2.0**16, 2.0**15, 2.0**15]] * 2,
+        "same": True,
+    }
+
+
+@pytest.mark.parametrize(("precision", "scaling"), [("fp32", []), ("fp16", [2.0**16, 5.0])])
+def test_what_was_saved_goes_on_bit_by_bit(precision: str, scaling: list[float]) -> None:
+    said = in_mxnet("continues_exactly", precision)
+    assert said.pop("scaling") == scaling
     assert said == {"equal": True, "steps": [5, 5], "moved": True, "logits_of_any_number": True}
 
 

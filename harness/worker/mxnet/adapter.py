@@ -16,6 +16,7 @@ from harness.worker import capture
 from harness.worker.data.batches import Pipeline
 from harness.worker.mxnet import machine, parameter_servers, strategies
 from harness.worker.mxnet.optimizer import Sgd
+from harness.worker.mxnet.scaled_sgd import ScaledSgd
 from harness.worker.ranges import span
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.stepping import Updating
@@ -40,7 +41,7 @@ class Adapter(worker.Adapter):
         self.joined()
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
-        self.network = networks.build(layers, spec.seed, self.context)
+        self.network = networks.build(layers, spec.seed, self.context, half=spec.precision == "fp16")
         self.parameters = [parameter.data() for parameter in networks.parameters(self.network)]
         self.statistics = [parameter.data() for parameter in networks.statistics(self.network)]
         sides, _ = networks.normalised_sides(layers, spec.dataset.image_size)
@@ -48,11 +49,17 @@ class Adapter(worker.Adapter):
         # Gluon's backward writes into the same arrays in every step.
         self.own_gradients = [parameter.grad() for parameter in networks.parameters(self.network)]
         self.used: Tuple[Sequence[mx.nd.NDArray], float] = (self.own_gradients, 1.0)
+        # In fp16, what the last step's loss, and so its gradients, were multiplied by.
+        self.scale: Optional[mx.nd.NDArray] = None
         self.strategy.hold(self.parameters)
         self.by_servers = False
         self.criterion = gluon.loss.SoftmaxCrossEntropyLoss()
         self.criterion.hybridize(static_alloc=True, static_shape=True)
-        self.optimizer = Sgd(spec.optimizer, self.parameters)
+        self.optimizer: Union[Sgd, ScaledSgd] = (
+            ScaledSgd(spec.optimizer, self.parameters)
+            if spec.precision == "fp16"
+            else Sgd(spec.optimizer, self.parameters)
+        )
         shape = (1, spec.dataset.channels, 1, 1)
         self.mean = mx.nd.array(np.array(spec.dataset.mean).reshape(shape) * 255, self.context)
         self.std = mx.nd.array(np.array(spec.dataset.std).reshape(shape) * 255, self.context)
@@ -81,8 +88,10 @@ class Adapter(worker.Adapter):
         images, labels = batch
         with span("forward"), mx.autograd.record():
             loss = self.criterion(self.network(images), labels).mean()
+        if isinstance(self.optimizer, ScaledSgd):
+            self.scale = self.optimizer.scale
         with span("backward"):
-            loss.backward()
+            loss.backward(self.scale)
         self.used = self.own_gradients, 1.0
         strategy = self.strategy
         self.by_servers = synchronise and isinstance(strategy, Updating)
@@ -100,6 +109,8 @@ class Adapter(worker.Adapter):
         if self.by_servers:
             return [gradient.asnumpy() for gradient in self.strategy.means(self.own_gradients)]
         gradients, scale = self.used
+        if self.scale is not None:
+            scale /= float(self.scale.asscalar())
         return [gradient.asnumpy() * np.float32(scale) for gradient in gradients]
 
     def weights(self) -> List[np.ndarray]:
@@ -157,8 +168,9 @@ class Adapter(worker.Adapter):
             self.steps, self.optimizer.learning_rate = int(saved["steps"]), float(saved["learning_rate"])
 
     def product(self, side: int) -> Callable[[int], Any]:
-        a, b = (self._random((side, side), seed) for seed in worker.OPERAND_SEEDS)
-        out = mx.nd.empty((side, side), self.context)
+        kind = networks.HALF if self.spec.precision == "fp16" else "float32"
+        a, b = (self._random((side, side), seed).astype(kind) for seed in worker.OPERAND_SEEDS)
+        out = mx.nd.empty((side, side), self.context, kind)
         return self._repeated(lambda: mx.nd.dot(a, b, out=out))
 
     def copy(self, nbytes: int) -> Callable[[int], Any]:
@@ -216,5 +228,6 @@ class Adapter(worker.Adapter):
         """All that training changes."""
         statistics = self.settled_statistics()
         momenta = [] if isinstance(self.strategy, Updating) else self.optimizer.momenta  # the servers have them
-        kinds = {"weight": self.parameters, "momentum": momenta, "statistic": statistics}
+        scaling = self.optimizer.scaling
+        kinds = {"weight": self.parameters, "momentum": momenta, "statistic": statistics, "scaling": scaling}
         return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

@@ -8,6 +8,12 @@ import mxnet as mx
 
 from harness.spec import OptimizerSpec
 
+# Arrays in one call: as many as MXNet's own optimisers take at most. Its kernels have room for 60.
+MOST_ARRAYS = 45
+# On a CPU the kernels for several arrays read one element of each in turn: faster for small arrays, where the call is
+# what costs, and twice as slow for large ones.
+LARGEST_ON_CPU = 4096
+
 
 class Sgd:
     """momenta: MXNet keeps the learning rate inside them, they are -lr * v. learning_rate: that of the last step."""
@@ -17,27 +23,52 @@ class Sgd:
         self.weights = list(weights)
         self.momenta: List[mx.nd.NDArray] = [mx.nd.zeros_like(weight) for weight in weights]
         self.learning_rate = 0.0
+        # What else a checkpoint must hold.
+        self.scaling: List[mx.nd.NDArray] = []
+        self.groups = groups(weights)
         # NAG's kernel reads the weight once more after it wrote it: in place, it would decay by the new one.
         self.scratch = [mx.nd.zeros_like(weight) for weight in weights] if spec.nesterov else []
 
     def step(self, gradients: Sequence[mx.nd.NDArray], scale: float, learning_rate: float) -> None:
         """Of `gradients` times `scale`."""
-        if learning_rate != self.learning_rate and self.learning_rate:
-            # Goyal et al. 2017, section 3, "momentum correction": v stays what it was, and the form is PyTorch's.
-            for momentum in self.momenta:
-                momentum *= learning_rate / self.learning_rate
+        # Goyal et al. 2017, section 3, "momentum correction": v stays what it was, and the form is PyTorch's.
+        correction = learning_rate / self.learning_rate if self.learning_rate else 1.0
         self.learning_rate = learning_rate
+        if self.spec.nesterov:
+            self._nesterov(gradients, scale, correction)
+            return
+        options = {"momentum": self.spec.momentum * correction, "rescale_grad": scale}
+        decay = self.spec.weight_decay
+        for group in self.groups:
+            weights = [self.weights[number] for number in group]
+            arrays = [array for n in group for array in (self.weights[n], gradients[n], self.momenta[n])]
+            if len(group) == 1:
+                mx.nd.sgd_mom_update(*arrays, out=weights[0], lr=learning_rate, wd=decay, **options)
+                continue
+            count = len(group)
+            rates = {"lrs": [learning_rate] * count, "wds": [decay] * count}
+            mx.nd.multi_sgd_mom_update(*arrays, out=weights, num_weights=count, **rates, **options)
+
+    def _nesterov(self, gradients: Sequence[mx.nd.NDArray], scale: float, correction: float) -> None:
+        """MXNet has no such kernel for several arrays."""
         options = {
-            "lr": learning_rate,
+            "lr": self.learning_rate,
             "momentum": self.spec.momentum,
             "wd": self.spec.weight_decay,
             "rescale_grad": scale,
         }
-        # One by one: MXNet's updates of several arrays in one call take twice as long for large ones on a CPU.
-        if self.spec.nesterov:
-            for weight, gradient, momentum, new in zip(self.weights, gradients, self.momenta, self.scratch):
-                mx.nd.nag_mom_update(weight, gradient, momentum, out=new, **options)
-                new.copyto(weight)
-        else:
-            for weight, gradient, momentum in zip(self.weights, gradients, self.momenta):
-                mx.nd.sgd_mom_update(weight, gradient, momentum, out=weight, **options)
+        for weight, gradient, momentum, new in zip(self.weights, gradients, self.momenta, self.scratch):
+            if correction != 1:
+                momentum *= correction
+            mx.nd.nag_mom_update(weight, gradient, momentum, out=new, **options)
+            new.copyto(weight)
+
+
+def groups(arrays: Sequence[mx.nd.NDArray]) -> List[List[int]]:
+    """Their numbers, in groups of those that one call is to take: of similar size, since the kernels count to the
+    largest of a group."""
+    on_cpu = bool(arrays) and arrays[0].context.device_type == "cpu"
+    by_size = sorted(range(len(arrays)), key=lambda number: arrays[number].size)
+    together = [n for n in by_size if not on_cpu or arrays[n].size <= LARGEST_ON_CPU]
+    found = [together[start : start + MOST_ARRAYS] for start in range(0, len(together), MOST_ARRAYS)]
+    return found + [[number] for number in by_size[len(together) :]]
