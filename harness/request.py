@@ -22,6 +22,7 @@ from harness import (
     mpi,
     optimizers,
     profiling,
+    sharing,
     site,
     sources,
 )
@@ -151,7 +152,8 @@ def request(config: Config) -> Request:
     global_batch, batch_per_gpu = _batches(config)
     local = cluster.scheduler is Scheduler.local
     device = _device(cluster.device, local)
-    local_gpus = machine.gpus() if local and device == "cuda" else ()
+    devices = machine.devices() if local and device == "cuda" else ()
+    local_gpus = tuple(each.name for each in devices)
     cpus_per_gpu = cluster.cpus_per_gpu or (max(1, machine.cores() // len(local_gpus)) if local_gpus else 1)
     if cluster.gpu_memory_gb is not None and device != "cuda":
         raise UserError(
@@ -209,7 +211,8 @@ def request(config: Config) -> Request:
         data_root=data_root,
         project=str(PROJECT),
         code_version=machine.code_version(PROJECT),
-        oversubscribed=_oversubscribed(config.gpus, cpus_per_gpu, local_gpus) if local else None,
+        oversubscribed=_oversubscribed(config.gpus, cpus_per_gpu, devices) if local else None,
+        shared_gpus=sharing.by_gloo(config, devices),
         visible_gpus=local_gpus or None,
         # Slurm counts whole minutes.
         timeout_seconds=60 * (cluster.timeout_minutes if local else math.ceil(cluster.timeout_minutes)),
@@ -309,10 +312,10 @@ def _device(asked: Device, local: bool) -> str:
     return "cuda" if machine.gpus() else "cpu"
 
 
-def _oversubscribed(gpus: int, cpus_per_gpu: int, local_gpus: Sequence[str]) -> str | None:
+def _oversubscribed(gpus: int, cpus_per_gpu: int, devices: Sequence[machine.Device]) -> str | None:
     cores = machine.cores()
-    if local_gpus and gpus > len(local_gpus):
-        return f"{gpus} ranks share {len(local_gpus)} GPU{'s' * (len(local_gpus) > 1)}"
+    if why := sharing.words(gpus, devices):
+        return why
     if gpus * cpus_per_gpu > cores:
         return f"{gpus} ranks x {cpus_per_gpu} threads share {cores} core{'s' * (cores > 1)}"
     return None

@@ -291,6 +291,7 @@ class Site:
     python: the interpreter of the framework's environment. data_root: folder of the data set, or None.
     project: folder that holds `harness` and `models`. code_version: git commit of it, '-dirty' when edited.
     oversubscribed: why the plan already knows that ranks share cores or GPUs, or None.
+    shared_gpus: whether the plan knows that ranks share a GPU, so that gloo carries what NCCL refuses to.
     visible_gpus: GPUs that a local run may use, as CUDA_VISIBLE_DEVICES names them; None: the scheduler gives them.
     timeout_seconds: an attempt longer than this is ended.
     heartbeat_seconds: an attempt without any progress for so long is ended; None: never.
@@ -323,6 +324,7 @@ class Site:
     gpu_link_gb_per_s: Optional[float] = None
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     stage_environment: str = "none"
+    shared_gpus: bool = False
 
 
 def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:

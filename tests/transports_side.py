@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict
+from typing import Any, Dict
 
 from builders import make_spec
 
@@ -26,3 +26,10 @@ def horovod_names() -> Dict[str, str]:
 
 def _cluster(device: str) -> ClusterSpec:
     return ClusterSpec(name="local", device=device, cpus_per_gpu=1)
+
+
+def carriers() -> Dict[str, Any]:
+    """(backend, what is said of it) by device and whether ranks share a GPU."""
+    from harness.worker.pytorch.strategies.base import carrier
+
+    return {f"{device} {shared}": carrier(device, shared) for device in ("cpu", "cuda") for shared in (False, True)}

@@ -14,7 +14,7 @@ from typing import Any
 from harness.events import LEFT, EventWriter
 from harness.plain import write_json
 from harness.spec import CHROME, NSYS, read_run
-from harness.worker import capture, checkpoint, energy, loop, ranges, trace, verify
+from harness.worker import capture, checkpoint, energy, loop, ranges, sharing, trace, verify
 from harness.worker.capability import GpuError
 from harness.worker.data.errors import DataError
 from harness.worker.data.pipelines import open_pipeline
@@ -48,6 +48,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     batches = open_pipeline(spec, train, rendezvous.rank, first_step, getattr(framework, "PIPELINES", {}))
     startup.lap("data")
+    sharing.check(spec, site, rendezvous)
     adapter = framework.Adapter(spec, site, rendezvous, batches)
     whiten(spec, train, adapter)
     batches.start()
@@ -110,7 +111,7 @@ def exit_code() -> int:
     """Of the rank: 0 when all of its work is done and logged, LEFT when it left early and all is saved."""
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
-    except (DataError, WorldSizeError, verify.VerifyError, GpuError) as error:
+    except (DataError, sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseException:

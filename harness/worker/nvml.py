@@ -121,3 +121,29 @@ def find(device_id: Optional[str], library: str = LIBRARY) -> Optional[Gpu]:
     except (OSError, ValueError, AttributeError):
         return None
     return Gpu(nvml, handle, name)
+
+
+def board(visible: Optional[str], library: str = LIBRARY) -> Optional[str]:
+    """The UUID of the GPU that the first entry of CUDA_VISIBLE_DEVICES names, or that it is a part of (MIG); None where
+    there is no driver, or no such GPU. Never raises."""
+    name = "0" if visible is None else visible.split(",")[0].strip()
+    handle, whole, uuid = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(96)
+    try:
+        nvml = ctypes.CDLL(library)
+        if nvml.nvmlInit_v2():
+            return None
+        if name.isdigit():
+            missing = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(name)), ctypes.byref(handle))
+        else:
+            missing = nvml.nvmlDeviceGetHandleByUUID(name.encode("ascii"), ctypes.byref(handle))
+        if missing:
+            return None
+        if name.startswith("MIG-"):
+            if nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle, ctypes.byref(whole)):
+                return None
+            handle = whole
+        if nvml.nvmlDeviceGetUUID(handle, uuid, ctypes.c_uint(len(uuid))):
+            return None
+    except (OSError, ValueError, AttributeError):
+        return None
+    return uuid.value.decode("ascii", errors="replace")

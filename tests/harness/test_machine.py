@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from gpus import MIG, MIG_BEFORE_470, PLAIN, machine_of
 from project import Cli
 
 from harness.machine import chosen, listed
 
-# As drivers write it: the layout is that of NVIDIA's MIG user guide ("Listing MIG devices"), the first with names of
-# driver 470 and newer, the second with those of driver 450 to 460.
-PLAIN = """\
-GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-4a8f6d8e-aaaa-bbbb-cccc-000000000001)
-GPU 1: Tesla V100-SXM2-32GB (UUID: GPU-5b8f6d8e-aaaa-bbbb-cccc-000000000002)
-"""
-MIG = """\
-GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
-  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
-  MIG 1c.2g.10gb  Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
-GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-0e2ba0d6-d33d-2b2c-524d-9e3d8d2b8a78)
-"""
-MIG_BEFORE_470 = """\
-GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
-  MIG 3g.20gb Device 0: (UUID: MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/1/0)
-  MIG 3g.20gb Device 1: (UUID: MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/2/0)
-"""
 FIRST, SECOND = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
 DIVIDED, WHOLE = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", "GPU-0e2ba0d6-d33d-2b2c-524d-9e3d8d2b8a78"
 PLAN = ("plan_only=true", "dataset=synthetic", "framework.environment=/usr/bin/env", "cluster=local", "gpus=1")
-
-
-def machine_of(folder: Path, listing: str, visible: str | None = None) -> dict[str, str]:
-    """The environment of a machine whose nvidia-smi lists these GPUs: its answer, without its GPUs."""
-    program = folder / "bin" / "nvidia-smi"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && cat <<'END'\n{listing}END\n")
-    program.chmod(0o755)
-    kept = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    given = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    return {**kept, **given, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def test_a_divided_gpu_is_listed_as_its_parts() -> None:

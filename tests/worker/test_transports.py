@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import in_environment
-from project import PROJECT
+from project import PROJECT, Cli
+
+from harness.machine import gpus
 
 pytestmark = pytest.mark.torch
 
@@ -27,3 +30,23 @@ def test_horovod_says_what_carries_gradients_and_what_carries_control() -> None:
         assert found[f"cpu {controller} nccl"] == controller
         assert found[f"cuda {controller} here"] == (f"Horovod over {by_nccl}" if nccl else through_host)
         assert found[f"cuda {controller} nccl"] == by_nccl
+
+
+def test_ranks_that_share_a_gpu_go_over_gloo() -> None:
+    found = side("carriers")
+    assert found["cuda True"] == ["gloo", "gloo, ranks share a GPU"]
+    assert found["cuda False"] == ["nccl", "nccl"]
+    assert found["cpu False"] == found["cpu True"] == ["gloo", "gloo"]
+
+
+def test_two_ranks_on_one_gpu_train(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+    if len(gpus()) != 1:
+        pytest.skip("needs a machine with exactly one NVIDIA GPU")
+    small = ("model=cnn_small", "dataset=synthetic", "batch=4", "measure=smoke", "baseline=wrapped")
+    done = cli(
+        "harness", "-m", "gpus=2", "strategy=allreduce,local_sgd", *small, "cluster=local", "cluster.device=cuda"
+    )
+    assert "2 completed, 0 failed" in done.stdout, done.stdout + done.stderr
+    for run_dir in (tmp_path / "results" / "scaling" / "runs").iterdir():
+        log = (run_dir / "attempt-1" / "events.rank0.jsonl").read_text(encoding="utf-8")
+        assert "gloo, ranks share a GPU" in log

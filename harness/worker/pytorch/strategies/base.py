@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Type
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple, Type
 
 import torch
 import torch.distributed as dist
@@ -168,13 +168,20 @@ class Plain(Strategy):
         pass
 
 
+def carrier(device: str, shared_gpus: bool) -> Tuple[str, str]:
+    """(the backend of torch.distributed, what a run says of it). NCCL refuses ranks that share a GPU."""
+    if device == "cpu":
+        return "gloo", "gloo"
+    return ("gloo", "gloo, ranks share a GPU") if shared_gpus else ("nccl", "nccl")
+
+
 class Collectives(Strategy):
-    """Ranks that are joined by torch.distributed: NCCL on GPUs, gloo on CPUs."""
+    """Ranks that are joined by torch.distributed: NCCL on GPUs, gloo on CPUs and where ranks share a GPU."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
-        self.communication = "nccl" if device.type == "cuda" else "gloo"
-        self.world_size = meet(self.communication, site, rendezvous)
+        backend, self.communication = carrier(device.type, site.shared_gpus)
+        self.world_size = meet(backend, site, rendezvous)
 
     def sum(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor)
