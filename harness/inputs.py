@@ -1,16 +1,23 @@
-"""Input pipelines: which a framework offers, and what of the configuration has an effect on each."""
+"""Input pipelines: which a framework offers, what `auto` becomes, and which options have an effect on each."""
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import subprocess
+from dataclasses import replace
 
 from harness.errors import UserError
-from harness.schema import Config, Data
+from harness.schema import Config, Data, Pipeline
 from harness.spec import DALI, DEVICE, FRAMEWORK, HARNESS, InputSpec
 from harness.worker.data.locate import IMAGE_FOLDER, SHARDS
 
+GIB = 2**30
+# Of a GPU's memory, what `auto` fills with samples at most; and how much where nobody says how large that memory is.
+SHARE_OF_MEMORY, UNKNOWN_MEMORY_GB = 0.1, 1.0
+# The framework whose eager step a thread that makes batches holds up: both want Python's lock.
+HELD_UP = "pytorch"
 PINNING = "pytorch"  # the others decide themselves
 ON_DEVICE = (DEVICE, DALI)  # their batches do not come from the host, where there is another device
 ABSENT = 3  # exit code
@@ -20,8 +27,51 @@ QUESTION = (
 )
 
 
+def resolved(config: Config, device: str | None, gpu_memory_gb: float | None) -> tuple[Config, str]:
+    """The configuration with the pipeline that data.pipeline=auto stands for, so that a run's id is that of a concrete
+    one; and a sentence for the plan, empty where nothing was to be chosen.
+
+    device: what the ranks run on; None: not known, which is refused elsewhere. gpu_memory_gb: of each GPU, in 2^30
+    bytes; None: not known.
+    """
+    data = config.data
+    if data.pipeline is not Pipeline.auto:
+        return config, ""
+    chosen, why = Pipeline.harness, ""
+    if device == "cuda" and config.framework.name == HELD_UP and config.dataset.reader != SHARDS and data.workers:
+        against = _against_device(config, gpu_memory_gb)
+        chosen = Pipeline.framework if against else Pipeline.device
+        here = f"the samples of data set '{config.dataset.name}' lie on each GPU"
+        beside = f"worker processes make the batches, since {against}"
+        why = f"data.pipeline=auto is {chosen.value}: {beside if against else here}"
+    return replace(config, data=replace(data, pipeline=chosen)), why
+
+
+def _against_device(config: Config, gpu_memory_gb: float | None) -> str:
+    """Why `auto` does not put all samples on the device; empty where nothing speaks against it."""
+    data, dataset, default = config.data, config.dataset, Data()
+    for key in ("workers", "prefetch", "pin"):
+        if (asked := getattr(data, key)) != getattr(default, key):
+            return f"data.{key}={str(asked).lower()} is for them"
+    if dataset.reader == IMAGE_FOLDER:
+        return f"data set '{dataset.name}' is image files, which are decoded anew for each batch"
+    if dataset.train_samples < 1:
+        return f"the configuration of data set '{dataset.name}' does not say how many samples it has"
+    shape = (dataset.context,) if dataset.context else (dataset.image_size, dataset.image_size, dataset.channels)
+    size = dataset.train_samples * math.prod(shape) / GIB
+    most = UNKNOWN_MEMORY_GB if gpu_memory_gb is None else SHARE_OF_MEMORY * gpu_memory_gb
+    if size <= most:
+        return ""
+    known = (
+        "a GPU's memory is not known (cluster.gpu_memory_gb)"
+        if gpu_memory_gb is None
+        else f"{SHARE_OF_MEMORY:.0%} of it"
+    )
+    return f"the samples of data set '{dataset.name}' are {size:.1f} GB, and at most {most:.1f} GB go on a GPU: {known}"
+
+
 def unsupported(config: Config) -> str | None:
-    """Why there is no such pipeline; None where there is."""
+    """Why there is no such pipeline; None where there is. The configuration is one of `resolved`."""
     data, framework = config.data, config.framework
     asked, default = data.pipeline.value, Data()
     if asked not in framework.pipelines:

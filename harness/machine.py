@@ -83,6 +83,23 @@ def chosen(boards: Sequence[Sequence[Device]], visible: str) -> tuple[Device, ..
 
 
 @cache
+def gpu_memory_gb() -> float | None:
+    """Of the GPU with the least, in 2^30 bytes; None where it is not known, or GPUs are divided by MIG."""
+    if any(device.name != device.board for device in devices()):
+        return None
+    try:
+        told = subprocess.run(
+            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        return min(int(line) for line in told.stdout.splitlines()) / 1024 if told.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
+
+
+@cache
 def _boards() -> list[list[Device]]:
     # nvidia-smi does not look at CUDA_VISIBLE_DEVICES.
     try:

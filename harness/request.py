@@ -84,7 +84,8 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
                     f"{key}={str(getattr(first, key)).lower()} is for job arrays; "
                     "here runs go one after another, and this command stays with them"
                 )
-    variants = [variant for point in points for variant in _with_baseline(point)]
+    chosen = [_with_pipeline(variant) for point in points for variant in _with_baseline(point)]
+    variants = [variant for variant, _ in chosen]
     wanted = _repeated([each for variant in variants for each in sources.variants(variant)])
     refused = [unsupported(point) for point in wanted]
     if skipped := [sentence for sentence in refused if sentence]:
@@ -115,8 +116,26 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         target_accuracy=first.target_accuracy,
         requests=requests,
         skipped=tuple(dict.fromkeys(skipped)),
-        notes=tuple(dict.fromkeys(note for note in (*became, *map(_unequal_shares, requests)) if note)),
+        notes=tuple(
+            dict.fromkeys(
+                note for note in (*became, *(why for _, why in chosen), *map(_unequal_shares, requests)) if note
+            )
+        ),
     )
+
+
+def _with_pipeline(config: Config) -> tuple[Config, str]:
+    """inputs.resolved, on the device of the point; where that is an error, `request` says so."""
+    cluster = config.cluster
+    local = cluster.scheduler is Scheduler.local
+    try:
+        device = _device(cluster.device, local)
+    except UserError:
+        device = None
+    memory_gb = cluster.gpu_memory_gb
+    if memory_gb is None and local and device == "cuda":
+        memory_gb = machine.gpu_memory_gb()
+    return inputs.resolved(config, device, memory_gb)
 
 
 def _with_baseline(config: Config) -> list[Config]:
@@ -146,6 +165,7 @@ def _repeated(points: list[Config]) -> list[Config]:
 def request(config: Config) -> Request:
     """One run. Raises UserError."""
     bounds.check(config)
+    config, _ = _with_pipeline(config)
     cluster = config.cluster
     results = Path(config.results).expanduser().absolute()
     placement = place(config.gpus, cluster.gpus_per_node)

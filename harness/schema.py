@@ -320,6 +320,7 @@ class Source(Enum):
 
 
 class Pipeline(Enum):
+    auto = "auto"
     harness = "harness"
     framework = "framework"
     device = "device"
@@ -331,7 +332,7 @@ class Data:
     source: Source = Source.real
     root: str = MISSING
     check: bool = True
-    pipeline: Pipeline = Pipeline.harness
+    pipeline: Pipeline = Pipeline.auto
     workers: int = 1
     prefetch: int = 4
     pin: bool = True

@@ -28,7 +28,7 @@ EMULATED = "emulated"
 
 # As a value of the option `placement`, of strategies with parameter servers.
 OWN_NODES = "own_nodes"
-# Input pipelines.
+# Input pipelines. A configuration may leave the choice to the plan (`auto`); a spec names one of them.
 HARNESS, FRAMEWORK, DEVICE, DALI = "harness", "framework", "device", "dali"
 # As values of RunSpec.trace; nsys is the name of NVIDIA's command, too.
 NO_TRACE, CHROME, NSYS = "none", "chrome", "nsys"
