@@ -19,7 +19,7 @@ HOROVOD = {
     "jax": [],
 }
 MODULE = {"pytorch": "torch", "tensorflow": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
-SETTINGS = ("PYTHON", "VARIANT", "MPI", "HOROVOD", "DALI", "CXX", "HOROVOD_CUDA_HOME")
+SETTINGS = ("PYTHON", "VARIANT", "GPU", "CUDA", "CLUSTER", "MPI", "HOROVOD", "DALI", "CXX", "HOROVOD_CUDA_HOME")
 
 
 @pytest.fixture
@@ -27,6 +27,9 @@ def checkout(tmp_path: Path) -> Path:
     """Another checkout: what is built there is not what the other tests use. It has one more, small environment."""
     folder = tmp_path / "checkout"
     shutil.copytree(PROJECT / "sbatch" / "env", folder / "sbatch" / "env")
+    (folder / "harness").mkdir()
+    for module in ("__init__.py", "gpu_types.py"):
+        shutil.copy(PROJECT / "harness" / module, folder / "harness")
     env = folder / "sbatch" / "env"
     (env / "small.sh").write_text(
         '#!/usr/bin/env bash\n. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n'
@@ -111,7 +114,7 @@ def test_a_python_that_is_not_there_is_named(checkout: Path) -> None:
         ("g++", {}, "'g++' is no C++17 compiler: load a module of GCC 9 or newer"),
         ("make", {}, "Horovod is built with make, and there is none on the PATH"),
         ("mpicc", {"MPI": "system"}, "MPI=system takes the mpicc on the PATH, and there is none"),
-        ("nvcc", {"VARIANT": "cuda"}, "VARIANT=cuda compiles Horovod with nvcc, and there is none on the PATH"),
+        ("nvcc", {"VARIANT": "", "GPU": "v100"}, "the CUDA build compiles Horovod with nvcc, and there is none on the"),
     ],
 )
 def test_a_missing_program_is_named_before_anything_is_built(
@@ -120,6 +123,12 @@ def test_a_missing_program_is_named_before_anything_is_built(
     if program != "g++" and shutil.which("g++") is None:
         pytest.skip("no g++ here, which is asked for first")
     assert said in refusal(checkout, "mxnet", PATH=path_without(tmp_path / "bin", program), **settings)
+
+
+def test_the_gpus_that_an_environment_is_for_are_settings_of_its_builder(checkout: Path) -> None:
+    said = refusal(checkout, "pytorch", VARIANT="", GPU="v100", CUDA="cu130")
+    assert said.startswith("error: CUDA=cu130 does not run on GPU=v100")
+    assert refusal(checkout, "mxnet", VARIANT="", GPU="h100").startswith("error: mxnet is for compute capability")
 
 
 def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_changes(checkout: Path) -> None:

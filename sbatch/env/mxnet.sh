@@ -2,15 +2,33 @@
 # Builds the environment of framework=mxnet in .envs/mxnet: MXNet, mpi4py, Horovod. Run it again at will: it does nothing when
 # the recipe has not changed. Settings: see common.sh.
 #
-# VARIANT=cuda has not been tried: it needs a GPU. MXNet ends at CUDA 11.7, which knows no GPU newer than Ampere (A100); it takes
-# that CUDA, cuDNN 8, NCCL and the GPU's driver from the machine (modules), already to be built.
+# MXNet ends at CUDA 11.7, which knows no GPU newer than Ampere (A100). The libraries of that CUDA, cuDNN 8 and NCCL come from
+# PyPI; only the driver is the node's.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+# MXNet cannot be imported without the GPU driver's library, which login nodes lack. One that knows no GPU stands in while the
+# environment is built; without a compiler, the import at the end fails and says so.
+stand_in_for_the_driver() {
+  local folder
+  if ldconfig -p | grep -q 'libcuda\.so\.1'; then return; fi
+  folder=$(mktemp -d)
+  trap "rm -rf '$folder'" EXIT
+  nm -D --undefined-only "$(site_packages)/mxnet/libmxnet.so" |
+    sed -n 's/^ *U \(cu[A-Z][A-Za-z0-9]*\)$/int \1(void) { return 999; }/p' | "$(compiler)" -shared -x c - -o "$folder/libcuda.so.1"
+  export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
 begin mxnet 8 11
 if [ "$VARIANT" = cuda ]; then
-  install mxnet-cu117 numpy pillow
+  mapfile -t libraries < <(sed -n 's/^\(nvidia-.*-cu11\)==.*/\1/p' "$(constraints)")
+  install mxnet-cu117 numpy pillow "${libraries[@]}"
+  # It looks for libraries beside its own, and names none of these folders.
+  for library in "$(site_packages)"/nvidia/*/lib/*.so.*; do
+    ln -sf "../${library#*/site-packages/}" "$(site_packages)/mxnet/"
+  done
+  stand_in_for_the_driver
 else
   install mxnet numpy pillow
 fi

@@ -37,7 +37,7 @@ def test_the_default_is_adaptive_and_what_compares_accuracy_is_not() -> None:
         assert measure.fixed
         assert measure.most_steps == measure.warmup_steps + measure.steps
     # The numerical precision is another key.
-    assert (asked("precision=bf16").precision, asked("precision=bf16").measure.precision) == ("bf16", 0.02)
+    assert (asked("precision=fp16").precision, asked("precision=fp16").measure.precision) == ("fp16", 0.02)
 
 
 def test_runs_of_before_keep_their_ids() -> None:
