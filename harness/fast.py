@@ -22,11 +22,20 @@ GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 # Strategies in which nothing but the optimiser writes to weights, so that CUDA graphs find them where they were.
 GRAPH_STRATEGIES = ("plain", "allreduce")
+# Strategies that take gradients in fp16 as they are: the buffers of others are in fp32.
+HALF_STRATEGIES = ("plain", "allreduce")
 
 
 def unsupported(config: Config) -> str | None:
     """Why an option that is asked for is not offered; None where all are."""
-    return _channels_last(config) or _horovod(config) or _fused(config) or _cuda_graph(config) or _compile_mode(config)
+    return (
+        _channels_last(config)
+        or _horovod(config)
+        or _fused(config)
+        or _half_weights(config)
+        or _cuda_graph(config)
+        or _compile_mode(config)
+    )
 
 
 def resolved(options: Any, precision: str, device: str) -> Any:
@@ -105,6 +114,26 @@ def _fused(config: Config) -> str | None:
             f"framework.options.fused=true is not offered with strategy '{config.strategy.name}', which divides the "
             f"step or leaves it to servers; it is with: {', '.join(OWN_STEP)}"
         )
+    return None
+
+
+def _half_weights(config: Config) -> str | None:
+    framework, strategy = config.framework.options, config.strategy
+    if not getattr(framework, "half_weights", False):
+        return None
+    asked = "framework.options.half_weights=true"
+    if config.precision.name != "fp16":
+        return f"{asked} is for precision=fp16, and precision={config.precision.name} was asked for"
+    if config.optimizer.name.name != "sgd":
+        return f"{asked} is for optimizer.name=sgd: squares of gradients, which adam keeps, are below the range of fp16"
+    if not framework.fused:
+        return f"{asked} needs framework.options.fused=true, whose step computes in fp32"
+    if strategy.name not in HALF_STRATEGIES:
+        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {', '.join(HALF_STRATEGIES)}"
+    if getattr(strategy.options, "compress", Compress.none) != Compress.none:
+        return f"{asked} needs strategy.options.compress=none: gradients are sent in fp16 already"
+    if config.dataset.context:
+        return f"{asked} is for images; the sums of a transformer's layers would leave the range of fp16"
     return None
 
 

@@ -17,7 +17,7 @@ from harness.spec import MODEL_PARALLEL, OptimizerSpec, RunSpec
 from models import activations, catalog
 
 GB, MB = 2**30, 2**20
-FLOAT = 4  # bytes: weights, gradients and the optimiser's state are in single precision, whatever `precision` is
+FLOAT = 4  # bytes: weights, gradients and the optimiser's state are in single precision, but with half_weights
 # What may be said to fit where this does not, what costs less speed first.
 SMALLER = ("zero1", "fsdp")
 MOST_GPUS = 4096
@@ -64,7 +64,7 @@ def _of_training(spec: RunSpec) -> Memory:
         parameters=parameters,
         gradients=gradients,
         optimizer=state,
-        weight_copies=activations.weight_copies_bytes(layers, number_bytes),
+        weight_copies=0 if _halved(spec) else activations.weight_copies_bytes(layers, number_bytes),
         activations=spec.batch_per_gpu * per_sample,
         activations_per_sample=per_sample,
     )
@@ -115,9 +115,13 @@ def check(spec: RunSpec, gpu_memory_gb: float | None, offered: Collection[str]) 
     )
 
 
+def _halved(spec: RunSpec) -> bool:
+    return bool(spec.framework_options.get("half_weights", False))
+
+
 def _divided(spec: RunSpec, layers: catalog.Layers) -> tuple[int, int, int]:
     """(parameters, gradients, optimiser's state) in bytes: what one GPU has of them under its strategy."""
-    whole = FLOAT * catalog.parameters(layers)
+    whole = (2 if _halved(spec) else FLOAT) * catalog.parameters(layers)
     state = _states(spec.optimizer) * whole
     if spec.strategy == "zero1":
         return whole, whole, _share(state, spec.gpus)

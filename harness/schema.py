@@ -80,6 +80,7 @@ class PyTorchOptions:
     channels_last: bool | str = "auto"
     fused: bool = field(default=False, metadata=LATER)
     cuda_graph: bool = field(default=False, metadata=LATER)
+    half_weights: bool = field(default=False, metadata=LATER)
     compile_mode: CompileMode = field(default=CompileMode["default"], metadata=LATER)
 
 

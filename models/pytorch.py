@@ -126,6 +126,14 @@ def norm_biases(network: nn.Module) -> List[nn.Parameter]:
     return [module.bias for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
+def halve(network: nn.Module) -> None:
+    """Weights in fp16, but for those of BatchNorm, which like its statistics stay in fp32."""
+    network.half()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.float()
+
+
 # Blocks of a network: what a strategy that divides weights gathers at once.
 BLOCKS = (Residual, TransformerBlock)
 

@@ -58,6 +58,7 @@ def alone(spec: RunSpec) -> RunSpec:
         strategy="plain",
         strategy_options={},
         precision="fp32",
+        framework_options={name: value for name, value in spec.framework_options.items() if name != "half_weights"},
         gpus=1,
         placement=Placement(1, 1),
         global_batch=BATCH,

@@ -15,6 +15,7 @@ from harness.worker import capture
 
 LOOKAHEAD = ("optimizer.lookahead_steps=5", "optimizer.lookahead_decay=0.5", "optimizer.lr_end_samples=9")
 COMPILE, MODE = ("framework.options.compile=true",), "framework.options.compile_mode="
+HALF, FP16 = "framework.options.half_weights=true", ("precision=fp16", "framework.options.fused=true")
 GRAPH = ("framework.options.cuda_graph=true", "framework.options.fused=true")
 
 
@@ -51,6 +52,12 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
         ),
         (GRAPH, "cuda_graph=true needs a GPU"),
         (["framework.options.channels_last=nhwc"], "channels_last=nhwc: give true, false or auto"),
+        ([HALF], "half_weights=true is for precision=fp16, and precision=fp32 was asked for"),
+        ([HALF, "precision=fp16", "optimizer.name=adam"], "half_weights=true is for optimizer.name=sgd"),
+        ([HALF, "precision=fp16"], "half_weights=true needs framework.options.fused=true"),
+        ([HALF, *FP16, "strategy=mpi"], "half_weights=true is not offered with strategy 'mpi'; it is with: plain, all"),
+        ([HALF, *FP16, "strategy.options.compress=bf16"], "half_weights=true needs strategy.options.compress=none"),
+        ([HALF, *FP16], "precision=fp16 needs a GPU"),
         ([MODE + "reduce-overhead"], "compile_mode=reduce-overhead needs framework.options.compile=true"),
         (
             [*COMPILE, MODE + "reduce-overhead"],

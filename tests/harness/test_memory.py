@@ -61,6 +61,8 @@ def test_activations_grow_with_the_batch_of_a_gpu_and_mixed_precision_has_copies
     assert four.activations == 2 * two.activations == 4 * two.activations_per_sample
     assert four.certain == two.certain
     half = estimate(gpt2(precision="bf16"))
+    halved = estimate(gpt2(precision="fp16", framework_options={"half_weights": True}))
+    assert (2 * halved.certain, halved.weight_copies) == (estimate(gpt2()).certain, 0)
     assert two.weight_copies == 0
     assert half.weight_copies == pytest.approx(half.parameters / 2, rel=0.01)  # all but vectors and the embedding
     assert half.certain == two.certain

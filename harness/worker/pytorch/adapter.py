@@ -65,6 +65,13 @@ class Adapter(worker.Adapter):
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
         network = self.strategy.to_device(networks.build(layers, spec.seed))
+        if options.get("half_weights", False):
+            if self.device.type == "cpu":
+                # Whole blocks of elements are not updated: github.com/pytorch/pytorch/issues/191763.
+                raise RuntimeError(
+                    "framework.options.half_weights=true needs a GPU: torch's fused step on CPUs is wrong"
+                )
+            networks.halve(network)
         self.memory_format = torch.channels_last if options["channels_last"] else torch.contiguous_format
         network = network.to(memory_format=self.memory_format)
         self.plain_network = network

@@ -33,9 +33,9 @@ def cudnn_version(number: Optional[int]) -> Optional[str]:
 def of(spec: RunSpec) -> torch.device:
     """Raises GpuError where the run asks for a GPU that torch does not see or has no kernels for, or for a precision
     that the GPU only emulates: never falls back."""
-    if spec.deterministic != torch.are_deterministic_algorithms_enabled():
+    if spec.deterministic:
         # An operation that has no deterministic algorithm raises; torch.compile chooses no kernel by its time.
-        torch.use_deterministic_algorithms(spec.deterministic)
+        torch.use_deterministic_algorithms(True)
     if spec.cluster.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 
@@ -100,13 +100,18 @@ class Lookahead:
     def __init__(self, fast: Sequence[torch.Tensor]) -> None:
         self.fast = list(fast)
         self.slow = [tensor.detach().clone() for tensor in self.fast]
+        # Of one type each: then a group is one kernel.
+        self.groups: List[Tuple[List[torch.Tensor], List[torch.Tensor]]] = []
+        for dtype in {tensor.dtype for tensor in self.fast}:
+            pairs = [(slow, fast) for slow, fast in zip(self.slow, self.fast) if fast.dtype == dtype]
+            self.groups.append(([slow for slow, _ in pairs], [fast for _, fast in pairs]))
 
     @torch.no_grad()
     def step(self, slow_share: float) -> None:
         """Of the slow weights so much stays, the rest is what was trained, which goes on from them."""
-        for slow, fast in zip(self.slow, self.fast):
-            slow.lerp_(fast, 1 - slow_share)
-            fast.copy_(slow)
+        for slow, fast in self.groups:
+            torch._foreach_lerp_(slow, fast, 1 - slow_share)
+            torch._foreach_copy_(fast, slow)
 
     def state_dict(self) -> Dict[str, Any]:
         return {"slow": self.slow}
