@@ -1,4 +1,7 @@
-"""Runs every benchmark, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md."""
+"""Runs every benchmark, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md.
+
+`python -m benchmarks gpu_check` checks a machine with a GPU, and has options of its own (docs/gpu.md).
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ NAMES = (
     "report",
     "prediction",
 )
+# Checks a machine with a GPU; what it has found is a section of RESULTS.md, after all others.
+GPU_CHECK = "gpu_check"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 
 HEADER = """# What this program itself costs
@@ -45,9 +50,14 @@ SECTION = """
 
 
 def main(chosen: list[str]) -> int:
+    if chosen and chosen[0] == GPU_CHECK:
+        return importlib.import_module("benchmarks.gpu_check.command").main(chosen[1:])
     unknown = set(chosen) - set(NAMES)
     if unknown:
-        print(f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}", file=sys.stderr)
+        print(
+            f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join((*NAMES, GPU_CHECK))}",
+            file=sys.stderr,
+        )
         return 2
     # Before the first section is written: RESULTS.md itself is part of the checkout.
     code = code_version(ROOT)
@@ -69,11 +79,11 @@ def section(name: str, code: str, load: float, rows: list[Row]) -> str:
 
 
 def with_section(results: str, name: str, text: str) -> str:
-    """RESULTS.md with this section in place of its older one, in the order of NAMES."""
+    """RESULTS.md with this section in place of its older one, in the order of NAMES; machines with a GPU come last."""
     sections = {name: text}
     for old in re.split(r"(?m)^(?=## )", results)[1:]:
         sections.setdefault(old.split()[1], "\n" + old.rstrip() + "\n")
-    return HEADER + "".join(sections[known] for known in NAMES if known in sections)
+    return HEADER + "".join(sections[known] for known in (*NAMES, GPU_CHECK) if known in sections)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,110 @@
+"""The time-to-accuracy recipe on Fashion-MNIST, three seeds each in bf16 and fp16: does mixed precision learn?
+
+What `+experiment=time_to_accuracy` composes (491,520 samples), on another data set. In one process, one run after
+another; the seconds are those of training alone, in blocks between fences, without cuDNN's choice of algorithms in the
+first steps. There is no published figure for this recipe on this data set; the bound is what two convolutions reach in
+the data set's own list of results (Xiao et al. 2017), and far above what a broken loss scaling does.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu_check import runs
+from benchmarks.gpu_check.figures import Figure
+from benchmarks.gpu_check.harness_runs import needs_hydra
+from benchmarks.gpu_check.sections import Ask, Report, Skipped
+from harness.spec import RunSpec
+from harness.worker.adapter import Adapter
+from harness.worker.data.errors import DataError
+from harness.worker.data.locate import locate
+from harness.worker.data.readers import open_dataset
+from harness.worker.loop import score
+from harness.worker.views import logits_of
+
+SEEDS = 3
+BOUND = "≥ 0.9"
+BLOCK, FIRST = 10, 20
+EVALUATED = 500
+
+
+def run(ask: Ask, report: Report) -> None:
+    needs_hydra()
+    if not ask.reduced:
+        try:
+            locate("fashion_mnist", "idx", str(ask.data))
+        except DataError:
+            raise Skipped(
+                f"no Fashion-MNIST in {ask.data}; sbatch/data/fashion-mnist.sh brings it, --data names its folder"
+            ) from None
+    precisions = ("bf16",) if ask.reduced else (*runs.bf16(), "fp16")
+    longest = 0.0
+    found: dict[str, list[tuple[float, float]]] = {precision: [] for precision in precisions}
+    # Seed by seed: where the time is too short, each precision has as many.
+    for seed in range(1 if ask.reduced else SEEDS):
+        for precision in precisions:
+            if ask.seconds_left < longest:
+                continue
+            before = ask.seconds_left
+            found[precision].append(trained(ask, spec_of(ask, precision, seed)))
+            longest = max(longest, before - ask.seconds_left)
+    for precision, pairs in found.items():
+        if not pairs:
+            continue
+        accuracies, seconds = zip(*pairs, strict=True)
+        spread = (min(accuracies), max(accuracies)) if len(pairs) > 1 else None
+        name = f"{precision}, accuracy, mean of seeds, smallest to largest"
+        report(Figure(name, statistics.mean(accuracies), "", spread, len(pairs), ask.bound(BOUND)))
+        spread = (min(seconds), max(seconds)) if len(pairs) > 1 else None
+        report(
+            Figure(
+                f"{precision}, training, median, smallest to largest",
+                statistics.median(seconds),
+                "s",
+                spread,
+                len(pairs),
+            )
+        )
+    if not ask.reduced and (few := [p for p in precisions if len(found[p]) < SEEDS]):
+        report(Figure("seeds that the time was too short for", sum(SEEDS - len(found[p]) for p in few), bound="= 0"))
+
+
+def spec_of(ask: Ask, precision: str, seed: int) -> RunSpec:
+    """As `python -m harness` plans it."""
+    from harness import config
+    from harness.request import request
+
+    config.register()
+    small = ("dataset=synthetic", "dataset.train_samples=512", "dataset.test_samples=64", "batch=16")
+    overrides = [
+        *("+experiment=time_to_accuracy", f"precision={precision}", f"seed={seed}", "gpus=1", "strategy=plain"),
+        *("cluster=local", f"cluster.device={ask.device}", f"framework.environment={sys.executable}"),
+        *(f"data.root={ask.data}", *(small if ask.reduced else ("dataset=fashion_mnist",))),
+    ]
+    # The experiment sweeps over ranks and seeds, so that it is composed as a sweep: of one point.
+    [point] = config.compose(overrides, True, "config", None)
+    return request(point).spec
+
+
+def trained(ask: Ask, spec: RunSpec) -> tuple[float, float]:
+    """(accuracy on the test images, seconds of training after the first steps)."""
+    _, test = open_dataset(spec.dataset, str(ask.data), spec.seed)
+    with runs.adapter_of(spec, ask) as adapter:
+        blocks, first = (1, 1) if ask.reduced else ((spec.measure.most_steps - FIRST) // BLOCK, FIRST)
+        runs.seconds(adapter, adapter.step, first)
+        seconds = sum(runs.seconds(adapter, adapter.step, 2 if ask.reduced else BLOCK) for _ in range(blocks))
+        return accuracy(adapter, test, spec.measure.evaluate_views), seconds
+
+
+def accuracy(adapter: Adapter, test: Any, views: int) -> float:
+    correct = 0
+    with adapter.evaluation():
+        for start in range(0, len(test), EVALUATED):
+            indices = np.arange(start, min(start + EVALUATED, len(test)))
+            images = np.ascontiguousarray(test.images(indices))
+            correct += score(logits_of(adapter.logits, images, views), test.targets(indices))[1]
+    return correct / len(test)

@@ -1,0 +1,88 @@
+"""The worker beside a hand-written training loop (benchmarks/minimal/pytorch_gpu.py), blocks in turns in one process.
+
+Same network, batch, precision, memory format and optimiser, samples on the device in both, no augmentation; the loop is
+PyTorch's own idiom, without anything of this program. The figure is the median over the pairs of the loop's seconds by
+ours, which is our throughput by the loop's; its interval is that of the median by the sign test.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+
+from benchmarks.gpu_check import runs
+from benchmarks.gpu_check.figures import Figure, median
+from benchmarks.gpu_check.sections import Ask, Report
+from benchmarks.minimal import pytorch_gpu
+from harness.spec import DatasetSpec
+from harness.worker.adapter import Adapter
+from harness.worker.data.readers import open_dataset
+
+# What the worker may cost beside the loop.
+BOUND = "≥ 0.97"
+# A block is about so long: many of them fit into a share, and what a fence costs is small beside it.
+BLOCK_SECONDS, FIRST_STEPS = 0.25, 3
+
+
+def cifar(ask: Ask, report: Report) -> None:
+    data = runs.images(8 if ask.reduced else 32, samples=256 if ask.reduced else 2048)
+    models = ("resnet20",) if ask.reduced else ("resnet20", "resnet44")
+    choices = list(itertools.product(models, ("fp32",), (True, False), (False, True)))
+    _all(ask, report, choices, data, 4 if ask.reduced else 128)
+
+
+def resnet50(ask: Ask, report: Report) -> None:
+    data = runs.images(32 if ask.reduced else 224, classes=1000, samples=64 if ask.reduced else 1024)
+    precisions = ("fp32",) if ask.reduced else ("fp16", *runs.bf16())
+    formats = (True,) if ask.reduced else (True, False)
+    # By memory format first: where the time is too short, the last ones are missing in both precisions.
+    choices = [("resnet50", p, f, fused) for f, fused, p in itertools.product(formats, (False, True), precisions)]
+    _all(ask, report, choices, data, 2 if ask.reduced else 256)
+
+
+def _all(ask: Ask, report: Report, choices: list[tuple[str, str, bool, bool]], data: DatasetSpec, batch: int) -> None:
+    for number, (model, precision, channels_last, fused) in enumerate(choices):
+        seconds = ask.seconds_left / (len(choices) - number)
+        form = "NHWC" if channels_last else "NCHW"
+        name = f"{model} batch {batch} {precision} {form}{' fused' * fused}"
+        _one(ask, report, name, data, seconds, model, batch, precision, channels_last, fused)
+
+
+def _one(
+    ask: Ask,
+    report: Report,
+    name: str,
+    data: DatasetSpec,
+    seconds: float,
+    model: str,
+    batch: int,
+    precision: str,
+    channels_last: bool,
+    fused: bool,
+) -> None:
+    end = ask.seconds_left - seconds
+    spec = runs.spec_of(ask, model, data, batch, precision, channels_last, fused=fused)
+    split, _ = open_dataset(data, None, spec.seed)
+    with runs.adapter_of(spec, ask) as adapter:
+        samples = split.images(np.arange(len(split))), split.labels
+        peer, network = pytorch_gpu.trainer(model, *samples, batch, ask.device, precision, channels_last, fused)
+        apart = sum(weight.numel() for weight in network.parameters()) - runs.parameters_of(spec)
+        steps = 1 if ask.reduced else steps_of_block(adapter)
+        arms = {
+            "ours": functools.partial(runs.seconds, adapter, adapter.step, steps),
+            "peer": functools.partial(peer, steps),
+        }
+        taken = runs.pairs(ask, arms, ask.seconds_left - end)
+    ratios = [p / o for o, p in zip(taken["ours"], taken["peer"], strict=True)]
+    report(median(f"{name}, ours / loop", ratios, "of throughput", ask.bound(BOUND)))
+    report(median(f"{name}, ours", [batch * steps / s for s in taken["ours"]], "images/s"))
+    if apart:
+        report(Figure(f"{name}, parameters more than ours", apart, bound="= 0"))
+
+
+def steps_of_block(adapter: Adapter) -> int:
+    runs.seconds(adapter, adapter.step, FIRST_STEPS)  # in which cuDNN chooses its algorithms
+    seconds = runs.seconds(adapter, adapter.step, FIRST_STEPS) / FIRST_STEPS
+    return max(2, min(50, round(BLOCK_SECONDS / seconds)))

@@ -1,0 +1,54 @@
+"""The JAX worker beside a minimal jitted loop (benchmarks/minimal/jax.py): ResNet-20, batch 128, blocks in turns.
+
+On a GPU in tf32, which is what JAX takes for float32 by itself, and so does the loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from benchmarks.gpu_check import runs
+from benchmarks.gpu_check.figures import Figure, median
+from benchmarks.gpu_check.sections import Ask, Report, Skipped
+from harness.spec import InputSpec
+
+BOUND = "≥ 0.97"
+
+
+def run(ask: Ask, report: Report) -> None:
+    try:
+        import jax
+    except ImportError as error:
+        raise Skipped(f"this interpreter has no JAX ({error})") from None
+    report(Figure("version", jax.__version__))
+    if not ask.reduced:
+        # One process has the GPU: to see whether there is one takes none of its memory.
+        try:
+            kind = jax.devices("gpu")[0].device_kind
+        except RuntimeError as error:
+            raise Skipped(f"JAX {jax.__version__} sees no GPU: {error}") from None
+        report(Figure("device", kind))
+    size, batch, steps = (8, 4, 2) if ask.reduced else (32, 128, 20)
+    data = runs.images(size, samples=256 if ask.reduced else 4096)
+    # tf32 is one of GPUs from Ampere on; JAX refuses none, and what is older computes in fp32.
+    spec = runs.spec_of(ask, "resnet20", data, batch, "fp32" if ask.reduced else "tf32")
+    spec = dataclasses.replace(spec, framework="jax", framework_options={}, data=InputSpec())
+    from benchmarks.minimal import jax as minimal
+
+    random = np.random.RandomState(0)
+    images = random.randint(0, 256, (data.train_samples, size, size, 3)).astype(np.uint8)
+    labels = random.randint(0, 10, data.train_samples)
+    with runs.adapter_of(spec, ask) as adapter:
+        peer = minimal.trainer(images, labels, batch)
+        arms = {
+            "ours": functools.partial(runs.seconds, adapter, adapter.step, steps),
+            "peer": functools.partial(peer, steps),
+        }
+        taken = runs.pairs(ask, arms, ask.seconds_left)
+    ratios = [p / o for o, p in zip(taken["ours"], taken["peer"], strict=True)]
+    name = f"resnet20 batch {batch} {spec.precision}"
+    report(median(f"{name}, ours / loop", ratios, "of throughput", ask.bound(BOUND)))
+    report(median(f"{name}, ours", [batch * steps / s for s in taken["ours"]], "images/s"))

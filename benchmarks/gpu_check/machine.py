@@ -1,0 +1,101 @@
+"""What the machine is: driver, builds of the frameworks, clocks. Everything else is read against this section."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import torch
+
+from benchmarks.common import ROOT
+from benchmarks.gpu_check.figures import Figure
+from benchmarks.gpu_check.sections import Ask, NoGpu, Report
+from harness import gpu_types
+from harness.machine import code_version
+from harness.worker import nvml
+from harness.worker.capture import cpu_model
+from harness.worker.pytorch import device
+
+# As torch names the versions that it was built with; the oldest that is supported.
+OLDEST = (2, 7)
+SIDE, SECONDS = 8192, 1.0
+QUERIES = {
+    "driver": "driver_version",
+    "memory": "memory.total",
+    "power limit": "power.limit",
+    "largest SM clock": "clocks.max.sm",
+    "persistence": "persistence_mode",
+    "MIG": "mig.mode.current",
+}
+
+
+def run(ask: Ask, report: Report) -> None:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
+        raise NoGpu(f"torch {torch.__version__} is too old for gpu_check; it needs 2.7 or newer ({sys.executable})")
+    if not ask.reduced and not torch.cuda.is_available():
+        raise NoGpu(
+            f"torch {torch.__version__} sees no GPU here; run gpu_check on a node with one, or with --reduced to try "
+            "the command itself on the CPU"
+        )
+    report(Figure("device", ask.device))
+    report(Figure("date", str(datetime.date.today())))
+    report(Figure("code", code_version(ROOT)))
+    host = f"{os.cpu_count()} cores of {cpu_model()}, {platform.system()}, Python {platform.python_version()}"
+    if ask.reduced:
+        report(Figure("machine", f"no GPU used, {host}, torch {torch.__version__}"))
+        return
+    _gpu(report, host)
+
+
+def _gpu(report: Report, host: str) -> None:
+    name = torch.cuda.get_device_name(0)
+    report(Figure("gpu", name))
+    report(Figure("machine", f"one {name} (of {torch.cuda.device_count()}), {host}, torch {torch.__version__}"))
+    for what, query in QUERIES.items():
+        report(Figure(what, _smi(query) or "not told"))
+    report(Figure("CUDA of torch", str(torch.version.cuda)))
+    report(Figure("cuDNN of torch", str(torch.backends.cudnn.version())))
+    if torch.distributed.is_nccl_available():
+        report(Figure("NCCL of torch", ".".join(map(str, torch.cuda.nccl.version()))))
+    report(Figure("architectures of torch", " ".join(device.build().architectures)))
+    found = torch.cuda.get_device_capability(0)
+    fits = gpu_types.misfit(device.build(), found) or "yes"
+    report(Figure(f"torch has kernels for compute capability {gpu_types.written(found)}", fits, bound="= yes"))
+    gpu = nvml.find(str(torch.cuda.get_device_properties(0).uuid))
+    rate = _tflops()
+    state = gpu.state() if gpu else {}
+    report(Figure(f"bf16 product of {SIDE} x {SIDE}, random", rate, "TFLOP/s"))
+    for key, unit in (("clocks_sm_mhz", "MHz"), ("clocks_memory_mhz", "MHz"), ("temperature_c", "C"), ("power_w", "W")):
+        if state.get(key) is not None:
+            report(Figure(f"{key.rpartition('_')[0]} after it", state[key], unit))
+    report(Figure("throttled after it", ", ".join(state.get("throttle") or []) or "no"))
+
+
+def _tflops() -> float:
+    """Long enough for the clocks to rise."""
+    a, b = (torch.randn(SIDE, SIDE, device="cuda").bfloat16() for _ in range(2))
+    out = torch.mm(a, b)
+    torch.cuda.synchronize()
+    count, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < SECONDS:
+        for _ in range(10):
+            torch.mm(a, b, out=out)
+        torch.cuda.synchronize()
+        count += 10
+    return 2 * SIDE**3 * count / (time.perf_counter() - begin) / 1e12
+
+
+def _smi(query: str) -> str:
+    """Of the first GPU that this process sees."""
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    command = ["nvidia-smi", f"--id={uuid}", f"--query-gpu={query}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,187 @@
+"""Runs for the sections: the worker's adapter in this process, built as a rank builds it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import ROOT
+from benchmarks.gpu_check.sections import Ask
+from harness import determinism
+from harness.gpu_types import AMPERE
+from harness.machine import cores
+from harness.spec import (
+    DEVICE,
+    ClusterSpec,
+    DatasetSpec,
+    InputSpec,
+    MeasureSpec,
+    OptimizerSpec,
+    Placement,
+    RunSpec,
+    Site,
+)
+from harness.worker.adapter import Adapter
+from harness.worker.data.pipelines import open_pipeline
+from harness.worker.data.readers import open_dataset
+from harness.worker.rendezvous import Rendezvous
+from harness.worker.timing import timed
+from harness.worker.whitening import whiten
+from models import catalog
+
+ALONE = Rendezvous(0, 1, 0, 1, "127.0.0.1", 0)
+# A learning rate that float32 holds exactly, so that a graph, which reads it from the device, steps as eager code does.
+EXACT = OptimizerSpec(lr=0.125, lr_rule="constant")
+TEXT_TOKENS = 64
+
+
+def images(size: int, classes: int = 10, samples: int = 2048, augment: bool = False) -> DatasetSpec:
+    """Made images in the form of conf/dataset/synthetic.yaml."""
+    mean, std = (0.498,) * 3, (0.229,) * 3
+    counts = {"train_samples": samples, "test_samples": 256}
+    return DatasetSpec("synthetic", "synthetic", classes, 3, size, mean, std, augment, **counts)
+
+
+def text(samples: int = 512) -> DatasetSpec:
+    """Made text in the form of conf/dataset/synthetic_text.yaml, in shorter samples."""
+    counts = {"train_samples": samples, "test_samples": 64, "context": TEXT_TOKENS}
+    return DatasetSpec("synthetic_text", "synthetic", 256, 0, 0, (), (), False, **counts)
+
+
+def spec_of(
+    ask: Ask,
+    model: str,
+    dataset: DatasetSpec,
+    batch: int,
+    precision: str = "fp32",
+    channels_last: bool = True,
+    device: str | None = None,
+    optimizer: OptimizerSpec = EXACT,
+    deterministic: bool = False,
+    **options: bool,
+) -> RunSpec:
+    """A run of PyTorch on one rank with nothing around it, its samples on the device. options: of the framework beside
+    channels_last, which are left out where they are false, as the plan does it."""
+    asked = {name: value for name, value in options.items() if value}
+    return RunSpec(
+        framework="pytorch",
+        framework_options={"compile": False, "channels_last": channels_last, **asked},
+        environment=sys.executable,
+        strategy="plain",
+        strategy_options={},
+        model=model,
+        dataset=dataset,
+        precision=precision,
+        gpus=1,
+        placement=Placement(1, 1),
+        scaling="strong",
+        global_batch=batch,
+        batch_per_gpu=batch,
+        seed=0,
+        repeat=0,
+        optimizer=optimizer,
+        measure=MeasureSpec(),
+        cluster=ClusterSpec("local", device or ask.device, 1 if ask.reduced else cores()),
+        data=InputSpec(DEVICE, workers=0, prefetch=0, samples=dataset.train_samples),
+        deterministic=deterministic,
+    )
+
+
+def site_of(ask: Ask) -> Site:
+    nothing = {"oversubscribed": None, "visible_gpus": None, "timeout_seconds": 600.0}
+    return Site(python=sys.executable, data_root=str(ask.data), project=str(ROOT), code_version="", **nothing)
+
+
+@contextlib.contextmanager
+def adapter_of(spec: RunSpec, ask: Ask, first_step: int = 0) -> Iterator[Adapter]:
+    """The adapter with its pipeline, as harness/worker/__main__.py has them; closed at the end, its memory given back.
+
+    With deterministic=true PyTorch also fills memory that nobody has written with NaN (torch.utils.deterministic).
+    """
+    os.environ.update(determinism.variables(spec))  # before the process first asks cuBLAS for something
+    site = site_of(ask)
+    framework = importlib.import_module(f"harness.worker.{spec.framework}")
+    train, _ = open_dataset(spec.dataset, site.data_root, spec.seed)
+    batches = open_pipeline(spec, train, 0, first_step, getattr(framework, "PIPELINES", {}))
+    adapter: Adapter = framework.Adapter(spec, site, ALONE, batches)
+    try:
+        whiten(spec, train, adapter)
+        batches.start()
+        yield adapter
+        adapter.fence()
+    finally:
+        batches.close()
+        torch.use_deterministic_algorithms(False)
+        del adapter, batches
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def test_samples(spec: RunSpec, count: int) -> np.ndarray:
+    """The first samples of the test split, as `Adapter.logits` takes them."""
+    _, test = open_dataset(spec.dataset, None, spec.seed)
+    return np.ascontiguousarray(test.images(np.arange(count)))
+
+
+def parameters_of(spec: RunSpec) -> int:
+    """Of the network, by the catalogue."""
+    data = spec.dataset
+    return catalog.parameters(catalog.network(spec.model).layers(data.channels, data.classes, data.size))
+
+
+def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    """Of all elements together: |found - wanted| / |wanted|, Euclidean, in double precision."""
+    squares = sum(float(np.square(w, dtype=np.float64).sum()) for w in wanted)
+    apart = sum(float(np.square(f.astype(np.float64) - w).sum()) for f, w in zip(found, wanted, strict=True))
+    return (apart / squares) ** 0.5
+
+
+def largest(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    """The largest difference of an element: 0 where all bits are the same."""
+    return max(float(np.abs(f.astype(np.float64) - w).max()) for f, w in zip(found, wanted, strict=True))
+
+
+def train(adapter: Adapter, steps: int) -> list[float]:
+    """The loss of each step."""
+    losses = []
+    for _ in range(steps):
+        adapter.step()
+        adapter.fence()
+        losses.append(adapter.loss())
+    return losses
+
+
+def seconds(adapter: Adapter, step: Callable[[], None], steps: int) -> float:
+    """Of a block of steps, by the worker's own clock."""
+    return timed(adapter, step, steps).seconds
+
+
+def bf16() -> tuple[str, ...]:
+    """('bf16',) where the GPU has tensor cores for it, and for tf32, else ()."""
+    return ("bf16",) if torch.cuda.get_device_capability(0) >= AMPERE else ()
+
+
+def pairs(ask: Ask, arms: dict[str, Any], seconds: float, least: int = 6, most: int = 40) -> dict[str, list[float]]:
+    """Seconds of each arm (a function that takes a block and gives its seconds), in turns, so that both meet the same
+    machine; who goes first changes from pair to pair. The first two pairs are not counted: they compile, or choose
+    algorithms. Ends after `seconds`, or after `most` pairs, but not before `least`."""
+    taken: dict[str, list[float]] = {name: [] for name in arms}
+    end = time.monotonic() + seconds
+    for pair in range(-1, 2) if ask.reduced else range(-2, most):
+        if pair >= least and time.monotonic() > end:
+            break
+        for name in sorted(arms, reverse=pair % 2 == 0):
+            spent = arms[name]()
+            if pair >= 0:
+                taken[name].append(spent)
+    return taken

@@ -1,0 +1,81 @@
+"""The sections of the check, in their order: what is correct comes first, then what is fast.
+
+A section is a function run(ask, report): it calls `report` with each figure as soon as it has it, and raises Skipped
+where this machine lacks what it needs. Standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.gpu_check.figures import Figure
+
+Report = Callable[[Figure], None]
+
+
+class Skipped(Exception):
+    """The section cannot run here; the message says why."""
+
+
+class NoGpu(Exception):
+    """The whole check cannot run here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a section is asked for.
+
+    device: 'cuda', or 'cpu' with --reduced, where every section runs in a small form. until: reading of time.monotonic
+    at which the section should have ended; it is killed a little later. scratch: an empty folder. data: the folder that
+    holds data sets.
+    """
+
+    device: str
+    until: float
+    scratch: Path
+    data: Path
+
+    @property
+    def reduced(self) -> bool:
+        return self.device == "cpu"
+
+    @property
+    def seconds_left(self) -> float:
+        return self.until - time.monotonic()
+
+    def bound(self, text: str) -> str | None:
+        """A bound of speed: on a CPU in small form there is none."""
+        return None if self.reduced else text
+
+
+@dataclass(frozen=True)
+class Section:
+    """function: its module and its name. weight: seconds it is given of 480. title: for RESULTS.md."""
+
+    name: str
+    function: str
+    weight: float
+    title: str
+
+
+HERE = "benchmarks.gpu_check"
+# What a section leaves of its share goes to those after it. The weights are planned for one H100 or H200 and 16 cores;
+# about 8 s of each go to starting Python, PyTorch and CUDA.
+SECTIONS = (
+    Section("machine", f"{HERE}.machine:run", 15, "driver, builds, clocks"),
+    Section("numerics", f"{HERE}.numerics:run", 45, "logits and gradients, GPU against CPU"),
+    Section("defects", f"{HERE}.defects:run", 20, "fused steps in poisoned memory"),
+    Section("graph_equal", f"{HERE}.graphs:equal", 25, "CUDA graph against eager steps"),
+    Section("resume", f"{HERE}.resume:run", 35, "checkpoint, new process, against uncut"),
+    Section("fence", f"{HERE}.fence:run", 20, "the clock of a block against CUDA events"),
+    Section("worker_cifar", f"{HERE}.beside:cifar", 40, "worker against a hand-written loop, CIFAR ResNets"),
+    Section("worker_resnet50", f"{HERE}.beside:resnet50", 105, "worker against a hand-written loop, ResNet-50"),
+    Section("graph_gain", f"{HERE}.graphs:gain", 25, "what a CUDA graph gains"),
+    Section("jax", f"{HERE}.jax_worker:run", 35, "JAX worker against a minimal jitted loop"),
+    Section("energy", f"{HERE}.energy:run", 20, "energy counter against the integral of power"),
+    Section("harness", f"{HERE}.harness_runs:run", 45, "through python -m harness"),
+    Section("accuracy", f"{HERE}.accuracy:run", 50, "the time-to-accuracy recipe on Fashion-MNIST"),
+)
