@@ -16,9 +16,21 @@ VARIABLES: dict[str, dict[str, str]] = {
     "pytorch": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
     "tensorflow": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
     "keras": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+    # cuDNN: deterministic algorithms of convolution and max pooling, chosen without timing them (mxnet.apache.org,
+    # "Environment Variables").
+    "mxnet": {
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0",
+        "MXNET_ENFORCE_DETERMINISM": "1",
+    },
+    # XLA: kernels that add in a fixed order, and no choice by time (openxla.org, "Determinism (GPU)").
+    "jax": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"},
 }
 # Strategies whose servers apply updates in the order in which they arrive.
 BY_ARRIVAL = ("ps_async", "ps_mixed", "ssp")
+
+# Strategies of MXNet whose gradients its KVStore adds up.
+KVSTORE = ("allreduce", "ps_sync")
 
 
 def unsupported(config: Config) -> str | None:
@@ -43,10 +55,17 @@ def unsupported(config: Config) -> str | None:
         return f"{asked} is not offered with strategy.options.autotune=true, which tunes by timing"
     if config.data.pipeline.name == DALI:
         return f"{asked} is not offered with data.pipeline=dali, which does not guarantee the same pixels in each run"
-    if getattr(config.framework.options, "jit_compile", False) and _pools(config):
+    compiled = getattr(config.framework.options, "jit_compile", False)
+    if (compiled or framework == "jax") and _pools(config):
+        given = "framework.options.jit_compile=true" if compiled else "framework 'jax'"
         return (
-            f"{asked} is not offered with framework.options.jit_compile=true and model '{config.model.name}': on GPUs, "
-            "XLA adds the gradients of max pooling in no fixed order"
+            f"{asked} is not offered with {given} and model '{config.model.name}': on GPUs, XLA adds the gradients of "
+            "max pooling in no fixed order"
+        )
+    if framework == "mxnet" and strategy in KVSTORE and config.gpus > 2:
+        return (
+            f"{asked} with framework 'mxnet' and strategy '{strategy}' is offered on gpus=1,2 only: the servers of "
+            "KVStore add gradients in the order in which they arrive; take horovod or mpi"
         )
     for name in VARIABLES[framework]:
         if name in config.cluster.env:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import os
 import subprocess
@@ -20,7 +21,7 @@ from harness.spec import RunSpec
 from harness.worker.exchange import own_port
 from harness.worker.jax import adapter as jax_adapter
 from harness.worker.jax.adapter import Adapter
-from harness.worker.loss_scale import LossScale, updated
+from harness.worker.loss_scale import LossScale
 from harness.worker.rendezvous import Rendezvous
 from models import catalog, initial
 from models import jax as networks
@@ -130,96 +131,24 @@ def bfloat16() -> Dict[str, Any]:
     }
 
 
-def half_precision() -> Dict[str, Any]:
-    """Eight steps in fp16 with overflows in the first and the fifth, beside what NumPy makes of the adapter's own
-    gradients by the rule of harness/worker/loss_scale.py."""
-    optimizer = dataclasses.replace(make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1)
-    batches = list(_batches(8))
-    adapter = _adapter(iter(batches), precision="fp16", optimizer=optimizer)
-    wide = _adapter(iter(batches[1:]))
-    start = [w.astype(np.float64) for w in adapter.weights()]
-    expected, velocity = [w.copy() for w in start], [np.zeros_like(w) for w in start]
-    scale, skipped, moved, scales, cosine = LossScale(), [], [], [], 0.0
-    for step in range(8):
-        if step in FORCED:
-            scale = FORCED[step]
-            _force(adapter, scale)
-        before = _flat(adapter.weights())
-        adapter.step()
-        gradients = adapter.gradients()
-        if step == 1:  # the first that is taken
-            wide.step()
-            a, b = _flat(wide.gradients()), _flat(gradients)
-            cosine = float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-        finite = all(np.isfinite(gradient).all() for gradient in gradients)
-        skipped += [] if finite else [step]
-        moved += [step] if not np.array_equal(before, _flat(adapter.weights())) else []
-        scale = updated(scale, finite)
-        scales.append(tuple(float(value) for value in adapter.state.scaling) == (scale.scale, scale.good_steps))
-        if finite:
-            for w, v, g in zip(expected, velocity, gradients):
-                v *= 0.9
-                v += g + 0.1 * w
-                w -= 0.005 * v
-    distance = max(float(np.abs(e - s).max()) for e, s in zip(expected, start))
-    kept = jax.tree.leaves((adapter.state.params, adapter.state.velocity, adapter.last_gradients))
-    return {
-        "skipped": skipped,
-        "moved": moved,
-        "scales": all(scales),
-        "error": max(float(np.abs(w - e).max()) for w, e in zip(adapter.weights(), expected)) / distance,
-        "cosine": cosine,
-        "loss": bool(np.isfinite(adapter.loss())),
-        "dtypes": sorted({str(array.dtype) for array in kept}),
-    }
-
-
-# Before the step: so large that logits' gradients overflow; the second after some that were taken. Before the last, so
-# that the scale grows.
-FORCED = {0: LossScale(2.0**24), 1: LossScale(), 4: LossScale(2.0**24), 5: LossScale(), 7: LossScale(2.0**10, 1999)}
-
-
-def _force(adapter: Adapter, scale: LossScale) -> None:
+def set_scale(adapter: Adapter, scale: LossScale) -> None:
     values = LossScale(np.float32(scale.scale), np.int32(scale.good_steps))  # type: ignore[arg-type]
     adapter.state = adapter.state._replace(scaling=adapter.strategy.place(values, own=False))
 
 
-def overflow_of_one_rank(strategy: str) -> Dict[str, Any]:
-    """Three steps of two ranks in fp16; in the second, rank 1's gradients alone are not finite."""
-    said = _two_ranks("one_rank_overflows", strategy)
-    ranks = said.pop("said")
-    return {
-        **said,
-        "finite": [answer["finite"].tolist() for answer in ranks],
-        "moved": [answer["moved"].tolist() for answer in ranks],
-        "scales": [answer["scales"].tolist() for answer in ranks],
-        "same": all(np.array_equal(ranks[0][name], ranks[1][name]) for name in ("weights", "velocity")),
-    }
-
-
-def one_rank_overflows(strategy: str, port: str, folder: str, name: str) -> None:
-    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
-    rendezvous = Rendezvous(rank, RANKS, rank, RANKS, "127.0.0.1", int(port))
-    batch = list(_batches(RANKS))[rank]
-    adapter = _adapter(itertools.repeat(batch), rendezvous, strategy=strategy, precision="fp16")
-    usual = adapter.normalise
-    finite, moved, scales = [], [], []
-    for step in range(3):
-        if step == 1 and rank == 1:
-            adapter.normalise = lambda pixels: usual(pixels) * 1e30
-        before = _flat(adapter.weights())
+def deterministic(folder: str, first: int) -> Dict[str, Any]:
+    """What this process has learned after six steps with two threads. first: continued from the folder, after so many;
+    0: from the start, and saved there after three."""
+    cluster = dataclasses.replace(make_spec().cluster, cpus_per_gpu=2)
+    adapter = _adapter(itertools.islice(_batches(6), first, None), cluster=cluster, deterministic=True)
+    if first:
+        adapter.load(Path(folder))
+    for step in range(first, 6):
+        if not first and step == 3:
+            adapter.save(Path(folder))
         adapter.step()
-        adapter.normalise = usual
-        finite.append(all(np.isfinite(gradient).all() for gradient in adapter.gradients()))
-        moved.append(not np.array_equal(before, _flat(adapter.weights())))
-        scales.append(float(np.asarray(adapter.strategy.local(adapter.state.scaling).scale)))
-    velocity = _flat(adapter.strategy.local(adapter.state.velocity))
-    answer = {"finite": finite, "moved": moved, "scales": scales, "weights": _flat(adapter.weights())}
-    adapter.fence()
-    adapter.close()
-    np.savez(Path(folder) / f"rank{rank}.npz", velocity=velocity, **answer)
-    sys.stdout.flush()
-    os._exit(0)
+    learned = hashlib.sha256(_flat(adapter.weights()).tobytes()).hexdigest()
+    return {"learned": learned, "loss": adapter.loss()}
 
 
 def continues_exactly(precision: str) -> Dict[str, Any]:
@@ -228,7 +157,7 @@ def continues_exactly(precision: str) -> Dict[str, Any]:
     whole = _adapter(iter(batches), precision=precision)
     second = _adapter(iter(batches[3:]), seed=1, precision=precision)
     if precision == "fp16":
-        _force(whole, LossScale(2.0**12, 7))
+        set_scale(whole, LossScale(2.0**12, 7))
     with tempfile.TemporaryDirectory() as folder:
         for step in range(5):
             if step == 3:
@@ -270,7 +199,7 @@ def busy_threads(cpus: int) -> Dict[str, Any]:
 
 def exchanges(strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together."""
-    found = _two_ranks("one_rank", strategy)
+    found = two_ranks("jax_side", "one_rank", strategy)
     said, codes = found["said"], found["codes"]
     mean = np.mean([answer["own"] for answer in said], axis=0)
     error = max(float(np.abs(answer["means"] - mean).max()) for answer in said)
@@ -287,9 +216,9 @@ def exchanges(strategy: str) -> Dict[str, Any]:
     }
 
 
-def _two_ranks(half: str, strategy: str) -> Dict[str, Any]:
-    """Exit codes of two processes that call `half`, and what each of them wrote."""
-    command = [sys.executable, "-c", f"import sys, jax_side; jax_side.{half}(*sys.argv[1:])", strategy]
+def two_ranks(module: str, half: str, strategy: str) -> Dict[str, Any]:
+    """Exit codes of two processes that call `half` of the module, and what each of them wrote."""
+    command = [sys.executable, "-c", f"import sys, {module}; {module}.{half}(*sys.argv[1:])", strategy]
     command.append(str(own_port()))
     with tempfile.TemporaryDirectory() as folder:
         if strategy == "mpi":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,13 +21,11 @@ from builders import make_site, make_spec
 from harness.spec import RunSpec
 from harness.worker.adapter import checksum
 from harness.worker.exchange import own_port
-from harness.worker.loss_scale import GROWTH_INTERVAL, LossScale, updated
 from harness.worker.mxnet import machine
 from harness.worker.mxnet.adapter import Adapter
 from harness.worker.mxnet.optimizer import Sgd
-from harness.worker.mxnet.scaled_sgd import ScaledSgd
 from harness.worker.rendezvous import Rendezvous
-from models import catalog, initial
+from models import catalog
 from models import mxnet as networks
 
 
@@ -90,116 +88,19 @@ def aggregated() -> Dict[str, float]:
     return {"apart": float(np.abs(ours - theirs).max() / moved), "calls": len(together.groups), "arrays": len(start)}
 
 
-def scaled_by_hand(nesterov: bool) -> Dict[str, Any]:
-    """SGD with loss scaling over steps of which two overflow, one with infinity and one with NaN, beside the rule in
-    Python and SGD in NumPy and double precision. The scale grows on the way."""
-    spec = dataclasses.replace(
-        make_spec().optimizer, lr=0.5, lr_rule="constant", weight_decay=0.1, warmup_steps=5, nesterov=nesterov
-    )
-    random, shapes = np.random.RandomState(0), [(7, 5), (3,), (70, 70)]
-    weights = [random.standard_normal(shape) for shape in shapes]
-    optimizer = ScaledSgd(spec, [mx.nd.array(weight) for weight in weights])
-    start, velocity = _flat(weights), [np.zeros_like(weight) for weight in weights]
-    known = LossScale(2.0**16, GROWTH_INTERVAL - 3)
-    optimizer.scaling = [mx.nd.array([value]) for value in known]
-    agree, still = True, []
-    for step in range(9):
-        gradients = [random.standard_normal(shape) for shape in shapes]
-        finite, rate = step not in (0, 6), spec.learning_rate(32, step)
-        scaled = [3 * known.scale * gradient for gradient in gradients]
-        if not finite:
-            scaled[1][1] = np.inf if step else np.nan
-        before = [array.asnumpy() for array in (*optimizer.weights, *optimizer.momenta)]
-        optimizer.step([mx.nd.array(gradient) for gradient in scaled], 1 / 3, rate)
-        after = [array.asnumpy() for array in (*optimizer.weights, *optimizer.momenta)]
-        still += [step] if all(np.array_equal(a, b) for a, b in zip(before, after)) else []
-        known = updated(known, finite)
-        agree = agree and [float(value.asscalar()) for value in optimizer.scaling] == list(known)
-        if finite:
-            for w, v, g in zip(weights, velocity, gradients):
-                g += spec.weight_decay * w
-                v *= spec.momentum
-                v += g
-                w -= rate * (g + spec.momentum * v if nesterov else v)
-    ours, theirs = _flat([weight.asnumpy() for weight in optimizer.weights]), _flat(weights)
-    error = float(np.abs(ours - theirs).max() / np.abs(theirs - start).max())
-    return {"error": error, "still": still, "scales": agree, "scale": known.scale}
-
-
-def half_types() -> Dict[str, List[str]]:
-    """Types in a network for fp16, by the kind of its arrays; MXNet tells them without computing anything."""
-    layers = catalog.network("cnn_small").layers(3, 10, 32) + catalog.network("resnet20").layers(3, 10, 32)
-    network = networks.build(layers[:-1], 0, half=True)
-    inside = network(mx.sym.var("data", dtype="float32", shape=(2, 3, 32, 32))).get_internals()
-    found: Dict[str, set] = {}
-    for name, kind in zip(inside.list_outputs(), inside.infer_type()[1]):
-        found.setdefault(re.sub(r"^.*?(conv|dense|batchnorm|pool)\d*_", r"\1 ", name), set()).add(np.dtype(kind).name)
-    return {name: sorted(kinds) for name, kinds in found.items()}
-
-
-def half_precision() -> Dict[str, Any]:
-    """Steps of the adapter with loss scaling, beside fp32; the second of fp16 overflows. On a GPU in fp16. MXNet has no
-    convolutions in fp16 on CPUs: there the network computes in fp32, and what is around it is the same."""
-    on_gpu = bool(machine.gpus())
-    networks.HALF = "float16" if on_gpu else "float32"
-    device = "cuda" if on_gpu else "cpu"
-    batches = [_batch(step) for step in range(4)]
-    wide = _adapter(iter([batches[0], *batches[2:]]), device=device)
-    half = _adapter(iter(batches), precision="fp16", device=device)
-    std, said = half.std, {"finite": [], "scale": [], "cosine": []}
-    for step in range(4):
-        half.std = std * 0 if step == 1 else std
-        half.step()
-        gradients = half.gradients()
-        said["finite"].append(all(np.isfinite(gradient).all() for gradient in gradients))
-        said["scale"].append(float(half.optimizer.scale.asscalar()))
-        if step != 1:
-            wide.step()
-            a, b = _flat(wide.gradients()), _flat(gradients)
-            said["cosine"].append(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))
-    apart, ours = _flat(wide.weights()), _flat(half.weights())
-    start = _flat(initial.weights(catalog.network("resnet20").layers(3, 10, 32), 0))
-    return {
-        **said,
-        "apart": float(np.linalg.norm(ours - apart) / np.linalg.norm(apart - start)),
-        "dtypes": sorted({np.dtype(array.dtype).name for array in (*half.parameters, *half.own_gradients)}),
-        "on_gpu": on_gpu,
-    }
-
-
-def overflow_of_one_rank(strategy: str) -> Dict[str, Any]:
-    """Three steps of two ranks with loss scaling; in the second, rank 1's gradients alone are not finite. The network
-    computes in fp32, as in `half_precision`."""
-    codes, said = _two_ranks("one_rank_overflows", strategy)
-    return {
-        "codes": codes,
-        "finite": [answer["finite"].tolist() for answer in said],
-        "moved": [answer["moved"].tolist() for answer in said],
-        "scales": [answer["scales"].tolist() for answer in said],
-        "same": all(np.array_equal(said[0][name], said[1][name]) for name in ("weights", "momenta")),
-    }
-
-
-def one_rank_overflows(strategy: str, port: str, folder: str, name: str) -> None:
-    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
-    networks.HALF = "float32"
-    rendezvous = (rank, 2, rank, 2, "127.0.0.1", int(port))
-    adapter = _adapter(itertools.repeat(_batch(rank)), strategy=strategy, precision="fp16", rendezvous=rendezvous)
-    std = adapter.std
-    answer: Dict[str, List[Any]] = {"finite": [], "moved": [], "scales": []}
-    for step in range(3):
-        adapter.std = std * 0 if (step, rank) == (1, 1) else std
-        before = _flat(adapter.weights())
+def deterministic(folder: str, first: int) -> Dict[str, Any]:
+    """What this process has learned after six steps with two threads. first: continued from the folder, after so many;
+    0: from the start, and saved there after three."""
+    cluster = dataclasses.replace(make_spec().cluster, cpus_per_gpu=2)
+    adapter = _adapter(itertools.islice(map(_batch, range(6)), first, None), cluster=cluster, deterministic=True)
+    if first:
+        adapter.load(Path(folder))
+    for step in range(first, 6):
+        if not first and step == 3:
+            adapter.save(Path(folder))
         adapter.step()
-        answer["finite"].append(all(np.isfinite(gradient).all() for gradient in adapter.gradients()))
-        answer["moved"].append(not np.array_equal(before, _flat(adapter.weights())))
-        answer["scales"].append(float(adapter.optimizer.scale.asscalar()))
-    weights, momenta = _flat(adapter.weights()), _flat([array.asnumpy() for array in adapter.optimizer.momenta])
-    adapter.fence()
-    adapter.close()
-    np.savez(Path(folder) / f"rank{rank}.npz", weights=weights, momenta=momenta, **answer)
-    sys.stdout.flush()
-    os._exit(0)
+    learned = hashlib.sha256(_flat(adapter.weights()).tobytes()).hexdigest()
+    return {"learned": learned, "loss": adapter.loss()}
 
 
 def continues_exactly(precision: str) -> Dict[str, Any]:
@@ -250,7 +151,7 @@ def what_the_exchange_gets() -> List[int]:
 def exchanges(strategy: str) -> Dict[str, Any]:
     """What two ranks, each with a batch of its own, know after a step together. left: processes of the KVStore that are
     still there when the ranks have closed it."""
-    codes, said = _two_ranks("one_rank", strategy)
+    codes, said = two_ranks("mxnet_side", "one_rank", strategy)
     mean = np.mean([answer["own"] for answer in said], axis=0)
     return {
         "codes": codes,
@@ -266,10 +167,10 @@ def exchanges(strategy: str) -> Dict[str, Any]:
     }
 
 
-def _two_ranks(half: str, strategy: str) -> Tuple[List[int], List[Dict[str, Any]]]:
-    """Exit codes of two processes that call `half`, and what each of them wrote."""
+def two_ranks(module: str, half: str, strategy: str) -> Tuple[List[int], List[Dict[str, Any]]]:
+    """Exit codes of two processes that call `half` of the module, and what each of them wrote."""
     ranks, port = 2, own_port()
-    command = [sys.executable, "-c", f"import sys, mxnet_side; mxnet_side.{half}(*sys.argv[1:])", strategy, str(port)]
+    command = [sys.executable, "-c", f"import sys, {module}; {module}.{half}(*sys.argv[1:])", strategy, str(port)]
     with tempfile.TemporaryDirectory() as folder:
         if strategy == "mpi":
             mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
@@ -357,8 +258,8 @@ def _spec(
     strategy: str = "plain",
     ranks: int = 1,
     seed: int = 0,
-    precision: str = "fp32",
     device: str = "cpu",
+    **changes: Any,
 ) -> RunSpec:
     options = {"horovod": {"controller": "gloo"}}.get(strategy, {})
     return make_spec(
@@ -371,8 +272,7 @@ def _spec(
         gpus=ranks,
         global_batch=8 * ranks,
         seed=seed,
-        precision=precision,
-        cluster=dataclasses.replace(make_spec().cluster, device=device),
+        **{"cluster": dataclasses.replace(make_spec().cluster, device=device), **changes},
     )
 
 

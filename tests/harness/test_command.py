@@ -89,4 +89,11 @@ def test_a_deterministic_run_gets_the_variables_of_its_framework_and_no_other_ru
     name = "CUBLAS_WORKSPACE_CONFIG"
     assert name not in rank_environment(CUDA, make_site(), RANK_1, {})
     # cuBLAS is deterministic with :4096:8 or :16:8 (cuBLAS documentation, Results Reproducibility).
-    assert rank_environment(dataclasses.replace(CUDA, deterministic=True), make_site(), RANK_1, {})[name] == ":4096:8"
+    deterministic = dataclasses.replace(CUDA, deterministic=True)
+    assert rank_environment(deterministic, make_site(), RANK_1, {})[name] == ":4096:8"
+    for framework, expected in {
+        "mxnet": {"MXNET_ENFORCE_DETERMINISM": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0"},
+        "jax": {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true"},
+    }.items():
+        env = rank_environment(dataclasses.replace(deterministic, framework=framework), make_site(), RANK_1, {})
+        assert {name: env[name] for name in expected} == expected

@@ -19,10 +19,20 @@ def _registered() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["framework=emulated"], "not offered by framework 'emulated'; it is offered by: pytorch, tensorflow, keras"),
+        (
+            ["framework=emulated"],
+            "not offered by framework 'emulated'; it is offered by: pytorch, tensorflow, keras, mxnet, jax",
+        ),
         (
             ["framework=tensorflow", "framework.options.jit_compile=true", "model=cnn_small"],
             "not offered with framework.options.jit_compile=true and model 'cnn_small'",
+        ),
+        (["framework=jax", "model=cnn_small"], "not offered with framework 'jax' and model 'cnn_small': on GPUs, XLA"),
+        (["framework=mxnet", "gpus=3", "batch=3"], "'mxnet' and strategy 'allreduce' is offered on gpus=1,2 only"),
+        (["framework=mxnet", "strategy=ps_sync", "gpus=3", "batch=3"], "KVStore add gradients in the order in which"),
+        (
+            ["framework=jax", "+cluster.env.XLA_FLAGS='--xla_dump_to=x'"],
+            "sets XLA_FLAGS itself; leave cluster.env.XLA_FLAGS=--xla_dump_to=x out",
         ),
         (["strategy=ps_async"], "not offered with strategy 'ps_async', whose servers apply updates in the order in"),
         (["strategy=ps_mixed"], "it is offered with: plain, allreduce, hierarchical, hybrid, zero1"),
@@ -53,7 +63,13 @@ HOROVOD = ["strategy=horovod", "gpus=3", "batch=3", "strategy.options.fusion_mb=
 COMPILED = ["framework=tensorflow", "framework.options.jit_compile=true", "model=resnet20"]
 
 
-@pytest.mark.parametrize("overrides", [["strategy=ps_sync"], HOROVOD, COMPILED, ["framework=keras"]])
+MXNET = ["framework=mxnet", "gpus=2"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["strategy=ps_sync"], HOROVOD, COMPILED, ["framework=keras"], MXNET, ["framework=jax", "gpus=3", "batch=3"]],
+)
 def test_what_can_be_is_a_run_of_its_own(overrides: list[str], tmp_path: Path) -> None:
     plain, deterministic = spec(tmp_path, *overrides), spec(tmp_path, "deterministic=true", *overrides)
     assert (plain.deterministic, deterministic.deterministic) == (False, True)

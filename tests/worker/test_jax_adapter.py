@@ -1,17 +1,24 @@
-"""The JAX adapter, run in the JAX environment (the other halves are in tests/jax_side.py)."""
+"""The JAX adapter, run in the JAX environment (the other halves are in tests/jax_side.py and
+tests/jax_scaling_side.py)."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import in_environment
 
+from harness import determinism
 from models import catalog
 
 
 def in_jax(function: str, *arguments: Any) -> Any:
     return in_environment("jax", "jax_side", function, *arguments)
+
+
+def in_scaling(function: str, *arguments: Any) -> Any:
+    return in_environment("jax", "jax_scaling_side", function, *arguments)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "resnet50"])
@@ -66,7 +73,7 @@ def test_bf16_computes_in_bf16_and_keeps_everything_in_fp32() -> None:
 
 
 def test_fp16_skips_steps_that_overflow_and_otherwise_is_sgd() -> None:
-    said = in_jax("half_precision")
+    said = in_scaling("half_precision")
     # Weights stay as they are in a skipped step, and momentum too: the steps after it are those of the reference.
     assert said["skipped"] == [0, 4]
     assert said["moved"] == [1, 2, 3, 5, 6, 7]
@@ -81,7 +88,7 @@ def test_fp16_skips_steps_that_overflow_and_otherwise_is_sgd() -> None:
 
 @pytest.mark.parametrize("strategy", ["allreduce", "mpi"])
 def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
-    said = in_jax("overflow_of_one_rank", strategy)
+    said = in_scaling("overflow_of_one_rank", strategy)
     assert not any(said.pop("codes"))
     assert said == {
         "finite": [[True, False, True]] * 2,
@@ -89,6 +96,26 @@ def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
         "scales": [[2.0**16, 2.0**15, 2.0**15]] * 2,
         "same": True,
     }
+
+
+def test_deterministic_runs_are_equal_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in determinism.VARIABLES["jax"].items():  # as a rank has them before it loads anything
+        monkeypatch.setenv(name, value)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    runs = [in_jax("deterministic", str(folder), 0) for folder in folders]
+    runs.append(in_jax("deterministic", str(folders[0]), 3))
+    assert runs[1:] == [runs[0]] * 2
+
+
+def test_xla_knows_the_flag_of_a_deterministic_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA ends a process whose XLA_FLAGS it does not know."""
+    monkeypatch.setenv("XLA_FLAGS", determinism.VARIABLES["jax"]["XLA_FLAGS"])
+    assert in_jax("optimizer_without_nesterov")
+    monkeypatch.setenv("XLA_FLAGS", determinism.VARIABLES["jax"]["XLA_FLAGS"].replace("_ops", "_opss"))
+    with pytest.raises(AssertionError, match="Unknown flag"):
+        in_jax("optimizer_without_nesterov")
 
 
 @pytest.mark.parametrize(("precision", "scaling"), [("fp32", 0), ("fp16", 2)])

@@ -1,17 +1,24 @@
-"""The MXNet adapter, run in the MXNet environment (the other halves are in tests/mxnet_side.py)."""
+"""The MXNet adapter, run in the MXNet environment (the other halves are in tests/mxnet_side.py and
+tests/mxnet_scaling_side.py)."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import in_environment
 
+from harness import determinism
 from models import catalog
 
 
 def in_mxnet(function: str, *arguments: Any) -> Any:
     return in_environment("mxnet", "mxnet_side", function, *arguments)
+
+
+def in_scaling(function: str, *arguments: Any) -> Any:
+    return in_environment("mxnet", "mxnet_scaling_side", function, *arguments)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "resnet50"])
@@ -45,7 +52,7 @@ def test_small_weights_step_together_as_they_do_alone() -> None:
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_a_step_that_overflows_is_skipped_on_the_device(nesterov: bool) -> None:
-    said = in_mxnet("scaled_by_hand", nesterov)
+    said = in_scaling("scaled_by_hand", nesterov)
     # Weights and momenta bit by bit as they were; the scale and its count as the rule in Python has them.
     assert said["still"] == [0, 6]
     assert said["scales"]
@@ -53,7 +60,7 @@ def test_a_step_that_overflows_is_skipped_on_the_device(nesterov: bool) -> None:
 
 
 def test_fp16_is_that_of_convolutions_and_products_alone() -> None:
-    said = in_mxnet("half_types")
+    said = in_scaling("half_types")
     assert said["conv weight"] == said["dense weight"] == ["float32"]
     assert said["conv fwd_output"] == said["dense fwd_output"] == said["batchnorm fwd_output"] == ["float16"]
     statistics = [f"batchnorm {name}" for name in ("gamma", "beta", "running_mean", "running_var")]
@@ -61,7 +68,7 @@ def test_fp16_is_that_of_convolutions_and_products_alone() -> None:
 
 
 def test_loss_scaling_changes_no_step_and_skips_those_that_overflow() -> None:
-    said = in_mxnet("half_precision")
+    said = in_scaling("half_precision")
     assert said["finite"] == [True, False, True, True]
     assert said["scale"] == [2.0**16, 2.0**15, 2.0**15, 2.0**15]
     assert said["dtypes"] == ["float32"]
@@ -72,7 +79,7 @@ def test_loss_scaling_changes_no_step_and_skips_those_that_overflow() -> None:
 
 @pytest.mark.parametrize("strategy", ["allreduce", "horovod", "mpi"])
 def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
-    said = in_mxnet("overflow_of_one_rank", strategy)
+    said = in_scaling("overflow_of_one_rank", strategy)
     assert not any(said.pop("codes"))
     assert said == {
         "finite": [[True, False, True]] * 2,
@@ -80,6 +87,17 @@ def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
         "scales": [[2.0**16, 2.0**15, 2.0**15]] * 2,
         "same": True,
     }
+
+
+def test_deterministic_runs_are_equal_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in determinism.VARIABLES["mxnet"].items():  # as a rank has them before it loads anything
+        monkeypatch.setenv(name, value)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    runs = [in_mxnet("deterministic", str(folder), 0) for folder in folders]
+    runs.append(in_mxnet("deterministic", str(folders[0]), 3))
+    assert runs[1:] == [runs[0]] * 2
 
 
 @pytest.mark.parametrize(("precision", "scaling"), [("fp32", []), ("fp16", [2.0**16, 5.0])])
