@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from builders import make_spec
 
@@ -33,3 +33,34 @@ def carriers() -> Dict[str, Any]:
     from harness.worker.pytorch.strategies.base import carrier
 
     return {f"{device} {shared}": carrier(device, shared) for device in ("cpu", "cuda") for shared in (False, True)}
+
+
+def through_host(device: str) -> Dict[str, Any]:
+    """Numbers that are doubled in the host's memory, in tensors of several kinds and twice each; and the buffers."""
+    import numpy as np
+    import torch
+
+    from harness.worker.pytorch.strategies.mpi import ThroughHost
+
+    def double(numbers: np.ndarray) -> None:
+        rows.append(numbers.ctypes.data)
+        numbers *= 2
+
+    through, right = ThroughHost(torch.device(device)), []
+    rows: List[int] = []
+    for shape in ((5,), (2, 3, 4, 4)):
+        for dtype in (torch.float32, torch.float64):
+            for layout in (torch.contiguous_format, torch.channels_last)[: 1 + (len(shape) == 4)]:
+                tensor = torch.randn(shape, dtype=dtype, device=device).contiguous(memory_format=layout)
+                wanted = 4 * tensor
+                for _ in range(2):
+                    through(tensor, double)
+                right.append(bool(torch.equal(tensor, wanted)) and tensor.is_contiguous(memory_format=layout))
+    pinned = [buffer.is_pinned() for buffer in through.buffers.values()]
+    return {"right": right, "calls": len(rows), "buffers": len(set(rows)), "pinned": pinned}
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())

@@ -50,3 +50,14 @@ def test_two_ranks_on_one_gpu_train(cli: Cli, torch_python: Path, tmp_path: Path
     for run_dir in (tmp_path / "results" / "scaling" / "runs").iterdir():
         log = (run_dir / "attempt-1" / "events.rank0.jsonl").read_text(encoding="utf-8")
         assert "gloo, ranks share a GPU" in log
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_mpi_keeps_its_buffers_in_the_hosts_memory(device: str) -> None:
+    if device == "cuda" and not side("has_gpu"):
+        pytest.skip("torch sees no GPU")
+    found = side("through_host", device)
+    assert found["right"] == [True] * 6
+    assert found["calls"] == 12
+    assert found["buffers"] == 4, "one for each size and type, kept"
+    assert found["pinned"] == [device == "cuda"] * 4

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator
+from typing import Callable, Dict, Iterator, Tuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -25,6 +26,7 @@ class Mpi(Strategy):
         self.ranks, self.carrier = mpi.MpiRanks(), mpi.versions()
         self.world_size = self.ranks.world_size
         self.on_host = device.type == "cpu" or not mpi.cuda_aware()
+        self.through_host = ThroughHost(device)
         through = ", through the host's memory" if device.type == "cuda" and self.on_host else ""
         self.communication = self.ranks.name + through
 
@@ -47,17 +49,39 @@ class Mpi(Strategy):
         if self.device.type == "cpu":
             self.ranks.sum(tensor.numpy())
         elif self.on_host:
-            host = tensor.cpu()
-            self.ranks.sum(host.numpy())
-            tensor.copy_(host)
+            self.through_host(tensor, self.ranks.sum)
         else:
             torch.cuda.synchronize(self.device)
             self.ranks.sum(tensor)
 
     def share(self, tensor: torch.Tensor) -> None:
-        host = tensor.cpu().numpy()
-        self.ranks.share(host)
-        tensor.copy_(torch.from_numpy(host))
+        self.through_host(tensor, self.ranks.share)
 
     def close(self) -> None:
         self.ranks.close()
+
+
+class ThroughHost:
+    """Does something with a tensor's numbers in the host's memory. The buffers there are kept: page-locked ones, which
+    a GPU reads and writes by itself, take long to make."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.pinned = device.type == "cuda"
+        self.buffers: Dict[Tuple[int, torch.dtype], torch.Tensor] = {}
+
+    @torch.no_grad()
+    def __call__(self, tensor: torch.Tensor, change: Callable[[np.ndarray], None]) -> None:
+        """change: given all numbers in a row, changes them in place; the tensor has the new ones for whatever is put on
+        the current stream after this. Waits for the copy to the host only, and not for the whole device."""
+        kind = tensor.numel(), tensor.dtype
+        if kind not in self.buffers:
+            self.buffers[kind] = torch.empty(kind[0], dtype=kind[1], pin_memory=self.pinned)
+        host = self.buffers[kind]
+        # A copy that is still on its way from here to the device comes first on the same stream.
+        host.copy_(tensor.reshape(-1), non_blocking=True)
+        if self.pinned:
+            copied = torch.cuda.Event()
+            copied.record()
+            copied.synchronize()
+        change(host.numpy())
+        tensor.copy_(host.view(tensor.shape), non_blocking=True)
