@@ -91,6 +91,10 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
     if not site.container:
         own.update(mpi_prefix(site.python))
+    if spec.framework == "mxnet":
+        # fp32 means fp32: cuBLAS and cuDNN would take TF32 on their own, which is another precision, and V100s do not
+        # have it. Both read it once, when the program starts (docs.nvidia.com/cuda/cublas, "TF32").
+        own["NVIDIA_TF32_OVERRIDE"] = "0"
     own.update(determinism.variables(spec))
     own.update(spec.env)
     if site.container:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,18 @@ def logits_of_any_number() -> Dict[str, Any]:
         "difference": float(np.abs(whole - alone).max()),
         "compilations": adapter.evaluate._cache_size(),
     }
+
+
+def computed_in(precision: str) -> Dict[str, Any]:
+    """How XLA is told to compute each convolution and product of matrices of a training step: the types of their
+    inputs and results, and the precisions of the operation."""
+    adapter = _adapter(_batches(1), precision=precision)
+    step = jax.jit(lambda state, batch: adapter._gradient(state.params, state.statistics, state.scaling, *batch))
+    text = step.lower(adapter.state, adapter.to_device(*next(_batches(1)))).as_text()
+    lines = [line for line in text.splitlines() if re.search(r"stablehlo\.(convolution|dot_general)", line)]
+    kinds = {kind for line in lines for kind in re.findall(r"tensor<(?:\d+x)*(\w+)>", line.rpartition(" : ")[2])}
+    asked = {found for line in lines for found in re.findall(r"DEFAULT|HIGHEST|HIGH", line) or ["none"]}
+    return {"operations": len(lines), "types": sorted(kinds), "precisions": sorted(asked)}
 
 
 def bfloat16() -> Dict[str, Any]:

@@ -60,6 +60,13 @@ def test_configured_variables_win() -> None:
     assert "GLOO_SOCKET_IFNAME" not in env
 
 
+def test_mxnet_takes_no_tf32_in_the_name_of_fp32() -> None:
+    """NVIDIA's libraries read it when the process starts: the adapter cannot set it."""
+    mxnet = dataclasses.replace(CUDA, framework="mxnet")
+    assert rank_environment(mxnet, make_site(), RANK_1, {"NVIDIA_TF32_OVERRIDE": "1"})["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert "NVIDIA_TF32_OVERRIDE" not in rank_environment(CUDA, make_site(), RANK_1, {})
+
+
 def test_nsys_stands_before_the_python_of_a_rank_only_where_it_is_asked_for() -> None:
     site, folder = make_site(), Path("/run/attempt-2")
     plain = ["/envs/pytorch/bin/python", "-u", "-m", "harness.worker", "/run", "/run/attempt-2"]

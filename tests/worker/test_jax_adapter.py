@@ -63,6 +63,24 @@ def test_logits_of_any_number_of_images_are_one_compilation() -> None:
     assert said == {"shape": [19, 10], "none": [0, 10], "compilations": 1}
 
 
+@pytest.mark.parametrize(
+    ("precision", "kind", "asked"),
+    # HIGHEST: no TF32 on GPUs that have it. HIGH: TF32.
+    [
+        ("fp32", "f32", ["HIGHEST"]),
+        ("tf32", "f32", ["HIGH"]),
+        ("bf16", "bf16", ["DEFAULT"]),
+        ("fp16", "f16", ["DEFAULT"]),
+    ],
+)
+def test_every_convolution_and_product_is_asked_for_in_the_precision_of_the_run(
+    precision: str, kind: str, asked: list[str]
+) -> None:
+    said = in_jax("computed_in", precision)
+    # resnet20: 19 convolutions and a fully connected layer, forward and for both gradients; none for the images.
+    assert said == {"operations": 3 * 20 - 1, "types": [kind], "precisions": asked}
+
+
 def test_bf16_computes_in_bf16_and_keeps_everything_in_fp32() -> None:
     said = in_jax("bfloat16")
     assert said["dtypes"] == ["float32"]

@@ -54,8 +54,6 @@ def context(spec: RunSpec) -> mx.Context:
         raise capability.no_gpu(build(), spec.environment)
     gpu = nvml.find(gpu_id())
     capability.check(build(), spec.environment, spec.precision, gpu_name(), gpu.capability if gpu else None)
-    # fp32 means fp32: cuDNN would take TF32 on its own, which is another precision, and V100s do not have it.
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     # The launcher makes one GPU visible to each rank.
     return mx.gpu(0)
 
