@@ -90,6 +90,52 @@ def neighbours(root: str) -> float:
     return float(min(np.abs(images[one] - images[other]).mean() for one, other in pairs))
 
 
+def windows(root: str) -> List[bool]:
+    """Whether images of which only a window is decoded are, byte for byte, those that were decoded whole."""
+    from nvidia.dali import fn, types
+
+    from harness.worker.pytorch.dali import DaliBatches
+
+    def whole(batches: DaliBatches, paths: Any) -> Any:
+        """Without the window: what DaliBatches._resized did before it decoded one."""
+        images = fn.decoders.image(
+            fn.io.file.read(paths, dont_use_mmap=True),
+            output_type=types.RGB,
+            adjust_orientation=False,
+            jpeg_fancy_upsampling=True,
+            affine=False,
+        )
+        extent = fn.cast(images.shape()[:2], dtype=types.FLOAT)
+        side = fn.reductions.min(extent)
+        begin = (extent - side) / 2
+        how = {"interp_type": types.INTERP_LINEAR, "antialias": True}
+        return fn.resize(images, size=[SIZE, SIZE], roi_start=begin, roi_end=begin + side, **how)
+
+    split, equal = open_dataset(ROOMS, root)[0], []
+    of_window = DaliBatches._resized
+    taken = []
+    for resized in (of_window, whole):
+        DaliBatches._resized = resized  # type: ignore[method-assign]
+        with opened("pytorch", spec("dali", 1, 1), 0, 0, split) as own:
+            taken.append([next(own)[0].numpy() for _ in range(STEPS)])
+    DaliBatches._resized = of_window  # type: ignore[method-assign]
+    for ours, theirs in zip(*taken):
+        equal.append(bool(np.array_equal(ours, theirs)))
+    return equal
+
+
+def half(root: str) -> Dict[str, Any]:
+    """Batches for precision=fp16 beside those for fp32."""
+    split, batches = open_dataset(ROOMS, root)[0], []
+    for precision in ("fp32", "fp16"):
+        with opened("pytorch", spec("dali", 1, 1, precision=precision), 0, 0, split) as own:
+            batches.append([next(own)[0].numpy() for _ in range(STEPS)])
+    return {
+        "types": [str(one[0].dtype) for one in batches],
+        "rounded": all(np.array_equal(single.astype(np.float16), halved) for single, halved in zip(*batches)),
+    }
+
+
 def odd_files(root: str) -> Dict[str, List[Any]]:
     """Of each kind of file behind a .jpg name: its worst difference in levels of 255, or what is said of it."""
     kinds = {

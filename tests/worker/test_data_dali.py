@@ -51,6 +51,17 @@ def test_large_images_differ_more_since_pillow_decodes_them_at_a_reduced_size(tm
     assert RESIZE < found["worst"] <= REDUCED_WORST
 
 
+@pytest.mark.parametrize("sizes", [dali_side.SMALL, dali_side.LARGE], ids=["small", "large"])
+def test_a_window_of_a_file_is_decoded_to_the_same_bytes_as_the_whole(
+    tmp_path: Path, sizes: tuple[tuple[int, int], ...]
+) -> None:
+    assert in_torch("windows", str(dali_side.make_folders(tmp_path, sizes))) == [True] * dali_side.STEPS
+
+
+def test_half_precision_gets_the_same_numbers_rounded_once(tmp_path: Path) -> None:
+    assert in_torch("half", str(dali_side.make_folders(tmp_path))) == {"types": ["float32", "float16"], "rounded": True}
+
+
 def test_odd_files_are_read_as_pillow_reads_them_and_those_that_cannot_be_are_named(tmp_path: Path) -> None:
     found = in_torch("odd_files", str(tmp_path))
     for kind in ("gif", "cut", "gone"):
