@@ -12,7 +12,9 @@ from noise import flat
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.spec import ClusterSpec, OptimizerSpec
+from harness.worker import capability
 from harness.worker.exchange import own_port
+from harness.worker.pytorch import device
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.pytorch.optimizers import Lookahead
 from harness.worker.rendezvous import Rendezvous
@@ -284,6 +286,16 @@ def foreach_lookahead() -> List[bool]:
             own.copy_(kept)
         same.append(all(map(torch.equal, fast, theirs)) and all(map(torch.equal, lookahead.slow, slow)))
     return same
+
+
+def deterministic_compile() -> List[Optional[str]]:
+    """This torch, and why it has no deterministic torch.compile."""
+    asked = make_spec(framework_options={"compile": True}, deterministic=True)
+    try:
+        device.of(asked)
+    except capability.GpuError as error:
+        return [torch.__version__, str(error)]
+    return [torch.__version__, None]
 
 
 def on_a_gpu() -> Dict[str, Any]:

@@ -212,6 +212,7 @@ def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path
         ["optimizer.name=lars", "optimizer.lr_rule=sqrt"],
         ["framework.options.channels_last=false"],
         ["framework.options.compile=true"],
+        ["deterministic=true"],
     ],
     ids=str,
 )

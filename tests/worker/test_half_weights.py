@@ -16,8 +16,8 @@ def test_half_weights_are_autocast_without_copies_and_their_step_computes_in_fp3
     assert found["as_autocast"], "bit for bit: fp32 weights that fp16 holds exactly have the same gradients"
     first, skipped, third = found["units"]
     assert skipped == -1, "an infinite gradient leaves weights and momentum as they were"
-    # Rounding to the nearest is half a unit. torch's CPU kernel rounds some sums before that, its CUDA kernel none.
-    assert max(first, third) < 2
+    # Rounding to the nearest is half a unit; a sum that was rounded before would be more.
+    assert max(first, third) < 0.51
 
 
 def test_half_weights_on_a_gpu_are_rounded_once_in_a_step() -> None:

@@ -58,6 +58,15 @@ def test_ddp_has_the_buckets_that_it_is_asked_for(said: dict[str, Any]) -> None:
     assert (static["view"], static["static"]) == (False, True)
 
 
+def test_deterministic_compilation_needs_torch_2_10() -> None:
+    version, refused = in_environment("pytorch", "speed_side", "deterministic_compile")
+    major, minor = map(int, version.split(".")[:2])
+    if (major, minor) >= (2, 10):
+        assert refused is None
+    else:
+        assert f"compile=true needs torch 2.10: torch {version} chooses" in refused
+
+
 def test_what_torch_compile_leaves_is_said(said: dict[str, Any]) -> None:
     before, after = said["fallbacks"]
     assert before == []

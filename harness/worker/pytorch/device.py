@@ -31,11 +31,10 @@ def cudnn_version(number: Optional[int]) -> Optional[str]:
 
 
 def of(spec: RunSpec) -> torch.device:
-    """Raises GpuError where the run asks for a GPU that torch does not see or has no kernels for, or for a precision
-    that the GPU only emulates: never falls back."""
+    """Raises GpuError where the run asks for a GPU that torch does not see or has no kernels for, for a precision
+    that the GPU only emulates, or for what this torch cannot do deterministically: never falls back."""
     if spec.deterministic:
-        # An operation that has no deterministic algorithm raises; torch.compile chooses no kernel by its time.
-        torch.use_deterministic_algorithms(True)
+        _hold_to_deterministic_algorithms(bool(spec.framework_options.get("compile")))
     if spec.cluster.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -53,3 +52,18 @@ def of(spec: RunSpec) -> torch.device:
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     return torch.device("cuda", 0)
+
+
+def _hold_to_deterministic_algorithms(compiles: bool) -> None:
+    """An operation that has no deterministic algorithm raises from here on."""
+    torch.use_deterministic_algorithms(True)
+    if not compiles:
+        return
+    # Loaded only here, since it takes a while.
+    from torch._inductor import config
+
+    if not hasattr(config, "deterministic"):
+        raise capability.GpuError(
+            f"deterministic=true with framework.options.compile=true needs torch 2.10: torch {torch.__version__} "
+            "chooses compiled kernels by their time; take framework.options.compile=false, or a newer torch"
+        )
