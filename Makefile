@@ -9,7 +9,7 @@ WORKERS ?= 3
 # Sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 
-.PHONY: help demo demo-cluster test lint docs gallery bench envs login data system format clean
+.PHONY: help demo demo-cluster test test-options lint docs gallery bench envs login data system format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,6 +28,9 @@ test: export DALI = 1
 test: system login envs data ## all tests; SYSTEM=0 installs no system packages and leaves out the Slurm tests
 	$(VENV) -m pytest -m quiet; quiet=$$?; \
 	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15 && exit $$quiet
+
+test-options: login envs ## trains every pair of options that the plan accepts, on 1 and 2 ranks, against a plain reference
+	$(VENV) -m pytest --all-options tests/options --durations 20
 
 lint: login ## linters and the type checker
 	$(VENV) -m ruff check .

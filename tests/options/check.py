@@ -1,0 +1,111 @@
+"""The options matrix: what a framework's runs are held to. The half that runs in the tests' own environment.
+
+A framework has a file `test_<framework>.py` (as test_pytorch.py) with a `Side`, and `<framework>_side.py` with its
+reference (train_side.py says how). By default `pytest` trains a selection, one run of each strategy;
+`make test-options` (`pytest --all-options tests/options`) trains all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from environments import in_environment
+from options import space
+
+# Longest for one strategy on so many ranks, on two cores that others use too.
+SECONDS = 3000
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One framework. Distances are those of the weights after 8 steps from the reference's, by how far these moved.
+
+    bound: of runs that differ from the reference by rounding in fp32. loose: of runs with one of these values, such as
+    precision=bf16; the largest of a run's counts. by_strategy: of the strategies that only approximate the reference on
+    two ranks. left_out: values that this cannot train with, such as those that need a GPU, each with the reason. slow:
+    values to train with as seldom as possible.
+    """
+
+    framework: str
+    environment: str
+    bound: float
+    loose: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    by_strategy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    slow: Sequence[str] = ()
+
+    def bound_of(self, run: space.Run) -> float:
+        approximate = self.by_strategy.get(run.spec.strategy, 0.0) if run.spec.gpus > 1 else 0.0
+        return max(self.bound, approximate, *(self.loose[value] for value in run.loose))
+
+    def runs(self, strategy: str, gpus: int) -> list[space.Run]:
+        values = space.Values(frozenset(self.loose), frozenset(self.left_out), frozenset(self.slow))
+        return space.runs(self.framework, strategy, gpus, values)
+
+    def selection(self) -> list[space.Run]:
+        """Of each strategy, the run on two ranks (of `plain` on one) with the most values that are not the default,
+        among those that are held to the tightest bound and not slow."""
+        found = []
+        for strategy in space.strategies(self.framework):
+            runs = self.runs(strategy, 1 if strategy == "plain" else 2)
+            quick = [run for run in runs if not run.loose and not any(value in run.name for value in self.slow)]
+            found.append(max(quick, key=lambda run: len(run.name.split())))
+        return found
+
+
+def every(side: Side) -> list[Any]:
+    """For parametrize: each strategy on one rank and on two."""
+    cases = [
+        (strategy, gpus)
+        for strategy in space.strategies(side.framework)
+        for gpus in (1, 2)[: 1 + (strategy != "plain")]
+    ]
+    return [pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.options) for case in cases]
+
+
+def assert_near_reference(side: Side, runs: Sequence[space.Run]) -> None:
+    """Trains the runs. All that is wrong is said at once."""
+    assert runs
+    wrong = []
+    for run, said in zip(runs, judged(side, runs), strict=True):
+        bound = side.bound_of(run)
+        if "error" in said:
+            wrong.append(f"{run.name}: {said['error']}")
+        elif not said["apart"] <= bound:
+            wrong.append(f"{run.name}: {said['apart']:.1e} from the reference, bound {bound:.0e}")
+        elif said["ranks_apart"]:
+            wrong.append(f"{run.name}: its ranks' weights differ by {said['ranks_apart']:.1e}")
+    assert not wrong, f"{len(wrong)} of {len(runs)} runs:\n" + "\n".join(wrong)
+
+
+def assert_bounds_tell_defects(side: Side, runs: Sequence[space.Run], defects: Mapping[str, Iterable[str]]) -> None:
+    """That each of these defects takes the reference further than the run's bound. defects: by the loose value of the
+    runs, "" for those that have none, or the strategy's name for those in `by_strategy`."""
+    for run, said in zip(runs, judged(side, runs, True), strict=True):
+        kind = run.loose[0] if run.loose else run.spec.strategy if run.spec.strategy in side.by_strategy else ""
+        for defect in defects[kind]:
+            found, bound = said["defects"][defect], side.bound_of(run)
+            assert found > bound, f"{run.name}: {defect} {found:.1e}, bound {bound:.0e}"
+
+
+def assert_left_out_is_there(side: Side) -> None:
+    """That what is left out are values that there are."""
+    offered = {
+        space.value_name(option, setting)
+        for strategy in space.strategies(side.framework)
+        for option, settings in space.options(side.framework, strategy).items()
+        for setting in settings
+    }
+    assert set(side.left_out) <= offered
+
+
+def judged(side: Side, runs: Sequence[space.Run], defects: bool = False) -> list[dict[str, Any]]:
+    module = f"options.{side.framework}_side"
+    arguments = (module, [run.plain() for run in runs], defects)
+    found: list[dict[str, Any]] = in_environment(
+        side.environment, "options.train_side", "judge", *arguments, timeout_seconds=SECONDS
+    )
+    return found

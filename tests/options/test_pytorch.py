@@ -1,0 +1,42 @@
+"""The options matrix of PyTorch: check.py says what it is, pytorch_side.py has its reference."""
+
+from __future__ import annotations
+
+import pytest
+from options import check
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(3600)]
+
+SIDE = check.Side(
+    framework="pytorch",
+    environment="pytorch",
+    bound=1e-3,
+    loose={
+        "precision=bf16": 0.5,
+        "precision=fp16": 0.2,
+        "strategy.options.compress=fp16": 5e-3,
+        "strategy.options.compress=bf16": 3e-2,
+        "strategy.options.compress=powersgd": 0.5,
+    },
+    by_strategy={"ps_async": 0.5, "ssp": 0.5},
+    left_out={
+        "precision=tf32": "TF32 is a mode of GPUs' tensor cores; a CPU would compute in fp32",
+        "framework.options.cuda_graph=true": "CUDA graphs exist on GPUs only",
+        "data.pipeline=dali": "it reads image files only, and decodes them to other pixels (test_data_dali.py)",
+        "strategy.options.placement=own_nodes": "the servers are processes of further nodes (test_servers_alone.py)",
+    },
+    slow=("framework.options.compile=true",),
+)
+
+
+def test_a_selection_trains_what_the_reference_trains() -> None:
+    check.assert_near_reference(SIDE, SIDE.selection())
+
+
+@pytest.mark.parametrize(("strategy", "gpus"), check.every(SIDE))
+def test_every_pair_of_options_trains_what_the_reference_trains(strategy: str, gpus: int) -> None:
+    check.assert_near_reference(SIDE, SIDE.runs(strategy, gpus))
+
+
+def test_what_is_left_out_is_there() -> None:
+    check.assert_left_out_is_there(SIDE)

@@ -1,0 +1,218 @@
+"""The options matrix: the half that trains, inside a framework's environment (Python 3.8 syntax, no test packages).
+
+`judge` trains runs (space.py) with real ranks, several runs in a process, and compares their weights with those of the
+framework's reference. A framework adds a file `tests/options/<framework>_side.py` beside pytorch_side.py, with
+
+    reference(spec, batches, defect="") -> list of float32 arrays
+        The weights after STEPS steps, in the order and layout of `models.initial`, trained as plainly as the framework
+        can: one process, no option of spec.framework_options or of the strategy's communication. `batches(rank)` is an
+        iterator of the NumPy batches of that rank, (uint8 [n, height, width, channels], int64 [n]).
+        What the ranks do together is part of it: the mean of the gradients over the replicas, or weights that are
+        averaged every so many steps. defect: one of DEFECTS, done on purpose.
+    DEFECTS: the defects that every bound has to tell from the reference.
+    reset(): optional; between two runs in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+from builders import make_site
+from noise import flat
+
+from harness.plain import from_plain
+from harness.spec import RunSpec
+from harness.worker.data.pipelines import open_pipeline
+from harness.worker.data.readers import open_dataset
+from harness.worker.exchange import held_port
+from harness.worker.rendezvous import Rendezvous
+
+STEPS = 8
+# Ranks of one run, all on this machine.
+Plain = Dict[str, Any]
+# A run that has not ended by then hangs: on two busy cores, compiling is the slowest.
+SECONDS = 240.0
+
+
+def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str, Any]]:
+    """Of each run: `apart`, how far the weights of its ranks are from the reference at most, by how far that one moved;
+    `ranks_apart`, the largest difference between its ranks' weights; or `error`, what a rank printed.
+
+    side: the module's name. defects: also `defects`, how far the reference with each of them is from the one without.
+    """
+    framework = importlib.import_module(side)
+    groups: Dict[str, List[int]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(_process_of(run), []).append(number)
+    trained: Dict[int, Any] = {}
+    for numbers in groups.values():
+        trained.update(_trained(side, runs, numbers))
+    known: Dict[str, np.ndarray] = {}
+    found = []
+    for number, run in enumerate(runs):
+        if isinstance(trained[number], str):
+            found.append({"error": trained[number]})
+            continue
+        ranks = trained[number]
+        spec = from_plain(RunSpec, run["spec"])
+        # The reference has none of these.
+        key = json.dumps({k: v for k, v in run["spec"].items() if k not in ("framework_options", "data")})
+        if key not in known:
+            known[key] = flat(framework.reference(spec, _batches_of(spec)))
+        reference, start = known[key], ranks[0]["start"]
+        moved = float(np.linalg.norm(reference - start))
+        said = {
+            "apart": max(float(np.linalg.norm(rank["weights"] - reference)) for rank in ranks) / moved,
+            "ranks_apart": max(float(np.abs(rank["weights"] - ranks[0]["weights"]).max()) for rank in ranks),
+            "moved": moved,
+        }
+        if defects:
+            worse = {name: flat(framework.reference(spec, _batches_of(spec), name)) for name in framework.DEFECTS}
+            said["defects"] = {
+                name: float(np.linalg.norm(weights - reference)) / moved for name, weights in worse.items()
+            }
+        found.append(said)
+    return found
+
+
+def rank(folder: str, own: int) -> None:
+    """One rank of a group of runs: `group.json` in the folder."""
+    group = json.loads((Path(folder) / "group.json").read_text())
+    side = importlib.import_module(group["side"])
+    last = group["runs"][-1][0]
+    for number, run, port in group["runs"]:
+        try:
+            _train(
+                side,
+                from_plain(RunSpec, run["spec"]),
+                own,
+                port,
+                Path(folder) / f"run{number}.rank{own}",
+                number == last,
+            )
+        except BaseException:
+            (Path(folder) / f"run{number}.rank{own}.error").write_text(traceback.format_exc())
+            os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)  # for the reason given in harness/worker/__main__.py
+
+
+def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bool) -> None:
+    if hasattr(side, "reset"):
+        side.reset()
+    framework = importlib.import_module(f"harness.worker.{spec.framework}")
+    train, _ = open_dataset(spec.dataset, None, spec.seed)
+    batches = open_pipeline(spec, train, own, 0, getattr(framework, "PIPELINES", {}))
+    rendezvous = Rendezvous(own, spec.gpus, own, spec.gpus, "127.0.0.1", port)
+    adapter = framework.Adapter(spec, make_site(timeout_seconds=SECONDS), rendezvous, batches)
+    batches.start()
+    start = flat(adapter.weights())
+    for _ in range(STEPS):
+        adapter.step()
+    adapter.fence()
+    with adapter.evaluation():  # what the ranks have learned together
+        weights = flat(adapter.weights())
+    adapter.total([0.0])
+    # MPI and Horovod can be left only once in a process.
+    if last or spec.strategy not in ("mpi", "horovod"):
+        adapter.close()
+    batches.close()
+    half = result.with_name(f".{result.name}.npz")
+    np.savez(half, start=start, weights=weights)
+    half.replace(result.with_name(f"{result.name}.npz"))
+
+
+def _process_of(run: Plain) -> str:
+    """Runs of which this is the same can train in the same processes, one after another."""
+    spec = run["spec"]
+    # What MPI, Horovod and variables of the environment are told holds for a whole process.
+    own = spec["strategy_options"] if spec["strategy"] == "horovod" else None
+    return json.dumps([spec["gpus"], _over_mpi(spec), spec["strategy"] in ("mpi", "horovod"), own, run["environment"]])
+
+
+def _over_mpi(spec: Plain) -> bool:
+    return spec["strategy"] == "mpi" or spec["strategy_options"].get("controller") == "mpi"
+
+
+def _trained(side: str, runs: List[Plain], numbers: Sequence[int]) -> Dict[int, Any]:
+    """Of each run what its ranks saved, or, of one that failed, what it said; the others then go on without it."""
+    found: Dict[int, Any] = {}
+    left = list(numbers)
+    while left:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as held:
+            ports = [held.enter_context(held_port()) for _ in left]
+            group = {"side": side, "runs": [(n, runs[n], port) for n, port in zip(left, ports)]}
+            (Path(folder) / "group.json").write_text(json.dumps(group))
+            _processes(Path(folder), runs[left[0]])
+            count = runs[left[0]]["spec"]["gpus"]
+            while left:
+                files = [Path(folder) / f"run{left[0]}.rank{r}.npz" for r in range(count)]
+                if not all(file.exists() for file in files):
+                    break
+                found[left.pop(0)] = [dict(np.load(file)) for file in files]
+            if left:
+                errors = sorted(Path(folder).glob(f"run{left[0]}.*.error"))
+                said = "\n".join(file.read_text() for file in errors)
+                found[left.pop(0)] = said or (Path(folder) / "output").read_text()[-3000:] or "a rank hung"
+    return found
+
+
+def _processes(folder: Path, run: Plain) -> None:
+    """The ranks of a group, to their end; or until one of them fails, or nothing has been saved for SECONDS."""
+    spec = run["spec"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+    environment.update(run["environment"])
+    code = "import os, sys\nfrom options import train_side\ntrain_side.rank(sys.argv[1], int({rank}))"
+    if _over_mpi(spec):
+        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        beside = Path(sys.executable).with_name("mpirun")
+        mpirun = str(beside) if beside.exists() else str(shutil.which("mpirun"))
+        own = code.format(rank="os.environ['OMPI_COMM_WORLD_RANK']")
+        start = [mpirun, "-n", str(spec["gpus"]), "--oversubscribe", "--bind-to", "none"]
+        commands = [[*start, sys.executable, "-c", own, str(folder)]]
+    else:
+        commands = [[sys.executable, "-c", code.format(rank=r), str(folder)] for r in range(spec["gpus"])]
+    with open(folder / "output", "wb") as output:
+        processes = [
+            subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT) for command in commands
+        ]
+        try:
+            seen, since = 0, time.monotonic()
+            while any(process.poll() is None for process in processes):
+                if any(process.poll() for process in processes):
+                    time.sleep(2)  # for what its peers say of it
+                    return
+                files = len(list(folder.glob("*.npz")))
+                if files > seen:
+                    seen, since = files, time.monotonic()
+                if time.monotonic() - since > SECONDS:
+                    return
+                time.sleep(0.05)
+        finally:
+            for process in processes:
+                process.terminate()  # mpirun ends its ranks
+            for process in processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
+                process.kill()
+                process.wait()
+
+
+def _batches_of(spec: RunSpec) -> Callable[[int], Iterator[Tuple[np.ndarray, np.ndarray]]]:
+    """Those of a rank, by the pipeline in NumPy."""
+    plain = dataclasses.replace(spec, data=dataclasses.replace(spec.data, pipeline="harness", workers=0, prefetch=0))
+    train, _ = open_dataset(spec.dataset, None, spec.seed)
+    return lambda rank: iter(open_pipeline(plain, train, rank, 0, {}))
