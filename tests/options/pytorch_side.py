@@ -20,6 +20,8 @@ Batch = Tuple[np.ndarray, np.ndarray]
 # replicas' gradients, not their mean. alone: the first replica's gradients only. momentum: 0.8 of what it is to be.
 # rate: the learning rate is 10 % too large. late: the first step is left out.
 DEFECTS = ("layout", "sum", "alone", "momentum", "rate", "late")
+# Options of the framework that the reference has too.
+REFERENCE_OPTIONS = ("channels_last",)
 STEPS = 8
 
 
@@ -41,15 +43,17 @@ def reference(spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: 
 
 
 class Learner:
-    """A network and its optimiser, neither fused nor compiled nor in channels_last."""
+    """A network and its optimiser, neither fused nor compiled."""
 
     def __init__(self, spec: RunSpec, defect: str) -> None:
         self.spec, self.defect = spec, defect
         data = spec.dataset
         torch.manual_seed(spec.seed)
-        self.network = networks.build(
-            catalog.network(spec.model).layers(data.channels, data.classes, data.size), spec.seed
-        )
+        # In the run's memory format: its convolutions round in another way, which a ReLU now and then makes large.
+        channels_last = spec.framework_options["channels_last"]
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        network = networks.build(catalog.network(spec.model).layers(data.channels, data.classes, data.size), spec.seed)
+        self.network = network.to(memory_format=self.memory_format)
         self.parameters = list(self.network.parameters())
         of, settings = optimizers.of(spec.optimizer, 0.0)
         if defect == "momentum":
@@ -110,10 +114,9 @@ class Learner:
         x = (torch.tensor(images).permute(0, 3, 1, 2).float() - mean) / std
         number = AUTOCAST[self.spec.precision]
         with torch.autocast("cpu", number or torch.bfloat16, enabled=number is not None):
+            outputs = self.network(x.contiguous(memory_format=self.memory_format))
             smoothing = self.spec.optimizer.label_smoothing
-            return functional.cross_entropy(
-                self.network(x.contiguous()), torch.tensor(labels), label_smoothing=smoothing
-            )
+            return functional.cross_entropy(outputs, torch.tensor(labels), label_smoothing=smoothing)
 
 
 def reset() -> None:
@@ -156,4 +159,4 @@ def _set(weights: List[Any], values: List[torch.Tensor]) -> None:
 def _as_in_memory(gradient: torch.Tensor) -> torch.Tensor:
     """A contiguous gradient as one reads it whose weight is in channels_last."""
     n, c, h, w = gradient.shape
-    return gradient.reshape(-1).view(n, h, w, c).permute(0, 3, 1, 2).contiguous()
+    return gradient.contiguous().reshape(-1).view(n, h, w, c).permute(0, 3, 1, 2)

@@ -10,7 +10,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(3600)]
 SIDE = check.Side(
     framework="pytorch",
     environment="pytorch",
-    bound=1e-3,
+    # Rounding: 1e-5, and now and then an activation near 0 on the other side of a ReLU, from where it grows.
+    bound=5e-2,
     loose={
         "precision=bf16": 0.5,
         "precision=fp16": 0.2,

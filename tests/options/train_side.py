@@ -5,11 +5,12 @@ framework's reference. A framework adds a file `tests/options/<framework>_side.p
 
     reference(spec, batches, defect="") -> list of float32 arrays
         The weights after STEPS steps, in the order and layout of `models.initial`, trained as plainly as the framework
-        can: one process, no option of spec.framework_options or of the strategy's communication. `batches(rank)` is an
-        iterator of the NumPy batches of that rank, (uint8 [n, height, width, channels], int64 [n]).
+        can: one process, no option of spec.framework_options but REFERENCE_OPTIONS, none of the communication.
+        `batches(rank)` is an iterator of that rank's NumPy batches, (uint8 [n, height, width, channels], int64 [n]).
         What the ranks do together is part of it: the mean of the gradients over the replicas, or weights that are
         averaged every so many steps. defect: one of DEFECTS, done on purpose.
     DEFECTS: the defects that every bound has to tell from the reference.
+    REFERENCE_OPTIONS: optional; the options of spec.framework_options that the reference has, too.
     reset(): optional; between two runs in one process.
 """
 
@@ -68,8 +69,8 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
             continue
         ranks = trained[number]
         spec = from_plain(RunSpec, run["spec"])
-        # The reference has none of these.
-        key = json.dumps({k: v for k, v in run["spec"].items() if k not in ("framework_options", "data")})
+        options = {name: spec.framework_options[name] for name in getattr(framework, "REFERENCE_OPTIONS", ())}
+        key = json.dumps({**run["spec"], "framework_options": options, "data": None})
         if key not in known:
             known[key] = flat(framework.reference(spec, _batches_of(spec)))
         reference, start = known[key], ranks[0]["start"]
