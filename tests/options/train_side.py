@@ -187,9 +187,8 @@ def _processes(folder: Path, run: Plain) -> None:
     else:
         commands = [[sys.executable, "-c", code.format(rank=r), str(folder)] for r in range(spec["gpus"])]
     with open(folder / "output", "wb") as output:
-        processes = [
-            subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT) for command in commands
-        ]
+        streams: Dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        processes = [subprocess.Popen(command, env=environment, **streams) for command in commands]
         try:
             seen, since = 0, time.monotonic()
             while any(process.poll() is None for process in processes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,7 @@ class Allreduce(Collectives):
             **buckets(self.spec.strategy_options),
         )
         self.power: Optional[PowerSGDState] = None
+        self.late: Optional[Late] = None
         reduction = self.reduction()
         if reduction is not None:
             # A lambda, since DDP wants annotations that are no text, or none.
@@ -49,7 +50,9 @@ class Allreduce(Collectives):
         if options["overlap"] and options["compress"] == "none":
             return None
         reduction = self._compressed(options["compress"], options["powersgd_rank"])
-        return reduction if options["overlap"] else Late(reduction, self.device)
+        if not options["overlap"]:
+            reduction = self.late = Late(reduction, self.device, options.get("static_graph", False))
+        return reduction
 
     def _compressed(self, compress: str, powersgd_rank: int) -> Reduction:
         if compress != "none":
@@ -72,8 +75,12 @@ class Allreduce(Collectives):
             future.wait()
         return future
 
-    def exchange(self, synchronise: bool) -> ContextManager[Any]:
-        return contextlib.nullcontext() if synchronise else self.wrapped.no_sync()
+    @contextlib.contextmanager
+    def exchange(self, synchronise: bool) -> Iterator[None]:
+        with contextlib.nullcontext() if synchronise else self.wrapped.no_sync():
+            yield
+        if self.late:
+            self.late.complete = False
 
     def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
         return {"powersgd": PowerSgdPart(self.power)} if self.power else {}
@@ -104,12 +111,17 @@ class Late:
     """overlap=false: the same buckets in the same order, but none before the last gradient is there. What it takes
     longer is what overlapping hides (wait-free back-propagation: Zhang et al. 2017, Poseidon, USENIX ATC)."""
 
-    def __init__(self, reduction: Reduction, device: torch.device) -> None:
+    def __init__(self, reduction: Reduction, device: torch.device, static_graph: bool) -> None:
         self.reduction = reduction
+        # With static_graph=true, DDP learns the graph in the first step: it hands out the buckets after the last
+        # gradient, and marks none of them as the last one.
+        self.complete = static_graph
         self.devices = [device] if device.type == "cuda" else []
         self.held: List[Tuple[dist.GradBucket, Future]] = []
 
     def __call__(self, bucket: dist.GradBucket) -> Future:
+        if self.complete:
+            return self.reduction(bucket)
         future: Future = Future(devices=self.devices)
         self.held.append((bucket, future))
         if bucket.is_last():
