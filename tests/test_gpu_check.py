@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +137,23 @@ def test_a_section_that_hangs_is_killed_with_what_it_started(sections: Any, tmp_
     assert "killed" in document["hang"]["reason"]
     assert document["right"]["status"] == "passed"
     _, process = document["hang"]["figures"]
-    assert not Path(f"/proc/{process['value']:.0f}/cmdline").exists() or ended(int(process["value"]))
+    assert ended(int(process["value"]))
+
+
+def test_what_was_measured_is_kept_when_the_command_is_told_to_end(sections: Any, tmp_path: Path) -> None:
+    sections("right", "hang")
+    out = tmp_path / "gpu.json"
+
+    def tell() -> None:
+        while "process" not in (out.read_text(encoding="utf-8") if out.exists() else ""):
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=tell, daemon=True).start()
+    assert command.main(["--out", str(out), "--budget", "500"]) == 143
+    document = json.loads(out.read_text(encoding="utf-8"))
+    assert [document[name]["status"] for name in ("right", "hang")] == ["passed", "interrupted"]
+    assert ended(int(document["hang"]["figures"][1]["value"]))
 
 
 def ended(pid: int) -> bool:

@@ -22,7 +22,6 @@ from harness.spec import RunSpec
 from harness.worker.adapter import Adapter
 from harness.worker.data.errors import DataError
 from harness.worker.data.locate import locate
-from harness.worker.data.readers import open_dataset
 from harness.worker.loop import score
 from harness.worker.views import logits_of
 
@@ -92,7 +91,7 @@ def spec_of(ask: Ask, precision: str, seed: int) -> RunSpec:
 
 def trained(ask: Ask, spec: RunSpec) -> tuple[float, float]:
     """(accuracy on the test images, seconds of training after the first steps)."""
-    _, test = open_dataset(spec.dataset, str(ask.data), spec.seed)
+    _, test = runs.splits(spec.dataset, ask.data)
     with runs.adapter_of(spec, ask) as adapter:
         blocks, first = (1, 1) if ask.reduced else ((spec.measure.most_steps - FIRST) // BLOCK, FIRST)
         runs.seconds(adapter, adapter.step, first)

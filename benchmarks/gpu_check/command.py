@@ -26,6 +26,7 @@ from benchmarks.common import ROOT
 from benchmarks.gpu_check import results
 from benchmarks.gpu_check.figures import figure_of
 from benchmarks.gpu_check.sections import SECTIONS, Section
+from harness.machine import gpus
 from harness.plain import write_json
 
 BUDGET = 480.0
@@ -72,12 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--wheels", type=Path, help="folder of wheels, or of unpacked packages, that Python lacks here")
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder with the data sets (default: data/)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="SECTION", help="these sections alone")
+    parser.add_argument("--only", nargs="+", default=[], metavar="SECTION", help="these sections alone, and the first")
     return parser
 
 
 def _run(asked: argparse.Namespace, folder: Path) -> int:
-    chosen = [section for section in SECTIONS if not asked.only or section.name in asked.only]
+    # The first says whether there is a GPU at all, and which: the others mean nothing without it.
+    chosen = [s for s in SECTIONS if not asked.only or s.name in asked.only or s is SECTIONS[0]]
     if asked.wheels and not asked.wheels.is_dir():
         raise Refused(f"--wheels {asked.wheels}: there is no such folder")
     asked.out.parent.mkdir(parents=True, exist_ok=True)
@@ -85,17 +87,19 @@ def _run(asked: argparse.Namespace, folder: Path) -> int:
     document: Document = {section.name: _entry("waiting") for section in chosen}
     until = time.monotonic() + asked.budget
     # So that what is running is ended and written down when Slurm's time is over.
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for number, section in enumerate(chosen):
             left = until - time.monotonic()
             share = left * section.weight / sum(later.weight for later in chosen[number:])
-            print(f"{section.name} (at most {share:.0f} s) ... ", end="", file=sys.stderr, flush=True)
+            print(f"{section.name}: {section.title}, at most {share:.0f} s ... ", end="", file=sys.stderr, flush=True)
             _section(section, share, asked, environment, folder / section.name, document)
             print(_summary(document[section.name]), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
     bad = [name for name, entry in document.items() if entry["status"] not in ("passed", "skipped")]
     print(f"{asked.out}: {len(document) - len(bad)} of {len(document)} sections passed or skipped", file=sys.stderr)
     return 1 if bad else 0
@@ -198,6 +202,8 @@ def _environment(asked: argparse.Namespace, folder: Path) -> dict[str, str]:
     if asked.reduced:
         # Also on a machine with a GPU, and without fighting for the cores of a small one.
         environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    elif len(gpus()) > 1:
+        environment["CUDA_VISIBLE_DEVICES"] = gpus()[0]  # the check is of one
     return environment
 
 

@@ -26,8 +26,9 @@ STEPS = 8
 # Too large: fp16 overflows, the scaler skips the step and halves it, a few times.
 LOSS_SCALE = 2.0**20
 SKIPS = 12
-# STEPS steps, each with a rounding error of 2^-24, which training then magnifies; of fp16's gradients one of 2^-11.
-BOUND = {"fp32": 1e-4, "fp16": 1e-2}
+# Training magnifies the rounding of its first steps: gradients of networks with ReLU are off by some 2.4 sqrt(2^-24),
+# as in numerics.py, and weights after STEPS steps by a part of that. What is wrong is off by 0.1 and more, or NaN.
+BOUND = 0.01
 
 
 def run(ask: Ask, report: Report) -> None:
@@ -36,13 +37,13 @@ def run(ask: Ask, report: Report) -> None:
         (plain, _), (fused, skipped) = (after_skips(spec, ask) for spec in arms(ask, "fp16", channels_last))
         report(Figure(f"first steps that the loss scaler skipped, {form}", skipped, bound="≥ 1"))
         apart = runs.difference(fused, plain)
-        report(Figure(f"fused against unfused after them, {form}", apart, "of norm", bound=f"≤ {BOUND['fp16']:g}"))
+        report(Figure(f"fused against unfused after them, {form}", apart, "of norm", bound=f"≤ {BOUND:g}"))
         unfused, fused_flat = arms(ask, "fp32", channels_last)
         plain = weights(unfused, ask)
         with flat_gradients():
             fused = weights(fused_flat, ask)
         apart = runs.difference(fused, plain)
-        report(Figure(f"fused, gradients in a flat buffer, {form}", apart, "of norm", bound=f"≤ {BOUND['fp32']:g}"))
+        report(Figure(f"fused, gradients in a flat buffer, {form}", apart, "of norm", bound=f"≤ {BOUND:g}"))
 
 
 def arms(ask: Ask, precision: str, channels_last: bool) -> list[RunSpec]:

@@ -31,7 +31,7 @@ def run(ask: Ask, report: Report) -> None:
                 *(sys.executable, "-m", "harness", f"study={study}", f"gpus={ranks}", "cluster=local"),
                 *(f"cluster.device={ask.device}", f"framework.environment={sys.executable}", "strategy=allreduce"),
                 *("model=resnet20", "dataset=synthetic", "scaling=weak", "measure=smoke", *batch),
-                *("dataset.train_samples=512", "dataset.test_samples=64", "heartbeat=60"),
+                *("dataset.train_samples=512", "dataset.test_samples=64"),
             ],
             cwd=ask.scratch,
             capture_output=True,

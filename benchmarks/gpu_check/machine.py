@@ -18,11 +18,11 @@ from harness import gpu_types
 from harness.machine import code_version
 from harness.worker import nvml
 from harness.worker.capture import cpu_model
-from harness.worker.pytorch import device
 
 # As torch names the versions that it was built with; the oldest that is supported.
 OLDEST = (2, 7)
 SIDE, SECONDS = 8192, 1.0
+# What nvidia-smi is asked for, and its names for them.
 QUERIES = {
     "driver": "driver_version",
     "memory": "memory.total",
@@ -53,11 +53,15 @@ def run(ask: Ask, report: Report) -> None:
 
 
 def _gpu(report: Report, host: str) -> None:
+    # Late, so that a torch which is too old for the worker is told so.
+    from harness.worker.pytorch import device
+
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
     name = torch.cuda.get_device_name(0)
     report(Figure("gpu", name))
     report(Figure("machine", f"one {name} (of {torch.cuda.device_count()}), {host}, torch {torch.__version__}"))
-    for what, query in QUERIES.items():
-        report(Figure(what, _smi(query) or "not told"))
+    for what, value in _smi(uuid).items():
+        report(Figure(what, value))
     report(Figure("CUDA of torch", str(torch.version.cuda)))
     report(Figure("cuDNN of torch", str(torch.backends.cudnn.version())))
     if torch.distributed.is_nccl_available():
@@ -66,7 +70,7 @@ def _gpu(report: Report, host: str) -> None:
     found = torch.cuda.get_device_capability(0)
     fits = gpu_types.misfit(device.build(), found) or "yes"
     report(Figure(f"torch has kernels for compute capability {gpu_types.written(found)}", fits, bound="= yes"))
-    gpu = nvml.find(str(torch.cuda.get_device_properties(0).uuid))
+    gpu = nvml.find(uuid)
     rate = _tflops()
     state = gpu.state() if gpu else {}
     report(Figure(f"bf16 product of {SIDE} x {SIDE}, random", rate, "TFLOP/s"))
@@ -90,12 +94,13 @@ def _tflops() -> float:
     return 2 * SIDE**3 * count / (time.perf_counter() - begin) / 1e12
 
 
-def _smi(query: str) -> str:
-    """Of the first GPU that this process sees."""
-    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    command = ["nvidia-smi", f"--id={uuid}", f"--query-gpu={query}", "--format=csv,noheader"]
+def _smi(uuid: str) -> dict[str, str]:
+    """Empty where nvidia-smi is missing, or does not answer."""
+    query = f"--query-gpu={','.join(QUERIES.values())}"
+    command = ["nvidia-smi", f"--id=GPU-{uuid}", query, "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return {}
+    values = [value.strip() for value in done.stdout.strip().split(",")]
+    return dict(zip(QUERIES, values, strict=True)) if done.returncode == 0 and len(values) == len(QUERIES) else {}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.common import ROOT
 from benchmarks.gpu_check.sections import Ask
@@ -33,6 +34,7 @@ from harness.spec import (
 from harness.worker.adapter import Adapter
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
+from harness.worker.data.splits import Split
 from harness.worker.rendezvous import Rendezvous
 from harness.worker.timing import timed
 from harness.worker.whitening import whiten
@@ -110,7 +112,7 @@ def adapter_of(spec: RunSpec, ask: Ask, first_step: int = 0) -> Iterator[Adapter
     os.environ.update(determinism.variables(spec))  # before the process first asks cuBLAS for something
     site = site_of(ask)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
-    train, _ = open_dataset(spec.dataset, site.data_root, spec.seed)
+    train, _ = splits(spec.dataset, ask.data)
     batches = open_pipeline(spec, train, 0, first_step, getattr(framework, "PIPELINES", {}))
     adapter: Adapter = framework.Adapter(spec, site, ALONE, batches)
     try:
@@ -118,18 +120,27 @@ def adapter_of(spec: RunSpec, ask: Ask, first_step: int = 0) -> Iterator[Adapter
         batches.start()
         yield adapter
         adapter.fence()
+        adapter.close()
     finally:
         batches.close()
-        torch.use_deterministic_algorithms(False)
         del adapter, batches
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        if spec.framework == "pytorch":
+            import torch  # not above, as JAX is to have its own process without it
+
+            torch.use_deterministic_algorithms(False)
+            torch.cuda.empty_cache()  # does nothing where CUDA was not used
+
+
+@functools.cache
+def splits(dataset: DatasetSpec, data: Path | None) -> tuple[Split, Split]:
+    """The training and the test split, made or read once in a process."""
+    return open_dataset(dataset, str(data) if data else None)
 
 
 def test_samples(spec: RunSpec, count: int) -> np.ndarray:
     """The first samples of the test split, as `Adapter.logits` takes them."""
-    _, test = open_dataset(spec.dataset, None, spec.seed)
+    _, test = splits(spec.dataset, None)
     return np.ascontiguousarray(test.images(np.arange(count)))
 
 
@@ -168,6 +179,8 @@ def seconds(adapter: Adapter, step: Callable[[], None], steps: int) -> float:
 
 def bf16() -> tuple[str, ...]:
     """('bf16',) where the GPU has tensor cores for it, and for tf32, else ()."""
+    import torch
+
     return ("bf16",) if torch.cuda.get_device_capability(0) >= AMPERE else ()
 
 

@@ -53,7 +53,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Section:
-    """function: its module and its name. weight: seconds it is given of 480. title: for RESULTS.md."""
+    """function: its module and its name. weight: seconds it is given of 480. title: what it does."""
 
     name: str
     function: str
@@ -66,16 +66,16 @@ HERE = "benchmarks.gpu_check"
 # about 8 s of each go to starting Python, PyTorch and CUDA.
 SECTIONS = (
     Section("machine", f"{HERE}.machine:run", 15, "driver, builds, clocks"),
-    Section("numerics", f"{HERE}.numerics:run", 45, "logits and gradients, GPU against CPU"),
+    Section("numerics", f"{HERE}.numerics:run", 55, "logits and gradients, GPU against CPU"),
     Section("defects", f"{HERE}.defects:run", 20, "fused steps in poisoned memory"),
-    Section("graph_equal", f"{HERE}.graphs:equal", 25, "CUDA graph against eager steps"),
+    Section("graph_equal", f"{HERE}.graphs:equal", 30, "CUDA graph against eager steps"),
     Section("resume", f"{HERE}.resume:run", 35, "checkpoint, new process, against uncut"),
     Section("fence", f"{HERE}.fence:run", 20, "the clock of a block against CUDA events"),
     Section("worker_cifar", f"{HERE}.beside:cifar", 40, "worker against a hand-written loop, CIFAR ResNets"),
-    Section("worker_resnet50", f"{HERE}.beside:resnet50", 105, "worker against a hand-written loop, ResNet-50"),
+    Section("worker_resnet50", f"{HERE}.beside:resnet50", 90, "worker against a hand-written loop, ResNet-50"),
     Section("graph_gain", f"{HERE}.graphs:gain", 25, "what a CUDA graph gains"),
-    Section("jax", f"{HERE}.jax_worker:run", 35, "JAX worker against a minimal jitted loop"),
+    Section("jax", f"{HERE}.jax_worker:run", 40, "JAX worker against a minimal jitted loop"),
     Section("energy", f"{HERE}.energy:run", 20, "energy counter against the integral of power"),
-    Section("harness", f"{HERE}.harness_runs:run", 45, "through python -m harness"),
+    Section("harness", f"{HERE}.harness_runs:run", 40, "through python -m harness"),
     Section("accuracy", f"{HERE}.accuracy:run", 50, "the time-to-accuracy recipe on Fashion-MNIST"),
 )
