@@ -9,7 +9,7 @@ WORKERS ?= 3
 # Sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 
-.PHONY: help demo demo-cluster test test-options lint docs gallery bench envs login data system format clean
+.PHONY: help demo demo-cluster test test-options test-torch lint docs gallery bench envs login data system format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,9 @@ test: system login envs data ## all tests; SYSTEM=0 installs no system packages 
 
 test-options: login envs ## trains every pair of options that the plan accepts, on 1 and 2 ranks, against a plain reference
 	$(VENV) -m pytest --all-options tests/options --durations 20
+
+test-torch: login data ## the PyTorch tests on another torch: TORCH=/path/to/its/environment
+	tests/on_torch.sh "$(TORCH)"
 
 lint: login ## linters and the type checker
 	$(VENV) -m ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import Any, Dict, List, Optional
 
@@ -9,14 +10,17 @@ import numpy as np
 import torch
 from builders import make_site, make_spec
 from noise import flat
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.spec import ClusterSpec, OptimizerSpec
 from harness.worker import capability
+from harness.worker.capability import VersionError
 from harness.worker.exchange import own_port
 from harness.worker.pytorch import device
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.pytorch.optimizers import Lookahead
+from harness.worker.pytorch.strategies.allreduce import buckets
 from harness.worker.rendezvous import Rendezvous
 
 BATCH = 4
@@ -120,7 +124,8 @@ def on_this_machine() -> Dict[str, Any]:
         "fused_apart": apart,
         "smoothed": smoothed(),
         "onednn": torch.backends.mkldnn.is_available(),
-        "ddp": {str(options): ddp(options) for options in DDP},
+        "ddp": {name: ddp(options) for name, options in DDP.items() if name != "small" or first_bucket()},
+        "older torch": older_torch(),
         "fallbacks": fallbacks(),
     }
 
@@ -136,11 +141,25 @@ def smoothed() -> List[float]:
     return [trained.loss(), float(expected)]
 
 
-DDP: List[Dict[str, Any]] = [
-    {"bucket_mb": None},
-    {"bucket_mb": 0.2, "first_bucket_mb": 0.01},
-    {"bucket_mb": None, "bucket_view": False, "static_graph": True},
-]
+DDP: Dict[str, Dict[str, Any]] = {
+    "default": {"bucket_mb": None},
+    "small": {"bucket_mb": 0.2, "first_bucket_mb": 0.01},
+    "static": {"bucket_mb": None, "bucket_view": False, "static_graph": True},
+}
+
+
+def first_bucket() -> bool:
+    """Whether this torch has an argument for the first bucket's size."""
+    return "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel.__init__).parameters
+
+
+def older_torch() -> str:
+    """What first_bucket_mb is refused with by a torch that lacks its argument."""
+    try:
+        buckets({"bucket_mb": None, "first_bucket_mb": 0.2}, known=("bucket_cap_mb", "gradient_as_bucket_view"))
+    except VersionError as error:
+        return str(error)
+    return ""
 
 
 def ddp(options: Dict[str, Any]) -> Dict[str, Any]:

@@ -15,7 +15,7 @@ from harness.events import LEFT, EventWriter
 from harness.plain import write_json
 from harness.spec import CHROME, NSYS, read_run
 from harness.worker import capture, checkpoint, energy, loop, ranges, sharing, trace, verify
-from harness.worker.capability import GpuError
+from harness.worker.capability import GpuError, VersionError
 from harness.worker.data.errors import DataError
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
@@ -111,7 +111,7 @@ def exit_code() -> int:
     """Of the rank: 0 when all of its work is done and logged, LEFT when it left early and all is saved."""
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
-    except (DataError, sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError) as error:
+    except (DataError, sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseException:

@@ -17,6 +17,10 @@ class GpuError(RuntimeError):
     """The GPU, its driver or the framework's build cannot do what the run asks for. The message is for the user."""
 
 
+class VersionError(RuntimeError):
+    """The framework's version lacks what the run asks for. The message is for the user."""
+
+
 def check(build: Build, environment: str, precision: str, gpu: str, capability: Optional[Capability]) -> None:
     """Raises GpuError where the build has no kernels for the GPU, or where the GPU only emulates the precision.
 

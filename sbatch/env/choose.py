@@ -139,8 +139,8 @@ def named_gpu(name, setting):
     if found is None:
         known = " ".join(sorted(names[0] for names, _ in CAPABILITIES))
         raise Refused(
-            f"{setting}={name}: not a GPU that is known here, such as {known}; name another one of its kind, or give only "
-            "CUDA=cu126 (GPUs before Turing, or a driver before 580) or CUDA=cu130"
+            f"{setting}={name}: not a GPU that is known here, such as {known}; name another one of its kind, or give "
+            "only CUDA=cu126 (GPUs before Turing, or a driver before 580) or CUDA=cu130"
         )
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Container, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from harness.worker.capability import VersionError
 from harness.worker.pytorch.strategies.base import Collectives, Parts
 
 # A bucket of gradients -> their mean over the ranks.
@@ -94,14 +95,24 @@ def no_broadcast() -> Dict[str, bool]:
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
-def buckets(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DistributedDataParallel's arguments. Only what is asked for is given: older versions of torch lack some."""
+def buckets(options: Mapping[str, Any], known: Optional[Container[str]] = None) -> Dict[str, Any]:
+    """DistributedDataParallel's arguments. Only what is asked for is given: older versions of torch lack some.
+
+    known: the arguments that it takes; None for those of this torch. Raises VersionError where one is missing.
+    """
+    if known is None:
+        known = inspect.signature(DistributedDataParallel.__init__).parameters
     arguments: Dict[str, Any] = {
         "bucket_cap_mb": options["bucket_mb"],
         "gradient_as_bucket_view": options.get("bucket_view", True),
         "static_graph": options.get("static_graph", False),
     }
     if options.get("first_bucket_mb") is not None:
+        if "bucket_cap_mb_list" not in known:
+            raise VersionError(
+                f"strategy.options.first_bucket_mb={options['first_bucket_mb']:g} needs torch 2.13 or newer, and this "
+                f"environment has {torch.__version__}; leave it at null, or take a newer torch"
+            )
         # The last size is that of all further buckets.
         arguments["bucket_cap_mb_list"] = [options["first_bucket_mb"], options["bucket_mb"] or BUCKET_MB]
     return arguments
