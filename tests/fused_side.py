@@ -14,6 +14,7 @@ from builders import make_site, make_spec
 from noise import batches, flat
 
 from harness.spec import OptimizerSpec
+from harness.worker import step_check
 from harness.worker.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 from harness.worker.rendezvous import Rendezvous
@@ -147,6 +148,40 @@ def horovod_alone() -> float:
     options = {"controller": "gloo", "compress": "none", "hierarchical": False}
     horovod = _after_steps(adapter("horovod", options))
     return float(np.linalg.norm(horovod - plain) / np.linalg.norm(plain - start))
+
+
+def first_steps() -> Dict[str, Any]:
+    """What verify=true logs of the first step of each optimiser, and the error of one that pairs gradients with weights
+    by their place in memory."""
+    logged: List[Dict[str, Any]] = []
+
+    class Log:
+        def write(self, _: str, **values: Any) -> None:
+            logged.append(values)
+
+    said = {}
+    for name, momentum in (("sgd", 0.9), ("adam", 0.0), ("lars", 0.9)):
+        for fused in (False, True)[: 1 + (name != "lars")]:
+            optimizer = OptimizerSpec(0.01, momentum, 0.01, name == "sgd", name=name, warmup_steps=2)
+            trained = adapter(fused=fused, optimizer=optimizer)
+            step_check.checked(trained.step, trained.spec, trained, Log())()
+            said[f"{name} {fused}"] = logged[-1]
+    trained = adapter()
+    trained.optimizer._optimizer_step_pre_hooks.clear()  # a fused optimiser's own look at the layouts
+    learn = trained.strategy.learn
+
+    def permuting(*arguments: Any) -> Any:
+        loss = learn(*arguments)
+        for weight in trained.parameters:
+            weight.grad = weight.grad.contiguous()
+        return loss
+
+    trained.strategy.learn = permuting
+    try:
+        step_check.checked(trained.step, trained.spec, trained, Log())()
+    except step_check.StepError as error:
+        said["permuted"] = {**logged[-1], "error": str(error)}
+    return said
 
 
 def _after_steps(trained: Adapter) -> np.ndarray:

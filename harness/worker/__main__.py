@@ -14,7 +14,7 @@ from typing import Any
 from harness.events import LEFT, EventWriter
 from harness.plain import write_json
 from harness.spec import CHROME, NSYS, read_run
-from harness.worker import capture, checkpoint, energy, loop, ranges, sharing, trace, verify
+from harness.worker import capture, checkpoint, energy, loop, ranges, sharing, step_check, trace, verify
 from harness.worker.capability import GpuError, VersionError
 from harness.worker.data.errors import DataError
 from harness.worker.data.pipelines import open_pipeline
@@ -73,7 +73,10 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     checkpoints.resume(adapter, saved, ignored)
     if rendezvous.rank == 0:
         write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
-    step = with_fault(adapter.step, spec, rendezvous, run_dir, attempt_dir, log, first_step)
+    step = adapter.step
+    if spec.verify and first_step == 0:
+        step = step_check.checked(step, spec, adapter, log)
+    step = with_fault(step, spec, rendezvous, run_dir, attempt_dir, log, first_step)
     if spec.trace == NSYS:
         trace.show_in_nsys(spec, rendezvous.rank, log)
         step = ranges.around("step", step)

@@ -8,6 +8,8 @@ reference (train_side.py says how). By default `pytest` trains a selection, one 
 from __future__ import annotations
 
 import dataclasses
+import json
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -103,9 +105,11 @@ def assert_left_out_is_there(side: Side) -> None:
 
 
 def judged(side: Side, runs: Sequence[space.Run], defects: bool = False) -> list[dict[str, Any]]:
-    module = f"options.{side.framework}_side"
-    arguments = (module, [run.plain() for run in runs], defects)
-    found: list[dict[str, Any]] = in_environment(
-        side.environment, "options.train_side", "judge", *arguments, timeout_seconds=SECONDS
-    )
+    asked = [f"options.{side.framework}_side", [run.plain() for run in runs], defects]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # more than a command line holds
+        json.dump(asked, file)
+        file.flush()
+        found: list[dict[str, Any]] = in_environment(
+            side.environment, "options.train_side", "judge_file", file.name, timeout_seconds=SECONDS
+        )
     return found

@@ -48,6 +48,11 @@ Plain = Dict[str, Any]
 SECONDS = 240.0
 
 
+def judge_file(path: str) -> List[Dict[str, Any]]:
+    """`judge` of the arguments in a file."""
+    return judge(*json.loads(Path(path).read_text()))
+
+
 def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str, Any]]:
     """Of each run: `apart`, how far the weights of its ranks are from the reference at most, by how far that one moved;
     `ranks_apart`, the largest difference between its ranks' weights; or `error`, what a rank printed.

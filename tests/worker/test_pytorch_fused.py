@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from environments import in_environment
+from project import Cli
+from studies import SMALL, logged, run_dirs
 
 pytestmark = pytest.mark.torch
 
@@ -37,3 +41,24 @@ def test_gradients_in_another_layout_than_their_weights_are_refused_in_the_first
 def test_fused_with_horovod_in_channels_last_is_unfused_alone() -> None:
     # Rounding. Gradients that were permuted against their weights: 0.7.
     assert in_environment("pytorch", "fused_side", "horovod_alone") < 1e-5
+
+
+def test_verify_tells_a_step_that_is_not_the_optimisers() -> None:
+    found = in_environment("pytorch", "fused_side", "first_steps")
+    permuted = found.pop("permuted")
+    assert permuted["difference"] > 0.5
+    assert "the weights are" in permuted["error"]
+    assert {said["unchecked"] for said in found.values()} == {None}
+    # Rounding, and a hundredth of the bound.
+    assert max(said["difference"] for said in found.values()) < 1e-4, found
+
+
+def test_a_verified_run_logs_its_first_step_on_every_rank(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
+    fused = ("strategy=horovod", "framework.options.fused=true", "model=resnet20", "verify=true")
+    done = cli("harness", "gpus=2", "cluster=local", *SMALL, *fused)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [run_dir] = run_dirs(tmp_path)
+    for rank in range(2):
+        [event] = logged(run_dir, "first_step", rank=rank)
+        assert event["unchecked"] is None
+        assert event["difference"] < 1e-4
