@@ -1,0 +1,39 @@
+"""The options matrix of JAX: check.py says what it is, jax_side.py has its reference."""
+
+from __future__ import annotations
+
+import pytest
+from options import check
+
+pytestmark = pytest.mark.timeout(3600)
+
+SIDE = check.Side(
+    framework="jax",
+    environment="jax",
+    # Rounding: 2e-5; where it moves an activation to the other side of a ReLU, which weights that start 1e-7 apart are
+    # enough for, up to 6e-2. A learning rate that is 10 % too large: 0.15.
+    bound=0.1,
+    loose={"precision=bf16": 0.3, "precision=fp16": 0.2},
+    by_strategy={"ps_async": 0.8, "ssp": 0.8},
+    left_out={
+        "precision=tf32": "TF32 is a mode of GPUs' tensor cores; a CPU would compute in fp32",
+        "strategy.options.placement=own_nodes": "the servers are processes of further nodes (test_servers_alone.py)",
+    },
+)
+
+
+# Of the others, `make test-options` trains more than these.
+SELECTED = ("plain", "allreduce", "mpi")
+
+
+def test_a_selection_trains_what_the_reference_trains() -> None:
+    check.assert_near_reference(SIDE, [run for run in SIDE.selection() if run.spec.strategy in SELECTED])
+
+
+@pytest.mark.parametrize(("strategy", "gpus"), check.every(SIDE))
+def test_every_pair_of_options_trains_what_the_reference_trains(strategy: str, gpus: int) -> None:
+    check.assert_near_reference(SIDE, SIDE.runs(strategy, gpus))
+
+
+def test_what_is_left_out_is_there() -> None:
+    check.assert_left_out_is_there(SIDE)
