@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,11 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from environments import in_environment
 from project import PROJECT
 
-from benchmarks.gpu_check import command, results
+from benchmarks.gpu_check import command, results, runs
 from benchmarks.gpu_check.figures import Figure, figure_of
 from benchmarks.gpu_check.sections import SECTIONS, Section
 
@@ -207,6 +209,21 @@ def test_what_a_gpu_gave_is_recorded_under_its_name(tmp_path: Path, monkeypatch:
     assert "| jax | skipped | no JAX \\| here | – | – | – |" in written
     assert "| graph_gain | ratio | 0.5 of throughput | 0.4 to 0.6 | ≥ 0.97 **broken** | 9 |" in written
     assert (tmp_path / "recorded" / "nvidia-h200.json").exists()
+
+
+def test_a_difference_that_is_no_number_is_not_lost_among_others() -> None:
+    ones = [np.ones(2, np.float32)] * 3
+    broken = [ones[0], np.array([1, np.nan], np.float32), ones[2]]
+    assert (runs.largest(ones, ones), runs.difference(ones, ones)) == (0.0, 0.0)
+    assert math.isnan(runs.largest(broken, ones))
+    assert math.isnan(runs.difference(broken, ones))
+
+
+def test_sections_that_no_time_is_left_for_say_so(sections: Any, tmp_path: Path) -> None:
+    sections("right", "wrong")
+    assert command.main(["--out", str(tmp_path / "gpu.json"), "--budget", "1"]) == 1
+    document = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
+    assert {entry["reason"] for entry in document.values()} == {"no time was left of the budget"}
 
 
 @pytest.mark.parametrize("content", ["no JSON", "{}", '{"machine": {"figures": []}}'])

@@ -33,6 +33,8 @@ BUDGET = 480.0
 # Of a section's share, this much is kept for ending: it plans its measurements to be done before.
 SPARE_SECONDS = 3.0
 POLL_SECONDS = 0.2
+# In less, no section gets as far as a figure.
+LEAST_SECONDS = 5.0
 Document = dict[str, dict[str, Any]]
 
 
@@ -92,8 +94,13 @@ def _run(asked: argparse.Namespace, folder: Path) -> int:
         for number, section in enumerate(chosen):
             left = until - time.monotonic()
             share = left * section.weight / sum(later.weight for later in chosen[number:])
+            share = min(left, max(share, section.least))
             print(f"{section.name}: {section.title}, at most {share:.0f} s ... ", end="", file=sys.stderr, flush=True)
-            _section(section, share, asked, environment, folder / section.name, document)
+            if share < LEAST_SECONDS:
+                document[section.name] = {**_entry("timeout"), "reason": "no time was left of the budget"}
+                write_json(asked.out, document)
+            else:
+                _section(section, share, asked, environment, folder / section.name, document)
             print(_summary(document[section.name]), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -13,16 +13,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.common import ROOT
+from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report
-
-if TYPE_CHECKING:
-    from harness.spec import RunSpec
+from harness.spec import RunSpec
 
 STEPS, REDUCED_STEPS = 20, 3
 MODES = {"deterministic": True, "as_shipped": False}
@@ -34,16 +32,14 @@ def run(ask: Ask, report: Report) -> None:
         subprocess.run(command, cwd=ROOT, check=True)
     for mode, deterministic in MODES.items():
         uncut, resumed = (arrays(ask.scratch / f"{part}.{mode}.npz") for part in ("uncut", "resumed"))
-        apart = max(float(np.abs(a - b).max()) for a, b in zip(uncut, resumed, strict=True))
+        apart = runs.largest(uncut, resumed)
         name = f"{mode.replace('_', ' ')}, resumed against uncut, largest difference"
         report(Figure(name, apart, bound="= 0" if deterministic else None))
-        moved = max(float(np.abs(a - b).max()) for a, b in zip(uncut, arrays(saved(ask.scratch, mode)), strict=True))
+        moved = runs.largest(uncut, arrays(saved(ask.scratch, mode)))
         report(Figure(f"{mode.replace('_', ' ')}, largest change since the checkpoint", moved, bound="≥ 1e-06"))
 
 
 def part(name: str, ask: Ask) -> None:
-    from benchmarks.gpu_check import runs
-
     steps = REDUCED_STEPS if ask.reduced else STEPS
     for mode, deterministic in MODES.items():
         folder = ask.scratch / mode
@@ -62,8 +58,6 @@ def part(name: str, ask: Ask) -> None:
 
 def spec_of(ask: Ask, deterministic: bool) -> RunSpec:
     """fp16 on a GPU, whose loss scale is part of what a checkpoint must hold."""
-    from benchmarks.gpu_check import runs
-
     data = runs.images(8 if ask.reduced else 32, samples=256 if ask.reduced else 2048, augment=True)
     batch, precision = (8, "fp32") if ask.reduced else (128, "fp16")
     return runs.spec_of(ask, "resnet20", data, batch, precision, fused=True, deterministic=deterministic)

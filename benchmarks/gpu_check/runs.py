@@ -158,8 +158,8 @@ def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> flo
 
 
 def largest(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """The largest difference of an element: 0 where all bits are the same."""
-    return max(float(np.abs(f.astype(np.float64) - w).max()) for f, w in zip(found, wanted, strict=True))
+    """The largest difference of an element: 0 where all are the same, NaN where one is no number."""
+    return float(np.max([np.abs(f.astype(np.float64) - w).max() for f, w in zip(found, wanted, strict=True)]))
 
 
 def train(adapter: Adapter, steps: int) -> list[float]:
