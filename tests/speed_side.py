@@ -312,7 +312,7 @@ def deterministic_compile() -> List[Optional[str]]:
     asked = make_spec(framework_options={"compile": True}, deterministic=True)
     try:
         device.of(asked)
-    except capability.GpuError as error:
+    except capability.VersionError as error:
         return [torch.__version__, str(error)]
     return [torch.__version__, None]
 

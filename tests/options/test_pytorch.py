@@ -23,6 +23,9 @@ SIDE = check.Side(
     left_out={
         "precision=tf32": "TF32 is a mode of GPUs' tensor cores; a CPU would compute in fp32",
         "framework.options.cuda_graph=true": "CUDA graphs exist on GPUs only",
+        "framework.options.half_weights=true": "torch's fused step in fp16 is wrong on CPUs (test_half_weights.py)",
+        "framework.options.compile_mode=reduce-overhead": "CUDA graphs exist on GPUs only",
+        "framework.options.compile_mode=max-autotune": "CUDA graphs exist on GPUs only",
         "data.pipeline=dali": "it reads image files only, and decodes them to other pixels (test_data_dali.py)",
         "strategy.options.placement=own_nodes": "the servers are processes of further nodes (test_servers_alone.py)",
     },

@@ -32,7 +32,8 @@ def cudnn_version(number: Optional[int]) -> Optional[str]:
 
 def of(spec: RunSpec) -> torch.device:
     """Raises GpuError where the run asks for a GPU that torch does not see or has no kernels for, for a precision
-    that the GPU only emulates, or for what this torch cannot do deterministically: never falls back."""
+    that the GPU only emulates, and VersionError for what this torch cannot do
+    deterministically: never falls back."""
     if spec.deterministic:
         _hold_to_deterministic_algorithms(bool(spec.framework_options.get("compile")))
     if spec.cluster.device == "cpu":
@@ -63,7 +64,8 @@ def _hold_to_deterministic_algorithms(compiles: bool) -> None:
     from torch._inductor import config
 
     if not hasattr(config, "deterministic"):
-        raise capability.GpuError(
-            f"deterministic=true with framework.options.compile=true needs torch 2.10: torch {torch.__version__} "
-            "chooses compiled kernels by their time; take framework.options.compile=false, or a newer torch"
+        raise capability.VersionError(
+            f"deterministic=true with framework.options.compile=true needs torch 2.10 or newer, and this "
+            f"environment has {torch.__version__}, which chooses compiled kernels by their time; take "
+            "framework.options.compile=false, or a newer torch"
         )
