@@ -114,7 +114,10 @@ def exit_code() -> int:
     """Of the rank: 0 when all of its work is done and logged, LEFT when it left early and all is saved."""
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
-    except (DataError, sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError) as error:
+    except (
+        *(DataError, sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError),
+        step_check.StepError,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseException:

@@ -68,6 +68,11 @@ def every(side: Side) -> list[Any]:
     return [pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.options) for case in cases]
 
 
+def first(runs: Sequence[space.Run], loose: str) -> space.Run:
+    """The first run with this loose value and no other; '': with none."""
+    return next(run for run in runs if run.loose == ((loose,) if loose else ()))
+
+
 def assert_near_reference(side: Side, runs: Sequence[space.Run]) -> None:
     """Trains the runs. All that is wrong is said at once."""
     assert runs

@@ -13,13 +13,17 @@ SIDE = check.Side(
     # Rounding: 1e-5, and now and then an activation near 0 on the other side of a ReLU, from where it grows.
     bound=5e-2,
     loose={
-        "precision=bf16": 0.5,
+        # Compiled convolutions round in other places, and so do layers that the ranks have between them.
+        "precision=bf16": 0.3,
         "precision=fp16": 0.2,
-        "strategy.options.compress=fp16": 5e-3,
-        "strategy.options.compress=bf16": 3e-2,
+        # Gradients of 11 and 8 bits on their way; adam divides by the size of each. Measured: 0.06, 0.08.
+        "strategy.options.compress=fp16": 0.1,
+        "strategy.options.compress=bf16": 0.15,
+        # Two whole steps, then gradients of rank 2. Measured: 0.27; with fp16 0.37.
         "strategy.options.compress=powersgd": 0.5,
     },
-    by_strategy={"ps_async": 0.5, "ssp": 0.5},
+    # The order in which the servers get gradients is not that of the reference, in turns. Measured: up to 0.45.
+    by_strategy={"ps_async": 0.7, "ssp": 0.7},
     left_out={
         "precision=tf32": "TF32 is a mode of GPUs' tensor cores; a CPU would compute in fp32",
         "framework.options.cuda_graph=true": "CUDA graphs exist on GPUs only",
@@ -40,6 +44,25 @@ def test_a_selection_trains_what_the_reference_trains() -> None:
 @pytest.mark.parametrize(("strategy", "gpus"), check.every(SIDE))
 def test_every_pair_of_options_trains_what_the_reference_trains(strategy: str, gpus: int) -> None:
     check.assert_near_reference(SIDE, SIDE.runs(strategy, gpus))
+
+
+def test_every_bound_tells_defects_from_the_reference() -> None:
+    """Which the gradients of a flat buffer in the wrong memory layout (layout) have once been."""
+    every = ("layout", "sum", "alone", "momentum", "rate", "late")
+    gross = ("layout", "sum", "alone")
+    defects = {
+        "": every,
+        "precision=bf16": gross,
+        "precision=fp16": gross,
+        "strategy.options.compress=fp16": (*gross, "momentum", "late"),
+        "strategy.options.compress=bf16": (*gross, "momentum", "late"),
+        "strategy.options.compress=powersgd": gross,
+        "ps_async": ("layout",),
+        "ssp": ("layout",),
+    }
+    runs = [check.first(SIDE.runs("allreduce", 2), loose) for loose in ("", *SIDE.loose)]
+    runs += [SIDE.runs(strategy, 2)[0] for strategy in SIDE.by_strategy]
+    check.assert_bounds_tell_defects(SIDE, runs, defects)
 
 
 def test_what_is_left_out_is_there() -> None:

@@ -37,10 +37,8 @@ class Arrangement:
     def scaled(self, learning_rate: float) -> float:
         """Of a global batch -> of an update. The rule of the learning rate (OptimizerSpec) is for the samples that one
         update is made of; an asynchronous update is made of one worker's, not of the global batch."""
-        optimizer, late = self.spec.optimizer, self.spec.optimizer.warmup_steps
-        return learning_rate * (
-            optimizer.learning_rate(self.samples, late) / optimizer.learning_rate(self.spec.global_batch, late)
-        )
+        optimizer = self.spec.optimizer
+        return learning_rate * (optimizer.scaled(self.samples) / optimizer.scaled(self.spec.global_batch))
 
     def settings(self) -> Settings:
         return settings(self.spec, self.workers)
