@@ -29,8 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         points = config.compose(arguments.overrides, False, "config", arguments.config_dir)
         # With data=both, the one that needs files.
         point = sources.variants(points[0])[0]
+        if arguments.all and not arguments.probe:
+            raise UserError("--all is for --probe; leave it out, or add --probe")
         _refuse_mistakes(point, arguments.probe)
-        checks = _checks(point, arguments.config_dir, arguments.probe)
+        checks = _checks(point, arguments)
         missing = _print_json(checks) if arguments.json else _print(checks)
     except ModuleNotFoundError as error:
         # Before all else: the doctor itself needs the harness's environment.
@@ -58,7 +60,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "Exit code 0: all that it needs is there; 1: something is missing; 2: a mistake in what was given.",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for python -m harness")
-    parser.add_argument("--probe", action="store_true", help="also submit one tiny job, and look from its node")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="also compute: a convolution, a compiled step, an allreduce; on Slurm in one job, and look from its node",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --probe: every framework, not the configured one alone"
+    )
     parser.add_argument("--json", action="store_true", help="for programs: a list of checks")
     parser.add_argument("--config-dir", metavar="FOLDER", help="a folder with configurations of your own")
     return parser.parse_intermixed_args(argv)
@@ -71,10 +80,6 @@ def _refuse_mistakes(config: Config, probe: bool) -> None:
     from harness.spec import NSYS
 
     if config.cluster.scheduler is Scheduler.local:
-        if probe:
-            raise UserError(
-                "--probe submits a job, and cluster=local has no scheduler; leave it out, or take cluster=slurm"
-            )
         # Here it is the machine that decides, and a missing GPU is no mistake.
         config = replace(config, precision=Precision.fp32, cluster=replace(config.cluster, device=Device.cpu))
     elif probe and config.cluster.scheduler is not Scheduler.slurm:
@@ -84,15 +89,19 @@ def _refuse_mistakes(config: Config, probe: bool) -> None:
     request(replace(config, framework=anywhere, data=replace(config.data, check=False), trace=trace))
 
 
-def _checks(config: Config, config_dir: str | None, probe: bool) -> Iterator[Check]:
-    from harness import doctor_checks, doctor_frameworks, doctor_probe, doctor_slurm
+def _checks(config: Config, arguments: argparse.Namespace) -> Iterator[Check]:
+    from harness import doctor_checks, doctor_compute, doctor_frameworks, doctor_probe, doctor_slurm
+    from harness.schema import Scheduler
 
+    config_dir, every = arguments.config_dir, arguments.all
     yield from guarded("here", doctor_checks.here(config))
     yield from guarded("Slurm", doctor_slurm.slurm(config))
     yield from guarded("frameworks", doctor_frameworks.frameworks(config, config_dir))
     yield from guarded("data sets", doctor_checks.datasets(config, config_dir))
-    if probe:
-        yield from guarded("probe", doctor_probe.probe(config, _say))
+    if arguments.probe and config.cluster.scheduler is Scheduler.local:
+        yield from guarded("probe", doctor_compute.here(config, config_dir, every))
+    elif arguments.probe:
+        yield from guarded("probe", doctor_probe.probe(config, config_dir, every, _say))
 
 
 def guarded(group: str, checks: Iterable[Check]) -> Iterator[Check]:

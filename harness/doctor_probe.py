@@ -1,4 +1,4 @@
-"""`python -m harness.doctor --probe`: one real, tiny job on a whole node, and what it saw there.
+"""`python -m harness.doctor --probe` with Slurm: one real, tiny job on a whole node, or on two, and what it saw there.
 
 The two halves tell each other by files in a folder beside the results, which shows at once whether the nodes share it:
 `probe` submits and reads, `python -m harness.doctor_probe <folder>` is what the job runs.
@@ -16,28 +16,31 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness import environments, scheduler, site, spec
+from harness import doctor_compute, environments, scheduler, site, spec
 from harness.command import NODE
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted, nvidia_smi, uses_cuda
+from harness.doctor_compute import Trial
 from harness.doctor_frameworks import Silent, ask, judged
-from harness.doctor_slurm import whole_node
+from harness.doctor_slurm import whole_nodes
 from harness.errors import UserError
 from harness.launch.options import advice, trial_options
-from harness.plan import Resources
+from harness.plan import Resources, place
 from harness.request import PROJECT
 from harness.scheduler import Away, words
 from harness.schema import Config
 from harness.worker.data.locate import DataError, locate
 
-# Wall limit of the job. What it does takes seconds, unless a file system or an import hangs.
-JOB_MINUTES = 2
-WAIT_MINUTES = 10
+# Wall limit of the job, and of one that tries every framework. It takes seconds for each thing that it tries, unless a
+# file system, an import or a compiler hangs.
+JOB_MINUTES, EVERY_MINUTES = 15, 45
+# For the job's start; and for its end, after its wall limit.
+WAIT_MINUTES, SPARE_MINUTES = 10, 2
 QUEUE_SECONDS = 3.0
 LOOK_SECONDS = 0.2
 # After a job's end, its last file may take a moment to be seen through a shared file system.
@@ -50,6 +53,7 @@ CLOCK_DIFFERENCE_SECONDS = 1.0
 WAITING = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED")
 NOT_SHARED = 77
 PING, PONG, QUESTION, ANSWER, RANKS, STDERR = "ping", "pong", "question.json", "answer.json", "ranks", "stderr"
+ENDED = "ended"
 
 # Not with `cd`: the lines of cluster.setup may read files where the command was given, as in a run.
 SCRIPT = """#!/bin/bash
@@ -58,13 +62,25 @@ exec 2>{folder}/{stderr}
 {setup}
 PYTHONPATH={project}${{PYTHONPATH:+:$PYTHONPATH}} {python} -m harness.doctor_probe {folder}
 srun --kill-on-bad-exit=1 --cpus-per-task={cpus} {srun_args} hostname >{folder}/{ranks}
+PYTHONPATH={project}${{PYTHONPATH:+:$PYTHONPATH}} {python} -m harness.doctor_compute {folder} >/dev/null
+{over_two}
+touch {folder}/{ended}
 """
+# A trial over two nodes: a task on each, which starts the rank that is there.
+OVER_TWO = (
+    "PYTHONPATH={project}${{PYTHONPATH:+:$PYTHONPATH}} srun --nodes=2 --ntasks=2 --ntasks-per-node=1 "
+    "--cpus-per-task={cpus} {srun_args} {python} -m harness.doctor_compute {folder} {trial}"
+)
 
 
-def probe(config: Config, say: Callable[[str], None]) -> Iterator[Check]:
-    """Submits the job, waits for it, and tells what it saw. Cancels it, and takes its files away, whatever happens."""
+def probe(config: Config, config_dir: str | None, every: bool, say: Callable[[str], None]) -> Iterator[Check]:
+    """Submits the job, waits for it, and tells what it saw. Cancels it, and takes its files away, whatever happens.
+
+    every: it computes with every framework whose environment is there, and not with the configured one alone.
+    """
     results = Path(config.results).expanduser().absolute()
-    asked = replace(whole_node(config), timeout_minutes=JOB_MINUTES)
+    nodes = min(2, place(config.gpus, config.cluster.gpus_per_node).nodes)
+    asked = replace(whole_nodes(config, nodes), timeout_minutes=EVERY_MINUTES if every else JOB_MINUTES)
     token = secrets.token_hex(8)
     name = f"harness-doctor-{token}"
     folder = results / f".doctor-{token}"
@@ -73,10 +89,11 @@ def probe(config: Config, say: Callable[[str], None]) -> Iterator[Check]:
     try:
         folder.mkdir(parents=True)
         spec.write_json(folder / QUESTION, _question(config, results))
+        trials = doctor_compute.write(config, config_dir, every, asked.placement.ranks_per_node, nodes, folder)
         submitted = scheduler.command(
             *("sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue"),
             *trial_options(asked),
-            stdin=_script(asked, folder),
+            stdin=_script(asked, folder, trials),
         )
         if submitted.returncode != 0:
             ended = True
@@ -84,7 +101,7 @@ def probe(config: Config, say: Callable[[str], None]) -> Iterator[Check]:
             yield _check("job", MISSING, f"Slurm refused it: {said}", advice(said))
             return
         job = submitted.stdout.strip().split(";")[0]
-        fields = _wait(job, folder, say)
+        fields = _wait(job, folder, asked.timeout_minutes, say)
         ended = fields["JobState"] not in WAITING
         yield from _told(job, fields, folder, config, asked)
     except OSError as error:
@@ -161,7 +178,8 @@ def _question(config: Config, results: Path) -> dict[str, Any]:
         command = [*prefix, "sh", "-c", f'{again}; exec "$@"', "sh", framework.environment]
     else:
         try:
-            command = [str(environments.interpreter(framework.name, framework.environment, PROJECT))]
+            modules = config.cluster.modules
+            command = [str(environments.interpreter(framework.name, framework.environment, PROJECT, modules))]
         except UserError:
             command = None  # the check of this machine says so
     return {
@@ -172,29 +190,30 @@ def _question(config: Config, results: Path) -> dict[str, Any]:
     }
 
 
-def _script(asked: Resources, folder: Path) -> str:
-    return SCRIPT.format(
-        setup="\n".join(site.setup_lines(asked)),
-        folder=shlex.quote(str(folder)),
-        not_shared=NOT_SHARED,
-        stderr=STDERR,
-        project=shlex.quote(str(PROJECT)),
+def _script(asked: Resources, folder: Path, trials: Sequence[Trial]) -> str:
+    same = {
+        "folder": shlex.quote(str(folder)),
+        "project": shlex.quote(str(PROJECT)),
         # The harness's own Python: what submitit starts on the node.
-        python=shlex.quote(sys.executable),
-        cpus=asked.cpus_per_gpu,
-        srun_args=shlex.join(site.srun_args(asked.mpi, asked.srun_args)),
-        ranks=RANKS,
-    )
+        "python": shlex.quote(sys.executable),
+        "cpus": asked.cpus_per_gpu,
+        "srun_args": shlex.join(site.srun_args(asked.mpi, asked.srun_args)),
+    }
+    over_two = "\n".join(OVER_TWO.format(trial=trial.folder, **same) for trial in trials if trial.nodes == 2)
+    setup = "\n".join(site.setup_lines(asked))
+    fixed = {"not_shared": NOT_SHARED, "stderr": STDERR, "ranks": RANKS, "ended": ENDED}
+    return SCRIPT.format(setup=setup, over_two=over_two, **same, **fixed)
 
 
-def _wait(job: str, folder: Path, say: Callable[[str], None]) -> dict[str, str]:
-    """Until the job has ended, or WAIT_MINUTES are over: what Slurm last said of it. Gives the node the time meanwhile.
+def _wait(job: str, folder: Path, limit_minutes: float, say: Callable[[str], None]) -> dict[str, str]:
+    """Until the job has ended, has not started for WAIT_MINUTES, or is beyond its wall limit: what Slurm last said of
+    it. Gives the node the time meanwhile.
 
     Raises Away where Slurm answers neither at the end nor before.
     """
     deadline = time.monotonic() + 60 * WAIT_MINUTES
     fields = {"JobState": "PENDING"}
-    asked_at, said = float("-inf"), ""
+    asked_at, said, running = float("-inf"), "", False
     while fields["JobState"] in WAITING and time.monotonic() < deadline:
         if time.monotonic() > asked_at + QUEUE_SECONDS:
             asked_at = time.monotonic()
@@ -203,8 +222,11 @@ def _wait(job: str, folder: Path, say: Callable[[str], None]) -> dict[str, str]:
             state = " ".join(word for word in (fields["JobState"], fields.get("Reason", "None")) if word != "None")
             if fields["JobState"] in WAITING and state != said:
                 said = state
-                say(f"probe: job {job} is {state}; waiting up to {WAIT_MINUTES} min for its end, Ctrl-C cancels it")
-        if fields["JobState"] == "RUNNING" and PING in os.listdir(folder) and not (folder / PONG).exists():
+                limit = f"up to {limit_minutes:g} min" if running else f"up to {WAIT_MINUTES} min for its start"
+                say(f"probe: job {job} is {state}; waiting {limit}, Ctrl-C cancels it")
+        if fields["JobState"] == "RUNNING" and not running:
+            running, deadline = True, time.monotonic() + 60 * (limit_minutes + SPARE_MINUTES)
+        if running and PING in os.listdir(folder) and not (folder / PONG).exists():
             (folder / "pong.new").write_text(repr(time.time()))
             (folder / "pong.new").rename(folder / PONG)
         time.sleep(LOOK_SECONDS)
@@ -222,7 +244,8 @@ def _fields(job: str) -> dict[str, str]:
 def _told(job: str, fields: dict[str, str], folder: Path, config: Config, asked: Resources) -> Iterator[Check]:
     state = fields["JobState"]
     if state in WAITING:
-        what = f"job {job} did not end within {WAIT_MINUTES} min: {state} {fields.get('Reason', '')}; it is cancelled"
+        late = f"end within {asked.timeout_minutes:g} min" if state == "RUNNING" else f"start within {WAIT_MINUTES} min"
+        what = f"job {job} did not {late}: {state} {fields.get('Reason', '')}; it is cancelled"
         yield _check("job", MISSING, what, "try again when the queue is shorter, or with a partition for short jobs")
         return
     if fields.get("ExitCode", "").startswith(f"{NOT_SHARED}:"):
@@ -268,6 +291,9 @@ def _told(job: str, fields: dict[str, str], folder: Path, config: Config, asked:
         yield _check(f"data set {config.dataset.name}", MISSING, f"on {host}: {found}", f"{how}; or set data.root")
     if "clock" in answer:
         yield _clocks(answer["clock"], host)
+    if answer:
+        _see(folder / ENDED, state == "COMPLETED")
+        yield from doctor_compute.told(folder, host)
 
 
 def _answer(folder: Path, wait: bool) -> dict[str, Any]:
@@ -284,9 +310,16 @@ def _answer(folder: Path, wait: bool) -> dict[str, Any]:
         time.sleep(LOOK_SECONDS)
 
 
+def _see(file: Path, wait: bool) -> None:
+    """Waits for the job's last file to be seen through a shared file system."""
+    deadline = time.monotonic() + (FILE_SECONDS if wait else 0)
+    while file.name not in os.listdir(file.parent) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+
+
 def _srun(folder: Path, host: str, asked: Resources) -> Check:
     started = (folder / RANKS).read_text(encoding="utf-8").split()
-    ranks = asked.placement.ranks_per_node
+    ranks = asked.placement.nodes * asked.placement.ranks_per_node
     found = f"srun started {len(started)} of {ranks} ranks on {host}"
     if len(started) == ranks:
         return _check("ranks", OK, found)

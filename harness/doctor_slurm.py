@@ -74,12 +74,12 @@ def slurm(config: Config) -> Iterator[Check]:
         yield _check("Slurm", MISSING, f"does not answer: {away}", "nothing else was asked; try again later")
 
 
-def whole_node(config: Config) -> Resources:
-    """A job of one whole node, as it is configured. Raises UserError."""
+def whole_nodes(config: Config, nodes: int = 1) -> Resources:
+    """A job of whole nodes, as they are configured. Raises UserError."""
     cluster = config.cluster
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
     ranks = cluster.gpus_per_node or config.gpus
-    return site.resources(cluster, Placement(1, ranks), cluster.cpus_per_gpu or 1, starter)
+    return site.resources(cluster, Placement(nodes, ranks), cluster.cpus_per_gpu or 1, starter)
 
 
 def _answering(config: Config, sbatch: str) -> Iterator[Check]:
@@ -103,7 +103,7 @@ def _answering(config: Config, sbatch: str) -> Iterator[Check]:
     if config.cluster.scheduler is Scheduler.allocation:
         yield _allocation()
         return
-    asked = whole_node(config)
+    asked = whole_nodes(config)
     partitions = list_partitions()
     yield from _partitions(partitions, asked)
     chosen = [p.name for p in partitions if (p.name in names(asked) if names(asked) else p.is_default)]

@@ -189,7 +189,7 @@ def test_a_cluster_as_it_changes_and_goes_away(
 def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     done = cli("harness.doctor", *CPU, "--probe", "--json", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "waiting up to 10 min for its end, Ctrl-C cancels it" in done.stderr
+    assert "waiting up to 10 min for its start, Ctrl-C cancels it" in done.stderr
     found = {name: check["found"] for name, check in checks(done).items() if check["group"] == "probe"}
     job, host = re.match(r"job (\d+) ran on (n[123])", found["probe: job"]).groups()  # type: ignore[union-attr]
     assert host != socket.gethostname()
@@ -199,12 +199,27 @@ def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: 
     assert found["probe: GPUs"].startswith(f"{host} ")
     assert "torch " in found["probe: pytorch"]
     assert found["probe: data set synthetic"] == f"on {host}: made from the seed"
+    # Tiny runs of the real worker, with as many ranks as the node has GPUs.
+    computed = {name.removeprefix("probe: pytorch: "): text for name, text in found.items() if "pytorch: " in name}
+    assert set(computed) == {"convolution, fp32", "convolution, bf16", "compile=true", "allreduce, 4 ranks"}
+    assert all(text.startswith("on the CPU, ") for text in computed.values()), computed
     # One machine, one clock.
     assert float(re.search(r"agree, to within ([\d.]+) s", found["probe: clock"])[1]) < 10  # type: ignore[index]
     assert left_behind(slurm, tmp_path) == []
     shape = slurm.run("scontrol", "--oneliner", "show", "job", job, check=True).stdout
-    assert "TimeLimit=00:02:00" in shape
+    assert "TimeLimit=00:15:00" in shape
     assert "gres:gpu:4" in shape or "gres/gpu=4" in shape
+
+
+def test_the_probe_reduces_over_two_nodes_where_the_configuration_needs_two(cli: Cli, slurm: Any) -> None:
+    asked = (*CPU, "gpus=4", "cluster.gpus_per_node=2", "--probe", "--json")
+    done = cli("harness.doctor", *asked, env=slurm.env)
+    found = checks(done)
+    assert found["probe: pytorch: allreduce, 2 nodes"]["state"] == "ok", done.stdout
+    assert found["probe: pytorch: allreduce, 2 nodes"]["found"].startswith("on the CPU, ")
+    assert found["probe: pytorch: allreduce, 2 ranks"]["state"] == "ok", done.stdout
+    assert "srun started 4 of 4 ranks" in found["probe: ranks"]["found"]
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_probe_finds_that_there_is_no_gpu_and_no_data_on_the_node(cli: Cli, slurm: Any, tmp_path: Path) -> None:
@@ -221,6 +236,9 @@ def test_the_probe_finds_that_there_is_no_gpu_and_no_data_on_the_node(cli: Cli, 
     assert checks(done)["data sets: cifar10"]["state"] == "ok"
     assert {"probe: GPUs", "probe: pytorch", "probe: data set cifar10"} <= set(missing(done))
     assert "none of its files" in checks(done)["probe: data set cifar10"]["found"]
+    convolution = checks(done)["probe: pytorch: convolution, fp32"]
+    assert "sees no GPU here" in convolution["found"]
+    assert "use a CUDA build of it on a GPU node" in convolution["advice"]
 
 
 def test_the_probe_finds_a_results_folder_that_the_node_does_not_share(cli: Cli, slurm: Any, tmp_path: Path) -> None:
@@ -292,9 +310,9 @@ def test_a_probe_job_that_does_not_start_is_cancelled(
     config.register()
     asked = (*CPU, "+cluster.sbatch_args.begin=now+1hour", f"results={tmp_path}/results")
     (point,) = config.compose(asked, False, "config", None)
-    (check,) = doctor_probe.probe(point, print)
+    (check,) = doctor_probe.probe(point, None, False, print)
     assert check.state == "missing"
-    assert "did not end within 0.5 min: PENDING BeginTime; it is cancelled" in check.found
+    assert "did not start within 0.5 min: PENDING BeginTime; it is cancelled" in check.found
     wait_for(lambda: left_behind(slurm, tmp_path) == [], 60)
 
 

@@ -10,16 +10,20 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import make_site, make_spec
 from project import PROJECT, Cli
 
-from harness import doctor, doctor_slurm
+from harness import config, doctor, doctor_compute, doctor_slurm
 from harness.doctor_checks import Check
 from harness.doctor_frameworks import judged
 from harness.schema import Framework
+from harness.spec import write_run
+from harness.worker.rendezvous import Rendezvous
 
 LOCAL = ("cluster=local", "dataset=synthetic")
 # Any interpreter will do where the framework is not what is looked at; this one has none.
@@ -137,6 +141,63 @@ def test_gpus_here_and_a_framework_that_cannot_use_them(
     assert done.returncode == 1
 
 
+@pytest.mark.torch
+def test_the_probe_computes_here_without_a_scheduler(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+    asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", "--probe", "--json")
+    done = cli("harness.doctor", *asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    probed = {name: check for name, check in checks(done).items() if check["group"] == "probe"}
+    names = ("convolution, fp32", "convolution, bf16", "compile=true", "allreduce, 2 ranks")
+    assert list(probed) == [f"pytorch: {name}" for name in names]
+    assert all(check["found"].startswith("on the CPU, ") for check in probed.values())
+    assert list(tmp_path.iterdir()) == [], "looking leaves nothing behind"
+
+
+@pytest.mark.torch
+def test_a_trial_that_fails_says_why_and_the_others_go_on(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+    """What the compiler needs is taken away: all other trials work."""
+    fake = tmp_path / "python"
+    fake.write_text(
+        "#!/bin/sh\n"
+        "for word; do\n"
+        """  if grep -qs '"compile": *true' "$word/spec.json"; then\n"""
+        "    echo 'RuntimeError: Cannot find a working triton' >&2; exit 1\n"
+        "  fi\n"
+        "done\n"
+        f'exec {torch_python} "$@"\n'
+    )
+    fake.chmod(0o755)
+    asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", f"framework.environment={fake}")
+    done = cli("harness.doctor", *asked, "--probe", "--json")
+    found = checks(done)
+    assert found["pytorch: compile=true"]["state"] == "note", "nobody asked for it"
+    assert found["pytorch: compile=true"]["found"] == "on this machine: RuntimeError: Cannot find a working triton"
+    assert found["pytorch: compile=true"]["advice"] == "leave framework.options.compile=false"
+    assert found["pytorch: allreduce, 2 ranks"]["state"] == "ok"
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_trial_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
+    waiting = tmp_path / "python"
+    waiting.write_text("#!/bin/sh\nsleep 600 & wait\n")
+    waiting.chmod(0o755)
+    run_dir = tmp_path / "0"
+    (run_dir / doctor_compute.ATTEMPT).mkdir(parents=True)
+    write_run(run_dir, make_spec(), replace(make_site(), python=str(waiting)))
+    ranks = [Rendezvous(rank, 2, rank, 2, "127.0.0.1", 29999) for rank in range(2)]
+    doctor_compute.run_ranks(run_dir, ranks, 1.0)
+    said = json.loads((run_dir / "done.rank0.json").read_text())
+    assert said["why"] == "not done within 1 s"
+    trial = doctor_compute.Trial("pytorch: compile=true", "0", False, "leave it out")
+    check = doctor_compute.outcome_of(tmp_path, trial, "n1")
+    assert check == Check("probe", "pytorch: compile=true", "note", "on n1: not done within 1 s", "leave it out")
+    needed = doctor_compute.outcome_of(tmp_path, replace(trial, needed=True), "n1")
+    assert needed is not None
+    assert needed.state == "missing"
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(waiting) not in listed
+
+
 def test_a_gpu_that_is_asked_for_and_not_there(cli: Cli) -> None:
     empty = {**os.environ, "PATH": str(Path(sys.executable).parent)}
     done = cli("harness.doctor", *LOCAL, NO_TORCH, "cluster.device=cuda", "precision=fp16", "--json", env=empty)
@@ -181,7 +242,8 @@ def test_a_container_is_looked_at_instead_of_the_environment(cli: Cli, tmp_path:
         (["measure.steps=15"], ["measure.steps=15"]),
         (["cluster.partition=gpu"], ["cluster.partition has no effect"]),
         (["cluster=slurm", "gpus=5"], ["gpus=5", "4 and 6"]),
-        (["--probe"], ["--probe", "cluster=slurm"]),
+        (["--all"], ["--all is for --probe"]),
+        (["--probe", "cluster.scheduler=allocation"], ["--probe", "leave it out"]),
         (["--config-dir", "absent"], ["--config-dir absent"]),
     ],
     ids=str,
@@ -398,3 +460,14 @@ def test_memory_as_sbatch_takes_it(text: str, expected: Any) -> None:
 )
 def test_states_of_nodes_that_take_jobs(state: str, usable: bool) -> None:
     assert (doctor_slurm.UNUSABLE.match(state) is None) == usable
+
+
+def test_a_trial_that_the_configuration_needs_and_cannot_have_is_missing(tmp_path: Path) -> None:
+    config.register()
+    asked = ("cluster=local", "cluster.device=cpu", f"results={tmp_path}", "framework.environment=/nowhere")
+    (point,) = config.compose(asked, False, "config", None)
+    checks_ = list(doctor_compute.here(point, None, False))
+    assert [check.name for check in checks_] == ["pytorch: convolution, fp32"]
+    assert checks_[0].state == "missing"
+    assert "no Python at /nowhere/bin/python" in checks_[0].found
+    assert list(tmp_path.iterdir()) == []
