@@ -165,7 +165,8 @@ def _unfit(
 
 def _framework(framework: Framework, config: Config) -> Check:
     try:
-        python = environments.interpreter(framework.name, framework.environment, PROJECT)
+        modules = config.cluster.modules
+        python = environments.interpreter(framework.name, framework.environment, PROJECT, modules)
     except UserError as error:
         found, _, advice = str(error).partition("; ")
         return Check("frameworks", framework.name, MISSING, found, advice)
@@ -215,7 +216,7 @@ def _mpi(config: Config) -> Check:
         how = f"set cluster.mpi to one of {', '.join([*known, MPIRUN])}"
         return Check("frameworks", "MPI", MISSING, f"{found}, which this srun does not have", how)
     try:
-        python = environments.interpreter(framework.name, framework.environment, PROJECT)
+        python = environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
         return Check("frameworks", "MPI", OK, f"{mpi.mpirun(str(python))} starts the ranks of {config.strategy.name}")
     except UserError as error:
         found, _, advice = str(error).partition("; ")

@@ -227,7 +227,7 @@ def request(config: Config) -> Request:
     environment = config.framework.environment
     where = Site(
         # In a container, only the container knows whether it is there.
-        python=environment if contained else str(environments.interpreter(config.framework.name, environment, PROJECT)),
+        python=environment if contained else str(_interpreter(config)),
         data_root=data_root,
         project=str(PROJECT),
         code_version=machine.code_version(PROJECT),
@@ -274,10 +274,18 @@ def dataset(config: Config) -> DatasetSpec:
 
 
 def _environment(config: Config) -> str:
-    """The environment as the configuration names it; in a container, it is the image that determines what runs."""
+    """One name for the environment, however it is given; in a container, it is the image that determines what runs."""
     container = config.cluster.container
     name = config.framework.environment
-    return f"{container.runtime}:{container.image}:{name}" if container.runtime else name
+    if container.runtime:
+        return f"{container.runtime}:{container.image}:{name}"
+    return environments.canonical(name, PROJECT, config.cluster.modules)
+
+
+def _interpreter(config: Config) -> Path:
+    """Raises UserError."""
+    framework = config.framework
+    return environments.interpreter(framework.name, framework.environment, PROJECT, config.cluster.modules)
 
 
 def _folders(config: Config, results: Path, data_root: str | None) -> tuple[str, ...]:
