@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.errors import UserError
+from harness.fast import GRAPH_MODES
 from harness.machine import Device
 from harness.schema import Compress, Config
 from harness.worker.sharing import OVER_NCCL
@@ -50,15 +51,23 @@ def by_gloo(config: Config, devices: Sequence[Device]) -> bool:
             f"{why}, and strategy '{strategy.name}' of framework '{framework.name}' needs it; {fewer}, {instead}, or "
             f"{gloo}strategy={' or '.join(BY_GLOO)}, which then go over gloo"
         )
-    asked = []
-    if strategy.name == "allreduce":
-        asked += [f"strategy.options.compress={strategy.options.compress.name}"] * (
-            strategy.options.compress is not Compress.none
-        )
-        asked += ["strategy.options.overlap=false"] * (not strategy.options.overlap)
-    asked += ["framework.options.cuda_graph=true"] * bool(framework.options.cuda_graph)
+    asked = [option for option, given in _not_by_gloo(config).items() if given]
     if asked:
         raise UserError(
             f"{why}; gloo, which carries their gradients instead, goes without {asked[0]}; {fewer}, or leave it out"
         )
     return True
+
+
+def _not_by_gloo(config: Config) -> dict[str, bool]:
+    """Options that have been shown over NCCL, or on CPUs, only; and whether they are asked for."""
+    framework, strategy = config.framework.options, config.strategy.options
+    found = {
+        "framework.options.cuda_graph=true": bool(framework.cuda_graph),
+        "framework.options.half_weights=true": bool(framework.half_weights),
+        f"framework.options.compile_mode={framework.compile_mode.value}": framework.compile_mode.value in GRAPH_MODES,
+    }
+    if config.strategy.name == "allreduce":
+        found[f"strategy.options.compress={strategy.compress.name}"] = strategy.compress is not Compress.none
+        found["strategy.options.overlap=false"] = not strategy.overlap
+    return found

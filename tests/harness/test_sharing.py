@@ -57,6 +57,16 @@ REFUSED = [
     ("pytorch", "horovod", (), "(mpi, ps_sync, ps_async, ps_mixed, ssp)"),
     ("pytorch", "allreduce", ("strategy.options.compress=fp16",), "without strategy.options.compress=fp16"),
     ("pytorch", "allreduce", ("strategy.options.overlap=false",), "without strategy.options.overlap=false"),
+    (
+        *("pytorch", "allreduce"),
+        ("framework.options.compile=true", "framework.options.compile_mode=reduce-overhead"),
+        "without framework.options.compile_mode=reduce-overhead",
+    ),
+    (
+        *("pytorch", "allreduce"),
+        ("framework.options.fused=true", "framework.options.cuda_graph=true", "measure.warmup_steps=20"),
+        "without framework.options.cuda_graph=true",
+    ),
     ("tensorflow", "allreduce", (), "framework=pytorch with strategy=allreduce"),
     ("keras", "horovod", (), "framework=pytorch with strategy=allreduce"),
     ("jax", "allreduce", (), "framework=pytorch with strategy=allreduce"),
