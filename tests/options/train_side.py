@@ -11,6 +11,7 @@ framework's reference. A framework adds a file `tests/options/<framework>_side.p
         averaged every so many steps. defect: one of DEFECTS, done on purpose.
     DEFECTS: the defects that every bound has to tell from the reference.
     REFERENCE_OPTIONS: optional; the options of spec.framework_options that the reference has, too.
+    ONCE: optional; the strategies that can be joined only once in a process.
     reset(): optional; between two runs in one process.
 """
 
@@ -62,7 +63,8 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
     framework = importlib.import_module(side)
     groups: Dict[str, List[int]] = {}
     for number, run in enumerate(runs):
-        groups.setdefault(_process_of(run), []).append(number)
+        alone = run["spec"]["strategy"] in getattr(framework, "ONCE", ())
+        groups.setdefault(f"{_process_of(run)} {number if alone else ''}", []).append(number)
     trained: Dict[int, Any] = {}
     for numbers in groups.values():
         trained.update(_trained(side, runs, numbers))
