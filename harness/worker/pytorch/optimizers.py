@@ -70,8 +70,14 @@ def check_layouts_once(optimizer: torch.optim.Optimizer) -> None:
     state of the optimiser, lies in memory as its weight does. On the CPU the kernel pairs elements by their place in
     memory and ignores strides: it would train on permuted gradients."""
 
+    checked = False
+
     def check(*_: Any) -> None:
-        hook.remove()
+        # Not by removing the hook: torch runs through its hooks meanwhile, and there may be others.
+        nonlocal checked
+        if checked:
+            return
+        checked = True
         for group in optimizer.param_groups:
             for number, weight in enumerate(group["params"]):
                 beside = {"gradient": weight.grad, **optimizer.state[weight]}
@@ -84,7 +90,7 @@ def check_layouts_once(optimizer: torch.optim.Optimizer) -> None:
                             "their elements; take framework.options.fused=false, and report this as a bug"
                         )
 
-    hook = optimizer.register_step_pre_hook(check)
+    optimizer.register_step_pre_hook(check)
 
 
 def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
