@@ -54,6 +54,7 @@ def issue_notes(completed: Sequence[Mapping[str, Any]]) -> list[str]:
     if not bound:
         return []
     return [
-        f"{LAUNCH_BOUND}: the host needs {percent(min(1.0, max(bound)))} of the step time to issue the step, so the GPU "
-        "waits for it and the scaling shown is the host's; a larger batch, CUDA graphs or compilation would show the GPU's"
+        f"{LAUNCH_BOUND}: the host needs {percent(min(1.0, max(bound)))} of the step time to issue the step, so the "
+        "GPU waits for it and the scaling shown is the host's; a larger batch, CUDA graphs or compilation would show "
+        "the GPU's"
     ]
