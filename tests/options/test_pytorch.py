@@ -15,7 +15,9 @@ SIDE = check.Side(
     loose={
         # Compiled convolutions round in other places, and so do layers that the ranks have between them.
         "precision=bf16": 0.3,
-        "precision=fp16": 0.2,
+        # Small gradients vanish, and adam makes the signs of what is left as large as steps; gradients that are
+        # compressed to fp16 with their loss scale overflow, so that the scaler skips a step. Measured: 0.53, 0.54.
+        "precision=fp16": 0.6,
         # Gradients of 11 and 8 bits on their way; adam divides by the size of each. Measured: 0.06, 0.08.
         "strategy.options.compress=fp16": 0.1,
         "strategy.options.compress=bf16": 0.15,
