@@ -37,7 +37,7 @@ SIDE = check.Side(
         "framework.options.compile_mode=reduce-overhead": "CUDA graphs exist on GPUs only",
         "framework.options.compile_mode=max-autotune": "CUDA graphs exist on GPUs only",
         "data.pipeline=dali": "it reads image files only, and decodes them to other pixels (test_data_dali.py)",
-        "strategy.options.placement=own_nodes": "the servers are processes of further nodes (test_parameter_servers.py)",
+        "strategy.options.placement=own_nodes": "its servers are on further nodes (test_parameter_servers.py)",
     },
     slow=("framework.options.compile=true",),
 )
