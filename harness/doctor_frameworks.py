@@ -109,7 +109,9 @@ def judged(
         found += f"; sees {counted(seen)}"
     if cuda and "cuda" not in versions:
         capability = gpu_types.capability(gpu_type)
-        setting = f"GPU={gpu_types.usual_name(capability)}" if capability else "VARIANT=cuda"
+        # On a node the builder asks nvidia-smi; on a login node it has to be told.
+        unknown = "GPU=<v100, a100, ...>" if gpus is None else "VARIANT=cuda"
+        setting = f"GPU={gpu_types.usual_name(capability)}" if capability else unknown
         how = (
             f"build it with `{setting} sbatch/env/{framework.environment}.sh`"
             if _has_builder(framework)
@@ -133,7 +135,7 @@ def judged(
         found += f"; no NVIDIA DALI: data.pipeline={DALI} cannot run"
         if pipeline == DALI:
             with_it = f"`DALI=1 sbatch/env/{framework.environment}.sh` builds the environment with it"
-            advice = with_it if _has_builder(framework) else "install nvidia-dali-cuda130 there"
+            advice = with_it if _has_builder(framework) else "install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there"
             return Check(group, name, MISSING, found, f"{advice}, or take data.pipeline={HARNESS}")
     offered = {of: carrier for of, carrier in CARRIERS.items() if of in framework.strategies}
     if lacking := {of: carrier for of, carrier in offered.items() if carrier not in carriers}:

@@ -137,7 +137,8 @@ def check_package(config: Config, python: str) -> None:
     if not _has_dali(python):
         raise UserError(
             f"data.pipeline={DALI}: NVIDIA DALI is not in the environment of {python}; build that with `DALI=1 "
-            f"sbatch/env/pytorch.sh`, or install nvidia-dali-cuda130 there; or take data.pipeline={HARNESS}"
+            f"sbatch/env/pytorch.sh`, or install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there; or take "
+            f"data.pipeline={HARNESS}"
         )
 
 

@@ -139,7 +139,7 @@ def test_a_build_without_cuda_for_gpu_nodes(cli: Cli, slurm: Any, torch_python: 
     done = cli("harness.doctor", "cluster=slurm", "dataset=synthetic", "--json", env=slurm.env)
     assert done.returncode == 1
     assert missing(done) == ["frameworks: pytorch"]
-    assert "VARIANT=cuda sbatch/env/pytorch.sh" in checks(done)["frameworks: pytorch"]["advice"]
+    assert "GPU=<v100, a100, ...> sbatch/env/pytorch.sh" in checks(done)["frameworks: pytorch"]["advice"]
 
 
 def test_a_cluster_as_it_changes_and_goes_away(

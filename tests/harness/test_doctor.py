@@ -315,7 +315,7 @@ def test_a_check_that_breaks_does_not_hide_what_was_found() -> None:
     ("versions", "seen", "cuda", "gpus", "state", "word"),
     [
         ({"torch": "2+cpu"}, [], False, 4, "ok", "torch 2+cpu"),
-        ({"torch": "2+cpu"}, [], True, None, "missing", "VARIANT=cuda sbatch/env/pytorch.sh"),
+        ({"torch": "2+cpu"}, [], True, None, "missing", "GPU=<v100, a100, ...> sbatch/env/pytorch.sh"),
         ({"torch": "2", "cuda": "13.0", "nccl": "2.29"}, [], True, None, "ok", "cuda 13.0, nccl 2.29"),
         ({"torch": "2", "cuda": "13.0"}, ["V100"] * 3, True, 4, "missing", "of 4 GPUs it sees 3"),
         ({"torch": "2", "cuda": "13.0"}, ["V100"] * 4, True, 4, "ok", "sees 4 x V100"),
