@@ -30,17 +30,34 @@ CASES: list[tuple[tuple[str, dict[str, Any], dict[str, Any]], float]] = [
     ((*pipeline(None, 4, "1f1b"), {}), 1e-4),
     ((*pipeline(2, 4, "gpipe"), {}), 1e-4),
     ((*pipeline(2, 2, "1f1b"), GPT), 1e-4),
-    ((*pipeline(None, 1, "gpipe"), BATCHNORM), 1e-2),
     ((*tensor(2), {}), 1e-3),
     ((*tensor(None), ADAM), 1e-3),
     ((*tensor(2), GPT), 1e-4),
 ]
+ONE_MICROBATCH = [((*pipeline(None, 1, "gpipe"), BATCHNORM), 1e-2)]
 
 
 def test_ranks_that_have_a_model_between_them_learn_what_one_process_does() -> None:
+    of_four, two_pipelines, *_, divided = (said["communication"] for said in as_one_process(CASES))
+    assert "pipeline of 4 stages, 1f1b with 4 microbatches (in theory, with equal stages, idle for 43%" in of_four
+    assert "pipeline of 2 stages, 2 replicas, gpipe with 4 microbatches" in two_pipelines
+    assert "tensor parallel over 2 ranks, 2 replicas, 74.1% of the parameters divided" in divided
+
+
+def test_a_pipeline_of_one_microbatch_learns_what_one_process_does() -> None:
+    try:
+        as_one_process(ONE_MICROBATCH)
+    except AssertionError as error:
+        if "strategy.options.microbatches=1 with 4 stages needs torch 2.13 or newer" in str(error):
+            pytest.skip("this torch wants as many microbatches as stages, and fewer are refused for it")
+        raise
+
+
+def as_one_process(cases: list[tuple[tuple[str, dict[str, Any], dict[str, Any]], float]]) -> list[dict[str, Any]]:
+    """What the ranks of each case said, which was what one process says."""
     side = ("pytorch", "model_parallel_side", "against_one_process")
-    found = in_environment(*side, RANKS, [case for case, _ in CASES], timeout_seconds=850)
-    for (case, bound), said in zip(CASES, found, strict=True):
+    found: list[dict[str, Any]] = in_environment(*side, RANKS, [case for case, _ in cases], timeout_seconds=850)
+    for (case, bound), said in zip(cases, found, strict=True):
         words = f"{case}: {said}"
         assert said["gradient_apart"] < 1e-5, words
         assert said["apart"] < bound, words
@@ -54,7 +71,4 @@ def test_ranks_that_have_a_model_between_them_learn_what_one_process_does() -> N
             assert any(abs(kept / said["estimated"] - 1) < 0.03 for kept in said["kept"]), words
         # No rank has the whole network.
         assert max(said["held"]) < said["parameters"][0], words
-    of_four, two_pipelines, *_, divided = (said["communication"] for said in found)
-    assert "pipeline of 4 stages, 1f1b with 4 microbatches (in theory, with equal stages, idle for 43%" in of_four
-    assert "pipeline of 2 stages, 2 replicas, gpipe with 4 microbatches" in two_pipelines
-    assert "tensor parallel over 2 ranks, 2 replicas, 74.1% of the parameters divided" in divided
+    return found

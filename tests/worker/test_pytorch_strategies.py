@@ -15,7 +15,12 @@ Case = tuple[str, dict[str, Any], float]
 
 def against_allreduce(nodes: int, per_node: int, *cases: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     side = ("pytorch", "strategies_side", "against_allreduce")
-    said: list[dict[str, Any]] = in_environment(*side, nodes, per_node, cases, timeout_seconds=850)
+    try:
+        said: list[dict[str, Any]] = in_environment(*side, nodes, per_node, cases, timeout_seconds=850)
+    except AssertionError as error:
+        if "strategy=fsdp on CPUs needs torch 2.10 or newer" in str(error):
+            pytest.skip("the gloo of this torch does not average, and fsdp is refused for it")
+        raise
     return said
 
 
@@ -26,7 +31,6 @@ def against_allreduce(nodes: int, per_node: int, *cases: tuple[str, dict[str, An
             # The same sums in buckets of another size: fp32 rounding, that four steps let grow.
             ("allreduce", LATE, 1e-4),
             ("zero1", DDP, 1e-4),
-            ("fsdp", {}, 1e-4),
             # 2 x 4 samples x (64 + 10) numbers are fewer than 2 x 64 x 10: the last layer sends factors.
             ("hybrid", DDP, 1e-4),
         ],
@@ -39,8 +43,9 @@ def against_allreduce(nodes: int, per_node: int, *cases: tuple[str, dict[str, An
             ("allreduce", {**DDP, "compress": "bf16"}, 2e-2),
             ("allreduce", {**LATE, "compress": "fp16"}, 5e-3),
         ],
+        [("fsdp", {}, 1e-4)],
     ],
-    ids=["exact", "rounded"],
+    ids=["exact", "rounded", "divided"],
 )
 def test_ranks_that_are_synchronised_learn_what_ddp_does(cases: list[Case]) -> None:
     for (strategy, options, bound), said in zip(cases, against_allreduce(1, 2, *(c[:2] for c in cases)), strict=True):

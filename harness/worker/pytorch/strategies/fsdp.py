@@ -6,11 +6,13 @@ import contextlib
 from typing import Any, ContextManager
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
+from harness.worker.capability import VersionError
 from harness.worker.pytorch.strategies.base import Collectives, Parts
 from harness.worker.pytorch.strategies.share import Share
 from models.pytorch import BLOCKS
@@ -30,11 +32,23 @@ class Fsdp(Collectives):
     def wrap(self, network: nn.Module) -> nn.Module:
         # Inputs in channels_last make activations so; weights that are divided must be contiguous.
         network = network.to(memory_format=torch.contiguous_format)
+        if self.device.type == "cpu":
+            self._check_averages()
         mesh = init_device_mesh(self.device.type, (self.world_size,))
         for block in network.modules():
             if isinstance(block, BLOCKS):
                 fully_shard(block, mesh=mesh)
         return fully_shard(network, mesh=mesh)
+
+    def _check_averages(self) -> None:
+        """The gloo of torch 2.7 adds up where it is told to average, and each step would be too long by the ranks."""
+        mean = torch.zeros(1)
+        dist.reduce_scatter_tensor(mean, torch.ones(self.world_size), op=dist.ReduceOp.AVG)
+        if mean.item() != 1:
+            raise VersionError(
+                f"strategy=fsdp on CPUs needs torch 2.10 or newer, and this environment has {torch.__version__}, whose "
+                "gloo adds gradients up instead of averaging them; take a newer torch, GPUs, or strategy=zero1"
+            )
 
     def exchange(self, synchronise: bool) -> ContextManager[Any]:
         return contextlib.nullcontext()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+import inspect
+from typing import Any, Dict, List
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
+from harness.worker.capability import VersionError
 from harness.worker.pytorch.strategies.base import autocast, cross_entropy
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
 from models import catalog, division
@@ -44,14 +46,28 @@ class Pipeline(ModelParallel):
             group=self.replica,
         )
         name = self.spec.strategy_options["schedule"]
-        self.schedule = SCHEDULES[name](stage, microbatches, loss_fn=self._loss_of)
+        try:
+            self.schedule = SCHEDULES[name](stage, microbatches, loss_fn=self._loss_of)
+        except ValueError as error:
+            if microbatches >= self.degree:
+                raise
+            raise VersionError(
+                f"strategy.options.microbatches={microbatches} with {self.degree} stages needs torch 2.13 or newer, "
+                f"and this environment has {torch.__version__}; give at least {self.degree} microbatches, or take a "
+                "newer torch"
+            ) from error
         self.communication += self._words(cuts, name, microbatches)
         return network
 
     def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         losses: List[torch.Tensor] = []
-        at_end = {"target": labels, "losses": losses} if self.place == self.last else {}
-        self.schedule.step(*([inputs] if self.place == 0 else []), return_outputs=False, **at_end)
+        at_end: Dict[str, Any] = {"target": labels, "losses": losses} if self.place == self.last else {}
+        if "return_outputs" in inspect.signature(self.schedule.step).parameters:
+            at_end["return_outputs"] = False
+        if torch.__version__ < (2, 13):
+            # Older ones refuse an input whose strides are not those that the stage was made with.
+            inputs = inputs.contiguous()
+        self.schedule.step(*([inputs] if self.place == 0 else []), **at_end)
         return torch.stack(losses).detach().mean() if losses else torch.zeros((), device=self.device)
 
     def loss(self, learned: torch.Tensor) -> float:
