@@ -49,7 +49,7 @@ def issue_share(completed: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def issue_notes(completed: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader should know of a launch-bound point."""
+    """Notes for a launch-bound point; empty for any other."""
     bound = [run["issue_share"] for run in completed if is_launch_bound(run)]
     if not bound:
         return []

@@ -298,7 +298,7 @@ class RankLog:
 
 
 def _issued(value: Any, seconds: float) -> float | None:
-    """Host seconds within a block of so many seconds; None for what cannot be."""
+    """Returns `value` if it is a plausible issue time for a block of `seconds`, else None."""
     return value if type(value) is float and 0.0 <= value <= seconds else None
 
 

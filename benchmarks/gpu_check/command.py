@@ -195,8 +195,8 @@ def _summary(entry: dict[str, Any]) -> str:
 
 
 def _environment(asked: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """Of the sections' processes: this checkout and the packages of --wheels on the path, which processes that they
-    start inherit."""
+    """Environment of the sections' processes, which their children inherit: this checkout and the packages of
+    --wheels on PYTHONPATH."""
     paths = [str(ROOT)]
     if asked.wheels:
         unpacked = folder / "wheels"

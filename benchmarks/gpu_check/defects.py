@@ -1,4 +1,4 @@
-"""Two defects that gave wrong weights without a word, looked for on this machine, in memory that is filled with NaN.
+"""Checks this machine for two defects that silently gave wrong weights, with fresh memory filled with NaN.
 
 Fused SGD and a skipped first step: PyTorch makes fused momentum with `empty_like`, so that it holds whatever the memory
 held if the loss scaler skips the first step. Fused SGD and gradients whose strides are not their weight's: a fused

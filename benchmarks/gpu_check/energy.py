@@ -54,7 +54,7 @@ def run(ask: Ask, report: Report) -> None:
 
 
 def integral(samples: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    """Of (seconds, watts) by the trapezoidal rule from begin to end, over which the first and last samples go on."""
+    """Joules from `begin` to `end`: trapezoidal rule over (seconds, watts), with the end samples held constant."""
     inside = [(begin, samples[0][1]), *[s for s in samples if begin < s[0] < end], (end, samples[-1][1])]
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(inside))
 

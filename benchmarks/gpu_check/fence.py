@@ -57,7 +57,7 @@ def blocks(ask: Ask, report: Report, name: str, adapter: Adapter, steps: int) ->
 
 
 def marked(step: Callable[[], None], steps: int, begin: Any, last: Any) -> Callable[[], None]:
-    """The step, with a mark before the first of so many and one behind the last."""
+    """Wraps `step` to record an event before the first of `steps` calls and after the last."""
     left = iter(range(steps - 1, -1, -1))
 
     def one() -> None:

@@ -29,8 +29,8 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the value keeps to its bound; None without one. A value with an interval breaks its bound only where
-        the whole interval does: noise alone fails no machine."""
+        """True if the value is within its bound; None if it has no bound. A value with an interval fails only if the
+        whole interval is out of bounds, so that noise alone does not fail a machine."""
         if self.bound is None:
             return None
         if self.value is None:
