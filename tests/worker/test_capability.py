@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from environments import in_environment
+from gpus import PLAIN, machine_of
 from project import PROJECT, Cli
 from studies import SMALL, read_json, run_dirs
 
@@ -155,9 +155,8 @@ def test_the_sentence_is_the_last_that_a_failed_run_says(cli: Cli, tmp_path: Pat
     """The real launch and real ranks; only what torch says of its build and of the GPU is put in its place."""
     (tmp_path / "pretend").mkdir()
     (tmp_path / "pretend" / "sitecustomize.py").write_text(PRETEND)
-    _program(tmp_path / "bin" / "nvidia-smi", 'case "$*" in *uuid*) echo GPU-1; echo GPU-2;; *) exit 1;; esac')
     _program(tmp_path / "python", f'PYTHONPATH="$PYTHONPATH:{tmp_path}/pretend" exec {torch_python} "$@"')
-    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    environ = machine_of(tmp_path, PLAIN)
     asked = ("cluster=local", *SMALL, "batch=16", "gpus=2", "cluster.device=cuda", "cluster.cpus_per_gpu=1")
     done = cli("harness", *asked, f"framework.environment={tmp_path}/python", env=environ)
     assert done.returncode == 1, done.stdout + done.stderr
