@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.attempts import Attempt
-from harness.events import NSYS_FILE, TRACE_FILE
+from harness.core import run_files
 from harness.spec import NO_TRACE, NSYS
 
 TRACES_NOTE = (
@@ -64,7 +64,7 @@ def _checked(folder: Path, rank: int, trace: Mapping[str, Any]) -> dict[str, Any
     """The event, with the file under the name that ours have, and None where it is not there."""
     if trace["file"] is None:
         return dict(trace)
-    file = (NSYS_FILE if trace["profiler"] == NSYS else TRACE_FILE).format(rank=rank)
+    file = (run_files.NSYS_REPORT if trace["profiler"] == NSYS else run_files.TRACE).format(rank=rank)
     if (folder / file).is_file():
         return {**trace, "file": file}
     return {**trace, "file": None, "reason": "; ".join(filter(None, (trace["reason"], "its file is not there")))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import emulated, site
+from harness import cluster_checks, emulated
 from harness.errors import UserError
 from harness.schema import Config, Dataset, Measure
 from harness.worker.data.locate import SHARDS, SYNTHETIC, TEXT
@@ -101,7 +101,7 @@ def check(config: Config) -> None:
         )
     _check_augmentation(config.dataset)
     _check_views(config)
-    site.check(config.cluster)
+    cluster_checks.check(config.cluster)
     _check_fault(config)
     emulated.check(config)
 

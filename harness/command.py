@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness import determinism
-from harness.events import NSYS_FILE
+from harness.core import determinism, environment_variables, run_files
+from harness.core.launchers import NODE
 from harness.spec import NSYS, RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 
@@ -21,14 +21,9 @@ THREAD_VARIABLES = (
     "TF_NUM_INTRAOP_THREADS",
 )
 
-# What each rank must have of its own, and cluster.env cannot set for all of them.
-OWN_VARIABLES = (*Rendezvous(0, 1, 0, 1, "", 0).environment(), "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
-# In a container's command line: the node of the rank's watcher, known only there.
-NODE = "--nodelist=<this node>"
 # An image has variables of its own, and so has a step of srun (all GPUs of the job, for one): in the container, what
 # the harness sets is set again. Until the rank listens, the word to leave must not kill it there either.
-AGAIN = "HARNESS_ENVIRONMENT"
-IN_CONTAINER = ("sh", "-c", f'trap "" USR2; eval "${AGAIN}" && exec "$@"', "sh")
+IN_CONTAINER = ("sh", "-c", f'trap "" USR2; eval "${environment_variables.CONTAINER_ENVIRONMENT}" && exec "$@"', "sh")
 # What srun, and Slurm's other commands, need to know inside a job. The rest describes the step of the watcher, and srun
 # would take it for what is asked of the rank's own step: another rank's cores, the number of tasks.
 KEPT_OF_SLURM = ("SLURM_CONF", "SLURM_JOB_", "SLURM_ARRAY_", "SLURM_CLUSTER_")
@@ -59,7 +54,7 @@ def profiler_command(spec: RunSpec, attempt_dir: Path, rank: int) -> list[str]:
     """
     if spec.trace != NSYS:
         return []
-    report = (attempt_dir / NSYS_FILE.format(rank=rank)).with_suffix("")  # which nsys appends
+    report = (attempt_dir / run_files.NSYS_REPORT.format(rank=rank)).with_suffix("")  # which nsys appends
     what = ["--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none"]
     return [NSYS, "profile", f"--output={report}", "--force-overwrite=true", *what, "--wait=primary"]
 
@@ -100,7 +95,7 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
     if site.container:
         # The image's modules, and not those of the machine.
         env.pop("PYTHONPATH", None)
-        own[AGAIN] = _exports(own, site.project)
+        own[environment_variables.CONTAINER_ENVIRONMENT] = _exports(own, site.project)
         if NODE in site.container:
             env = {k: v for k, v in env.items() if not k.startswith("SLURM") or k.startswith(KEPT_OF_SLURM)}
     else:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from harness import events
+from harness.core import run_files
 from harness.errors import UserError
 from harness.plain import from_plain, to_plain
 from harness.plan import Array, Request, node_hours
@@ -77,7 +78,7 @@ class _Earlier:
 def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[_Earlier]:
     folders = [study_folder, *(f for f in _folders(study_folder.parent) if f != study_folder)]
     for folder in folders:
-        for run_dir in _folders(folder / "runs"):
+        for run_dir in _folders(folder / run_files.RUNS):
             # The name begins with framework, strategy and model: what is not wanted is not opened.
             if not any(run_dir.name.startswith("-".join(kind)) for kind in wanted):
                 continue

@@ -25,6 +25,8 @@ from typing import Any
 from harness import events, gpu_types, machine, outcome, spec
 from harness.command import rank_command, rank_environment
 from harness.config import compose
+from harness.core import run_files
+from harness.core.ports import held_port
 from harness.doctor_checks import MISSING, NOTE, OK, Check, nvidia_smi, others, uses_cuda
 from harness.errors import UserError
 from harness.rank import end_with_parent
@@ -32,7 +34,6 @@ from harness.request import study_request
 from harness.scheduler import Away
 from harness.schema import Config, Framework, Precision, Strategy
 from harness.spec import EMULATED, Placement
-from harness.worker.exchange import held_port
 from harness.worker.rendezvous import Rendezvous, from_launcher
 
 # The first import of a framework from a busy shared file system, and a compiler, take their time.
@@ -142,7 +143,7 @@ def run_ranks(folder: Path, ranks: Sequence[Rendezvous], seconds: float) -> None
     why = ""
     try:
         for rank in ranks:
-            with open(attempt / f"stderr.rank{rank.rank}", "wb") as stderr:
+            with open(attempt / run_files.stderr(rank.rank), "wb") as stderr:
                 processes.append(
                     subprocess.Popen(
                         rank_command(site, folder, attempt),
@@ -291,7 +292,7 @@ def _said(attempt: Path, rank: int) -> str:
 
 def _device(attempt: Path, rank: int) -> dict[str, Any]:
     """On what it computed, and what was not done as it was asked for."""
-    file = attempt / f"events.rank{rank}.jsonl"
+    file = attempt / run_files.events(rank)
     log = events.read_events(file).events if file.exists() else []
     start = next((event for event in log if event["ev"] == "start"), {})
     fallback = next((event["what"] for event in log if event["ev"] == "fallback"), None)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import environments, gpu_types, machine, mpi, profiling, scheduler
+from harness.core.launchers import MPIRUN
 from harness.doctor_checks import (
     MISSING,
     NOTE,
@@ -22,7 +23,6 @@ from harness.doctor_checks import (
     uses_cuda,
 )
 from harness.errors import UserError
-from harness.plan import MPIRUN
 from harness.request import PROJECT
 from harness.scheduler import Away
 from harness.schema import Cluster, Config, Container, Framework, Scheduler

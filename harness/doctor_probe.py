@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from harness import doctor_compute, environments, scheduler, site, spec
-from harness.command import NODE
+from harness.core.launchers import NODE
+from harness.core.placement import place
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted, nvidia_smi, uses_cuda
 from harness.doctor_compute import Trial
 from harness.doctor_frameworks import Silent, ask, judged
 from harness.doctor_slurm import whole_nodes
 from harness.errors import UserError
 from harness.launch.options import advice, trial_options
-from harness.plan import Resources, place
+from harness.plan import Resources
 from harness.request import PROJECT
 from harness.scheduler import Away, words
 from harness.schema import Config

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness import mpi, scheduler, site
+from harness.core.placement import place
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted
 from harness.launch.options import advice, trial_options
-from harness.plan import Resources, place
+from harness.plan import Resources
 from harness.scheduler import Away, words
 from harness.schema import Cluster, Config, Scheduler
 from harness.spec import Placement

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from harness.core import run_files
+
 SCHEMA_VERSION = 1
 RESULT_VERSION = 1
 STUDY_VERSION = 1
-
-# Files of an attempt: what trace=true, and trace=nsys, left of a rank.
-TRACE_FILE = "trace.rank{rank}.json.gz"
-NSYS_FILE = "trace.rank{rank}.nsys-rep"
 
 COMPLETED, FAILED = "completed", "failed"
 # Exit code of a rank that saved its state and left when it was told to: EX_TEMPFAIL of sysexits.h.
@@ -86,8 +84,13 @@ def attempt_dirs(run_dir: Path) -> List[Path]:
     found = []
     if run_dir.is_dir():
         for path in run_dir.iterdir():
-            number = path.name[len("attempt-") :]
-            if path.name.startswith("attempt-") and number.isascii() and number.isdigit() and path.is_dir():
+            number = path.name[len(run_files.ATTEMPT_PREFIX) :]
+            if (
+                path.name.startswith(run_files.ATTEMPT_PREFIX)
+                and number.isascii()
+                and number.isdigit()
+                and path.is_dir()
+            ):
                 found.append((int(number), path))
     return [path for _, path in sorted(found)]
 
@@ -97,7 +100,7 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
 
     A hard link, and not a rename, so that of two writers exactly one wins and a finished result is never replaced.
     """
-    path = run_dir / "result.json"
+    path = run_dir / run_files.RESULT
     temporary = run_dir / f".result.{os.uname().nodename}.{os.getpid()}.tmp"
     temporary.write_text(json.dumps(_finite(result), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     try:
@@ -118,7 +121,7 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
 
 def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
     """The run's `result.json`, or None when there is none. Raises ValueError where it is not one of ours."""
-    path = run_dir / "result.json"
+    path = run_dir / run_files.RESULT
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import events, machine, outcome, slurm_energy, spec, stage
+from harness import events, outcome, slurm_energy, spec, stage
+from harness.core import checkpoints, environment_variables, run_files
+from harness.image import image
 from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
 from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank, end_with_parent
 from harness.spec import RunSpec, Site, read_run
-from harness.worker import checkpoint
 from harness.worker.rendezvous import Rendezvous, from_launcher
 
 # A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first. The watchers of
@@ -39,10 +40,6 @@ LOST_NODES = 3
 NODES_SECONDS = 60.0
 # Slurm looks at its nodes every so often.
 NOTICE_SECONDS = 60.0
-# Set by a launcher that starts a failed run again itself, and needs no new job for it.
-RESTARTS_HERE = "HARNESS_RESTARTS_HERE"
-# Set by the batch script: unix seconds.
-JOB_STARTED = "HARNESS_JOB_STARTED"
 
 
 def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
@@ -55,7 +52,7 @@ def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
 
 def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     run_dir = Path(run_dir_text)
-    attempt_dir = run_dir / f"attempt-{attempt}"
+    attempt_dir = run_files.attempt_dir(run_dir, attempt)
     run_spec, site = read_run(run_dir)
     placed = _placed(from_launcher(os.environ), run_spec)
     if placed is None:
@@ -73,11 +70,11 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
         begin = {
             "t": time.time(),
             "job_id": job_id,
-            "container": machine.image(site.container),
+            "container": image(site.container),
             "job_started": _job_started(os.environ),
             "staged": stage.record(site, os.environ),
         }
-        spec.write_json(attempt_dir / "begin.json", begin)
+        spec.write_json(attempt_dir / run_files.BEGIN, begin)
     with stage.entered(site, os.environ) as here:
         rank = Rank(run_spec, here, rendezvous, run_dir, attempt_dir, server)
         ended = rank.run()
@@ -124,7 +121,7 @@ def superseded(run_dir: Path, attempt: int, submission: str) -> str | None:
     if result is not None and result["status"] == events.COMPLETED:
         return "the run is completed"
     for other in events.attempt_dirs(run_dir):
-        if int(other.name.split("-")[1]) >= attempt:
+        if run_files.attempt_number(other) >= attempt:
             theirs = outcome.read_job(other).get("submission")
             if theirs is not None and theirs != submission:
                 return f"{other.name} belongs to a later submission"
@@ -138,7 +135,7 @@ class End:
         self, run_dir: Path, attempt: int, run_spec: RunSpec, site: Site, submission: str, job_id: str | None
     ) -> None:
         self.run_dir, self.attempt, self.site = run_dir, attempt, site
-        self.attempt_dir = run_dir / f"attempt-{attempt}"
+        self.attempt_dir = run_files.attempt_dir(run_dir, attempt)
         self.ranks = run_spec.placement.world_size
         # Parameter servers on nodes of their own are numbered after the ranks.
         self.processes = self.ranks + run_spec.server_nodes
@@ -179,11 +176,11 @@ class End:
         if all(e.code == 0 for e in exits):
             self._write(events.COMPLETED)
             if not self.site.keep_checkpoint:
-                shutil.rmtree(self.run_dir / checkpoint.FOLDER, ignore_errors=True)
+                shutil.rmtree(self.run_dir / run_files.CHECKPOINT, ignore_errors=True)
             return
         if not warned:
             sys.exit(1)  # told to end: no result, the same command continues the run
-        step = checkpoint.saved_steps(self.run_dir)[-1]
+        step = checkpoints.saved_steps(self.run_dir)[-1]
         by = BY_PREEMPTION if _preempted() else BY_LIMIT
         reason = f"{by}: saved at step {step}"
         refused = self._again(by, reason)
@@ -192,7 +189,7 @@ class End:
 
     def _again(self, by: str, reason: str) -> str | None:
         """Has another attempt follow: this process then ends here. Otherwise why none follows; None: nobody asked."""
-        steps = checkpoint.saved_steps(self.run_dir)
+        steps = checkpoints.saved_steps(self.run_dir)
         saved = steps[-1] if steps else 0
         # Of this submission: whoever asks for the run again, allows it all of them again.
         mine = [
@@ -209,7 +206,7 @@ class End:
         if by == BY_LIMIT and saved <= max((again["step"] for again in before), default=0):
             return "not requeued: no step was saved since the last start; give it a longer cluster.timeout_minutes"
         first = outcome.write_again(self.attempt_dir, by, reason, saved)
-        if by == BY_FAILURE and RESTARTS_HERE in os.environ:
+        if by == BY_FAILURE and environment_variables.RESTARTS_HERE in os.environ:
             sys.exit(1)
         if not first:
             time.sleep(REQUEUE_SECONDS)  # another rank's watcher does it
@@ -218,7 +215,7 @@ class End:
         if words is None:
             time.sleep(REQUEUE_SECONDS)
             sys.exit(1)
-        (self.attempt_dir / outcome.AGAIN).unlink()
+        (self.attempt_dir / run_files.AGAIN).unlink()
         return f"the job could not be requeued: {words}"
 
     def _missing(self) -> list[int]:
@@ -242,7 +239,7 @@ class End:
 def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[str]) -> None:
     """In the batch step, after srun or mpirun has failed and said this: an attempt whose watchers were all killed
     before they could say how it ended, or never began, goes back into the queue, or is said to have failed."""
-    attempt_dir = run_dir / f"attempt-{attempt}"
+    attempt_dir = run_files.attempt_dir(run_dir, attempt)
     if events.read_result(run_dir) is not None or outcome.read_again(attempt_dir):
         return
     if not attempt_dir.exists():
@@ -291,7 +288,7 @@ def job_name(environ: Mapping[str, str]) -> str | None:
 
 def _job_started(environ: Mapping[str, str]) -> float | None:
     """When the batch script began, in unix seconds, where this run is all that the job does."""
-    text = "" if RESTARTS_HERE in environ else environ.get(JOB_STARTED, "")
+    text = "" if environment_variables.RESTARTS_HERE in environ else environ.get(environment_variables.JOB_STARTED, "")
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
 
 

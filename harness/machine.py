@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 # Entries of CUDA_VISIBLE_DEVICES that are meant to name no device: CUDA's own, Slurm's, that of container runtimes.
 NO_DEVICE = ("-1", "NoDevFiles", "none", "void")
@@ -112,23 +111,6 @@ def _boards() -> list[list[Device]]:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
-def image(container: Sequence[str]) -> dict[str, Any] | None:
-    """Which image the ranks run in, as begin.json says it; None without a container. container: as in `Site`.
-
-    Of an image that is a file its size and time of change, which tell that it was built anew. No digest: to read some
-    GB at the begin of each run would load the file system that is measured. What a registry holds has its address.
-    """
-    if not container:
-        return None
-    given = [word.partition("=")[2] for word in container if word.startswith("--container-image=")]
-    name = given[0] if given else container[-1]
-    try:
-        stat = Path(name).stat()
-    except OSError:
-        return {"image": name, "bytes": None, "modified": None}
-    return {"image": name, "bytes": stat.st_size, "modified": stat.st_mtime}
 
 
 @cache

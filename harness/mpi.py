@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from harness import scheduler
+from harness.core.launchers import MPIRUN
 from harness.errors import UserError
-from harness.plan import MPIRUN
 from harness.scheduler import Away
 from harness.schema import Cluster, Controller, Scheduler, Strategy
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import events, spec
-from harness.worker import checkpoint
+from harness.core import checkpoints, run_files
 
 STDERR_TAIL_LINES = 30
 # A NumPy or framework traceback can hold very long lines.
@@ -20,12 +20,6 @@ STDERR_LINE_CHARACTERS = 500
 BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
 # Why a rank's watcher ended it, where it was not the first to fail.
 PEER_FAILED = "another rank failed"
-# Files of an attempt: the job that it belongs to, and that another attempt follows it.
-JOB, AGAIN = "job.json", "again.json"
-# What mpirun, and the watchers that it started, printed.
-MPIRUN_LOG = "mpirun.log"
-# Where the result of an attempt stays when another one takes its place.
-REPLACED_RESULT = "result-of-this-attempt.json"
 
 
 @dataclass(frozen=True)
@@ -63,13 +57,13 @@ class RankExit:
 
 
 def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
-    spec.write_json(attempt_dir / f"exit.rank{exit_.rank}.json", asdict(exit_))
+    spec.write_json(attempt_dir / run_files.exit_status(exit_.rank), asdict(exit_))
 
 
 def read_exits(attempt_dir: Path) -> list[RankExit]:
     """Of the ranks that have ended, in the order in which they did."""
     exits = []
-    for path in attempt_dir.glob("exit.rank*.json"):
+    for path in attempt_dir.glob(run_files.EXITS_OF_RANKS):
         exits.append(RankExit(**json.loads(path.read_text(encoding="utf-8"))))
     return sorted(exits, key=lambda exit_: exit_.t)
 
@@ -84,17 +78,17 @@ def failure(attempt_dir: Path) -> RankExit | None:
 def write_job(attempt_dir: Path, submission: str, job_id: str | None, element: int | None = None) -> None:
     """Which submission, and which job of it, the attempt belongs to; written again when the job begins."""
     document = {"submission": submission, "job_id": job_id, "element": element}
-    spec.write_json(attempt_dir / JOB, document)
+    spec.write_json(attempt_dir / run_files.JOB, document)
 
 
 def read_job(attempt_dir: Path) -> dict[str, Any]:
     """Empty where nothing is known."""
-    return _read(attempt_dir / JOB)
+    return _read(attempt_dir / run_files.JOB)
 
 
 def read_begin(attempt_dir: Path) -> float | None:
     """When the attempt's ranks were started, in unix seconds."""
-    return _read(attempt_dir / "begin.json").get("t")
+    return _read(attempt_dir / run_files.BEGIN).get("t")
 
 
 def write_again(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
@@ -103,7 +97,7 @@ def write_again(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
     step: of the last checkpoint."""
     document = {"by": by, "reason": reason, "step": step, "t": time.time()}
     try:
-        with open(attempt_dir / AGAIN, "x", encoding="utf-8") as file:
+        with open(attempt_dir / run_files.AGAIN, "x", encoding="utf-8") as file:
             file.write(json.dumps(document) + "\n")
     except FileExistsError:
         return False
@@ -112,7 +106,7 @@ def write_again(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
 
 def read_again(attempt_dir: Path) -> dict[str, Any]:
     """Empty where no other attempt was to follow."""
-    return _read(attempt_dir / AGAIN)
+    return _read(attempt_dir / run_files.AGAIN)
 
 
 def write_result_of_job(run_dir: Path, document: dict[str, Any]) -> None:
@@ -123,15 +117,15 @@ def write_result_of_job(run_dir: Path, document: dict[str, Any]) -> None:
     there = events.read_result(run_dir) or {}
     given_up = there.get("written_by") == "launcher"
     if there.get("status") == events.FAILED and (given_up or document["status"] == events.COMPLETED):
-        attempt_dir = run_dir / f"attempt-{there['attempt']}"
-        (run_dir / "result.json").replace(attempt_dir / REPLACED_RESULT)
+        attempt_dir = run_files.attempt_dir(run_dir, there["attempt"])
+        (run_dir / run_files.RESULT).replace(attempt_dir / run_files.REPLACED_RESULT)
         events.write_result(run_dir, document)
 
 
 def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
     """Why a run has no result although its job, which Slurm says ended in `state`, is gone."""
     said = f"; Slurm says {state}" if state else ""
-    steps = checkpoint.saved_steps(run_dir)
+    steps = checkpoints.saved_steps(run_dir)
     saved = f"; saved at step {steps[-1]}: the same command continues it from there" if steps else ""
     return f"job {job or '(never submitted)'} left the queue without a result{said}{saved}"
 
@@ -157,7 +151,7 @@ def result(
 ) -> dict[str, Any]:
     """The document `result.json` (schemas/result.schema.json)."""
     run_spec, site = spec.read_run(run_dir)
-    attempt_dir = run_dir / f"attempt-{attempt}"
+    attempt_dir = run_files.attempt_dir(run_dir, attempt)
     failed_rank = rank_exit.rank if rank_exit else None
     return {
         "v": events.RESULT_VERSION,
@@ -178,7 +172,7 @@ def result(
 
 def stderr_tail(attempt_dir: Path, rank: int) -> list[str]:
     """The last lines that the rank wrote to stderr."""
-    return tail(attempt_dir / f"stderr.rank{rank}")
+    return tail(attempt_dir / run_files.stderr(rank))
 
 
 def tail(path: Path) -> list[str]:
@@ -200,7 +194,7 @@ def batch_words(study_folder: Path, job_id: str | None) -> list[str]:
 
 def mpirun_words(attempt_dir: Path) -> str:
     """What mpirun last said of an attempt, on one line and without its frames; empty where it said nothing."""
-    words = " ".join(line.strip() for line in tail(attempt_dir / MPIRUN_LOG) if line.strip(" -="))
+    words = " ".join(line.strip() for line in tail(attempt_dir / run_files.MPIRUN_LOG) if line.strip(" -="))
     if len(words) <= STDERR_LINE_CHARACTERS:
         return words
     half = STDERR_LINE_CHARACTERS // 2  # mpirun says first what it is about, a traceback last
@@ -213,7 +207,7 @@ def oversubscribed(attempt_dir: Path) -> str | None:
     Ranks are counted per machine (the kernel's boot id), not per host name: virtual nodes of one machine share cores.
     """
     starts = []
-    for path in sorted(attempt_dir.glob("events.rank*.jsonl")):
+    for path in sorted(attempt_dir.glob(run_files.EVENTS_OF_RANKS)):
         starts += [event for event in events.read_events(path).events if event["ev"] == "start"][-1:]
     by_machine: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for start in starts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.plan import place
+from harness.core.placement import place
 from harness.schema import Config, Scheduler, ServerPlacement
 
 STRATEGIES = ("ps_sync", "ps_async", "ps_mixed", "ssp")

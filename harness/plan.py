@@ -9,12 +9,10 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.errors import UserError
+from harness.core.launchers import MPIRUN
 from harness.plain import to_plain
 from harness.spec import WEAK, Placement, RunSpec, Site
 
-# In Resources.mpi; what else stands there is a name for `srun --mpi=`.
-MPIRUN = "mpirun"
 _ANY = Placement(0, 0)
 
 
@@ -124,30 +122,6 @@ class Plan:
         return tuple(request for array in self.arrays for request in array.requests)
 
 
-def place(gpus: int, gpus_per_node: int | None) -> Placement:
-    """Spreads `gpus` ranks evenly over as few nodes as hold them; None: one node holds any number.
-
-    Raises UserError where they do not divide evenly, with the nearest counts that do.
-    """
-    if gpus < 1:
-        raise UserError(f"gpus={gpus}: give a whole number of at least 1")
-    if gpus_per_node is None:
-        return Placement(1, gpus)
-    if gpus_per_node < 1:
-        raise UserError(
-            f"cluster.gpus_per_node={gpus_per_node}: give a whole number of at least 1, or null for no limit"
-        )
-    if not _fits(gpus, gpus_per_node):
-        below = next(n for n in range(gpus - 1, 0, -1) if _fits(n, gpus_per_node))
-        above = next(n for n in range(gpus + 1, 2 * gpus + gpus_per_node) if _fits(n, gpus_per_node))
-        raise UserError(
-            f"gpus={gpus} cannot be placed evenly on nodes with {gpus_per_node} GPUs each; "
-            f"the nearest counts that can are {below} and {above}"
-        )
-    nodes = -(-gpus // gpus_per_node)
-    return Placement(nodes, gpus // nodes)
-
-
 def make_plan(
     requests: Sequence[Request],
     completed: Collection[str],
@@ -215,7 +189,3 @@ def node_hours(arrays: Iterable[Array]) -> float:
 
 def gpu_hours(arrays: Iterable[Array]) -> float:
     return sum(array.worst_case_gpu_hours for array in arrays)
-
-
-def _fits(gpus: int, gpus_per_node: int) -> bool:
-    return gpus % -(-gpus // gpus_per_node) == 0

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from harness import outcome
 from harness.command import not_started, own_cpus, profiler_command, rank_command, rank_environment
+from harness.core import environment_variables, run_files
 from harness.outcome import PEER_FAILED, RankExit
 from harness.spec import RunSpec, Site
-from harness.worker.capture import DECLARED_CORES_VARIABLE
 from harness.worker.rendezvous import Rendezvous
 
 POLL_SECONDS = 0.2
@@ -65,7 +65,7 @@ class Rank:
         self.cpus = own_cpus(spec, rendezvous.local_rank, os.sched_getaffinity(0)) if site.bind_cpus else None
         self.site = site
         self.attempt_dir = attempt_dir
-        self.log = attempt_dir / f"events.rank{self.rank}.jsonl"
+        self.log = attempt_dir / run_files.events(self.rank)
         self.deadline = time.monotonic() + site.timeout_seconds
         self.stop_reason: str | None = None
         self.stopped_at: float | None = None
@@ -82,8 +82,8 @@ class Rank:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda *_: self._interrupt())
         with (
-            open(self.attempt_dir / f"stdout.rank{self.rank}", "ab") as stdout,
-            open(self.attempt_dir / f"stderr.rank{self.rank}", "ab") as stderr,
+            open(self.attempt_dir / run_files.stdout(self.rank), "ab") as stdout,
+            open(self.attempt_dir / run_files.stderr(self.rank), "ab") as stderr,
         ):
             try:
                 process = subprocess.Popen(
@@ -193,7 +193,7 @@ def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     match = re.search(r"\bCPUTot=(\d+)", shown.stdout)
-    return {DECLARED_CORES_VARIABLE: match.group(1)} if match else {}
+    return {environment_variables.CORES_DECLARED: match.group(1)} if match else {}
 
 
 def opened_by_srun(environ: Mapping[str, str]) -> tuple[int, ...]:

@@ -26,9 +26,11 @@ from harness import (
     site,
     sources,
 )
+from harness.core.launchers import MPIRUN
+from harness.core.placement import place
 from harness.errors import UserError
 from harness.offers import unsupported
-from harness.plan import MPIRUN, Request, place
+from harness.plan import Request
 from harness.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
 from harness.spec import (
     EMULATED,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.core.strategies import OVER_NCCL
 from harness.errors import UserError
 from harness.fast import GRAPH_MODES
 from harness.machine import Device
 from harness.schema import Compress, Config
-from harness.worker.sharing import OVER_NCCL
 
 # Strategies of PyTorch whose messages are broadcasts and sums only, which gloo carries of tensors on GPUs
 # (pytorch.org/docs/stable/distributed.html, "Backends").

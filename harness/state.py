@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import events, outcome, scheduler, submissions
+from harness.core import run_files
 from harness.errors import UserError
 from harness.plain import from_plain
 from harness.scheduler import Away, Queued
@@ -114,7 +115,7 @@ def read(folder: Path, slurm: Slurm) -> StudyState:
     submitted = submissions.read(folder)
     invocations = study["invocations"]
     asked = dict.fromkeys(run_id for invocation in invocations for run_id in invocation["runs"])
-    runs = [_from_files(folder / "runs" / run_id, submitted) for run_id in asked]
+    runs = [_from_files(folder / run_files.RUNS / run_id, submitted) for run_id in asked]
     on_slurm = any(invocation["cluster"] == "slurm" for invocation in invocations)
     if on_slurm and any(run.state not in (COMPLETED, FAILED) for run in runs):
         _from_slurm(folder, runs, slurm)
@@ -174,7 +175,7 @@ def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) 
 
 def _progress(run: RunState, attempt_dir: Path, batch: int) -> None:
     """From the end of rank 0's log: it is read every few seconds, and may be long."""
-    for event in reversed(_tail(attempt_dir / "events.rank0.jsonl")):
+    for event in reversed(_tail(attempt_dir / run_files.events(0))):
         if event.get("ev") == "steps":
             run.steps_done = event["step"] + event["n"]
             if event["seconds"] > 0:
@@ -223,7 +224,7 @@ def _from_slurm(folder: Path, runs: list[RunState], slurm: Slurm) -> None:
             run.state = ENDING
         else:
             run.state = STOPPED
-            run.note = outcome.lost_reason(folder / "runs" / run.run_id, run.job, states.get(run.job))
+            run.note = outcome.lost_reason(folder / run_files.RUNS / run.run_id, run.job, states.get(run.job))
         run.eta_seconds = None
 
 
@@ -256,7 +257,7 @@ def _tail(path: Path) -> list[dict[str, Any]]:
 
 
 def document(folder: Path) -> dict[str, Any]:
-    path = folder / "study.json"
+    path = folder / run_files.STUDY
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["v"] != events.STUDY_VERSION:

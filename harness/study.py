@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import events, outcome, spec
+from harness.core import run_files
 from harness.errors import UserError
 from harness.events import STUDY_VERSION
-from harness.outcome import REPLACED_RESULT
 from harness.plan import Array, Plan, Request
-from harness.worker import checkpoint
 
 
 class Study:
@@ -31,7 +30,7 @@ class Study:
         self.document = self._read()  # again under the lock, when another command may have added to it
 
     def run_dir(self, run_id: str) -> Path:
-        return self.folder / "runs" / run_id
+        return self.folder / run_files.RUNS / run_id
 
     def ended(self, run_ids: Iterable[str]) -> dict[str, str]:
         """The status of those of the runs that have a result. Raises UserError for a damaged one."""
@@ -49,7 +48,7 @@ class Study:
     def locked(self) -> Iterator[None]:
         """Creates the folder and holds it against other invocations. Raises UserError."""
         try:
-            (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+            (self.folder / run_files.RUNS).mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
             raise UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}") from None
@@ -81,13 +80,13 @@ class Study:
             attempts = events.attempt_dirs(run_dir)
             if (result := self.result(request.spec.run_id)) is not None:
                 kept = attempts[-1] if attempts else run_dir
-                (run_dir / "result.json").replace(kept / REPLACED_RESULT)
+                (run_dir / run_files.RESULT).replace(kept / run_files.REPLACED_RESULT)
                 if result["status"] == events.COMPLETED:
-                    shutil.rmtree(run_dir / checkpoint.FOLDER, ignore_errors=True)
+                    shutil.rmtree(run_dir / run_files.CHECKPOINT, ignore_errors=True)
             spec.write_run(run_dir, request.spec, request.site)
-            number = int(attempts[-1].name.split("-")[1]) + 1 if attempts else 1
-            (run_dir / f"attempt-{number}").mkdir()
-            outcome.write_job(run_dir / f"attempt-{number}", submission, None, element)
+            number = run_files.attempt_number(attempts[-1]) + 1 if attempts else 1
+            (run_files.attempt_dir(run_dir, number)).mkdir()
+            outcome.write_job(run_files.attempt_dir(run_dir, number), submission, None, element)
         except OSError as error:
             raise UserError(f"{run_dir} cannot be written: {error.strerror}; {_OTHER}") from None
         return number
@@ -95,11 +94,11 @@ class Study:
     def withdraw(self, request: Request, number: int) -> None:
         """Takes `prepare` back, after the scheduler refused the attempt: the run is what it was before."""
         run_dir = self.run_dir(request.spec.run_id)
-        shutil.rmtree(run_dir / f"attempt-{number}", ignore_errors=True)
+        shutil.rmtree(run_files.attempt_dir(run_dir, number), ignore_errors=True)
         attempts = events.attempt_dirs(run_dir)
-        kept = (attempts[-1] if attempts else run_dir) / REPLACED_RESULT
+        kept = (attempts[-1] if attempts else run_dir) / run_files.REPLACED_RESULT
         if kept.exists():
-            kept.replace(run_dir / "result.json")
+            kept.replace(run_dir / run_files.RESULT)
 
     def code_versions(self, run_ids: Iterable[str]) -> set[str]:
         """Of the code that measured these runs."""
@@ -129,16 +128,16 @@ class Study:
             }
         )
         try:
-            spec.write_json(self.folder / "study.json", self.document)
+            spec.write_json(self.folder / run_files.STUDY, self.document)
         except OSError as error:
             raise UserError(f"{self.folder / 'study.json'} cannot be written: {error.strerror}; {_OTHER}") from None
 
     def _read(self) -> dict[str, Any]:
-        path = self.folder / "study.json"
+        path = self.folder / run_files.STUDY
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            if self.folder.is_dir() and any(p.name not in ("runs", ".lock") for p in self.folder.iterdir()):
+            if self.folder.is_dir() and any(p.name not in (run_files.RUNS, ".lock") for p in self.folder.iterdir()):
                 raise UserError(
                     f"{self.folder} has files but no study.json: it is not a study's folder; take another study=<name>"
                 ) from None

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import events, outcome, spec
+from harness.core import run_files
 from harness.scheduler import Queued
-
-FOLDER = "submissions"
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def name_of(token: str, label: str) -> str:
 
 
 def write(study_folder: Path, submission: Submission) -> None:
-    folder = study_folder / FOLDER
+    folder = study_folder / run_files.SUBMISSIONS
     folder.mkdir(exist_ok=True)
     document = {"v": events.STUDY_VERSION, "t": time.time(), **spec.to_plain(submission)}
     spec.write_json(folder / f"{submission.token}.json", document)
@@ -52,12 +51,12 @@ def write(study_folder: Path, submission: Submission) -> None:
 
 def forget(study_folder: Path, submission: Submission) -> None:
     """After sbatch refused it."""
-    (study_folder / FOLDER / f"{submission.token}.json").unlink(missing_ok=True)
+    (study_folder / run_files.SUBMISSIONS / f"{submission.token}.json").unlink(missing_ok=True)
 
 
 def read(study_folder: Path) -> dict[str, Submission]:
     """By token; what cannot be read is passed over: its jobs are found by what they write when they begin."""
-    folder = study_folder / FOLDER
+    folder = study_folder / run_files.SUBMISSIONS
     paths = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
     return {submission.token: submission for submission in map(_read, paths) if submission is not None}
 
@@ -65,13 +64,13 @@ def read(study_folder: Path) -> dict[str, Submission]:
 def of_element(study_folder: Path, token: str, element: int) -> tuple[Path, int] | None:
     """(the folder of the one run, the number of its first attempt) of an array's element; None where no attempt belongs
     to the submission, or it cannot be read."""
-    submission = _read(study_folder / FOLDER / f"{token}.json")
+    submission = _read(study_folder / run_files.SUBMISSIONS / f"{token}.json")
     if submission is None:
         return None
     (run_id,) = submission.elements[element]
-    run_dir = study_folder / "runs" / run_id
+    run_dir = study_folder / run_files.RUNS / run_id
     mine = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == token]
-    return (run_dir, int(mine[0].name.split("-")[1])) if mine else None
+    return (run_dir, run_files.attempt_number(mine[0])) if mine else None
 
 
 def _read(path: Path) -> Submission | None:
@@ -97,7 +96,7 @@ def adopt(submissions: Mapping[str, Submission], queue: Mapping[str, Queued]) ->
 def jobs(study_folder: Path, run_ids: Iterable[str]) -> dict[str, str | None]:
     """The job that each run was last submitted as; None where none is known."""
     submissions = read(study_folder)
-    return {run_id: job_of(study_folder / "runs" / run_id, submissions) for run_id in run_ids}
+    return {run_id: job_of(study_folder / run_files.RUNS / run_id, submissions) for run_id in run_ids}
 
 
 def job_of(run_dir: Path, submissions: Mapping[str, Submission]) -> str | None:
@@ -117,5 +116,5 @@ def job_of(run_dir: Path, submissions: Mapping[str, Submission]) -> str | None:
 
 def unfinished_jobs(study_folder: Path, run_ids: Sequence[str]) -> dict[str, str]:
     """run id -> job, of the runs without a result that have a job."""
-    without = [r for r in run_ids if not (study_folder / "runs" / r / "result.json").exists()]
+    without = [r for r in run_ids if not (study_folder / run_files.RUNS / r / run_files.RESULT).exists()]
     return {run_id: job for run_id, job in jobs(study_folder, without).items() if job is not None}

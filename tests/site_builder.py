@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness import site
+from harness import cluster_checks
 from harness.errors import UserError
 from harness.schema import Cluster, Scheduler
 from harness.worker.rendezvous import Rendezvous
@@ -24,7 +24,7 @@ def slurm_cluster(**changes: Any) -> Cluster:
 def refused(cluster: Cluster) -> str | None:
     """The sentence; None where it is accepted."""
     try:
-        site.check(cluster)
+        cluster_checks.check(cluster)
     except UserError as error:
         message = str(error)
         assert len(message.splitlines()) == 1

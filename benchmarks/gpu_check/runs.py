@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.common import ROOT
 from benchmarks.gpu_check.sections import Ask
-from harness import determinism
+from harness.core import determinism
 from harness.gpu_types import AMPERE
 from harness.machine import cores
 from harness.spec import (

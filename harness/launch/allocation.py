@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from harness import events, outcome
+from harness.core import environment_variables, run_files
+from harness.core.launchers import MPIRUN
+from harness.core.ports import JOB_PORTS
 from harness.errors import UserError
-from harness.job import RESTARTS_HERE, job_name, slurm_ends_it, without_word
+from harness.job import job_name, slurm_ends_it, without_word
 from harness.launch import watchers
 from harness.launch.attempts import to_result
-from harness.plan import MPIRUN, Plan
+from harness.plan import Plan
 from harness.study import Study
 from harness.submissions import new_token
-from harness.worker.rendezvous import JOB_PORTS
 
 Report = Callable[[str, dict[str, Any] | None], None]
 
@@ -63,10 +65,10 @@ def run_element(
 def _run(
     run_dir: Path, attempt: int, token: str, starter: str | None, srun_args: Sequence[str]
 ) -> dict[str, Any] | None:
-    os.environ[RESTARTS_HERE] = "1"
+    os.environ[environment_variables.RESTARTS_HERE] = "1"
 
     def start(number: int) -> str | None:
-        attempt_dir = run_dir / f"attempt-{number}"
+        attempt_dir = run_files.attempt_dir(run_dir, number)
         attempt_dir.mkdir(exist_ok=True)
         outcome.write_job(attempt_dir, token, job_name(os.environ))
         try:
@@ -87,7 +89,7 @@ def _run(
 
 def _next(run_dir: Path, first: int) -> int:
     """The attempt to make: the first one that has not begun."""
-    begun = [int(d.name.split("-")[1]) for d in events.attempt_dirs(run_dir) if outcome.read_begin(d) is not None]
+    begun = [run_files.attempt_number(d) for d in events.attempt_dirs(run_dir) if outcome.read_begin(d) is not None]
     return max([first - 1, *begun]) + 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import events, outcome
+from harness.core import run_files
 
 NO_WORD = "the run's processes ended without a word, as when they are killed"
 
@@ -18,7 +19,7 @@ def to_result(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -
     """
     while True:
         job_id = start(attempt)
-        attempt_dir = run_dir / f"attempt-{attempt}"
+        attempt_dir = run_files.attempt_dir(run_dir, attempt)
         if (result := events.read_result(run_dir)) is not None:
             return result
         again = outcome.read_again(attempt_dir)

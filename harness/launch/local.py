@@ -12,14 +12,15 @@ from typing import Any
 
 import submitit
 
-from harness.job import RESTARTS_HERE, run_attempt
+from harness.core import environment_variables
+from harness.core.launchers import MPIRUN
+from harness.core.ports import held_port
+from harness.job import run_attempt
 from harness.launch import watchers
 from harness.launch.attempts import to_result
-from harness.plan import MPIRUN, Plan, Request
+from harness.plan import Plan, Request
 from harness.study import Study
 from harness.submissions import new_token
-from harness.worker.exchange import held_port
-from harness.worker.rendezvous import PORT_VARIABLE
 
 POLL_SECONDS = 0.1
 # The rank's own watcher ends it at the limit; submitit's limit stands behind it.
@@ -46,7 +47,7 @@ def run(request: Request, study: Study) -> dict[str, Any] | None:
     token = new_token()
     attempt = study.prepare(request, token, 0)
     run_dir = study.run_dir(request.spec.run_id).absolute()
-    os.environ[RESTARTS_HERE] = "1"
+    os.environ[environment_variables.RESTARTS_HERE] = "1"
     start = _mpirun if request.resources.mpi else _start
     result = to_result(run_dir, attempt, lambda number: start(request, study, run_dir, number, token))
     if result is None:  # somebody told the run's processes to end, and not this one
@@ -65,7 +66,7 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
         timeout_min=request.resources.timeout_minutes + SPARE_MINUTES,
     )
     with held_port() as port:
-        os.environ[PORT_VARIABLE] = str(port)
+        os.environ[environment_variables.MASTER_PORT] = str(port)
         # The controller is to end its tasks on our word, in order, and not to be hit by the terminal's Ctrl-C itself.
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import broadcast, site, stage, submissions
-from harness.job import JOB_STARTED
+from harness import broadcast, cluster_checks, site, stage, submissions
+from harness.core import environment_variables
 from harness.plan import Array, Resources
 
 
@@ -41,7 +41,7 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
         return {**own, "use_srun": False, **({"setup": setup} if setup else {})}
     # First, for modules may take long.
     unpack = [] if archive is None else _staged(resources, archive, study_folder, token)
-    own["setup"] = [f"export {JOB_STARTED}=$(date +%s.%N)", *setup, *unpack]
+    own["setup"] = [f"export {environment_variables.JOB_STARTED}=$(date +%s.%N)", *setup, *unpack]
     return {
         **own,
         "teardown": _after(study_folder, token),
@@ -119,7 +119,7 @@ def site_options(resources: Resources) -> dict[str, Any]:
         else:
             options["gres"] = ":".join(filter(None, (resources.gres, resources.gpu_type, count)))
     for name, value in resources.sbatch_args:
-        options[name] = True if value == site.SWITCH else value
+        options[name] = True if value == cluster_checks.SWITCH else value
     return options
 
 

@@ -20,6 +20,7 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from harness import events, outcome, scheduler, stage, submissions
+from harness.core import run_files
 from harness.errors import UserError
 from harness.job import run_rank
 from harness.launch.allocation import run_element
@@ -332,7 +333,7 @@ def _write_lost(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, An
     for run_id in sorted(run_ids):
         run_dir, job = study.run_dir(run_id), jobs[run_id]
         reason = outcome.lost_reason(run_dir, job, states.get(job or ""))
-        attempt = int(events.attempt_dirs(run_dir)[-1].name.split("-")[1])
+        attempt = run_files.attempt_number(events.attempt_dirs(run_dir)[-1])
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
         if job and not result["stderr_tail"]:  # the ranks never began: the batch script may say why
             result["stderr_tail"] = outcome.batch_words(study.folder, job)

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness import mpi, site, spec
-from harness.job import RESTARTS_HERE
+from harness.core import run_files
+from harness.core.environment_variables import MASTER_PORT, RESTARTS_HERE
+from harness.core.launchers import MPIRUN
 from harness.launch import daemon
-from harness.outcome import MPIRUN_LOG
-from harness.plan import MPIRUN
 from harness.rank import end_with_parent
-from harness.worker.rendezvous import PORT_VARIABLE
 
 # Variables of Open MPI 4 (OMPI_MCA_) and 5 (PRTE_MCA_), each of which passes over the other's.
 MPIRUN_VARIABLES = {
@@ -60,11 +59,11 @@ def run(
     Told to end (SIGTERM, with mpirun also SIGINT), it tells the watchers. With mpirun it raises KeyboardInterrupt after
     their end, and a second SIGINT ends it at once. Raises UserError where there is no mpirun.
     """
-    attempt_dir = run_dir / f"attempt-{attempt}"
+    attempt_dir = run_files.attempt_dir(run_dir, attempt)
     attempt_dir.mkdir(exist_ok=True)
     argv = command(run_dir, attempt, token, starter, srun_args)
     _, where = spec.read_run(run_dir)
-    environment = {**environ, PORT_VARIABLE: str(port)}
+    environment = {**environ, MASTER_PORT: str(port)}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (where.project, environ.get("PYTHONPATH"))))
     if starter != MPIRUN:
         process = subprocess.Popen(argv, env=environment)
@@ -77,7 +76,7 @@ def run(
     for name in NOT_FOR_DAEMONS:
         environment.pop(name, None)
     variables = {**MPIRUN_VARIABLES, **(IN_A_STEP if "SLURM_JOB_ID" in environment else {})}
-    with open(attempt_dir / MPIRUN_LOG, "ab") as log:
+    with open(attempt_dir / run_files.MPIRUN_LOG, "ab") as log:
         process = subprocess.Popen(
             argv,
             env={**variables, **environment},
@@ -103,7 +102,7 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
             *("-n", str(placement.world_size), "--map-by", f"ppr:{placement.ranks_per_node}:node"),
             # More ranks than cores are the user's to ask for, and marked as such.
             *("--oversubscribe", "--bind-to", "none"),
-            *(word for name in (PORT_VARIABLE, RESTARTS_HERE, "PYTHONPATH") for word in ("-x", name)),
+            *(word for name in (MASTER_PORT, RESTARTS_HERE, "PYTHONPATH") for word in ("-x", name)),
             *watcher,
         ]
     return [
@@ -114,7 +113,7 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
         f"--cpus-per-task={run_spec.cluster.cpus_per_gpu}",
         "--kill-on-bad-exit=1",
         "--unbuffered",
-        f"--output={_escaped(run_dir / f'attempt-{attempt}')}/watcher.rank%t",
+        f"--output={_escaped(run_files.attempt_dir(run_dir, attempt))}/watcher.rank%t",
         *site.srun_args(starter, srun_args),
         *watcher,
     ]

@@ -11,6 +11,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from harness.core import run_files
+from harness.core.checkpoints import latest
 from harness.events import LEFT, EventWriter
 from harness.plain import write_json
 from harness.spec import CHROME, NSYS, read_run
@@ -35,7 +37,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
-    log = EventWriter(attempt_dir / f"events.rank{rendezvous.rank}.jsonl", rendezvous.rank)
+    log = EventWriter(attempt_dir / run_files.events(rendezvous.rank), rendezvous.rank)
     if spec.verify and rendezvous.rank == 0:
         verify.in_own_process(run_dir, attempt_dir)
         startup.lap("verify")
@@ -43,7 +45,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     asked = nccl.ask(os.environ, nccl_log) if spec.measure.record and spec.cluster.device == "cuda" else None
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     startup.lap("imports")
-    saved, ignored = checkpoint.latest(run_dir, site.code_version)
+    saved, ignored = latest(run_dir, site.code_version)
     first_step = saved.step if saved else 0
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     batches = open_pipeline(spec, train, rendezvous.rank, first_step, getattr(framework, "PIPELINES", {}))
@@ -55,7 +57,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     assert adapter.joined_at is not None, "an adapter says when it has met the other ranks: self.joined()"
     startup.lap("rendezvous", adapter.joined_at)
     startup.lap("build")
-    attempt = int(attempt_dir.name.split("-")[1])
+    attempt = run_files.attempt_number(attempt_dir)
     checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
     facts = {**capture.start_facts(spec, rendezvous), **adapter.facts(), **batches.facts()}
     record = spec.measure.record
@@ -72,7 +74,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
         )
     checkpoints.resume(adapter, saved, ignored)
     if rendezvous.rank == 0:
-        write_json(attempt_dir / "env.json", capture.environment(site, facts["versions"]))
+        write_json(attempt_dir / run_files.ENVIRONMENT, capture.environment(site, facts["versions"]))
     step = adapter.step
     if spec.verify and first_step == 0:
         step = step_check.checked(step, spec, adapter, log)

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
+from harness.core import environment_variables
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 
 ENV_VERSION = 1
-DECLARED_CORES_VARIABLE = "HARNESS_CORES_DECLARED"
 ALLOWED_VARIABLES = re.compile(
     r"(SLURM_(JOB_ID|JOB_NAME|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|JOB_NUM_NODES|NTASKS|CPUS_ON_NODE"
     r"|CLUSTER_NAME|CPU_BIND_TYPE|CPU_BIND_LIST)|SLURMD_NODENAME"
@@ -31,7 +31,7 @@ REFUSED_VARIABLES = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL|AUTH|PRIVATE",
 
 def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
     """What a rank knows of its place without its framework."""
-    declared = os.environ.get(DECLARED_CORES_VARIABLE, "")
+    declared = os.environ.get(environment_variables.CORES_DECLARED, "")
     return {
         "local_rank": rendezvous.local_rank,
         "host": socket.gethostname(),

@@ -5,57 +5,19 @@ Every rank calls `save` at the same step, and writes into the folder what it alo
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 
+from harness.core import run_files
+from harness.core.checkpoints import Saved
 from harness.events import EventWriter, attempt_dirs, read_events
 from harness.plain import write_json
 from harness.spec import RunSpec
 
 if TYPE_CHECKING:
     from harness.worker.adapter import Adapter
-
-FOLDER = "checkpoint"
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A finished checkpoint. step: optimiser steps done. attempt: which one wrote it. ended: where training had ended
-    with it, how (harness/worker/protocol.py); None while it goes on."""
-
-    path: Path
-    step: int
-    attempt: int
-    code_version: str
-    ended: Optional[Dict[str, Any]]
-
-
-def saved_steps(run_dir: Path) -> List[int]:
-    """Of the finished checkpoints, ascending."""
-    folder = run_dir / FOLDER
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-[0-9]{1,18}", name))
-
-
-def latest(run_dir: Path, code_version: str) -> Tuple[Optional[Saved], Optional[str]]:
-    """The newest checkpoint that this code may continue from, and why the newest one is not it, where that is so."""
-    for step in reversed(saved_steps(run_dir)):
-        path = run_dir / FOLDER / f"step-{step}"
-        try:
-            about = json.loads((path / "about.json").read_text(encoding="utf-8"))
-            saved = Saved(path, step, int(about["attempt"]), str(about["code_version"]), about.get("ended"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            return None, f"{path.name} cannot be read ({error}); the run starts from step 0"
-        if saved.code_version != code_version:
-            versions = f"code {saved.code_version}, this is {code_version}"
-            return None, f"{path.name} was written by {versions}; the run starts from step 0"
-        return saved, None
-    return None, None
 
 
 class Checkpoints:
@@ -64,7 +26,7 @@ class Checkpoints:
     def __init__(
         self, run_dir: Path, attempt: int, code_version: str, spec: RunSpec, rank: int, log: EventWriter
     ) -> None:
-        self.folder = run_dir / FOLDER
+        self.folder = run_dir / run_files.CHECKPOINT
         self.about = {"attempt": attempt, "code_version": code_version}
         self.interval = spec.checkpoint.interval_steps
         self.rank, self.ranks = rank, spec.gpus
@@ -133,7 +95,7 @@ def _left_behind(attempts: List[Path], rank: int) -> Tuple[int, Optional[float]]
     done, seen = 0, None
     for attempt in attempts:
         try:
-            log = read_events(attempt / f"events.rank{rank}.jsonl").events
+            log = read_events(attempt / run_files.events(rank)).events
         except OSError:
             continue
         done = max([done, *(event["step"] + event["n"] for event in log if event["ev"] == "steps")])

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import secrets
 import socket
 import time
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
-from harness.worker.rendezvous import FREE_PORTS, Rendezvous
+from harness.core.ports import held_port
+from harness.worker.rendezvous import Rendezvous
 
 RETRY_SECONDS = 0.1
 
@@ -37,24 +37,6 @@ def own_address(rendezvous: Rendezvous) -> str:
     address = _way_to(rendezvous.master_address)
     # On rank 0, where its own name may lead to itself: an address of documentation (RFC 5737), for the way out.
     return _way_to("192.0.2.1") if address.startswith("127.") else address
-
-
-@contextlib.contextmanager
-def held_port() -> Iterator[int]:
-    """A port that nobody uses, chosen at random, and kept until the end of the context: only who asks for this very one
-    with SO_REUSEADDR, as every framework's servers do, can listen on it. Raises OSError where none of many is free."""
-    for _ in range(100):
-        with socket.socket() as held:
-            try:
-                # Not by the module random, which ranks set to the same seed.
-                held.bind(("", secrets.choice(FREE_PORTS)))
-            except OSError:
-                continue
-            # Only now: with it, the port of somebody else who does not listen yet would have been given too.
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            yield int(held.getsockname()[1])
-            return
-    raise OSError(f"no port from {FREE_PORTS[0]} to {FREE_PORTS[-1]} could be had on this node")
 
 
 _kept = contextlib.ExitStack()

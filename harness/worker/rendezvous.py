@@ -9,11 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Mapping
 
-# Both below Linux's ephemeral ports (32768 and up), above the well-known services. Those that follow from a job's
-# number, without a look whether they are free; and those that are looked for on the node, which are none of the others.
-JOB_PORTS = range(20000, 26384)
-FREE_PORTS = range(26384, 32768)
-PORT_VARIABLE = "HARNESS_MASTER_PORT"
+from harness.core import environment_variables
+from harness.core.ports import JOB_PORTS
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ def from_environment(environ: Mapping[str, str]) -> Rendezvous:
 
     Raises ValueError where neither is there.
     """
-    if all(name in environ for name in Rendezvous(0, 1, 0, 1, "", 0).environment()):
+    if all(name in environ for name in environment_variables.TORCHRUN):
         return Rendezvous(
             rank=int(environ["RANK"]),
             world_size=int(environ["WORLD_SIZE"]),
@@ -112,6 +109,6 @@ def first_host(nodelist: str) -> str:
 def _port(environ: Mapping[str, str], job_id: str) -> int:
     """The port that the launcher chose; else one made from the job id, so that jobs that follow one another, and
     therefore may share a node, do not share a port."""
-    if PORT_VARIABLE in environ:
-        return int(environ[PORT_VARIABLE])
+    if environment_variables.MASTER_PORT in environ:
+        return int(environ[environment_variables.MASTER_PORT])
     return JOB_PORTS[int(job_id) % len(JOB_PORTS)]

@@ -10,21 +10,11 @@ import os
 import socket
 from typing import Dict, List, Optional, Tuple
 
+from harness.core.strategies import OVER_NCCL
 from harness.spec import RunSpec, Site
 from harness.worker import capture, nvml
 from harness.worker.exchange import gather
 from harness.worker.rendezvous import Rendezvous
-
-# On GPUs. The other strategies carry everything through the memory of hosts, or by MPI.
-OVER_NCCL: Dict[str, Tuple[str, ...]] = {
-    "pytorch": (
-        *("allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "local_sgd", "pipeline", "tensor", "horovod"),
-    ),
-    "tensorflow": ("allreduce", "horovod"),
-    "keras": ("allreduce", "horovod"),
-    "mxnet": ("horovod",),
-    "jax": ("allreduce",),
-}
 
 
 class SharedGpuError(RuntimeError):

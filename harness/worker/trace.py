@@ -20,7 +20,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
 
-from harness.events import NSYS_FILE, TRACE_FILE, EventWriter
+from harness.core import run_files
+from harness.events import EventWriter
 from harness.spec import NSYS, RunSpec
 from harness.worker import ranges
 from harness.worker.adapter import ALIGN_BYTES, Adapter
@@ -76,7 +77,7 @@ def take(
     spec: RunSpec, adapter: Adapter, step: Callable[[], None], rank: int, attempt_dir: Path, log: EventWriter
 ) -> None:
     """Traces `spec.trace_steps` more steps, all ranks together. step: one training step of the loop's."""
-    file = TRACE_FILE.format(rank=rank)
+    file = run_files.TRACE.format(rank=rank)
     ours = Recorder(rank)
     folder = attempt_dir / f".trace.rank{rank}"
     profiler, reason = _started(spec.framework, folder)
@@ -111,7 +112,7 @@ def show_in_nsys(spec: RunSpec, rank: int, log: EventWriter) -> None:
     except Exception as error:
         reason = _words("nsys will show no ranges of the harness", error)
         print(f"trace: {reason}", file=sys.stderr, flush=True)
-    log.write("trace", file=NSYS_FILE.format(rank=rank), steps=None, profiler=NSYS, reason=reason)
+    log.write("trace", file=run_files.NSYS_REPORT.format(rank=rank), steps=None, profiler=NSYS, reason=reason)
 
 
 def nvtx_of_library() -> ranges.Span:

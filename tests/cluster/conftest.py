@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from processes import wait_for
 
-from harness.worker.rendezvous import JOB_PORTS
+from harness.core.ports import JOB_PORTS
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[1] / "sbatch" / "slurm-cluster.sh"

@@ -17,7 +17,7 @@ from slurm_study import SHORT, in_queue
 from studies import described, read_json, run_dirs
 from submitit.slurm.slurm import _make_sbatch_string
 
-from harness import site
+from harness import cluster_checks, site
 from harness.launch.options import array_parameters, trial_options
 from harness.plan import Array
 from harness.schema import Cluster, Scheduler
@@ -88,7 +88,7 @@ def test_an_option_of_sbatch_arrives_as_it_is(slurm: Any, text: str) -> None:
     cluster = Cluster(
         name="mine", scheduler=Scheduler.slurm, sbatch_args={"comment": text, "hold": True, "output": "/dev/null"}
     )
-    site.check(dataclasses.replace(cluster, sbatch_args={"comment": text, "hold": True}))
+    cluster_checks.check(dataclasses.replace(cluster, sbatch_args={"comment": text, "hold": True}))
     resources = site.resources(cluster, Placement(1, 1), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
     script = _make_sbatch_string(command="true", folder="/nowhere", **array_parameters(array, "token", Path("/study")))

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 from builders import make_request, make_site
 
+from harness.core.placement import place
 from harness.errors import UserError
-from harness.plan import make_plan, node_hours, place
+from harness.plan import make_plan, node_hours
 from harness.spec import Placement
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.worker.rendezvous import JOB_PORTS, Rendezvous, first_host, from_environment, from_launcher
+from harness.core.ports import JOB_PORTS
+from harness.worker.rendezvous import Rendezvous, first_host, from_environment, from_launcher
 
 SLURM = {
     # As seen in a step of `srun --nodes=3 --ntasks-per-node=4`, task 6.

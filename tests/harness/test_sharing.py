@@ -88,7 +88,7 @@ def test_what_needs_nccl_is_refused_with_what_to_do(
 
 
 def test_the_tables_name_every_strategy_that_a_framework_offers(project: Path) -> None:
-    from harness.worker.sharing import OVER_NCCL
+    from harness.core.strategies import OVER_NCCL
 
     for framework, strategies in OVER_NCCL.items():
         offered = (project / "conf" / "framework" / f"{framework}.yaml").read_text(encoding="utf-8")

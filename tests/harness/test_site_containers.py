@@ -12,8 +12,10 @@ from builders import make_site, make_spec
 from hypothesis import given, settings
 from site_builder import NASTY, RANK_3, TEXT, refused, slurm_cluster
 
-from harness import site
-from harness.command import AGAIN, NODE, rank_command, rank_environment
+from harness import cluster_checks, site
+from harness.command import rank_command, rank_environment
+from harness.core.environment_variables import CONTAINER_ENVIRONMENT
+from harness.core.launchers import NODE
 from harness.errors import UserError
 from harness.schema import Cluster, Container, Scheduler
 
@@ -55,7 +57,7 @@ def test_with_pyxis_the_rank_is_a_step_of_its_own_on_the_node_of_its_watcher() -
 
 @given(image=TEXT | NASTY, argument=TEXT | NASTY)
 @settings(max_examples=300, deadline=None)
-@pytest.mark.parametrize("runtime", site.RUNTIMES)
+@pytest.mark.parametrize("runtime", cluster_checks.RUNTIMES)
 def test_image_and_arguments_reach_the_runtime_as_they_are(runtime: str, image: str, argument: str) -> None:
     container = Container(runtime, image, [f"--x={argument}"])
     if refused(slurm_cluster(container=container)):
@@ -120,7 +122,7 @@ def test_in_the_container_the_ranks_variables_win_over_the_images(value: str) ->
 
 
 def test_in_the_container_the_word_to_leave_does_not_kill_a_rank_that_is_still_starting() -> None:
-    assert in_container({AGAIN: ""}, {}, program="kill -USR2 $$; echo alive") == "alive\n"
+    assert in_container({CONTAINER_ENVIRONMENT: ""}, {}, program="kill -USR2 $$; echo alive") == "alive\n"
 
 
 def test_the_watchers_step_does_not_describe_the_ranks() -> None:

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 from project import PROJECT
 
-from harness import machine, slurm_energy
+from harness import slurm_energy
+from harness.image import image as image_of
 
 SCHEMA = PROJECT / "harness" / "schemas" / "slurm_energy.schema.json"
 
@@ -59,11 +60,11 @@ def test_a_local_run_asks_nobody(tmp_path: Path, environ: dict[str, str]) -> Non
 
 
 def test_an_image_is_known_by_name_size_and_time(tmp_path: Path) -> None:
-    assert machine.image(()) is None
+    assert image_of(()) is None
     image = tmp_path / "torch.sif"
     image.write_bytes(b"x" * 100)
-    told = machine.image(("apptainer", "exec", "--nv", str(image)))
+    told = image_of(("apptainer", "exec", "--nv", str(image)))
     assert told == {"image": str(image), "bytes": 100, "modified": image.stat().st_mtime}
     pyxis = ("srun", "--container-image=nvcr.io#nvidia/pytorch:24.05-py3", "--container-mounts=/a:/a")
     fetched = {"image": "nvcr.io#nvidia/pytorch:24.05-py3", "bytes": None, "modified": None}
-    assert machine.image(pyxis) == fetched
+    assert image_of(pyxis) == fetched

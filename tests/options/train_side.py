@@ -35,11 +35,11 @@ import numpy as np
 from builders import make_site
 from noise import flat
 
+from harness.core.ports import held_port
 from harness.plain import from_plain
 from harness.spec import RunSpec
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
-from harness.worker.exchange import held_port
 from harness.worker.rendezvous import Rendezvous
 
 STEPS = 8

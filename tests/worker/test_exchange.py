@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.worker import exchange
-from harness.worker.exchange import gather, held_port, own_address, own_port
-from harness.worker.rendezvous import FREE_PORTS, JOB_PORTS, Rendezvous
+from harness.core import ports
+from harness.core.ports import FREE_PORTS, JOB_PORTS, held_port
+from harness.worker.exchange import gather, own_address, own_port
+from harness.worker.rendezvous import Rendezvous
 
 
 def ranks(n: int, numbers: list[int] | None = None, port: int | None = None) -> list[Rendezvous]:
@@ -91,7 +92,7 @@ def test_a_port_that_somebody_has_is_not_given(monkeypatch: pytest.MonkeyPatch) 
     with held_port() as port:
         assert port in FREE_PORTS
         assert port not in JOB_PORTS
-    monkeypatch.setattr(exchange, "FREE_PORTS", range(port, port + 1))
+    monkeypatch.setattr(ports, "FREE_PORTS", range(port, port + 1))
     with socket.socket() as taken:
         taken.bind(("", port))
         with pytest.raises(OSError, match=f"no port from {port} to {port} could be had on this node"):

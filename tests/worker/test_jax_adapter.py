@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from environments import in_environment
 
-from harness import determinism
+from harness.core import determinism
 from models import catalog
 
 

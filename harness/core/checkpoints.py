@@ -1,0 +1,46 @@
+"""What is saved of a run, in `<run>/checkpoint/step-<n>/`: which checkpoints there are, and which may be continued."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.run_files import CHECKPOINT
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A finished checkpoint. step: optimiser steps done. attempt: which one wrote it. ended: where training had ended
+    with it, how (harness/worker/protocol.py); None while it goes on."""
+
+    path: Path
+    step: int
+    attempt: int
+    code_version: str
+    ended: dict[str, Any] | None
+
+
+def saved_steps(run_dir: Path) -> list[int]:
+    """Of the finished checkpoints, ascending."""
+    folder = run_dir / CHECKPOINT
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-[0-9]{1,18}", name))
+
+
+def latest(run_dir: Path, code_version: str) -> tuple[Saved | None, str | None]:
+    """The newest checkpoint that this code may continue from, and why the newest one is not it, where that is so."""
+    for step in reversed(saved_steps(run_dir)):
+        path = run_dir / CHECKPOINT / f"step-{step}"
+        try:
+            about = json.loads((path / "about.json").read_text(encoding="utf-8"))
+            saved = Saved(path, step, int(about["attempt"]), str(about["code_version"]), about.get("ended"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return None, f"{path.name} cannot be read ({error}); the run starts from step 0"
+        if saved.code_version != code_version:
+            versions = f"code {saved.code_version}, this is {code_version}"
+            return None, f"{path.name} was written by {versions}; the run starts from step 0"
+        return saved, None
+    return None, None
