@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def console() -> None:
+def entry_point() -> None:
     """The `harness` command: the same program, under a name that shells can complete."""
     sys.exit(main())
 

@@ -15,8 +15,8 @@ def main() -> None:
     if mine is not None and not job.slurm_ends_it():
         run_dir, first_attempt = mine
         # As run_rank counts them.
-        attempt = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        job.without_word(run_dir, attempt, token, outcome.batch_words(folder, job.job_name(os.environ)))
+        number = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        job.without_word(run_dir, number, token, outcome.batch_words(folder, job.job_name(os.environ)))
 
 
 if __name__ == "__main__":

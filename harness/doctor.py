@@ -23,10 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, 130 interrupted."""
     arguments = _arguments(argv)
     try:
-        from harness import config, sources
+        from harness import sources
+        from harness.config import compose, register
 
-        config.register()
-        points = config.compose(arguments.overrides, False, "config", arguments.config_dir)
+        register()
+        points = compose(arguments.overrides, False, "config", arguments.config_dir)
         # With data=both, the one that needs files.
         point = sources.variants(points[0])[0]
         if arguments.all and not arguments.probe:
