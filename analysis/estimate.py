@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import StudyError
-from analysis.settings import settings_of
+from analysis.settings import positive, settings_of, whole
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 NUMBERS = {
@@ -64,13 +64,12 @@ def _estimate(values: dict[str, str], as_json: bool) -> None:
     from analysis.laws.roofline import roofline
     from analysis.laws.roofline_text import print_rooflines, rooflines_json
     from analysis.laws.series import Size
-    from analysis.predict import _whole
     from analysis.tables import terminal
 
     precision = values.get("precision", "fp32")
     if precision not in ("fp32", "bf16", "fp16"):
         raise StudyError(f"precision={precision}: give fp32, bf16 or fp16")
-    gpus = sorted({_whole("gpus", text) for text in values["gpus"].split(",")})
+    gpus = sorted({whole("gpus", text) for text in values["gpus"].split(",")})
     work, title = _work(values, precision)
     machine, missing = _machine(values, precision)
     share = ROOFLINE_SHARE if precision == "fp32" else None  # nothing else was published for networks that we count
@@ -90,7 +89,6 @@ def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
     """What one GPU computes (Work), and a title for it."""
     from analysis.flops import training_flops_per_sample
     from analysis.laws.roofline import work_of
-    from analysis.predict import _whole
     from models import catalog
 
     model, dataset_name = values["model"], values.get("dataset", "cifar10")
@@ -113,7 +111,7 @@ def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
     flops = training_flops_per_sample(model, dataset)
     if flops is None:
         raise StudyError(f"dataset={dataset_name}: its file lacks channels, classes, or the size of a sample")
-    batch = _whole("batch", values.get("batch", "128"))
+    batch = whole("batch", values.get("batch", "128"))
     layers = network.layers(dataset["channels"], dataset["classes"], size)
     work = work_of(layers, flops, dataset["channels"], size, precision != "fp32", batch)
     what = f"{size} x {size} pixels" if holds == catalog.IMAGES else f"{size} tokens"
@@ -123,7 +121,6 @@ def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
 def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ...]]:
     """The nominal figures (Machine), and a sentence for each that is not known."""
     from analysis.laws.roofline import Machine
-    from analysis.predict import _positive, _whole
 
     name = values.get("cluster")
     described = {} if name is None else _read("cluster", name)
@@ -132,7 +129,7 @@ def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ..
     figures: dict[str, float | None] = {}
     for key in NUMBERS:
         text = values.get(key, described.get(key))
-        figures[key] = None if text is None else _positive(key, str(text))
+        figures[key] = None if text is None else positive(key, str(text))
     if figures["peak_tflops"] is None:
         where = f"cluster={name} has none in {precision}: " if name is not None else ""
         raise StudyError(f"the peak of a GPU is not known: {where}give peak_tflops=, such as peak_tflops=15.7")
@@ -153,7 +150,7 @@ def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ..
         return None if value is None else value * 1e9
 
     machine = Machine(
-        None if per_node is None else _whole("gpus_per_node", f"{per_node:g}"),
+        None if per_node is None else whole("gpus_per_node", f"{per_node:g}"),
         figures["peak_tflops"] * 1e12,
         *(rate(key) for key in ("memory_gb_per_s", "gpu_link_gb_per_s", "link_gb_per_s")),
     )

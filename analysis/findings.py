@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from analysis.comparisons import Comparisons, comparisons_csv, comparisons_of
-from analysis.damage_table import damage_csv
-from analysis.data_price import data_csv, prices
-from analysis.decisions import decisions_csv, decisions_of
-from analysis.equal_work import EqualWork, equal_work, equal_work_csv
-from analysis.exports.cells import inert_csv
+from analysis.comparisons import Comparisons, comparisons_of
+from analysis.data_price import prices
+from analysis.decisions import decisions_of
+from analysis.equal_work import EqualWork, equal_work
 from analysis.failures import failure_costs
-from analysis.learning import Learning, learning_csv, learning_of
-from analysis.loss_tables import breakdown_csv
+from analysis.learning import Learning, learning_of
 from analysis.losses import Losses, losses_of
 from analysis.outlook import Outlook, outlook_of
+from analysis.palette import LOOKS
 from analysis.points import points_of
 from analysis.published import Beside, beside_published
 from analysis.read import Study, records
-from analysis.resources import resources_csv, resources_of
-from analysis.roofline_table import roofline_csv, roofline_of
-from analysis.startup_table import startup_csv, startup_of
-from analysis.tables import scaling_csv
+from analysis.resources import resources_of
+from analysis.roofline_table import roofline_of
+from analysis.startup_table import startup_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,32 +48,8 @@ class Findings:
 
     @cached_property
     def outlook(self) -> list[Outlook]:
-        """What larger sizes would give."""
-        return outlook_of(self)
-
-    def tables(self) -> dict[str, str]:
-        """CSV by the names of their files."""
-        tables = {
-            "scaling.csv": scaling_csv(self.points),
-            "breakdown.csv": breakdown_csv(self.losses),
-            "comparisons.csv": comparisons_csv(self.comparisons),
-            "decisions.csv": decisions_csv(self.decisions),
-            "learning.csv": learning_csv(self.learning),
-            "resources.csv": resources_csv(self.resources),
-            "equal_work.csv": equal_work_csv(self.work),
-        }
-        if self.startup:
-            tables["startup.csv"] = startup_csv(self.startup)
-        if self.study.damage:
-            tables["damage.csv"] = damage_csv(self.study.damage)
-        if self.roofline:
-            tables["roofline.csv"] = roofline_csv(self.roofline)
-        return tables | ({"data.csv": data_csv(self.prices)} if self.prices else {})
-
-
-def csv_of(findings: Findings) -> dict[str, bytes]:
-    """The tables by the names of their files; what a spreadsheet would run has an apostrophe before it."""
-    return {name: inert_csv(text).encode("utf-8") for name, text in findings.tables().items()}
+        """What larger sizes would give, of the series that have a look of their own in the drawings."""
+        return outlook_of(self.rows, self.points, self.study.runs, len(LOOKS))
 
 
 def findings_of(study: Study, target: float | None = None) -> Findings:

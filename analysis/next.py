@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from analysis.errors import StudyError
-from analysis.predict import SETTINGS, read_sources, request_of
+from analysis.laws.request import SETTINGS, request_of
 from analysis.settings import settings_of
+from analysis.sources import read_sources
 
 KEYS = ("gpus", "cluster", "gpus_per_node", "bandwidth_gbit")
 

@@ -3,21 +3,19 @@ four and eight times the largest measured size."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import gpu_hours
-from analysis.palette import LOOKS, series_in_order
-from analysis.series import without_strategy
+from analysis.series import series_in_order, without_strategy
 
 if TYPE_CHECKING:
-    from analysis.findings import Findings
+    import pandas as pd
+
     from analysis.laws.prediction import SeriesPrediction
 
 DOUBLINGS = (2, 4, 8)
-# A prediction draws from a posterior, 0.1 s for a series of four sizes, 0.3 s for one of eight: as many series as are
-# told apart in a drawing.
-MOST_SERIES = len(LOOKS)
 
 
 @dataclass(frozen=True)
@@ -70,32 +68,25 @@ class Outlook:
         return tuple(f"{one.gpus}: {'; '.join(one.caveats)}" for one in refused)
 
 
-def outlook_of(findings: Findings) -> list[Outlook]:
-    """Of the series that are told apart in drawings, in their order; `not_looked_into` says how many others there are.
-    Use `findings.outlook`, which is worked out once."""
+def outlook_of(
+    rows: Sequence[Mapping[str, Any]], points: pd.DataFrame, runs: pd.DataFrame, most_series: int
+) -> list[Outlook]:
+    """Of the first `most_series` series that are drawn, in their order; rows: those of `points`. A prediction draws
+    from a posterior, which takes 0.1 s for a series of four sizes, 0.3 s for one of eight."""
     from analysis.laws.prediction import predict_series
     from analysis.laws.study_series import study_series
 
-    points = {group[0]["series"]: dict(group[0]) for group in series_in_order(findings.rows)[:MOST_SERIES]}
-    alike = {without_strategy(key) for key in points}
+    first = {group[0]["series"]: dict(group[0]) for group in series_in_order(rows)[:most_series]}
+    alike = {without_strategy(key) for key in first}
     # Of the same framework alone too: it is the size of one GPU, where a series has none.
-    wanted = {row["series"] for row in findings.rows if without_strategy(row["series"]) in alike}
-    some = findings.points[findings.points["series"].isin(wanted)]
+    wanted = {row["series"] for row in rows if without_strategy(row["series"]) in alike}
     found = {}
-    for source in study_series(some, findings.study.runs):
-        if source.key in points:
+    for source in study_series(points[points["series"].isin(wanted)], runs):
+        if source.key in first:
             largest = source.series.largest.gpus if source.series.sizes else 0
             prediction = predict_series(source, tuple(largest * n for n in DOUBLINGS), None, None)
-            found[source.key] = _outlook(points[source.key], prediction)
-    return [found[key] for key in points if key in found]
-
-
-def not_looked_into(findings: Findings) -> str | None:
-    """How many measured series have no outlook here; None: all have."""
-    rest = len(series_in_order(findings.rows)) - MOST_SERIES
-    if rest <= 0:
-        return None
-    return f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"
+            found[source.key] = _outlook(first[source.key], prediction)
+    return [found[key] for key in first if key in found]
 
 
 def _outlook(point: dict[str, Any], prediction: SeriesPrediction) -> Outlook:
@@ -112,7 +103,7 @@ def _outlook(point: dict[str, Any], prediction: SeriesPrediction) -> Outlook:
 
 
 def _forecasts(prediction: SeriesPrediction) -> list[Forecast]:
-    from analysis.laws.predict_text import efficiency_of
+    from analysis.laws.prediction import efficiency_of
 
     found = []
     for one in prediction.predicted:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # are relative to the folder of the report.
 OUTPUTS = {
     "html": ("analysis.page.render", "page_of", "report.html"),
-    "csv": ("analysis.findings", "csv_of", "a table of each kind as .csv"),
+    "csv": ("analysis.exports.csv_tables", "csv_of", "a table of each kind as .csv"),
     "data": ("analysis.exports.data", "data_of", "runs.csv, runs.parquet, report.json"),
     "pdf": ("analysis.paper.report_pdf", "pdf_of", "report.pdf"),
     "tex": ("analysis.paper.tex", "tex_of", "tables.tex, with booktabs"),

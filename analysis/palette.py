@@ -5,14 +5,11 @@ Colours are those of Okabe and Ito (2008), told apart by the colour-blind; no dr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
 
 from analysis.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, UNDIVIDED, UNEXPLAINED
 from analysis.points import OVERSUBSCRIBED, SINGLE_RUN
-from analysis.series import PLAIN, without_strategy
 from harness.spec import EMULATED
 
 
@@ -31,6 +28,7 @@ CROSS = "M-.35,-1L.35,-1L.35,-.35L1,-.35L1,.35L.35,.35L.35,1L-.35,1L-.35,.35L-1,
 EX = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
 STAR = "M0,-1L.26,-.36L.95,-.31L.42,.14L.59,.81L0,.44L-.59,.81L-.42,.14L-.95,-.31L-.26,-.36Z"
 
+# Of the series in the order of `analysis.series.series_in_order`.
 LOOKS = (
     Look("#0072B2", "#4AA3DF", "o", "circle"),
     Look("#D55E00", "#F0803C", "s", "square"),
@@ -66,18 +64,3 @@ def hollow_note(marks: Iterable[str]) -> str | None:
     """'hollow: oversubscribed or single run', of those that occur; None where none does."""
     found = [mark for mark in HOLLOW if mark in set(marks)]
     return f"hollow: {' or '.join(found)}" if found else None
-
-
-def series_in_order(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """The measured rows of each series that is drawn, those with the most counts of GPUs first: the first ones have
-    LOOKS, all others UNNAMED.
-
-    rows: of the table of points. Left out is a framework alone that others are relative to: by definition it has a
-    speedup of 1 on one GPU.
-    """
-    measured = [row for row in rows if row["samples_per_second"] is not None]
-    every = [list(group) for _, group in groupby(measured, key=lambda row: row["series"])]
-    wrapped = {without_strategy(group[0]["series"]) for group in every if group[0]["strategy"] != PLAIN}
-    series = [g for g in every if g[0]["strategy"] != PLAIN or without_strategy(g[0]["series"]) not in wrapped]
-    series.sort(key=lambda group: -len({row["gpus"] for row in group}))
-    return series

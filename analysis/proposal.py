@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.errors import StudyError
-from analysis.predict import _positive, _whole
-from analysis.settings import settings_of
+from analysis.settings import positive, settings_of, whole
 
 if TYPE_CHECKING:
     from analysis.findings import Findings
@@ -61,17 +60,17 @@ def ask_of(settings: list[str]) -> Ask:
     lengths = [name for name in LENGTHS if name in values]
     if len(lengths) > 1:
         raise StudyError(f"{'= and '.join(lengths)}= are given; give one of them: the length of one run")
-    numbers = {name: _positive(name, values.get(name)) for name in (*LENGTHS, "bandwidth_gbit")}
+    numbers = {name: positive(name, values.get(name)) for name in (*LENGTHS, "bandwidth_gbit")}
     bandwidth = numbers["bandwidth_gbit"]
     return Ask(
-        _whole("gpus", values["gpus"]),
-        _whole("runs", values["runs"]),
+        whole("gpus", values["gpus"]),
+        whole("runs", values["runs"]),
         hours=numbers["hours"],
         steps=numbers["steps"],
         epochs=numbers["epochs"],
         series=values.get("series"),
         cluster=values.get("cluster"),
-        gpus_per_node=_whole("gpus_per_node", values["gpus_per_node"]) if "gpus_per_node" in values else None,
+        gpus_per_node=whole("gpus_per_node", values["gpus_per_node"]) if "gpus_per_node" in values else None,
         bytes_per_second=None if bandwidth is None else bandwidth * 1e9 / 8,
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from analysis.text import count, printable
@@ -42,6 +43,20 @@ def without_strategy(key: str) -> str:
     """What a series, given by its key, shares with those of the same framework that differ only in the strategy."""
     spec = json.loads(key)
     return json.dumps({name: spec[name] for name in sorted(spec) if name not in ("strategy", "strategy_options")})
+
+
+def series_in_order(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The measured rows of each series that is drawn, those with the most counts of GPUs first.
+
+    rows: of the table of points. Left out is a framework alone that others are relative to: by definition it has a
+    speedup of 1 on one GPU.
+    """
+    measured = [row for row in rows if row["samples_per_second"] is not None]
+    every = [list(group) for _, group in groupby(measured, key=lambda row: row["series"])]
+    wrapped = {without_strategy(group[0]["series"]) for group in every if group[0]["strategy"] != PLAIN}
+    series = [g for g in every if g[0]["strategy"] != PLAIN or without_strategy(g[0]["series"]) not in wrapped]
+    series.sort(key=lambda group: -len({row["gpus"] for row in group}))
+    return series
 
 
 def natural_order(text: str) -> list[tuple[int, int, str]]:

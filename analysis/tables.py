@@ -1,4 +1,4 @@
-"""The points as a table for the terminal and as CSV."""
+"""The tables of a study for the terminal."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ from analysis.text import DASH, count, number, percent, printable, scientific, s
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.findings import Findings
 
 MOST_LOSS_TABLES = 6  # in the terminal, one per series
@@ -75,25 +73,6 @@ WORK_COLUMNS = [
     *("first gradient\nbound", "logits\nbound", "gradients\nbound", "loss curve\nbound", "verdict"),
 ]
 NARROW_WORK_COLUMNS = ["what", "{unit}\nbatch", "compared\nwith", "verdict"]
-
-CSV_COLUMNS = [
-    *("framework", "strategy", "communication", "model", "dataset", "precision", "scaling", "detail", "cluster"),
-    *("device", "device_names", "versions", "code_versions"),
-    *("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"),
-    *("runs_completed", "runs_all", "status"),
-    *("samples_per_second", "samples_per_second_low", "samples_per_second_high", "samples_per_second_basis"),
-    *("samples_per_second_min", "samples_per_second_max", "blocks", "outlier_blocks"),
-    *("relative_to_gpus", "relative_to_strategy", "ideal_speedup", "speedup", "speedup_low", "speedup_high"),
-    "speedup_basis",
-    *("efficiency", "efficiency_low", "efficiency_high", "efficiency_basis"),
-    *("test_accuracy", "test_accuracy_low", "test_accuracy_high", "test_accuracy_basis"),
-    *("test_samples", "samples_seen"),
-    *("goodput", "goodput_low", "goodput_high", "goodput_basis", "attempts"),
-    *("step_seconds", "cached_batch_seconds", "no_sync_seconds", "data_stall_seconds"),
-    *("exposed_communication_seconds", "startup_seconds", "first_step_seconds", "first_block_seconds"),
-    *("staleness_mean", "staleness_max"),
-    *("marks", "notes", "oversubscribed", "reasons", "run_ids"),
-]
 
 
 def terminal(stream: TextIO) -> Console:
@@ -204,11 +183,6 @@ def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
             what = ", ".join(filter(None, (row["model"], row["dataset"], row["scaling"], row["detail"])))
             table.add_row(Text(f"{row['framework']} {row['strategy']}\n{what}"), gpus, reference, verdict)
     return table
-
-
-def scaling_csv(points: pd.DataFrame) -> str:
-    """The points with units in the names of the columns; marks are joined by ';', absent values are empty."""
-    return points[CSV_COLUMNS].to_csv(index=False, lineterminator="\n")
 
 
 def _table(title: str, rows: list[dict[str, Any]], all_columns: bool, goodput: bool) -> Table:

@@ -11,7 +11,8 @@ import altair as alt
 from analysis.charts.chart import keep, layer, where_picked
 from analysis.charts.names import further, short_names
 from analysis.charts.theme import HOLLOW, REFERENCE
-from analysis.palette import LOOKS, UNNAMED, series_in_order
+from analysis.palette import LOOKS, UNNAMED
+from analysis.series import series_in_order
 
 FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of what is not picked; of bands, picked and not
 

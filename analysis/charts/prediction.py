@@ -33,9 +33,10 @@ from analysis.charts.looks import (
     tooltips,
 )
 from analysis.charts.names import identity, sentence
-from analysis.outlook import Outlook, not_looked_into
-from analysis.palette import hollow_note, is_hollow
+from analysis.outlook import Outlook
+from analysis.palette import LOOKS, hollow_note, is_hollow
 from analysis.sentences import hours_unit, marks_of, unit
+from analysis.series import series_in_order
 from analysis.text import gpus_text, number, percent, printable, shortened, span
 
 if TYPE_CHECKING:
@@ -206,3 +207,11 @@ def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
         parts.append(f"{len(refused) - MOST_REFUSALS} further refusals")
     parts += filter(None, (not_looked_into(findings),))
     return sentence(parts)
+
+
+def not_looked_into(findings: Findings) -> str | None:
+    """How many measured series have no outlook here; None: all have."""
+    rest = len(series_in_order(findings.rows)) - len(LOOKS)
+    if rest <= 0:
+        return None
+    return f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"

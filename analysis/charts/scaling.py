@@ -36,9 +36,10 @@ from analysis.charts.looks import (
     tooltips,
 )
 from analysis.charts.names import batches, identity, marks_text, runs_text, sentence, where
-from analysis.palette import hollow_note, is_hollow, series_in_order
+from analysis.palette import hollow_note, is_hollow
 from analysis.points import OWN_BASELINE, SINGLE_RUN
 from analysis.sentences import baseline, marks_of, unit
+from analysis.series import series_in_order
 from analysis.statistics import ONE_RUN
 from analysis.text import number, percent, printable, span, times
 from harness.spec import STRONG, WEAK

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.laws.budget import Cost, best_plan, cost_sentence, costs, plan_sentence
-from analysis.laws.prediction import LawFit, Predicted, SeriesPrediction
+from analysis.laws.prediction import LawFit, Predicted, SeriesPrediction, efficiency_of
 from analysis.points import OVERSUBSCRIBED
 from analysis.text import DASH, number, percent, printable, span
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.predict import Request
+    from analysis.laws.request import Request
 
 NOTE = (
     "Medians, and the 50 % and 90 % intervals of one more measurement at that size, by the pooled law. Efficiency: "
@@ -89,16 +89,6 @@ def _cost_cells(cost: Cost) -> list[str]:
     nodes = cost.predicted.size.nodes
     node_hours = span(cost.hours_low * nodes, cost.hours_high * nodes)
     return [f"{number(cost.hours)}\n{number(cost.gpu_hours)}", f"{number(cost.node_hours)}\n{node_hours}"]
-
-
-def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> tuple[float, float, float] | None:
-    """(low, median, high) of the 90 % interval, relative to the law's median at the smallest measured size."""
-    smallest = prediction.source.series.sizes[0]
-    base = next(each for each in prediction.predicted if each.size == smallest)
-    if one.rate is None or base.rate is None:
-        return None
-    ideal = base.rate.median / smallest.gpus * one.size.gpus
-    return one.rate.low90 / ideal, one.rate.median / ideal, one.rate.high90 / ideal
 
 
 def _samples(prediction: SeriesPrediction, request: Request) -> float | None:

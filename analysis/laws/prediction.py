@@ -92,6 +92,16 @@ def predict_series(
     )
 
 
+def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> tuple[float, float, float] | None:
+    """(low, median, high) of the 90 % interval, relative to the law's median at the smallest measured size."""
+    smallest = prediction.source.series.sizes[0]
+    base = next(each for each in prediction.predicted if each.size == smallest)
+    if one.rate is None or base.rate is None:
+        return None
+    ideal = base.rate.median / smallest.gpus * one.size.gpus
+    return one.rate.low90 / ideal, one.rate.median / ideal, one.rate.high90 / ideal
+
+
 def calibration(source: StudySeries, bytes_per_second: float | None) -> tuple[OneNode | None, tuple[str, ...]]:
     """What the bandwidth between nodes says of a series on one node, and sentences on it; None where nodes were
     measured, or no bandwidth is known. bytes_per_second: None: as the cluster's configuration says."""

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from rich.console import Console
 from study_builder import StudyBuilder
 
+from analysis.exports.csv_tables import csv_tables
 from analysis.findings import findings_of
 from analysis.page.render import render_report
 from analysis.paper.figures import drawn
@@ -28,7 +29,7 @@ class Seen:
         wide = Console(file=stream, width=WIDTH_OF_A_FILE, highlight=False, markup=False, emoji=False)
         print_tables(wide, findings)
         self.table = stream.getvalue()
-        tables = {name: list(csv.DictReader(io.StringIO(table))) for name, table in findings.tables().items()}
+        tables = {name: list(csv.DictReader(io.StringIO(table))) for name, table in csv_tables(findings).items()}
         self.csv, self.work = tables["scaling.csv"], tables["equal_work.csv"]
         self.breakdown, self.learning = tables["breakdown.csv"], tables["learning.csv"]
         self.resources = tables["resources.csv"]

@@ -16,11 +16,11 @@ from study_builder import SPEC, Logs, StudyBuilder, spec_of
 from analysis.charts import Chart, charts_of, themes
 from analysis.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, VEGA_LITE
 from analysis.charts.names import marks_text
+from analysis.charts.prediction import not_looked_into
 from analysis.decisions import decisions_of
 from analysis.findings import Findings, findings_of
 from analysis.learning import learning_of
 from analysis.losses import losses_of
-from analysis.outlook import not_looked_into
 from analysis.palette import LOOKS, is_hollow
 from analysis.points import points_of
 from analysis.read import read_study, records

@@ -16,10 +16,11 @@ from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.exports.cells import inert, inert_csv
+from analysis.exports.csv_tables import csv_of
 from analysis.exports.data import data_of
 from analysis.exports.document import figure, schema
 from analysis.exports.runs import COLUMNS
-from analysis.findings import Findings, csv_of, findings_of
+from analysis.findings import Findings, findings_of
 from analysis.headline import headline_sentences
 from analysis.read import read_study
 

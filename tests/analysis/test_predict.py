@@ -10,10 +10,10 @@ from study_builder import Logs, StudyBuilder, spec_of
 from analysis.errors import StudyError
 from analysis.laws.budget import best_plan, costs, plan_sentence
 from analysis.laws.prediction import SeriesPrediction, predict_series
+from analysis.laws.request import Request, request_of
 from analysis.laws.series import Size
 from analysis.laws.study_series import StudySeries, study_series
 from analysis.points import points_of
-from analysis.predict import Request, request_of
 from analysis.read import read_study
 from harness.spec import STRONG, Placement
 
