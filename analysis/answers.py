@@ -12,11 +12,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.breakdown import UNEXPLAINED
+from analysis.constants import PLAIN
 from analysis.loss_tables import LOSS_NAMES
-from analysis.points import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
-from analysis.sentences import is_own_baseline, marks_of, sentence
-from analysis.series import PLAIN, scaling_text
+from analysis.sentences import is_own_baseline, sentence
+from analysis.series import scaling_text
 from analysis.text import gpus_text, number, percent, span
+from analysis.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

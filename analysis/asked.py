@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.series import NO_FAULT
+from analysis.constants import NO_FAULT
 from analysis.text import printable, text_or_none
 from analysis.values import is_count, number_of
 from harness.plain import to_plain

@@ -22,7 +22,8 @@ from analysis.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SE
 from analysis.environment import ENV, Environment, read_environment
 from analysis.logfile import check_document, read_log
 from analysis.logged import REWARM, Block, Resume, Return
-from analysis.matching import matched_blocks, returns_of, total_if_known
+from analysis.matching import matched_blocks, returns_of
+from analysis.numbers import total_if_known
 from analysis.rank import RankLog
 from analysis.text import printable
 from analysis.values import LARGEST_COUNT, seconds_of

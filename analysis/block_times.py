@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.read import records
 from analysis.run import COMPLETED
-from analysis.sentences import marks_of
 from analysis.steadiness import DRIFT, step_seconds
+from analysis.warnings import marks_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -59,8 +59,8 @@ def main(arguments: list[str]) -> int:
 
 def _study(folder: Path) -> tuple[Study, pd.DataFrame]:
     from analysis.equal_work import equal_work
-    from analysis.points import points_of
     from analysis.read import read_study
+    from analysis.speedups import points_of
 
     study = read_study(folder)
     for remark in study.remarks:

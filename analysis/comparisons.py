@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.points import OVERSUBSCRIBED, WORK_DIFFERS, estimate_of
 from analysis.read import frame_of, records
 from analysis.run import COMPLETED
-from analysis.sentences import marks_of
 from analysis.statistics import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
 from analysis.text import count, gpus_text, percent, probability_text, span, times
+from analysis.throughput import estimate_of
+from analysis.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

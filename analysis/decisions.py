@@ -11,12 +11,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import gpu_hours, karp_flatt
-from analysis.points import WORK_DIFFERS, estimate_of
 from analysis.read import frame_of, records
 from analysis.run import COMPLETED
-from analysis.sentences import hours_unit, marks_of
 from analysis.statistics import CONFIDENCE, Estimate, Interval, quantile
-from analysis.text import gpus_text, number
+from analysis.text import gpus_text, hours_unit, number
+from analysis.throughput import estimate_of
+from analysis.warnings import WORK_DIFFERS, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

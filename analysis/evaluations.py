@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from analysis.attempts import Attempt, Piece, allocated, total_if_known
+from analysis.attempts import Attempt, Piece, allocated
 from analysis.logged import Evaluation
+from analysis.numbers import total_if_known
 
 
 def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def _export(folder: Path, kind: str, settings: dict[str, str]) -> None:
     from analysis.equal_work import equal_work
     from analysis.exports.history import exported_runs
     from analysis.output import prepare_folder
-    from analysis.points import points_of
     from analysis.read import read_study, statuses
+    from analysis.speedups import points_of
 
     uri = settings.get("tracking_uri")
     if uri is not None and kind != "mlflow":

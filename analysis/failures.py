@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.metrics import goodput
+from analysis.constants import FAULT, NO_FAULT
 from analysis.read import records
 from analysis.run import COMPLETED
-from analysis.series import FAULT, NO_FAULT
 from analysis.text import DASH, duration, gpus_text, number, percent
+from analysis.throughput import goodput
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,11 +15,11 @@ from analysis.learning import Learning, learning_of
 from analysis.losses import Losses, losses_of
 from analysis.outlook import Outlook, outlook_of
 from analysis.palette import LOOKS
-from analysis.points import points_of
 from analysis.published import Beside, beside_published
 from analysis.read import Study, records
 from analysis.resources import resources_of
 from analysis.roofline_table import roofline_of
+from analysis.speedups import points_of
 from analysis.startup_table import startup_of
 
 if TYPE_CHECKING:

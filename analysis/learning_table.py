@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.learning import Learning
-from analysis.points import OVERSUBSCRIBED
-from analysis.sentences import ENOUGH_SEEDS, hours_unit, marks_of, target_text
-from analysis.text import DASH, count, duration, gpus_text, number, percent, span
+from analysis.sentences import ENOUGH_SEEDS, target_text
+from analysis.text import DASH, count, duration, gpus_text, hours_unit, number, percent, span
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 
 LAST_COLUMNS = ["", "test accuracy\nrange", "seeds", "test\nloss", "samples\nepochs"]
 

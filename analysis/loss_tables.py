@@ -14,10 +14,10 @@ from rich.text import Text
 from analysis.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
 from analysis.losses import Loss, Losses
 from analysis.part_intervals import Ranged
-from analysis.points import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from analysis.pop import EFFICIENCIES
-from analysis.sentences import baseline, marks_of
+from analysis.sentences import baseline
 from analysis.text import DASH, duration, gpus_text, number, percent, printable, span
+from analysis.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 
 # Of a part that is larger than in the base.
 LOSS_NAMES = {**PART_NAMES, COMPUTE: "slower compute", UNDIVIDED: "compute and communication together"}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from analysis.damage import REPEATED
 from analysis.logged import Block, Return
+from analysis.numbers import total_if_known
 from analysis.rank import RankLog
 
 
@@ -97,10 +97,3 @@ def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
 def returns_of(ranks: Mapping[int, RankLog]) -> list[Return]:
     """Of parameter servers, in the order of steps."""
     return sorted(back for rank in ranks.values() for back in rank.returns)
-
-
-def total_if_known(parts: Iterable[float | None]) -> float | None:
-    """The sum, or None where a part of it is not known: it is not guessed."""
-    values = list(parts)
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if len(known) == len(values) else None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.metrics import relative
+from analysis.numbers import relative
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, UNDIVIDED, UNEXPLAINED
-from analysis.points import OVERSUBSCRIBED, SINGLE_RUN
+from analysis.warnings import OVERSUBSCRIBED, SINGLE_RUN
 from harness.spec import EMULATED
 
 

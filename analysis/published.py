@@ -15,10 +15,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from analysis.points import FAULT_INJECTED, WORK_DIFFERS
-from analysis.sentences import baseline, interval_text, marks_of
-from analysis.series import PLAIN
+from analysis.constants import PLAIN
+from analysis.sentences import baseline, interval_text
 from analysis.text import count, gpus_text, listed, times
+from analysis.warnings import FAULT_INJECTED, WORK_DIFFERS, marks_of
 from harness.spec import EMULATED
 
 PUBLISHED_NOTE = (

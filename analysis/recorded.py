@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.attempts import Attempt, Piece, total_if_known
+from analysis.attempts import Attempt, Piece
 from analysis.logged import MEASURE
+from analysis.numbers import total_if_known
 from analysis.rank import RankLog
 from analysis.text import printable
 from analysis.values import count_of, is_count, number_of, seconds_of

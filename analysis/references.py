@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from analysis.constants import PLAIN
 from analysis.read import records
 from analysis.run import COMPLETED
-from analysis.series import PLAIN, name_series, natural_order
+from analysis.series import name_series, natural_order
 from analysis.text import listed
 from harness.plain import from_plain
 from harness.spec import DALI, EMULATED, RunSpec

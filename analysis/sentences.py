@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.points import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
-from analysis.series import PLAIN
-from analysis.text import DASH, gpus_text, number, percent, span, times
+from analysis.constants import PLAIN
+from analysis.stability import DRIFT_FRACTION, DRIFT_LEVEL, FEWEST_VALUES
+from analysis.text import DASH, gpus_text, number, percent, span, times, unit
+from analysis.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 from harness.spec import DALI, EMULATED
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ ENOUGH_SEEDS = 3
 LEARNING_NOTE = (
     "Accuracy of the test samples at each run's last evaluation: mean and range of the seeds. Seconds, epochs and "
     "GPU-hours are those of training, warm-up included, evaluations not."
+)
+
+STEADINESS_NOTE = (
+    "All measured blocks count in every figure. Outside the fences: blocks farther than 1.5 interquartile ranges from "
+    "the quartiles of their run (Tukey). Drift: a trend of the step time over the blocks of a run, or over "
+    f"{FEWEST_VALUES} runs or more in the order of their starts, that the Mann-Kendall test sees (p < {DRIFT_LEVEL:g}) "
+    f"and that moved it by more than {percent(DRIFT_FRACTION)} (Theil-Sen). Intervals, tests, and how the twelve rules "
+    "of Hoefler and Belli (SC'15) are kept: docs/method.md."
 )
 
 RESOURCES_NOTE = (
@@ -171,11 +180,6 @@ def left_out(study: Study) -> list[str]:
     return [f"left out, because it does not exist: {sentence}" for sentence in study.skipped]
 
 
-def marks_of(point: Mapping[str, Any]) -> list[str]:
-    """The marks of a point, as a list."""
-    return point["marks"].split(";") if point["marks"] else []
-
-
 def seeds_text(point: Mapping[str, Any]) -> str:
     """On how many seeds the figures of a point's learning stand; said where they are too few for a spread."""
     n = point["seeds"]
@@ -191,11 +195,11 @@ def target_text(point: Mapping[str, Any]) -> str:
     return "reached" if point["reached"] == point["runs"] else f"{point['reached']} of {point['runs']} runs"
 
 
-def hours_unit(device: str | None) -> str:
-    """What GPU-hours are called: on a CPU machine a rank has no GPU."""
-    return "rank-hours" if device == "cpu" else "GPU-hours"
-
-
-def unit(device: str | None) -> str:
-    """What is counted: GPUs, or ranks on a CPU machine."""
-    return "CPU ranks" if device == "cpu" else "GPUs"
+def steadiness_lines(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The notes of the points, for the terminal."""
+    return [
+        f"{point['label']}{' [' + point['detail'] + ']' if point['detail'] else ''}, "
+        f"{gpus_text(point['gpus'], point['device'])}: {point['notes']}"
+        for point in points
+        if point["notes"]
+    ]

@@ -9,13 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from analysis.constants import CHECKPOINT, FAULT, NO_FAULT, PLAIN
 from analysis.text import count, printable
 from harness.spec import WEAK
-
-CHECKPOINT, FAULT = "checkpoint", "fault"  # fields of a spec
-NO_FAULT = "none"
-# The strategy of a framework alone, on one GPU, with nothing around the network.
-PLAIN = "plain"
 
 
 def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:

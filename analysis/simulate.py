@@ -90,9 +90,9 @@ def _options(texts: list[str]) -> Options:
 
 
 def _simulate(folder: Path, options: Options) -> int:
-    from analysis.points import points_of
     from analysis.read import read_study, records
     from analysis.simulation import study as simulation
+    from analysis.speedups import points_of
     from analysis.text import gpus_text
 
     study = read_study(folder)

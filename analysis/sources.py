@@ -18,8 +18,8 @@ def read_sources(folder: Path, request: Request, command: str) -> tuple[Study, l
     """The study, and its series on the cluster that is asked for. StudyError where there are none."""
     from analysis.equal_work import equal_work
     from analysis.laws.study_series import study_series
-    from analysis.points import points_of
     from analysis.read import read_study
+    from analysis.speedups import points_of
 
     study = read_study(folder)
     for remark in study.remarks:

@@ -20,7 +20,6 @@ from analysis.failures import FAILURES_NOTE
 from analysis.learning_table import learning_tables
 from analysis.loss_tables import BREAKDOWN_NOTE, lacking_sentences, loss_sentences, loss_tables
 from analysis.network import BOUNDS
-from analysis.points import OVERSUBSCRIBED
 from analysis.published import PUBLISHED_NOTE
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
@@ -34,11 +33,11 @@ from analysis.sentences import (
     compared_with,
     headlines,
     left_out,
-    marks_of,
     sample_notes,
+    steadiness_lines,
 )
-from analysis.steadiness import steadiness_lines
 from analysis.text import DASH, count, number, percent, printable, scientific, shortened, span, times
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

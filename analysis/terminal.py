@@ -21,9 +21,10 @@ from analysis.headline import headline_sentences
 from analysis.learning_table import learning_tables
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
-from analysis.sentences import accuracy_notes, baseline, is_own_baseline, left_out, marks_of, sample_notes
+from analysis.sentences import accuracy_notes, baseline, is_own_baseline, left_out, sample_notes
 from analysis.tables import MARK_WORDS, WIDTH_OF_ALL_COLUMNS, points_tables, print_tables
 from analysis.text import number, percent, printable, span, times
+from analysis.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.findings import Findings

@@ -170,3 +170,13 @@ def gpus_text(gpus: int, device: str | None) -> str:
     """'1 GPU', '4 GPUs'; on a CPU machine a rank has no GPU and the words say so."""
     unit = "CPU rank" if device == "cpu" else "GPU"
     return f"{gpus} {unit}" if gpus == 1 else f"{gpus} {unit}s"
+
+
+def hours_unit(device: str | None) -> str:
+    """What GPU-hours are called: on a CPU machine a rank has no GPU."""
+    return "rank-hours" if device == "cpu" else "GPU-hours"
+
+
+def unit(device: str | None) -> str:
+    """What is counted: GPUs, or ranks on a CPU machine."""
+    return "CPU ranks" if device == "cpu" else "GPUs"

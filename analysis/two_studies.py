@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.points import estimate_of
 from analysis.read import records
 from analysis.run import COMPLETED
-from analysis.sentences import marks_of
 from analysis.statistics import LEVEL, holm, rate_ratio
 from analysis.text import gpus_text, percent, probability_text, span, times
+from analysis.throughput import estimate_of
+from analysis.warnings import marks_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis.attempts import Attempt, Piece
-from analysis.metrics import relative
+from analysis.numbers import relative
 from analysis.rank import RankLog
 from analysis.text import gpus_text, printable
 from harness.spec import RunSpec

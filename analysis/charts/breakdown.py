@@ -17,8 +17,9 @@ from analysis.loss_tables import LOSS_NAMES, share_text, tenths
 from analysis.losses import Loss, Losses
 from analysis.palette import IDEAL, PARTS, hollow_note, is_hollow
 from analysis.part_intervals import Ranged
-from analysis.sentences import baseline, marks_of, unit
-from analysis.text import duration, percent, printable, shortened, span
+from analysis.sentences import baseline
+from analysis.text import duration, percent, printable, shortened, span, unit
+from analysis.warnings import marks_of
 
 BARS, STEPS = "bars", "steps"  # names of datasets
 POINT, SERIES = "point", "shown"  # signals, set by a choice below the drawing

@@ -24,8 +24,8 @@ from analysis.charts.looks import Looks, bar, faded, hovered, reference_line, si
 from analysis.charts.names import batches, identity, marks_text, sentence, where
 from analysis.decisions import work_of
 from analysis.palette import hollow_note, is_hollow
-from analysis.sentences import hours_unit, marks_of
-from analysis.text import duration, number, printable, span
+from analysis.text import duration, hours_unit, number, printable, span
+from analysis.warnings import marks_of
 
 COSTS = "costs"  # name of the dataset
 MOST_POINTS = 400

@@ -35,8 +35,9 @@ from analysis.charts.looks import (
 from analysis.charts.names import identity, marks_text, sentence, where
 from analysis.learning import Learning
 from analysis.palette import hollow_note, is_hollow
-from analysis.sentences import marks_of, seeds_text
+from analysis.sentences import seeds_text
 from analysis.text import gpus_text, percent
+from analysis.warnings import marks_of
 
 EVALUATIONS, POINTS, TARGET = "evaluations", "points", "target"  # names of datasets
 MOST_POINTS, MOST_ROWS = 40, 1500  # points of the study; evaluations, of all their runs

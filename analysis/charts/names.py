@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.sentences import marks_of
 from analysis.text import count, gpus_text, printable, shortened
+from analysis.warnings import marks_of
 from harness.spec import WEAK
 
 NAME_LENGTH, LABEL_LENGTH = 80, 300  # characters

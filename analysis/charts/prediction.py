@@ -35,9 +35,9 @@ from analysis.charts.looks import (
 from analysis.charts.names import identity, sentence
 from analysis.outlook import Outlook
 from analysis.palette import LOOKS, hollow_note, is_hollow
-from analysis.sentences import hours_unit, marks_of, unit
 from analysis.series import series_in_order
-from analysis.text import gpus_text, number, percent, printable, shortened, span
+from analysis.text import gpus_text, hours_unit, number, percent, printable, shortened, span, unit
+from analysis.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.findings import Findings

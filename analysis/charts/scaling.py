@@ -37,11 +37,12 @@ from analysis.charts.looks import (
 )
 from analysis.charts.names import batches, identity, marks_text, runs_text, sentence, where
 from analysis.palette import hollow_note, is_hollow
-from analysis.points import OWN_BASELINE, SINGLE_RUN
-from analysis.sentences import baseline, marks_of, unit
+from analysis.sentences import baseline
 from analysis.series import series_in_order
+from analysis.speedups import OWN_BASELINE
 from analysis.statistics import ONE_RUN
-from analysis.text import number, percent, printable, span, times
+from analysis.text import number, percent, printable, span, times, unit
+from analysis.warnings import SINGLE_RUN, marks_of
 from harness.spec import STRONG, WEAK
 
 MOST_POINTS = 400  # of a drawing: more could not be told apart, and a page of 10,000 points would be no page

@@ -15,9 +15,10 @@ from analysis.charts.names import identity, marks_text, sentence, where
 from analysis.charts.theme import REFERENCE
 from analysis.read import records
 from analysis.run import COMPLETED
-from analysis.sentences import marks_of
-from analysis.steadiness import DRIFT, outliers, step_seconds
+from analysis.stability import outliers
+from analysis.steadiness import DRIFT, step_seconds
 from analysis.text import printable, shortened
+from analysis.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.findings import Findings

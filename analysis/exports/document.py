@@ -27,11 +27,11 @@ from analysis.sentences import (
     WORK_NOTE,
     accuracy_notes,
     compared_with,
-    marks_of,
     sample_notes,
 )
 from analysis.statistics import CONFIDENCE
 from analysis.text import printable
+from analysis.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.findings import Findings
@@ -196,7 +196,7 @@ def _notes(findings: Findings) -> list[str]:
     from analysis.comparisons import COMPARISON_NOTE
     from analysis.decisions import DECISIONS_NOTE
     from analysis.loss_tables import BREAKDOWN_NOTE
-    from analysis.steadiness import STEADINESS_NOTE
+    from analysis.sentences import STEADINESS_NOTE
 
     notes = [INTERVAL_NOTE, GOODPUT_NOTE, STEADINESS_NOTE, COMPARISON_NOTE, BREAKDOWN_NOTE, DECISIONS_NOTE]
     return [

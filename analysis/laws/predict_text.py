@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.laws.budget import Cost, best_plan, cost_sentence, costs, plan_sentence
 from analysis.laws.prediction import LawFit, Predicted, SeriesPrediction, efficiency_of
-from analysis.points import OVERSUBSCRIBED
 from analysis.text import DASH, number, percent, printable, span
+from analysis.warnings import OVERSUBSCRIBED
 
 if TYPE_CHECKING:
     from rich.console import Console

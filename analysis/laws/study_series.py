@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.constants import PLAIN
 from analysis.laws.series import Series, Size
 from analysis.read import records
 from analysis.run import COMPLETED
-from analysis.series import PLAIN, without_strategy
+from analysis.series import without_strategy
 from analysis.text import gpus_text
 
 if TYPE_CHECKING:

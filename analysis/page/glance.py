@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.points import BASELINE_OVERSUBSCRIBED, BASELINE_WORK_DIFFERS, OVERSUBSCRIBED, WORK_DIFFERS
-from analysis.sentences import hours_unit, is_own_baseline, marks_of
-from analysis.text import duration, energy, gpus_text, number, percent, span
+from analysis.sentences import is_own_baseline
+from analysis.text import duration, energy, gpus_text, hours_unit, number, percent, span
+from analysis.warnings import BASELINE_OVERSUBSCRIBED, BASELINE_WORK_DIFFERS, OVERSUBSCRIBED, WORK_DIFFERS, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

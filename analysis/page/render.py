@@ -33,7 +33,6 @@ from analysis.loss_tables import (
     part_text,
     share_text,
 )
-from analysis.metrics import goodput
 from analysis.network import BOUNDS
 from analysis.page.charts import by_section, kept_vega_script, one_theme
 from analysis.page.folding import folded, json_script
@@ -41,7 +40,6 @@ from analysis.page.glance import figures_at_a_glance
 from analysis.page.printed import printed_of
 from analysis.page.runs import attempts_cost, damages, details_block, other_runs
 from analysis.page.settings import MOST_VALUES, configurations, environments, hosts
-from analysis.points import OVERSUBSCRIBED
 from analysis.pop import EFFICIENCIES
 from analysis.published import PUBLISHED_NOTE
 from analysis.read import records, statuses
@@ -54,20 +52,21 @@ from analysis.sentences import (
     INTERVAL_NOTE,
     LEARNING_NOTE,
     RESOURCES_NOTE,
+    STEADINESS_NOTE,
     WORK_NOTE,
     accuracy_notes,
     baseline,
     compared_with,
-    hours_unit,
     left_out,
-    marks_of,
     sample_notes,
     seeds_text,
     target_text,
 )
 from analysis.startup_table import SHOWN, STARTUP_NOTE, shown
-from analysis.steadiness import STEADINESS_NOTE
+from analysis.text import hours_unit
+from analysis.throughput import goodput
 from analysis.traces import TRACES_NOTE, traced
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 
 if TYPE_CHECKING:
     from analysis.findings import Findings

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analysis import text
-from analysis.metrics import goodput
 from analysis.page.folding import deflated
 from analysis.page.printed import MOST_LINE_LENGTH, MOST_LINES, Printed
 from analysis.page.settings import Settings
 from analysis.run import COMPLETED
+from analysis.throughput import goodput
 
 # Of a study with very many runs, so many lines of each as still fit; and at last none of what they ran on.
 FEWER = ((MOST_LINES, True), (10, True), (3, True), (0, True), (0, False))

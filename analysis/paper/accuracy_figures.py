@@ -15,8 +15,9 @@ from analysis.learning import Learning
 from analysis.palette import IDEAL, LOOKS, UNNAMED, Look, is_hollow
 from analysis.paper.drawing import DASHED, IDEAL_LINE, SINGLE, Entry, new_figure, wrapped
 from analysis.paper.scaling_figures import MOST_HEAD_LINES, MOST_NAME, common_words, hollow_entry, short_name
-from analysis.sentences import marks_of, seeds_text
+from analysis.sentences import seeds_text
 from analysis.text import gpus_text, percent, shortened
+from analysis.warnings import marks_of
 
 AXES_HEIGHT = 1.75  # inches
 

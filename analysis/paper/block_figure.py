@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from analysis.block_times import Strip, deviations, fitting
 from analysis.palette import IDEAL, LOOKS, UNNAMED
 from analysis.paper.drawing import DOUBLE, Entry, new_figure, wrapped
-from analysis.sentences import unit
-from analysis.steadiness import outliers
+from analysis.stability import outliers
+from analysis.text import unit
 
 AXES_HEIGHT = 1.7  # inches
 LEAST_REACH, MOST_REACH = 5.0, 60.0  # per cent from the median: of the axis

@@ -25,9 +25,22 @@ from analysis.paper.document import (
 )
 from analysis.paper.request import Range, Request, Size
 from analysis.paper.tables import mark_words, measured_on, series_name
-from analysis.points import OVERSUBSCRIBED, SINGLE_RUN
-from analysis.sentences import baseline, hours_unit, marks_of, sample_notes, unit
-from analysis.text import DASH, count, duration, gpus_text, listed, number, percent, shortened, span, times
+from analysis.sentences import baseline, sample_notes
+from analysis.text import (
+    DASH,
+    count,
+    duration,
+    gpus_text,
+    hours_unit,
+    listed,
+    number,
+    percent,
+    shortened,
+    span,
+    times,
+    unit,
+)
+from analysis.warnings import OVERSUBSCRIBED, SINGLE_RUN, marks_of
 from harness.spec import EMULATED, WEAK
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from analysis.palette import IDEAL, LOOKS, is_hollow
 from analysis.paper.drawing import DOUBLE, FOOT, IDEAL_LINE, LEFT, LINE_HEIGHT, RIGHT, Entry, place_legend
 from analysis.paper.request import Range, Request, Size
 from analysis.paper.scaling_figures import hollow_entry, scale_counts
-from analysis.sentences import baseline, marks_of, unit
+from analysis.sentences import baseline
+from analysis.text import unit
+from analysis.warnings import marks_of
 
 AXES_HEIGHT, GUTTER = 1.9, 0.6  # inches
 LOOK, ASKED = LOOKS[0], LOOKS[1]

@@ -15,7 +15,6 @@ from analysis.paper.document import Block, Bullets, Heading, Paragraph, Picture
 from analysis.paper.figures import drawings, drawn
 from analysis.paper.tables import measured_on, paper_tables, unit_of
 from analysis.paper.typst_writer import pdf_of_blocks
-from analysis.points import OVERSUBSCRIBED
 from analysis.read import records, statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
@@ -24,11 +23,11 @@ from analysis.sentences import (
     LEARNING_NOTE,
     accuracy_notes,
     left_out,
-    marks_of,
     sample_notes,
+    steadiness_lines,
 )
-from analysis.steadiness import steadiness_lines
 from analysis.text import moment, shortened
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.palette import IDEAL, LOOKS, UNNAMED, Look, hollow_note, is_hollow
 from analysis.paper.drawing import DASHED, IDEAL_LINE, SINGLE, Entry, new_figure, wrapped
-from analysis.points import OVERSUBSCRIBED
-from analysis.sentences import baseline, marks_of, unit
+from analysis.sentences import baseline
 from analysis.series import series_in_order
 from analysis.statistics import ONE_RUN
-from analysis.text import shortened
+from analysis.text import shortened, unit
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 
 AXES_HEIGHT = 1.75  # inches
 MOST_HEAD_LINES = 2

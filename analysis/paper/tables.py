@@ -10,9 +10,9 @@ from analysis.breakdown import PART_NAMES
 from analysis.loss_tables import losses_by_series, part_text, tenths
 from analysis.losses import Loss
 from analysis.paper.document import Column, Footnotes, Group, Line, Table
-from analysis.points import OVERSUBSCRIBED
-from analysis.sentences import baseline, hours_unit, marks_of, sample_notes, seeds_text, target_text, unit
-from analysis.text import DASH, count, duration, number, percent, shortened, span, times
+from analysis.sentences import baseline, sample_notes, seeds_text, target_text
+from analysis.text import DASH, count, duration, hours_unit, number, percent, shortened, span, times, unit
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 from harness.spec import EMULATED
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from analysis.loss_tables import LOSS_NAMES, share_text
 from analysis.losses import Loss
 from analysis.palette import IDEAL, PARTS
 from analysis.paper.drawing import LINE_HEIGHT, SINGLE, wrapped
-from analysis.points import OVERSUBSCRIBED
-from analysis.sentences import baseline, marks_of
+from analysis.sentences import baseline
 from analysis.text import gpus_text, percent
+from analysis.warnings import OVERSUBSCRIBED, marks_of
 
 BAR_HEIGHT, FOOT_HEIGHT = 0.165, 0.42  # inches
 LEFT, BARS = 0.98, 1.38  # inches: for the names of the parts, and of the axes

@@ -14,12 +14,12 @@ import numpy as np
 from analysis.bandwidth import SAME_MESSAGES, bus_bandwidth
 from analysis.breakdown import COMPUTE, DATA, Parts, parts_of_runs
 from analysis.run import COMPLETED
-from analysis.sentences import marks_of
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
 from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
 from analysis.steadiness import step_seconds
 from analysis.text import gpus_text, number, percent
+from analysis.warnings import marks_of
 from harness.spec import WEAK
 
 MB = 1e6

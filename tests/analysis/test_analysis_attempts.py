@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 from study_builder import CREATED, RESULT, Logs, StudyBuilder, resume, spec_of, touch_later
 
-from analysis.metrics import goodput
-from analysis.points import points_of
 from analysis.read import read_study, records
+from analysis.speedups import points_of
+from analysis.throughput import goodput
 from harness import outcome
 from harness.events import write_result
 from harness.spec import CheckpointSpec, FaultSpec

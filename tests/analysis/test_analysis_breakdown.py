@@ -26,9 +26,9 @@ from analysis.breakdown import (
 )
 from analysis.losses import Loss, Losses, losses_of
 from analysis.part_intervals import Ranged, difference, of_rounds, of_runs
-from analysis.points import points_of
 from analysis.pop import efficiencies
 from analysis.read import read_study, records
+from analysis.speedups import points_of
 from harness.spec import STRONG
 
 COST = {"rounds": 8, "seconds": 3.0, "share": 0.0612, "limit": 0.1, "skipped": None}

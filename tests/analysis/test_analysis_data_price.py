@@ -11,8 +11,8 @@ from seen import Seen, words
 from study_builder import DATASET, Logs, StudyBuilder, spec_of
 
 from analysis.data_price import difference_interval, price_sentences, prices
-from analysis.points import points_of
 from analysis.read import read_study
+from analysis.speedups import points_of
 
 MADE = dataclasses.replace(
     DATASET,

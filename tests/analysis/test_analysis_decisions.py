@@ -11,8 +11,8 @@ from analysis.decisions import decisions_of, front, front_sentences, marginal_ef
 from analysis.findings import findings_of
 from analysis.learning import learning_of
 from analysis.metrics import karp_flatt
-from analysis.points import points_of
 from analysis.read import read_study
+from analysis.speedups import points_of
 from analysis.statistics import of_runs
 
 

@@ -8,9 +8,9 @@ from seen import Seen, words
 from study_builder import DATASET, Logs, StudyBuilder, spec_of
 
 from analysis.comparisons import comparisons_of
-from analysis.points import points_of
 from analysis.published import beside_published
 from analysis.read import read_study, records
+from analysis.speedups import points_of
 
 
 def test_it_is_marked_in_table_report_and_csv(study: StudyBuilder) -> None:

@@ -13,8 +13,8 @@ from study_builder import CREATED, DATASET, Logs, StudyBuilder, arrays, resume, 
 
 from analysis.equal_work import COLUMNS, EqualWork, equal_work, equal_work_csv
 from analysis.network import FIRST_GRADIENT, GRADIENTS, LOGITS, LOSSES
-from analysis.points import points_of
 from analysis.read import read_study, records
+from analysis.speedups import points_of
 from harness.spec import DALI, STRONG, DatasetSpec, InputSpec, OptimizerSpec
 
 JUST_BELOW, JUST_ABOVE = 0.999, 1.001  # of a bound

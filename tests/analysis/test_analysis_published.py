@@ -10,9 +10,9 @@ from project import PROJECT
 from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.points import points_of
 from analysis.published import Beside, beside_published, published
 from analysis.read import read_study, records
+from analysis.speedups import points_of
 from harness.spec import Placement
 
 V100 = "Tesla V100-SXM2-16GB"

@@ -16,9 +16,9 @@ from analysis.findings import findings_of
 from analysis.palette import IDEAL
 from analysis.paper.drawing import style
 from analysis.paper.scaling_figures import scaling_figure
-from analysis.points import points_of
 from analysis.read import read_study, records
 from analysis.sentences import headlines
+from analysis.speedups import points_of
 from analysis.tables import print_tables
 
 

@@ -12,8 +12,8 @@ from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.packed_blocks import unpacked
-from analysis.points import points_of
 from analysis.read import read_study, records
+from analysis.speedups import points_of
 
 STEPS, GPUS = 50, 2  # of the builder: 10 steps of warm-up, 40 measured; batches of 128
 SAMPLES = STEPS * GPUS * 128

@@ -14,10 +14,11 @@ from study_builder import CREATED, Logs, StudyBuilder, spec_of
 from analysis.block_times import MOST_RUNS
 from analysis.findings import findings_of
 from analysis.paper.figures import drawn
-from analysis.points import points_of
 from analysis.read import read_study, records
+from analysis.speedups import points_of
+from analysis.stability import outliers, trend
 from analysis.statistics import of_runs
-from analysis.steadiness import outliers, point_marks, point_notes, trend
+from analysis.warnings import point_notes, steadiness_marks
 
 # Steady to 1 %, without a trend: in no order of size.
 STEADY = [1.0, 1.008, 0.995, 1.003, 0.99, 1.006, 0.997, 1.001, 0.993, 1.004]
@@ -140,8 +141,8 @@ def test_throttling_that_a_run_recorded_is_a_mark_and_a_note() -> None:
     device = {"throttled": 0.25, "throttle": ["sw_thermal_slowdown"]}
     hot = {**CALM, "resources": json.dumps({"device": device})}
     cold = {**CALM, "resources": json.dumps({"device": None})}
-    assert point_marks([hot, cold]) == ["throttled"]
-    assert point_marks([cold, CALM]) == []
+    assert steadiness_marks([hot, cold]) == ["throttled"]
+    assert steadiness_marks([cold, CALM]) == []
     notes = point_notes([hot, cold], of_runs([1.0, 1.001]))
     assert notes == ["GPUs lowered their clocks (sw_thermal_slowdown) in up to 25 % of a run's samples"]
 

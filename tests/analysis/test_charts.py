@@ -22,10 +22,10 @@ from analysis.findings import Findings, findings_of
 from analysis.learning import learning_of
 from analysis.losses import losses_of
 from analysis.palette import LOOKS, is_hollow
-from analysis.points import points_of
 from analysis.read import read_study, records
-from analysis.sentences import marks_of
+from analysis.speedups import points_of
 from analysis.text import number
+from analysis.warnings import marks_of
 from harness.spec import STRONG, Placement
 
 SECTIONS = ("scaling", "breakdown", "learning", "cost", "prediction", "steadiness")

@@ -19,8 +19,8 @@ from analysis.laws.roofline import Machine, Work, roofline, work_of
 from analysis.laws.series import Size
 from analysis.laws.study_series import study_series
 from analysis.laws.table import read_table
-from analysis.points import points_of
 from analysis.read import read_study
+from analysis.speedups import points_of
 from harness.spec import Placement
 from models import catalog
 

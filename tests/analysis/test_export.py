@@ -14,8 +14,8 @@ from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.__main__ import main
 from analysis.exports.history import exported_runs
-from analysis.points import points_of
 from analysis.read import read_study
+from analysis.speedups import points_of
 from harness.spec import CheckpointSpec
 
 ACCURACIES = {20: 0.5, 50: 0.6}

@@ -13,8 +13,8 @@ from analysis.laws.next_text import command_of
 from analysis.laws.prediction import predict_series
 from analysis.laws.series import Size
 from analysis.laws.study_series import study_series
-from analysis.points import points_of
 from analysis.read import read_study, records
+from analysis.speedups import points_of
 from harness.spec import Placement
 
 HOUR = 1 / 60  # of each run of the tests: a minute

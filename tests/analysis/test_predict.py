@@ -13,8 +13,8 @@ from analysis.laws.prediction import SeriesPrediction, predict_series
 from analysis.laws.request import Request, request_of
 from analysis.laws.series import Size
 from analysis.laws.study_series import StudySeries, study_series
-from analysis.points import points_of
 from analysis.read import read_study
+from analysis.speedups import points_of
 from harness.spec import STRONG, Placement
 
 OVERSUBSCRIBED = {"oversubscribed": "2 ranks share 1 core"}

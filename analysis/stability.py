@@ -1,0 +1,80 @@
+"""Whether a measurement held still: values far from the others, and trends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from statistics import quantiles
+from typing import Any, NamedTuple
+
+# A trend is called drift where chance alone would rarely make it, and where it is large enough to matter.
+DRIFT_LEVEL, DRIFT_FRACTION = 0.01, 0.02
+FEWEST_VALUES = 6  # of fewer, no order of theirs is as rare as DRIFT_LEVEL asks
+# Neighbouring blocks of long runs are averaged into so many: it keeps a trend, and weakens what makes neighbours alike.
+MOST_VALUES = 40
+FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey, Exploratory Data Analysis, 1977)
+
+
+class Trend(NamedTuple):
+    """change: from the first to the last value along the Theil-Sen line, by the median. probability: two-sided p value
+    of the Mann-Kendall test."""
+
+    change: float
+    probability: float
+
+    @property
+    def is_drift(self) -> bool:
+        return self.probability < DRIFT_LEVEL and abs(self.change) > DRIFT_FRACTION
+
+
+def outliers(values: Sequence[float]) -> list[int]:
+    """The indices of values outside Tukey's fences; none of fewer than four values, which have no quartiles."""
+    if len(values) < 4:
+        return []
+    first, _, third = quantiles(values, n=4, method="inclusive")
+    reach = FENCE * (third - first)
+    return [i for i, value in enumerate(values) if not first - reach <= value <= third + reach]
+
+
+def trend(times: Sequence[float], values: Sequence[float]) -> Trend | None:
+    """The Mann-Kendall test (Mann, Econometrica 13, 1945), normal approximation with its correction for ties, and the
+    slope of Theil and Sen (Sen, JASA 63, 1968). None of fewer than FEWEST_VALUES, or where they have no median.
+
+    times ascend. There is no correction for neighbours that are alike (Yue and Wang, Water Resources Management 18,
+    2004): it was tried, and hides what it is to find, a step or a curve of the step time.
+    """
+    import numpy as np
+
+    if len(values) < FEWEST_VALUES:
+        return None
+    groups = min(len(values), MOST_VALUES)
+    x, y = np.asarray(times, float), np.asarray(values, float)
+    if len(y) > groups:
+        x, y = (np.array([part.mean() for part in np.array_split(all_, groups)]) for all_ in (x, y))
+    middle = float(np.median(y))
+    early, late = _pairs(groups)
+    spans, rises = x[late] - x[early], y[late] - y[early]
+    if not middle > 0 or not (spans > 0).all():
+        return None
+    slope = float(np.median(rises / middle / spans))
+    score = float(np.sign(rises).sum())
+    ties = np.unique(y, return_counts=True)[1]
+    variance = (_kendall(groups) - float(_kendall(ties).sum())) / 18
+    if not variance:
+        return Trend(0.0, 1.0)
+    z = max(0.0, abs(score) - 1) / math.sqrt(variance)
+    return Trend(slope * float(x[-1] - x[0]), math.erfc(z / math.sqrt(2)))
+
+
+@cache
+def _pairs(n: int) -> Any:
+    """The indices of the earlier and the later of all pairs of n values."""
+    import numpy as np
+
+    return np.triu_indices(n, 1)
+
+
+def _kendall(n: Any) -> Any:
+    """18 times the variance of the Mann-Kendall score of n values in any order."""
+    return n * (n - 1) * (2 * n + 5)
