@@ -15,7 +15,7 @@ from analysis.errors import StudyError
 from analysis.outputs import OUTPUTS, documents_of, kinds_of
 from analysis.text import encodable
 
-# Each is a module analysis/<name>.py with a function main(arguments), which returns the exit code or raises StudyError.
+# Each is a module of analysis/commands with a function main(arguments), which returns the exit code or raises StudyError.
 COMMANDS = {
     "backtest": "how well the scaling laws predict a table of measurements",
     "compare": "two studies: what became faster, what slower",
@@ -27,6 +27,8 @@ COMMANDS = {
     "serve": "studies as they run, in a browser",
     "simulate": "many more GPUs than were measured, and runs that fail",
 }
+
+MODULES = {"next": "suggest"}  # where the name is another
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _command(name: str, arguments: list[str]) -> int:
     encodable(sys.stdout)
     try:
-        return importlib.import_module(f"analysis.{name}").main(arguments)
+        return importlib.import_module(f"analysis.commands.{MODULES.get(name, name)}").main(arguments)
     except StudyError as error:
         print(f"python -m analysis {name}: {error}", file=sys.stderr)
         return 2

@@ -16,12 +16,12 @@ from seen import Tags
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.answers import answers_of
+from analysis.commands.proposal import ask_of, proposal_documents
 from analysis.errors import StudyError
 from analysis.findings import Findings, findings_of
 from analysis.laws.prediction import predict_series
 from analysis.laws.study_series import study_series
 from analysis.output import write_files
-from analysis.proposal import ask_of, proposal_documents
 from analysis.read import read_study
 from analysis.text import duration, number, percent, span, times
 from harness.spec import ClusterSpec

@@ -181,8 +181,8 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
 def test_mistake_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
 ) -> None:
+    from analysis.commands.serve import main
     from analysis.errors import StudyError
-    from analysis.serve import main
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StudyError, match=sentence):
@@ -242,8 +242,8 @@ def test_browser_watches_a_study_grow(results: Path) -> None:
 
 
 def test_port_that_is_taken_by_another_program_is_said(tmp_path: Path) -> None:
+    from analysis.commands.serve import main
     from analysis.errors import StudyError
-    from analysis.serve import main
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

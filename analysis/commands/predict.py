@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.commands.sources import read_sources
 from analysis.laws.request import SETTINGS, request_of
-from analysis.sources import read_sources
 
 if TYPE_CHECKING:
     from analysis.laws.request import Request

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import analysis
 from analysis.errors import StudyError
 from analysis.settings import positive, settings_of, whole
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(analysis.__file__).resolve().parent.parent / "conf"
 NUMBERS = {
     "peak_tflops": "10^12 operations per second of a GPU, in that precision",
     "memory_gb_per_s": "of a GPU's memory, 10^9 bytes per second",

@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+from analysis.commands.sources import read_sources
 from analysis.errors import StudyError
 from analysis.laws.request import SETTINGS, request_of
 from analysis.settings import settings_of
-from analysis.sources import read_sources
 
 KEYS = ("gpus", "cluster", "gpus_per_node", "bandwidth_gbit")
 

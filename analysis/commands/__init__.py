@@ -1,0 +1,1 @@
+"""The commands of `python -m analysis`, a module each; COMMANDS of analysis/__main__.py names them."""
