@@ -12,19 +12,10 @@ from analysis.errors import StudyError
 MOST_TRIED = 500  # series; about 0.1 s each
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the predictions of the largest sizes beside those of the peers. Raises
-    StudyError for what the user can put right."""
-    options = _parser().parse_args(arguments)
-    _backtest(options.csv, options.bandwidth, options.extrap, options.json)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis backtest",
-        description="For each series of a table of measurements: predicts the largest size from all up to half of it, "
-        "and each size from all others, beside linear, flat, ring term, the best law of the textbooks, and Extra-P.",
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "For each series of a table of measurements: predicts the largest size from all up to half of it, "
+        "and each size from all others, beside linear, flat, ring term, the best law of the textbooks, and Extra-P."
     )
     parser.add_argument("csv", type=Path, help="table with the columns of benchmarks/published/throughput.csv")
     parser.add_argument("--json", action="store_true", help="print JSON, with every left-out size")
@@ -37,22 +28,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--extrap", metavar="PYTHON", help="a Python that has Extra-P (`pip install extrap`), to print it beside"
     )
-    return parser
 
 
-def _backtest(path: Path, gigabits: float | None, extrap: str | None, as_json: bool) -> None:
+def run(options: argparse.Namespace) -> int:
+    """Prints the predictions of the largest sizes beside those of the peers. Raises StudyError for what the user can
+    put right."""
     from analysis.laws.backtest import try_series
     from analysis.laws.backtest_text import backtest_json, print_backtest
     from analysis.laws.extrap import with_extrap
     from analysis.laws.table import first_series, read_table
     from analysis.tables import terminal
 
-    if gigabits is not None and not 0 < gigabits < 1e6:
-        raise StudyError(f"--bandwidth {gigabits:g}: give Gb/s between two nodes, such as 100")
-    table = first_series(read_table(path), MOST_TRIED)
-    tests = [try_series(series, None if gigabits is None else gigabits * 1e9 / 8) for series in table.series]
-    tests, extrap_note = with_extrap(tests, extrap)
-    if as_json:
+    if options.bandwidth is not None and not 0 < options.bandwidth < 1e6:
+        raise StudyError(f"--bandwidth {options.bandwidth:g}: give Gb/s between two nodes, such as 100")
+    bytes_per_second = None if options.bandwidth is None else options.bandwidth * 1e9 / 8
+    table = first_series(read_table(options.csv), MOST_TRIED)
+    tests = [try_series(series, bytes_per_second) for series in table.series]
+    tests, extrap_note = with_extrap(tests, options.extrap)
+    if options.json:
         print(json.dumps(backtest_json(table, tests, extrap_note), indent=1, allow_nan=False))
     else:
         print_backtest(terminal(sys.stdout), table, tests, extrap_note)
+    return 0

@@ -5,25 +5,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from analysis.commands.sources import points_of_study
 from analysis.errors import StudyError
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-    from analysis.read import Study
-
-
-def main(arguments: list[str]) -> int:
-    """Prints the comparison. Returns `Comparison.exit_code`; raises StudyError for what the user can put right."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis compare",
-        description="Compares the throughput of every point that two studies share. Exit code 0: tested, nothing "
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compares the throughput of every point that two studies share. Exit code 0: tested, nothing "
         "became worse; 1: something did, or no longer completes; 3: nothing could be tested, which takes two runs of a "
-        "point in each study (repeats=2).",
+        "point in each study (repeats=2)."
     )
     parser.add_argument("first", type=Path, help="folder of the study to compare with")
     parser.add_argument("second", type=Path, help="folder of the study that is looked at")
@@ -35,13 +27,16 @@ def main(arguments: list[str]) -> int:
         help="the least relative change of throughput that counts (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(arguments)
 
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the comparison. Returns `Comparison.exit_code`; raises StudyError for what the user can put right."""
     from analysis.two_studies import NOTE, compare, sentences
 
     if not 0 <= options.threshold < 1:
         raise StudyError(f"--threshold {options.threshold:g}: give a fraction from 0 to below 1, such as 0.02")
-    comparison = compare(_study(options.first), _study(options.second), options.threshold)
+    first, second = (points_of_study(folder, options.program) for folder in (options.first, options.second))
+    comparison = compare(first, second, options.threshold)
     if not comparison.pairs:
         raise StudyError(
             f"no point of {options.first} can be compared with one of {options.second}: of the same framework, "
@@ -55,14 +50,3 @@ def main(arguments: list[str]) -> int:
         print(f"{options.second} compared with {options.first}", *sentences(comparison, options.threshold), sep="\n")
         print(NOTE)
     return comparison.exit_code()
-
-
-def _study(folder: Path) -> tuple[Study, pd.DataFrame]:
-    from analysis.equal_work import equal_work
-    from analysis.read import read_study
-    from analysis.speedups import points_of
-
-    study = read_study(folder)
-    for remark in study.remarks:
-        print(f"python -m analysis compare: {remark}", file=sys.stderr)
-    return study, points_of(study.runs, equal_work(study.folder, study.runs).differing)

@@ -31,25 +31,22 @@ SETTINGS = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the estimates. Raises StudyError for what the user can put right."""
-    options = _parser().parse_args(arguments)
-    _estimate(_settings(options.settings), options.json)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis estimate",
-        description="Estimates throughput from a network of the catalogue and the nominal figures of a machine alone, "
-        "before anything has run there (docs/prediction.md).",
-        epilog="settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items()),
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Estimates throughput from a network of the catalogue and the nominal figures of a machine alone, "
+        "before anything has run there (docs/prediction.md)."
     )
+    parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument(
         "settings", nargs="+", metavar="name=value", help="model=resnet50 gpus=1,8 and others, see below"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the estimates. Raises StudyError for what the user can put right."""
+    _estimate(_settings(options.settings), options.json)
+    return 0
 
 
 def _settings(texts: list[str]) -> dict[str, str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.commands.sources import points_of_study
 from analysis.errors import StudyError
 from analysis.settings import settings_of
 
@@ -29,56 +29,49 @@ SETTINGS = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Writes the study in another format and says where. Raises StudyError for what the user can put right."""
-    options = _parser().parse_args(arguments)
-    if options.format not in FORMATS:
-        raise StudyError(f"there is no format '{options.format}'; there are {', '.join(FORMATS)}")
-    _export(options.study, options.format, settings_of(options.settings, SETTINGS))
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis export",
-        description="Writes every run of a study, failed ones as failed, in the format of another program. Asked for "
-        "again, it replaces what it had written (docs/exports.md).",
-        epilog="formats: "
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Writes every run of a study, failed ones as failed, in the format of another program. Asked for "
+        "again, it replaces what it had written (docs/exports.md)."
+    )
+    parser.epilog = (
+        "formats: "
         + "; ".join(f"{name}: {what}" for name, (*_, what) in FORMATS.items())
         + ". settings: "
-        + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items()),
+        + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     )
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("format", metavar="|".join(FORMATS), help="what to write")
     parser.add_argument("settings", nargs="*", metavar="name=value", help="out=DIR and others, see below")
-    return parser
 
 
-def _export(folder: Path, kind: str, settings: dict[str, str]) -> None:
-    from analysis.equal_work import equal_work
-    from analysis.exports.history import exported_runs
-    from analysis.output import prepare_folder
-    from analysis.read import read_study, statuses
-    from analysis.speedups import points_of
-
+def run(options: argparse.Namespace) -> int:
+    """Writes the study in another format and says where. Raises StudyError for what the user can put right."""
+    kind = options.format
+    if kind not in FORMATS:
+        raise StudyError(f"there is no format '{kind}'; there are {', '.join(FORMATS)}")
+    settings = settings_of(options.settings, SETTINGS)
     uri = settings.get("tracking_uri")
     if uri is not None and kind != "mlflow":
         raise StudyError(f"tracking_uri= is for mlflow; {kind} is written to a folder: out=DIR")
     if uri is not None and "out" in settings:
         raise StudyError("out= and tracking_uri= are given; give one of them")
     _require(kind)
-    study = read_study(folder)
-    for remark in study.remarks:
-        print(f"python -m analysis export: {remark}", file=sys.stderr)
-    out = Path(settings.get("out", folder / "exports" / kind))
+
+    from analysis.exports.history import exported_runs
+    from analysis.output import prepare_folder
+    from analysis.read import statuses
+
+    study, points = points_of_study(options.study, options.program)
+    out = Path(settings.get("out", options.study / "exports" / kind))
     if uri is None:
         prepare_folder(out)
-    runs = exported_runs(study, points_of(study.runs, equal_work(study.folder, study.runs).differing))
     how = {"mlperf": _mlperf, "tensorboard": _tensorboard, "mlflow": _mlflow}[kind]
-    where, note = how(study, runs, out, uri)
+    where, note = how(study, exported_runs(study, points), out, uri)
     ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
     print(f"{len(study.runs):,} runs ({ended}): {where}")
     print(note)
+    return 0
 
 
 def _require(kind: str) -> None:

@@ -6,45 +6,36 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from analysis.commands.sources import read_sources
+from analysis.commands.sources import series_of
 from analysis.laws.request import SETTINGS, request_of
 
-if TYPE_CHECKING:
-    from analysis.laws.request import Request
 
-
-def main(arguments: list[str]) -> int:
-    """Prints what the study says of other sizes. Raises StudyError for what the user can put right."""
-    options = _parser().parse_args(arguments)
-    _predict(options.study, request_of(options.settings), options.json)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis predict",
-        description="Predicts throughput, efficiency and cost on numbers of GPUs that were not measured, with 50 %% "
-        "and 90 %% intervals, beside linear scaling and the last measured efficiency (docs/prediction.md).",
-        epilog="settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items()),
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Predicts throughput, efficiency and cost on numbers of GPUs that were not measured, with 50 %% "
+        "and 90 %% intervals, beside linear scaling and the last measured efficiency (docs/prediction.md)."
     )
+    parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=16,32,64 and others, see below")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
-def _predict(folder: Path, request: Request, as_json: bool) -> None:
+def run(options: argparse.Namespace) -> int:
+    """Prints what the study says of other sizes. Raises StudyError for what the user can put right."""
+    request = request_of(options.settings)
+
     from analysis.laws.predict_text import predictions_json, print_predictions
     from analysis.laws.prediction import predict_series
     from analysis.tables import terminal
 
-    study, sources = read_sources(folder, request, "predict")
+    study, sources = series_of(options.study, request, options.program)
     predictions = [
         predict_series(source, request.gpus, request.gpus_per_node, request.bytes_per_second) for source in sources
     ]
-    if as_json:
+    if options.json:
         print(json.dumps(predictions_json(study.name, predictions, request), indent=1, allow_nan=False))
     else:
         print_predictions(terminal(sys.stdout), study.name, predictions, request)
+    return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.commands.sources import study_of
 from analysis.errors import StudyError
 from analysis.settings import positive, settings_of, whole
 
@@ -28,25 +28,33 @@ SETTINGS = {
 LENGTHS = ("hours", "steps", "epochs")
 
 
-def main(arguments: list[str]) -> int:
-    """Writes proposal.md, .docx and .tex with their picture. Raises StudyError for what the user can put right."""
-    options = _parser().parse_args(arguments)
-    ask = ask_of(options.settings)
-    _propose(options.study, options.study if options.out is None else options.out, ask)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis proposal",
-        description="Writes the scaling section of a proposal for computing time, as proposal.md, proposal.docx and "
-        "proposal.tex (docs/paper.md). What only you know is marked [FILL IN: ...].",
-        epilog="settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items()),
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Writes the scaling section of a proposal for computing time, as proposal.md, proposal.docx and "
+        "proposal.tex (docs/paper.md). What only you know is marked [FILL IN: ...]."
     )
+    parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 runs=40 and others, see below")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
-    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes proposal.md, .docx and .tex with their picture. Raises StudyError for what the user can put right."""
+    ask = ask_of(options.settings)
+
+    from analysis.findings import findings_of
+    from analysis.output import prepare_folder, write_files
+
+    documents = proposal_documents(findings_of(study_of(options.study, options.program)), ask)
+    out = options.study if options.out is None else options.out
+    prepare_folder(out)
+    written = write_files(out, documents)
+    gaps = documents["proposal.md"].decode("utf-8").count("FILL IN:")
+    print(f"{gaps} places are yours to fill in, marked [FILL IN: ...]. Written:")
+    for path in written:
+        print(f"  {path}")
+    return 0
 
 
 def ask_of(settings: list[str]) -> Ask:
@@ -98,20 +106,3 @@ def proposal_documents(findings: Findings, ask: Ask) -> dict[str, bytes]:
         "proposal.tex": tex.encode("ascii"),
         **{f"figures/{PICTURE}.{kind}": content for kind, content in pictures.items()},
     }
-
-
-def _propose(folder: Path, out: Path, ask: Ask) -> None:
-    from analysis.findings import findings_of
-    from analysis.output import prepare_folder, write_files
-    from analysis.read import read_study
-
-    study = read_study(folder)
-    for remark in study.remarks:
-        print(f"python -m analysis proposal: {remark}", file=sys.stderr)
-    documents = proposal_documents(findings_of(study), ask)
-    prepare_folder(out)
-    written = write_files(out, documents)
-    gaps = documents["proposal.md"].decode("utf-8").count("FILL IN:")
-    print(f"{gaps} places are yours to fill in, marked [FILL IN: ...]. Written:")
-    for path in written:
-        print(f"  {path}")

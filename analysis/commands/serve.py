@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import sys
 from pathlib import Path
@@ -9,23 +10,26 @@ from pathlib import Path
 from analysis.errors import StudyError
 from analysis.settings import settings_of
 
-USAGE = """usage: python -m analysis serve RESULTS [port=8765] [host=127.0.0.1]
-
-Shows the studies in a folder such as results/ while they run: how many runs are done, their latest throughput and
-accuracy, and the report on demand. Nothing is written. Ctrl-C ends it.
-
-port=    0: any that is free (default: 8765)
-host=    the address to serve at (default: 127.0.0.1, which only this machine reaches)
-"""
+SETTINGS = {
+    "port": "a port; 0 takes any that is free (default: 8765)",
+    "host": "the address to serve at (default: 127.0.0.1, which only this machine reaches)",
+}
 
 
-def main(arguments: list[str]) -> int:
-    """Serves until Ctrl-C. Returns the exit code: 0. Raises StudyError."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        return 0 if arguments else 2
-    results = Path(arguments[0])
-    settings = {"port": "8765", "host": "127.0.0.1", **settings_of(arguments[1:], ("port", "host"))}
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Shows the studies in a folder such as results/ while they run: how many runs are done, their latest "
+        "throughput and accuracy, and the report on demand. Nothing is written. Ctrl-C ends it."
+    )
+    parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
+    parser.add_argument("results", type=Path, help="folder that holds the studies, such as results/")
+    parser.add_argument("settings", nargs="*", metavar="name=value", help="port=8765, host=127.0.0.1")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until Ctrl-C. Raises StudyError for what the user can put right."""
+    results = options.results
+    settings = {"port": "8765", "host": "127.0.0.1", **settings_of(options.settings, SETTINGS)}
     if not results.is_dir():
         raise StudyError(f"{results} is not a folder; give the folder that holds the studies, such as results/")
     if (results / "study.json").is_file():
@@ -33,10 +37,10 @@ def main(arguments: list[str]) -> int:
     port = settings["port"]
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise StudyError(f"port={port}: give a whole number from 0 (any that is free) to 65535")
-    return _serve(results, settings["host"], int(port))
+    return _serve(results, settings["host"], int(port), options.program)
 
 
-def _serve(results: Path, host: str, port: int) -> int:
+def _serve(results: Path, host: str, port: int, program: str) -> int:
     from analysis.live.server import LOCAL, LiveServer
 
     try:
@@ -47,7 +51,7 @@ def _serve(results: Path, host: str, port: int) -> int:
         raise StudyError(f"cannot serve at {host}:{port}: {error.strerror or error}") from None
     if host not in LOCAL:
         print(
-            f"python -m analysis serve: {host} is not this machine alone: everybody who reaches it can read "
+            f"{program}: {host} is not this machine alone: everybody who reaches it can read "
             "the studies; there is no password and no encryption",
             file=sys.stderr,
         )

@@ -39,18 +39,17 @@ NOTE = (
 )
 
 
-def main(arguments: list[str]) -> int:
-    """Prints what is simulated. Raises StudyError for what the user can put right, also where nothing can be."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis simulate",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Simulates synchronous steps, and runs that fail, on many more GPUs than a study has measured.",
-        epilog="keys:\n  gpus=1024,10000\n" + "".join(f"  {_key(key)}\n" for key in KEYS),
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = "Simulates synchronous steps, and runs that fail, on many more GPUs than a study has measured."
+    parser.epilog = "keys:\n  gpus=1024,10000\n" + "".join(f"  {_key(key)}\n" for key in KEYS)
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("keys", nargs="*", metavar="key=value", help="gpus=..., and those below")
-    parsed = parser.parse_args(arguments)
-    return _simulate(parsed.study, _options(parsed.keys))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints what is simulated. Raises StudyError for what the user can put right, also where nothing can be."""
+    return _simulate(options.study, _options(options.keys))
 
 
 def _key(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads what a prediction starts from: the series of a study, for the commands that predict."""
+"""What commands start from: a study as read, its points, and the series that predictions are made of."""
 
 from __future__ import annotations
 
@@ -9,22 +9,37 @@ from typing import TYPE_CHECKING
 from analysis.errors import StudyError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.laws.request import Request
     from analysis.laws.study_series import StudySeries
     from analysis.read import Study
 
 
-def read_sources(folder: Path, request: Request, command: str) -> tuple[Study, list[StudySeries]]:
-    """The study, and its series on the cluster that is asked for. StudyError where there are none."""
-    from analysis.equal_work import equal_work
-    from analysis.laws.study_series import study_series
+def study_of(folder: Path, program: str) -> Study:
+    """The study in a folder; what there is to remark on its reading goes to stderr."""
     from analysis.read import read_study
-    from analysis.speedups import points_of
 
     study = read_study(folder)
     for remark in study.remarks:
-        print(f"python -m analysis {command}: {remark}", file=sys.stderr)
-    points = points_of(study.runs, equal_work(study.folder, study.runs).differing)
+        print(f"{program}: {remark}", file=sys.stderr)
+    return study
+
+
+def points_of_study(folder: Path, program: str) -> tuple[Study, pd.DataFrame]:
+    """The study in a folder, and the table of its points."""
+    from analysis.equal_work import equal_work
+    from analysis.speedups import points_of
+
+    study = study_of(folder, program)
+    return study, points_of(study.runs, equal_work(study.folder, study.runs).differing)
+
+
+def series_of(folder: Path, request: Request, program: str) -> tuple[Study, list[StudySeries]]:
+    """The study, and its series on the cluster that is asked for. StudyError where there are none."""
+    from analysis.laws.study_series import study_series
+
+    study, points = points_of_study(folder, program)
     sources = study_series(points, study.runs)
     clusters = sorted({source.cluster for source in sources})
     if request.cluster is not None and request.cluster not in clusters:

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from analysis.commands.sources import read_sources
+from analysis.commands.sources import series_of
 from analysis.errors import StudyError
 from analysis.laws.request import SETTINGS, request_of
 from analysis.settings import settings_of
@@ -15,42 +15,36 @@ from analysis.settings import settings_of
 KEYS = ("gpus", "cluster", "gpus_per_node", "bandwidth_gbit")
 
 
-def main(arguments: list[str]) -> int:
-    """Prints what to measure next. Raises StudyError for what the user can put right."""
-    options = _parser().parse_args(arguments)
-    _next(options.study, options.settings, options.json)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis next",
-        description="Says which sizes' measurement would narrow the prediction of a target most per node-hour, with "
-        "ready command lines (docs/prediction.md).",
-        epilog="settings: gpus=: the target, one number; " + "; ".join(f"{key}=: {SETTINGS[key]}" for key in KEYS[1:]),
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Says which sizes' measurement would narrow the prediction of a target most per node-hour, with "
+        "ready command lines (docs/prediction.md)."
     )
+    keys = "; ".join(f"{key}=: {SETTINGS[key]}" for key in KEYS[1:])
+    parser.epilog = f"settings: gpus=: the target, one number; {keys}"
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 and others, see below")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
-def _next(folder: Path, settings: list[str], as_json: bool) -> None:
+def run(options: argparse.Namespace) -> int:
+    """Prints what to measure next. Raises StudyError for what the user can put right."""
     from analysis.laws.next_size import next_sizes
     from analysis.laws.next_text import command_of, next_json, print_next
     from analysis.read import records
     from analysis.tables import terminal
 
-    settings_of(settings, KEYS)  # fewer than those of a prediction
-    request = request_of(settings)
+    settings_of(options.settings, KEYS)  # fewer than those of a prediction
+    request = request_of(options.settings)
     if len(request.gpus) > 1:
         raise StudyError("gpus=: give one target, such as gpus=64: what narrows one prediction most may not another")
-    study, sources = read_sources(folder, request, "next")
+    study, sources = series_of(options.study, request, options.program)
     runs = {run["run_id"]: run for run in records(study.runs)}
     (target,) = request.gpus
     found = [next_sizes(each, runs, target, request.gpus_per_node, request.bytes_per_second) for each in sources]
     commands = [[command_of(each, one, runs, study.invocations) for each in one.candidates] for one in found]
-    if as_json:
+    if options.json:
         print(json.dumps(next_json(study.name, found, commands), indent=1, allow_nan=False))
     else:
         print_next(terminal(sys.stdout), study.name, found, commands)
+    return 0

@@ -59,6 +59,14 @@ def test_only_some_kinds_are_written_where_some_are_asked_for(study: StudyBuilde
     assert "there is no 'dvi'; the kinds are html, " in refused(analyse(study.folder, "--only", "html,dvi"))
 
 
+def test_folder_with_the_name_of_a_command_is_a_study_with_its_path_and_a_command_without(analyse, tmp_path) -> None:
+    StudyBuilder(tmp_path / "report").completed(1)
+    for arguments in (["./report"], ["report", "report"]):
+        process = analyse(*arguments, "--only", "csv", "--out", tmp_path / "out")
+        assert (process.returncode, process.stderr) == (0, "")
+    assert "the following arguments are required: study" in analyse("report").stderr
+
+
 def test_folder_that_does_not_exist_is_refused(analyse, tmp_path: Path) -> None:
     assert "is not a folder" in refused(analyse(tmp_path / "nowhere"))
 

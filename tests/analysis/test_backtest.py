@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from project import PROJECT
 
+from analysis.__main__ import COMMANDS
 from analysis.errors import StudyError
 from analysis.laws.backtest import all_folds, coverage, summary, summary_of, try_series
 from analysis.laws.one_node import bandwidth_in, parameters_of
@@ -228,7 +229,7 @@ def test_command_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
     assert found["all"]["pooled law"]["coverage"]["predictions"] == 5
 
 
-@pytest.mark.parametrize("command", ["backtest", "predict"])
+@pytest.mark.parametrize("command", ["report", *COMMANDS])
 def test_help_of_the_commands_imports_nothing_heavy(command: str) -> None:
     code = (
         "import sys\n"

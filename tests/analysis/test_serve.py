@@ -20,6 +20,7 @@ import pytest
 from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.__main__ import main
 from analysis.live import studies
 from analysis.live.studies import LiveStudy
 from harness.events import write_result
@@ -179,14 +180,15 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
     ],
 )
 def test_mistake_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
 ) -> None:
-    from analysis.commands.serve import main
-    from analysis.errors import StudyError
-
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StudyError, match=sentence):
-        main(arguments)
+    assert main(["serve", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_only_changed_runs_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,11 +243,8 @@ def test_browser_watches_a_study_grow(results: Path) -> None:
     assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{port}"}
 
 
-def test_port_that_is_taken_by_another_program_is_said(tmp_path: Path) -> None:
-    from analysis.commands.serve import main
-    from analysis.errors import StudyError
-
+def test_port_that_is_taken_by_another_program_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(StudyError, match=f"port {port} is in use"):
-            main([str(tmp_path), f"port={port}"])
+        assert main(["serve", str(tmp_path), f"port={port}"]) == 2
+    assert f"port {port} is in use" in capsys.readouterr().err

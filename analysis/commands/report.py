@@ -1,0 +1,51 @@
+"""`python -m analysis results/<study>`: reads the study, writes its report, prints its summary."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from analysis.commands.sources import study_of
+from analysis.errors import StudyError
+from analysis.outputs import OUTPUTS, documents_of, kinds_of
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Reads every run of a study, failed and unfinished ones too, prints a summary, writes its report."
+    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
+    parser.add_argument(
+        "--target-accuracy",
+        type=float,
+        metavar="FRACTION",
+        help="what it took to reach this test accuracy, such as 0.6 (default: what the study's command asked for)",
+    )
+    parser.add_argument(
+        "--only",
+        metavar="KIND,...",
+        help="write only these (default: all): " + "; ".join(f"{kind}: {what}" for kind, (*_, what) in OUTPUTS.items()),
+    )
+    parser.add_argument("--full", action="store_true", help="print every table and every path, not a summary alone")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Raises StudyError for what the user can put right."""
+    from analysis.findings import findings_of
+    from analysis.output import prepare_folder, write_files
+    from analysis.tables import terminal
+    from analysis.terminal import print_summary
+
+    target = options.target_accuracy
+    out = options.study if options.out is None else options.out
+    kinds = kinds_of(options.only)
+    if target is not None and not 0 < target < 1:
+        raise StudyError(f"--target-accuracy {target:g}: give a fraction between 0 and 1, such as 0.6 for 60 %")
+    study = study_of(options.study, options.program)
+    prepare_folder(out)
+    findings = findings_of(study, target)
+    written = write_files(out, documents_of(findings, kinds))
+    print_summary(terminal(sys.stdout), findings, written, options.full)
+    return 0
