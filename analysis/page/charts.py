@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from analysis import charts
-from analysis.charts import Chart, themes, vega_script
-from analysis.charts.chart import VEGA_LITE
+from analysis.charts.chart import Chart
+from analysis.charts.theme import themes
 
 SECTIONS = ("scaling", "breakdown", "learning", "cost", "prediction", "steadiness")
 
@@ -46,24 +40,3 @@ def one_theme() -> tuple[dict[str, Any], str, str]:
 
     config = merged(both["light"], both["dark"])
     return config, " ".join(light), " ".join(dark)
-
-
-@cache
-def kept_vega_script() -> str:
-    """`vega_script`, kept in the user's cache: to put it together takes longer (1.4 s) than the rest of a report."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(home) if home else Path("~/.cache").expanduser()) / "scaling-harness"
-    ours = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(charts.__file__).parent.glob("*.js"))))
-    path = folder / f"vega-lite-{VEGA_LITE}-vl-convert-{version('vl-convert-python')}-{ours.hexdigest()[:12]}.js"
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        script = vega_script()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(script, encoding="utf-8")
-        temporary.replace(path)
-    except OSError:  # a report can do without it
-        temporary.unlink(missing_ok=True)
-    return script

@@ -18,7 +18,8 @@ from markupsafe import Markup
 from analysis import text
 from analysis.answers import answers_of
 from analysis.breakdown import PART_NAMES
-from analysis.charts import charts_of
+from analysis.charts.study import charts_of
+from analysis.charts.vega import kept_vega_script
 from analysis.comparisons import COMPARISON_NOTE
 from analysis.data_price import DATA_NOTE, interval_text
 from analysis.decisions import DECISIONS_NOTE, front_sentences
@@ -34,7 +35,7 @@ from analysis.loss_tables import (
     share_text,
 )
 from analysis.network import BOUNDS
-from analysis.page.charts import by_section, kept_vega_script, one_theme
+from analysis.page.charts import by_section, one_theme
 from analysis.page.folding import folded, json_script
 from analysis.page.glance import figures_at_a_glance
 from analysis.page.printed import printed_of

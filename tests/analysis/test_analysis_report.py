@@ -13,8 +13,8 @@ from rich.console import Console
 from seen import Seen, Tags, scripts_and_rest, words
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
+from analysis.charts.vega import kept_vega_script
 from analysis.findings import findings_of
-from analysis.page.charts import kept_vega_script
 from analysis.page.render import source
 from analysis.palette import LOOKS
 from analysis.paper.figures import drawn

@@ -13,10 +13,11 @@ import pytest
 import vl_convert
 from study_builder import SPEC, Logs, StudyBuilder, spec_of
 
-from analysis.charts import Chart, charts_of, themes
-from analysis.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, VEGA_LITE
+from analysis.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, VEGA_LITE, Chart
 from analysis.charts.names import marks_text
 from analysis.charts.prediction import not_looked_into
+from analysis.charts.study import charts_of
+from analysis.charts.theme import themes
 from analysis.decisions import decisions_of
 from analysis.findings import Findings, findings_of
 from analysis.learning import learning_of

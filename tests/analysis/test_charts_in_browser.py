@@ -12,7 +12,8 @@ import pytest
 from study_builder import StudyBuilder
 from test_charts import drawn, some_series
 
-from analysis.charts import themes, vega_script
+from analysis.charts.theme import themes
+from analysis.charts.vega import vega_script
 
 HOSTILE = "<img src=x onerror=window.hit=1>\"'&$\\frac{"
 PAGE = """<!doctype html><meta charset="utf-8"><title>drawings</title>
