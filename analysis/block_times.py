@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.read import records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.steadiness import DRIFT, step_seconds
 from analysis.warnings import marks_of

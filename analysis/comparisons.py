@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.read import frame_of, records
+from analysis.bases import basis_text
+from analysis.frames import frame_of, records
 from analysis.run import COMPLETED
 from analysis.statistics import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
 from analysis.text import count, gpus_text, percent, probability_text, span, times
@@ -108,7 +109,7 @@ def _same_work(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
     ratios = [rate_ratio(pair.fast_cost, pair.slow_cost) for pair in pairs]
-    testable = [i for i, found in enumerate(ratios) if found.reason is None]
+    testable = [i for i, found in enumerate(ratios) if not found.basis.missing]
     p = {i: ratios[i].probability() for i in testable}
     corrected = dict(zip(testable, holm([p[i] for i in testable]), strict=True))
     shared = ("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu")
@@ -118,7 +119,7 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
         row: dict[str, Any] = {name: pair.fast[name] for name in shared}
         row |= {"faster": _name(pair.fast), "slower": _name(pair.slow)}
         row |= {"runs_faster": pair.fast_cost.runs, "runs_slower": pair.slow_cost.runs}
-        row |= {"ratio": found.value, "ratio_low": low, "ratio_high": high, "ratio_basis": basis}
+        row |= {"ratio": found.value, "ratio_low": low, "ratio_high": high, "ratio_basis": basis_text(basis)}
         row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}
         row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < LEVEL else NOT_SHOWN
         if i in p:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, Any
 
-from analysis.read import frame_of, records
+from analysis.frames import frame_of, records
 from analysis.run import COMPLETED
 from analysis.statistics import CONFIDENCE, quantile
 from analysis.text import DASH, duration, gpus_text, percent, span

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from analysis.bases import basis_text
+from analysis.frames import frame_of, records
 from analysis.metrics import gpu_hours, karp_flatt
-from analysis.read import frame_of, records
 from analysis.run import COMPLETED
-from analysis.statistics import CONFIDENCE, Estimate, Interval, quantile
+from analysis.statistics import CONFIDENCE, Basis, Estimate, Interval, quantile
 from analysis.text import gpus_text, hours_unit, number
 from analysis.throughput import estimate_of
 from analysis.warnings import WORK_DIFFERS, marks_of
@@ -72,7 +73,7 @@ def decisions_of(
                     **_epoch(point, own, completed),
                     **_energy(energy.get(point["run_ids"], {})),
                     **_target(learned.get(point["run_ids"], {})),
-                    "basis": own.interval().basis,
+                    "basis": basis_text(own.basis),
                 }
             )
             if smaller is None or point["gpus"] > smaller[0]["gpus"]:
@@ -92,9 +93,9 @@ def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int,
     both degrees of freedom; the error of `one` is not in it.
     """
     added = (1 / own.mean - 1 / smaller.mean) / ((gpus - fewer) * one)
-    reason = own.reason or smaller.reason
-    if reason is not None:
-        return added, Interval(None, None, f"no interval: {reason}")
+    missing = own.basis.missing or smaller.basis.missing
+    if missing:
+        return added, Interval(None, None, Basis((), missing))
     error = math.hypot(own.error / own.mean, smaller.error / smaller.mean) / ((gpus - fewer) * one)
     reach = quantile(min(own.freedom, smaller.freedom), CONFIDENCE) * error
     return added, Interval(added - reach, added + reach, own.basis)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.frames import frame_of
 from analysis.network import BOUNDS, FIRST_GRADIENT, Files
 from analysis.numbers import relative
-from analysis.read import frame_of
 from analysis.references import NETWORK_SETTINGS, Pair, Point, pairs_of
 from analysis.text import count, gpus_text, listed, scientific
 from analysis.validity import SYNCHRONOUS

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analysis.constants import FAULT, NO_FAULT
-from analysis.read import records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.text import DASH, duration, gpus_text, number, percent
 from analysis.throughput import goodput

@@ -11,12 +11,13 @@ from analysis.data_price import prices
 from analysis.decisions import decisions_of
 from analysis.equal_work import EqualWork, equal_work
 from analysis.failures import failure_costs
+from analysis.frames import records
 from analysis.learning import Learning, learning_of
 from analysis.losses import Losses, losses_of
 from analysis.outlook import Outlook, outlook_of
 from analysis.palette import LOOKS
 from analysis.published import Beside, beside_published
-from analysis.read import Study, records
+from analysis.read import Study
 from analysis.resources import resources_of
 from analysis.roofline_table import roofline_of
 from analysis.speedups import points_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from analysis.frames import frame_of, records
 from analysis.metrics import gpu_hours
-from analysis.read import frame_of, records
 from analysis.run import COMPLETED
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from analysis.bandwidth import Network, network_of
 from analysis.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
 from analysis.constants import PLAIN
 from analysis.flops import TERA, Peak, peak_of, training_flops_per_sample
+from analysis.frames import records
 from analysis.part_intervals import Ranged
 from analysis.pop import EFFICIENCIES, efficiencies
-from analysis.read import records
 from analysis.run import COMPLETED
 from analysis.series import without_strategy
 from harness.spec import EMULATED

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.read import records
+from analysis.bases import basis_text
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.text import versions_text
 from analysis.throughput import cost, estimate_of, goodput, throughput
@@ -79,7 +80,7 @@ def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
         "samples_per_second": throughput(cost(run) for run in completed),
         "samples_per_second_low": low,
         "samples_per_second_high": high,
-        "samples_per_second_basis": basis,
+        "samples_per_second_basis": basis_text(basis),
         "samples_per_second_min": min(rates),
         "samples_per_second_max": max(rates),
         "blocks": sum(run["measured_blocks"] for run in completed),

@@ -29,7 +29,7 @@ BYTES_OF_A_PROCESS = 16e6
 MOST_PROCESSES = 8
 CHUNK = 16  # runs that are handed over at once
 READY = "ready"
-_CODE = "import sys; sys.path[:] = sys.argv[2:]; from analysis.pool import work; work(int(sys.argv[1]))"
+_CODE = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import work; work(int(sys.argv[1]))"
 
 
 @dataclass

@@ -28,8 +28,6 @@ from analysis.text import printable
 from analysis.values import number_of
 from harness.events import STUDY_VERSION
 
-__all__ = ["Study", "frame_of", "read_study", "records", "statuses"]
-
 
 @dataclass(frozen=True)
 class Study:

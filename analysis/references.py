@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analysis.constants import PLAIN
-from analysis.read import records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.series import name_series, natural_order
 from analysis.text import listed

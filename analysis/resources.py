@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.frames import frame_of, records
 from analysis.issue_time import issue_share
 from analysis.numbers import total_if_known
-from analysis.read import frame_of, records
 from analysis.recorded import ABSENT, ESTIMATED, MEASURED, PEAKS
 from analysis.run import COMPLETED
 

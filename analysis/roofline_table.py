@@ -14,8 +14,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analysis.flops import training_flops_per_sample
+from analysis.frames import frame_of, records
 from analysis.laws.roofline import work_of
-from analysis.read import frame_of, records
 from analysis.run import COMPLETED
 from harness.spec import EMULATED, MODEL_PARALLEL
 from models import catalog

@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from analysis.bases import basis_text
 from analysis.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
 from analysis.constants import PLAIN
+from analysis.frames import frame_of
 from analysis.metrics import efficiency, speedup
 from analysis.points import measured_series, step_seconds_of
-from analysis.read import frame_of
 from analysis.series import name_series, natural_order, without_strategy
 from analysis.statistics import rate_ratio
 from analysis.warnings import BASELINE_MARKS, series_marks
@@ -98,7 +99,8 @@ def _related(point: dict[str, Any], base: dict[str, Any] | None, of_series: list
     if base is not None and _measured(point):
         rate, base_rate = point["samples_per_second"], base["samples_per_second"]
         ideal = point["gpus"] / base["gpus"]
-        low, high, basis = rate_ratio(point["estimate"], base["estimate"]).interval()
+        low, high, came_from = rate_ratio(point["estimate"], base["estimate"]).interval()
+        basis = basis_text(came_from)
         if point is base:
             low, high, basis = None, None, f"no interval: {OWN_BASELINE}"
         columns = {

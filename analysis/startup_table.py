@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.read import frame_of, records
+from analysis.frames import frame_of, records
 from analysis.run import COMPLETED
 from analysis.startup import PARTS
 from analysis.text import duration, span

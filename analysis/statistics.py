@@ -20,15 +20,30 @@ POWER = 0.8  # with which a difference that is called visible would have been se
 ENOUGH_RUNS = 3
 FEWEST_BLOCKS = 6  # of one run: of fewer, a resampled run would hold less than two stretches
 ALIKE = 1e-9  # relative: a standard error below it is the rounding of clocks and sums, and no variation
-ONE_RUN = "blocks of one run"
+
+
+class Missing(NamedTuple):
+    """Why there is no interval of an estimate. blocks: how many a single run has, where they are too few; None: what it
+    comes from (so many runs; of one, its blocks) is alike to the last digit."""
+
+    runs: int
+    blocks: int | None = None
+
+
+class Basis(NamedTuple):
+    """What an interval comes from: of each estimate in it the number of runs, 1 meaning the blocks of a single one.
+    missing: why there is no interval; empty where there is one."""
+
+    runs: tuple[int, ...]
+    missing: tuple[Missing, ...] = ()
 
 
 class Interval(NamedTuple):
-    """A 95 % interval. basis: what it comes from; where low and high are None, why it cannot be stated."""
+    """A 95 % interval; low and high are None where `basis` says why there is none."""
 
     low: float | None
     high: float | None
-    basis: str
+    basis: Basis
 
 
 @dataclass(frozen=True)
@@ -36,22 +51,25 @@ class Estimate:
     """A mean and how sure it is.
 
     mean: above 0, mostly seconds per sample. error: standard error relative to the mean, which to first order is the
-    standard error of its logarithm. freedom: degrees of freedom of that error. runs: how many. basis: "5 runs", or
-    ONE_RUN. reason: why there is no error; None where there is one.
+    standard error of its logarithm. freedom: degrees of freedom of that error. runs: how many; of one, its blocks.
+    missing: why there is no error; None where there is one.
     """
 
     mean: float
     error: float
     freedom: float
     runs: int
-    basis: str
-    reason: str | None = None
+    missing: Missing | None = None
+
+    @property
+    def basis(self) -> Basis:
+        return Basis((self.runs,), () if self.missing is None else (self.missing,))
 
     def interval(self) -> Interval:
         """Of the mean. Student's t on the scale of logarithms: it never reaches 0, and the interval of a rate is its
         reciprocal."""
-        if self.reason is not None:
-            return Interval(None, None, f"no interval: {self.reason}")
+        if self.missing is not None:
+            return Interval(None, None, self.basis)
         factor = _exp(quantile(self.freedom, CONFIDENCE) * self.error)
         return Interval(self.mean / factor, self.mean * factor, self.basis)
 
@@ -68,16 +86,15 @@ def of_runs(costs: Sequence[float]) -> Estimate:
     mean = fmean(costs)
     error = stdev(costs) / mean / math.sqrt(len(costs))
     n = len(costs)
-    return Estimate(mean, error, n - 1, n, f"{n} runs", _alike(error, f"the {n} runs"))
+    return Estimate(mean, error, n - 1, n, _alike(error, n))
 
 
 def of_one_run(mean: float, error: float | None, freedom: float | None, blocks: int) -> Estimate:
     """The mean of a single run, with what `block_error` gave of its blocks: how steady the run was, and not what
     another run would give."""
     if error is None or freedom is None:
-        reason = f"{blocks} block{'s' * (blocks != 1)} of one run, {FEWEST_BLOCKS} are needed"
-        return Estimate(mean, 0.0, 1.0, 1, ONE_RUN, reason)
-    return Estimate(mean, error, freedom, 1, ONE_RUN, _alike(error, f"the {ONE_RUN}"))
+        return Estimate(mean, 0.0, 1.0, 1, Missing(1, blocks))
+    return Estimate(mean, error, freedom, 1, _alike(error, 1))
 
 
 def block_error(seconds: Sequence[float], samples: Sequence[float]) -> tuple[float, float] | None:
@@ -106,25 +123,23 @@ def block_error(seconds: Sequence[float], samples: Sequence[float]) -> tuple[flo
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two rates whose costs are independent means. log_error: standard error of its logarithm. basis,
-    reason: as of an Estimate."""
+    """The ratio of two rates whose costs are independent means. log_error: standard error of its logarithm."""
 
     value: float
     log_error: float
     freedom: float
-    basis: str
-    reason: str | None
+    basis: Basis
 
     def interval(self) -> Interval:
         """The interval excludes 1 just where `probability` is below 5 %."""
-        if self.reason is not None:
-            return Interval(None, None, f"no interval: {self.reason}")
+        if self.basis.missing:
+            return Interval(None, None, self.basis)
         factor = _exp(quantile(self.freedom, CONFIDENCE) * self.log_error)
         return Interval(self.value / factor, self.value * factor, self.basis)
 
     def probability(self) -> float:
         """Two-sided p value of Welch's t test (Biometrika 34, 1947) on logarithms: how often a ratio would be so far
-        from 1 or farther, were the means equal. Only where there is no reason against it."""
+        from 1 or farther, were the means equal. Only where nothing is missing."""
         from scipy.special import stdtr
 
         return float(2 * stdtr(self.freedom, -abs(math.log(self.value)) / self.log_error))
@@ -146,13 +161,11 @@ def rate_ratio(own: Estimate, base: Estimate) -> Ratio:
     """
     a, b = own.error**2, base.error**2
     fewer = min(own.freedom, base.freedom)
-    reasons = [estimate.reason for estimate in (own, base) if estimate.reason is not None]
+    missing = tuple(dict.fromkeys(own.basis.missing + base.basis.missing))
     freedom = fewer
-    if not reasons and fewer >= 2:
+    if not missing and fewer >= 2:
         freedom = (a + b) ** 2 / (a**2 / own.freedom + b**2 / base.freedom)
-    bases = [own.basis, base.basis]
-    basis = " and ".join(bases) if bases[0] != bases[1] else bases[0] + " each" * (bases[0] != ONE_RUN)
-    return Ratio(base.mean / own.mean, math.sqrt(a + b), freedom, basis, "; ".join(dict.fromkeys(reasons)) or None)
+    return Ratio(base.mean / own.mean, math.sqrt(a + b), freedom, Basis((own.runs, base.runs), missing))
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -173,9 +186,9 @@ def quantile(freedom: float, coverage: float) -> float:
     return float(stdtrit(freedom, 0.5 + coverage / 2))
 
 
-def _alike(error: float, what: str) -> str | None:
-    """Why there is no interval: equal values would promise one of no width."""
-    return f"{what} are alike to the last digit" if error < ALIKE else None
+def _alike(error: float, runs: int) -> Missing | None:
+    """Equal values would promise an interval of no width."""
+    return Missing(runs) if error < ALIKE else None
 
 
 def _exp(exponent: float) -> float:

@@ -17,11 +17,12 @@ from analysis.data_price import DATA_NOTE, price_sentences
 from analysis.decisions import front_sentences
 from analysis.equal_work import differs
 from analysis.failures import FAILURES_NOTE
+from analysis.frames import records
 from analysis.learning_table import learning_tables
 from analysis.loss_tables import BREAKDOWN_NOTE, lacking_sentences, loss_sentences, loss_tables
 from analysis.network import BOUNDS
 from analysis.published import PUBLISHED_NOTE
-from analysis.read import records, statuses
+from analysis.read import statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
     GOODPUT_NOTE,

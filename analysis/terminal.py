@@ -17,9 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.answers import answers_of
+from analysis.frames import records
 from analysis.headline import headline_sentences
 from analysis.learning_table import learning_tables
-from analysis.read import records, statuses
+from analysis.read import statuses
 from analysis.run import COMPLETED
 from analysis.sentences import accuracy_notes, baseline, is_own_baseline, left_out, sample_notes
 from analysis.tables import MARK_WORDS, WIDTH_OF_ALL_COLUMNS, points_tables, print_tables

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.read import records
+from analysis.bases import basis_text
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.statistics import LEVEL, holm, rate_ratio
 from analysis.text import gpus_text, percent, probability_text, span, times
@@ -124,7 +125,7 @@ def _tested(
     testable = {
         i: found
         for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True))
-        if found is not None and found.reason is None and all(point["runs_completed"] > 1 for point in pair)
+        if found is not None and not found.basis.missing and all(point["runs_completed"] > 1 for point in pair)
     }
     corrected = dict(zip(testable, holm([found.probability() for found in testable.values()]), strict=True))
     return [
@@ -143,7 +144,8 @@ def _pair(before: dict[str, Any], after: dict[str, Any], found: Any, p: float | 
         verdict = LOST if lost else NOT_TESTED
         basis = f"{before['status']} before, {after['status']} now"
         return Pair(_name([before]), marks, None, None, None, basis, None, verdict, differences)
-    low, high, basis = found.interval()
+    low, high, came_from = found.interval()
+    basis = basis_text(came_from)
     if p is None:
         verdict = NOT_TESTED
     elif p >= LEVEL:

@@ -105,7 +105,7 @@ def point_notes(completed: Sequence[Mapping[str, Any]], estimate: Estimate) -> l
         why = ", ".join(sorted({reason for listed in reasons for reason in listed}))
         notes.append(f"GPUs lowered their clocks ({why}) in up to {percent(max(shares))} of a run's samples")
     within = _within_error(completed)
-    if estimate.runs > 1 and within is not None and estimate.reason is None:
+    if estimate.runs > 1 and within is not None and estimate.missing is None:
         from_run_to_run = estimate.error * math.sqrt(estimate.runs)
         if from_run_to_run > WIDER * within:
             notes.append(

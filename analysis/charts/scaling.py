@@ -8,6 +8,7 @@ from typing import Any
 
 import altair as alt
 
+from analysis.bases import ONE_RUN
 from analysis.charts.axes import by_x, by_y, counts_axis, log_axis, percent_axis
 from analysis.charts.chart import (
     HEIGHT,
@@ -40,7 +41,6 @@ from analysis.palette import hollow_note, is_hollow
 from analysis.sentences import baseline
 from analysis.series import series_in_order
 from analysis.speedups import OWN_BASELINE
-from analysis.statistics import ONE_RUN
 from analysis.text import number, percent, printable, span, times, unit
 from analysis.warnings import SINGLE_RUN, marks_of
 from harness.spec import STRONG, WEAK

@@ -13,7 +13,7 @@ from analysis.charts.chart import HEIGHT, Chart, choices, chosen, layer, picked_
 from analysis.charts.looks import FADED, Looks, faded, hovered, tooltips
 from analysis.charts.names import identity, marks_text, sentence, where
 from analysis.charts.theme import REFERENCE
-from analysis.read import records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.stability import outliers
 from analysis.steadiness import DRIFT, step_seconds

@@ -89,7 +89,8 @@ def _options(texts: list[str]) -> Options:
 
 
 def _simulate(folder: Path, options: Options) -> int:
-    from analysis.read import read_study, records
+    from analysis.frames import records
+    from analysis.read import read_study
     from analysis.simulation import study as simulation
     from analysis.speedups import points_of
     from analysis.text import gpus_text

@@ -29,9 +29,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints what to measure next. Raises StudyError for what the user can put right."""
+    from analysis.frames import records
     from analysis.laws.next_size import next_sizes
     from analysis.laws.next_text import command_of, next_json, print_next
-    from analysis.read import records
     from analysis.tables import terminal
 
     settings_of(options.settings, KEYS)  # fewer than those of a prediction

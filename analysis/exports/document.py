@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.frames import records
 from analysis.headline import headline_sentences
 from analysis.loss_tables import breakdown_row
-from analysis.read import records, statuses
+from analysis.read import statuses
 from analysis.resources import is_recorded
 from analysis.sentences import (
     GOODPUT_NOTE,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.attempts import pieces_of, read_attempts
 from analysis.exports.runs import run_rows
+from analysis.frames import records
 from analysis.packed_blocks import unpacked
-from analysis.read import records
 from analysis.run import COMPLETED
 from analysis.values import count_of, number_of
 from harness.events import attempt_dirs, read_events

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.exports.cells import inert
-from analysis.read import frame_of, records
+from analysis.frames import frame_of, records
 from analysis.run import COMPLETED
 from analysis.text import printable, versions_text
 from analysis.throughput import goodput

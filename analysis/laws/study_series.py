@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.constants import PLAIN
+from analysis.frames import records
 from analysis.laws.series import Series, Size
-from analysis.read import records
 from analysis.run import COMPLETED
 from analysis.series import without_strategy
 from analysis.text import gpus_text

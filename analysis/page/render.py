@@ -25,6 +25,7 @@ from analysis.data_price import DATA_NOTE, interval_text
 from analysis.decisions import DECISIONS_NOTE, front_sentences
 from analysis.equal_work import differs
 from analysis.failures import FAILURES_NOTE
+from analysis.frames import records
 from analysis.loss_tables import (
     BREAKDOWN_NOTE,
     lacking_sentences,
@@ -43,7 +44,7 @@ from analysis.page.runs import attempts_cost, damages, details_block, other_runs
 from analysis.page.settings import MOST_VALUES, configurations, environments, hosts
 from analysis.pop import EFFICIENCIES
 from analysis.published import PUBLISHED_NOTE
-from analysis.read import records, statuses
+from analysis.read import statuses
 from analysis.resources import is_recorded
 from analysis.roofline_table import ROOFLINE_NOTE
 from analysis.run import COMPLETED

@@ -10,12 +10,13 @@ from analysis.comparisons import COMPARISON_NOTE
 from analysis.data_price import price_sentences
 from analysis.decisions import front_sentences
 from analysis.failures import FAILURES_NOTE
+from analysis.frames import records
 from analysis.loss_tables import BREAKDOWN_NOTE, lacking_sentences, loss_sentences
 from analysis.paper.document import Block, Bullets, Heading, Paragraph, Picture
 from analysis.paper.figures import drawings, drawn
 from analysis.paper.tables import measured_on, paper_tables, unit_of
 from analysis.paper.typst_writer import pdf_of_blocks
-from analysis.read import records, statuses
+from analysis.read import statuses
 from analysis.run import COMPLETED
 from analysis.sentences import (
     GOODPUT_NOTE,

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from analysis.bases import ONE_RUN
 from analysis.palette import IDEAL, LOOKS, UNNAMED, Look, hollow_note, is_hollow
 from analysis.paper.drawing import DASHED, IDEAL_LINE, SINGLE, Entry, new_figure, wrapped
 from analysis.sentences import baseline
 from analysis.series import series_in_order
-from analysis.statistics import ONE_RUN
 from analysis.text import shortened, unit
 from analysis.warnings import OVERSUBSCRIBED, marks_of
 

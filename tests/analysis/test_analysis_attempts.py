@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 from study_builder import CREATED, RESULT, Logs, StudyBuilder, resume, spec_of, touch_later
 
-from analysis.read import read_study, records
+from analysis.frames import records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from analysis.throughput import goodput
 from harness import outcome

@@ -24,10 +24,11 @@ from analysis.breakdown import (
     run_parts,
     shares,
 )
+from analysis.frames import records
 from analysis.losses import Loss, Losses, losses_of
 from analysis.part_intervals import Ranged, difference, of_rounds, of_runs
 from analysis.pop import efficiencies
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from harness.spec import STRONG
 

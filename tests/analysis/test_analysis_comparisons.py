@@ -8,7 +8,8 @@ from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.comparisons import FASTER, NOT_SHOWN, Comparisons, comparisons_csv, comparisons_of
-from analysis.read import read_study, records
+from analysis.frames import records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from analysis.statistics import LEVEL
 from harness.spec import STRONG, Placement

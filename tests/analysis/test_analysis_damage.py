@@ -22,9 +22,10 @@ from study_builder import CREATED, Logs, StudyBuilder, spec_of, touch_later
 from analysis import pool
 from analysis.damage import KINDS
 from analysis.errors import StudyError
+from analysis.frames import records
 from analysis.logfile import _one_by_one, _parsed, read_log
 from analysis.rank import RankLog
-from analysis.read import Study, read_study, records
+from analysis.read import Study, read_study
 
 EVENT = '{"v":1,"t":1.0,"rank":0,"ev":"steps","phase":"measure","step":%d,"n":10,"seconds":1.0,"samples":1280}\n'
 

@@ -19,7 +19,8 @@ from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.errors import StudyError
 from analysis.findings import findings_of
-from analysis.read import read_study, records
+from analysis.frames import records
+from analysis.read import read_study
 
 RANKS, BLOCKS = 2, 4
 # Two ranks' blocks; every number in the logs is another one, so that none can stand for another.

@@ -8,8 +8,9 @@ from seen import Seen, words
 from study_builder import DATASET, Logs, StudyBuilder, spec_of
 
 from analysis.comparisons import comparisons_of
+from analysis.frames import records
 from analysis.published import beside_published
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 
 

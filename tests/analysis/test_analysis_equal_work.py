@@ -12,8 +12,9 @@ import pytest
 from study_builder import CREATED, DATASET, Logs, StudyBuilder, arrays, resume, spec_of
 
 from analysis.equal_work import COLUMNS, EqualWork, equal_work, equal_work_csv
+from analysis.frames import records
 from analysis.network import FIRST_GRADIENT, GRADIENTS, LOGITS, LOSSES
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from harness.spec import DALI, STRONG, DatasetSpec, InputSpec, OptimizerSpec
 

@@ -6,7 +6,8 @@ from seen import Seen, words
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.failures import failure_costs
-from analysis.read import read_study, records
+from analysis.frames import records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from harness.spec import FaultSpec
 

@@ -8,8 +8,9 @@ import math
 import pytest
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, touch_later
 
+from analysis.frames import records
 from analysis.metrics import efficiency, speedup
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from analysis.throughput import throughput
 from harness.spec import STRONG, Placement

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.frames import records
 from analysis.protocol import probe_columns, protocol_columns, protocol_notes
 from analysis.rank import RankLog
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 
 OUTCOME = {

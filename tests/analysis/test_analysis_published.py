@@ -10,8 +10,9 @@ from project import PROJECT
 from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.frames import records
 from analysis.published import Beside, beside_published, published
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from harness.spec import Placement
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from study_builder import SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
 
 from analysis.errors import StudyError
-from analysis.read import Study, read_study, records
+from analysis.frames import records
+from analysis.read import Study, read_study
 from harness.spec import Placement
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "harness" / "schemas"

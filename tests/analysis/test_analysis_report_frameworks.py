@@ -13,10 +13,11 @@ from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.equal_work import equal_work
 from analysis.findings import findings_of
+from analysis.frames import records
 from analysis.palette import IDEAL
 from analysis.paper.drawing import style
 from analysis.paper.scaling_figures import scaling_figure
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.sentences import headlines
 from analysis.speedups import points_of
 from analysis.tables import print_tables

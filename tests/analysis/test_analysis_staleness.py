@@ -11,8 +11,9 @@ from project import PROJECT
 from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.frames import records
 from analysis.packed_blocks import unpacked
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 
 STEPS, GPUS = 50, 2  # of the builder: 10 steps of warm-up, 40 measured; batches of 128

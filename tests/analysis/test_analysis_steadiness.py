@@ -13,8 +13,9 @@ from study_builder import CREATED, Logs, StudyBuilder, spec_of
 
 from analysis.block_times import MOST_RUNS
 from analysis.findings import findings_of
+from analysis.frames import records
 from analysis.paper.figures import drawn
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from analysis.stability import outliers, trend
 from analysis.statistics import of_runs

@@ -9,7 +9,8 @@ from markupsafe import escape
 from seen import Seen, words
 from study_builder import StudyBuilder
 
-from analysis.read import read_study, records
+from analysis.frames import records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from analysis.traces import traced
 from harness.events import EventWriter

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.attempts import Attempt, Piece
+from analysis.frames import records
 from analysis.rank import RankLog
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.validity import AGREEMENT, SYNCHRONOUS, faults_of
 from harness.spec import STRONG
 

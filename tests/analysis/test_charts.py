@@ -20,10 +20,11 @@ from analysis.charts.study import charts_of
 from analysis.charts.theme import themes
 from analysis.decisions import decisions_of
 from analysis.findings import Findings, findings_of
+from analysis.frames import records
 from analysis.learning import learning_of
 from analysis.losses import losses_of
 from analysis.palette import LOOKS, is_hollow
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from analysis.text import number
 from analysis.warnings import marks_of

@@ -8,12 +8,13 @@ import shlex
 import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.frames import records
 from analysis.laws.next_size import NextSizes, next_sizes, relative_width
 from analysis.laws.next_text import command_of
 from analysis.laws.prediction import predict_series
 from analysis.laws.series import Size
 from analysis.laws.study_series import study_series
-from analysis.read import read_study, records
+from analysis.read import read_study
 from analysis.speedups import points_of
 from harness.spec import Placement
 

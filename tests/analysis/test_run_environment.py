@@ -15,10 +15,11 @@ from seen import Seen, Tags, words
 from study_builder import ENVIRONMENT, SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
 
 from analysis.environment import LONGEST_VALUE, MOST_LEAVES, Environment, read_environment
+from analysis.frames import records
 from analysis.page import runs as page_runs
 from analysis.page import settings as page_settings
 from analysis.page.settings import ABSENT, Settings, environments, hosts
-from analysis.read import read_study, records
+from analysis.read import read_study
 from harness.worker import capture
 
 SCHEMA = PROJECT / "harness" / "schemas" / "env.schema.json"

@@ -9,9 +9,10 @@ import pytest
 from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.frames import records
 from analysis.page import printed
 from analysis.page.printed import MOST_LINE_LENGTH, MOST_LINES, Printed, printed_of
-from analysis.read import read_study, records
+from analysis.read import read_study
 
 
 def unfinished(study: StudyBuilder, gpus: int = 1) -> Path:
