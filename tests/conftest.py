@@ -28,6 +28,7 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-options", action="store_true", help="the whole options matrix (tests/options), for hours")
+    parser.addoption("--renew-goldens", action="store_true", help="pin what the program prints and writes now")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
