@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from harness import scheduler, stage
+from harness import stage
 from harness.errors import UserError
+from harness.slurm.client import words
 
 COPY_FOLDER = ".copy"  # after stage.STAGED: of the job, for sbcast has but one name for all nodes
 # What the site or cluster.setup exports wins. The archive is compressed already, and is no program with libraries;
@@ -83,7 +84,7 @@ def _sbcast(archive: Path, copy: Path) -> None:
     except OSError as error:
         raise UserError(f"sbcast cannot be started in the batch script: {error.strerror}; {other}") from None
     if done.returncode != 0:
-        said = scheduler.words(done.stderr) or f"exit code {done.returncode}"
+        said = words(done.stderr) or f"exit code {done.returncode}"
         raise UserError(f"sbcast could not bring {archive} to the nodes: {said}; {other}")
 
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import scheduler, state, submissions
+from harness import state, submissions
 from harness.errors import UserError
-from harness.scheduler import Away
+from harness.slurm.client import Client, SlurmUnavailable
 
 # scancel takes them as arguments: far below the system's limit, and one call of Slurm each.
 JOBS_PER_CALL = 1000
@@ -33,8 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _cancel(folder: Path) -> int:
     document = state.document(folder)
+    client = Client()
     try:
-        queue = scheduler.queue()
+        queue = client.queue()
         known = submissions.read(folder)
         # By the token in their names: so those are found too whose submitter died before it noted their number.
         ours = {job for job, queued in queue.items() if queued.name.rpartition("-")[2] in known}
@@ -46,10 +47,10 @@ def _cancel(folder: Path) -> int:
         refused = [
             words
             for start in range(0, len(jobs), JOBS_PER_CALL)
-            if (words := scheduler.cancel(jobs[start : start + JOBS_PER_CALL]))
+            if (words := client.cancel(jobs[start : start + JOBS_PER_CALL]))
         ]
-    except Away as away:
-        raise UserError(f"Slurm does not answer ({away}); nothing is known to be cancelled, try again later") from None
+    except SlurmUnavailable as error:
+        raise UserError(f"Slurm does not answer ({error}); nothing is known to be cancelled, try again later") from None
     if refused:
         print(f"error: Slurm did not cancel all of them: {'; '.join(refused)}", file=sys.stderr)
         return 1

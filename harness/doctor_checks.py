@@ -14,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import machine, scheduler
+from harness import machine, programs
 from harness.config import CONF, compose
 from harness.errors import UserError
+from harness.programs import NoAnswer
 from harness.request import PROJECT
-from harness.scheduler import Away
 from harness.schema import Cluster, Config, Dataset, Device, Scheduler
 from harness.worker.data.locate import SYNTHETIC, DataError, locate
 
@@ -91,11 +91,11 @@ def uses_cuda(cluster: Cluster) -> bool:
 
 
 def nvidia_smi(*argv: str) -> list[str]:
-    """The lines that it prints. Raises Away with its words where there is no driver."""
-    done = scheduler.command("nvidia-smi", *argv, seconds=SMI_SECONDS)
+    """The lines that it prints. Raises NoAnswer with its words where there is no driver."""
+    done = programs.run("nvidia-smi", *argv, seconds=SMI_SECONDS)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode != 0 or not lines:
-        raise Away("; ".join([*lines, *done.stderr.splitlines()]) or "nvidia-smi lists no GPU")
+        raise NoAnswer("; ".join([*lines, *done.stderr.splitlines()]) or "nvidia-smi lists no GPU")
     return lines
 
 
@@ -133,8 +133,8 @@ def _gpus(cluster: Cluster) -> Check:
     try:
         listed = nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader")
         return Check("here", "GPUs", OK, counted([line.replace(", ", ", driver ", 1) for line in listed]))
-    except Away as away:
-        said = str(away)
+    except NoAnswer as error:
+        said = str(error)
     if cluster.scheduler is not Scheduler.local:
         return Check("here", "GPUs", OK, f"none here ({said}); jobs get theirs on the nodes")
     if cluster.device is Device.cuda:

@@ -29,9 +29,9 @@ from harness.core import run_files
 from harness.core.ports import held_port
 from harness.doctor_checks import MISSING, NOTE, OK, Check, nvidia_smi, others, uses_cuda
 from harness.errors import UserError
+from harness.programs import NoAnswer
 from harness.rank import end_with_parent
 from harness.request import study_request
-from harness.scheduler import Away
 from harness.schema import Config, Framework, Precision, Strategy
 from harness.spec import EMULATED, Placement
 from harness.worker.rendezvous import Rendezvous, from_launcher
@@ -201,7 +201,7 @@ def gpus_here() -> list[str]:
     """The names of this machine's GPUs."""
     try:
         return [re.sub(r"^GPU \d+: | \(UUID:.*\)", "", line) for line in nvidia_smi("-L")]
-    except Away:
+    except NoAnswer:
         return []
 
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness import environments, gpu_types, machine, mpi, profiling, scheduler
+from harness import environments, gpu_types, machine, mpi, profiling, programs
 from harness.core.launchers import MPIRUN
 from harness.doctor_checks import (
     MISSING,
@@ -23,9 +23,10 @@ from harness.doctor_checks import (
     uses_cuda,
 )
 from harness.errors import UserError
+from harness.programs import NoAnswer
 from harness.request import PROJECT
-from harness.scheduler import Away
 from harness.schema import Cluster, Config, Container, Framework, Scheduler
+from harness.slurm.client import Client, SlurmUnavailable, words
 from harness.spec import DALI, EMULATED, HARNESS, NSYS
 
 # A first import of a framework from a busy shared file system takes minutes.
@@ -199,7 +200,7 @@ def _first_gpu() -> tuple[str | None, str | None]:
     try:
         name, _, driver = nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader")[0].partition(", ")
         return name, driver
-    except Away:
+    except NoAnswer:
         return None, None
 
 
@@ -210,9 +211,9 @@ def _mpi(config: Config) -> Check:
     if starter != MPIRUN:
         found = f"srun --mpi={starter} starts the ranks of strategy {config.strategy.name}"
         try:
-            known = scheduler.mpi_kinds()
-        except Away as away:
-            return Check("frameworks", "MPI", MISSING, f"{found}; srun cannot be asked: {away}", "try again later")
+            known = Client().mpi_kinds()
+        except SlurmUnavailable as error:
+            return Check("frameworks", "MPI", MISSING, f"{found}; srun cannot be asked: {error}", "try again later")
         if starter in known:
             return Check("frameworks", "MPI", OK, found)
         how = f"set cluster.mpi to one of {', '.join([*known, MPIRUN])}"
@@ -254,17 +255,16 @@ def _container(cluster: Cluster) -> Check:
 
 def _runtime(runtime: str) -> tuple[str, str]:
     """(what was found, what to do; empty where the runtime is there)."""
-    argv = ("srun", "--help") if runtime == "pyxis" else (runtime, "--version")
     try:
-        done = scheduler.command(*argv, seconds=30)
-    except Away as away:
-        return str(away), f"install {runtime}, or load its module with cluster.modules"
-    if runtime == "pyxis":
-        if "--container-image" in done.stdout + done.stderr:
-            return "srun has the plugin pyxis", ""
-        return "srun has no option --container-image", "ask the site for the plugin pyxis, or take apptainer"
+        if runtime == "pyxis":
+            if Client(seconds=30).has_pyxis():
+                return "srun has the plugin pyxis", ""
+            return "srun has no option --container-image", "ask the site for the plugin pyxis, or take apptainer"
+        done = programs.run(runtime, "--version", seconds=30)
+    except NoAnswer as error:
+        return str(error), f"install {runtime}, or load its module with cluster.modules"
     if done.returncode != 0:
-        return scheduler.words(done.stderr) or f"{runtime} --version fails", f"mend {runtime} on this machine"
+        return words(done.stderr) or f"{runtime} --version fails", f"mend {runtime} on this machine"
     return done.stdout.strip(), ""
 
 

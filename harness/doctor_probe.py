@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness import doctor_compute, environments, scheduler, site, spec
+from harness import doctor_compute, environments, site, spec
 from harness.core.launchers import NODE
 from harness.core.placement import place
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted, nvidia_smi, uses_cuda
@@ -32,9 +32,10 @@ from harness.doctor_slurm import whole_nodes
 from harness.errors import UserError
 from harness.launch.options import advice, trial_options
 from harness.plan import Resources
+from harness.programs import NoAnswer
 from harness.request import PROJECT
-from harness.scheduler import Away, words
 from harness.schema import Config
+from harness.slurm.client import Client, Job, SlurmRefused, SlurmUnavailable
 from harness.worker.data.locate import DataError, locate
 
 # Wall limit of the job, and of one that tries every framework. It takes seconds for each thing that it tries, unless a
@@ -86,35 +87,32 @@ def probe(config: Config, config_dir: str | None, every: bool, say: Callable[[st
     name = f"harness-doctor-{token}"
     folder = results / f".doctor-{token}"
     made = [path for path in (results, *results.parents) if not path.exists()]
+    client = Client()
     ended = False
     try:
         folder.mkdir(parents=True)
         spec.write_json(folder / QUESTION, _question(config, results))
         trials = doctor_compute.write(config, config_dir, every, asked.placement.ranks_per_node, nodes, folder)
-        submitted = scheduler.command(
-            *("sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue"),
-            *trial_options(asked),
-            stdin=_script(asked, folder, trials),
-        )
-        if submitted.returncode != 0:
+        options = (f"--job-name={name}", "--output=/dev/null", "--no-requeue", *trial_options(asked))
+        try:
+            job_id = client.submit(_script(asked, folder, trials), options)
+        except SlurmRefused as refusal:
             ended = True
-            said = words(submitted.stderr)
-            yield _check("job", MISSING, f"Slurm refused it: {said}", advice(said))
+            yield _check("job", MISSING, f"Slurm refused it: {refusal}", advice(str(refusal)))
             return
-        job = submitted.stdout.strip().split(";")[0]
-        fields = _wait(job, folder, asked.timeout_minutes, say)
-        ended = fields["JobState"] not in WAITING
-        yield from _told(job, fields, folder, config, asked)
+        job = _wait(client, job_id, folder, asked.timeout_minutes, say)
+        ended = job.state not in WAITING
+        yield from _told(job_id, job, folder, config, asked)
     except OSError as error:
         how = "set results=<a folder that you can write, and that the nodes see>"
         yield _check("results folder", MISSING, f"{folder} cannot be written: {error.strerror}", how)
-    except Away as away:
-        yield _check("job", MISSING, f"Slurm does not answer: {away}", "try again later")
+    except SlurmUnavailable as error:
+        yield _check("job", MISSING, f"Slurm does not answer: {error}", "try again later")
     finally:
         if not ended:
             # By its name: it may have been submitted without its id having arrived here.
-            with contextlib.suppress(Away):
-                scheduler.command("scancel", f"--name={name}")
+            with contextlib.suppress(SlurmUnavailable):
+                client.cancel_named(name)
         shutil.rmtree(folder, ignore_errors=True)
         for path in made:
             with contextlib.suppress(OSError):
@@ -129,8 +127,8 @@ def on_node(folder: Path) -> None:
     try:
         answer["smi"] = [re.sub(r" \(UUID:.*\)", "", line) for line in nvidia_smi("-L")]
         answer["driver"] = nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")[0]
-    except Away as away:
-        answer["no_smi"] = str(away)
+    except NoAnswer as error:
+        answer["no_smi"] = str(error)
     try:
         data = question["data"]
         answer["data"] = str(locate(data["name"], data["reader"], data["root"]) or "made from the seed")
@@ -206,63 +204,62 @@ def _script(asked: Resources, folder: Path, trials: Sequence[Trial]) -> str:
     return SCRIPT.format(setup=setup, over_two=over_two, **same, **fixed)
 
 
-def _wait(job: str, folder: Path, limit_minutes: float, say: Callable[[str], None]) -> dict[str, str]:
+def _wait(client: Client, job_id: str, folder: Path, limit_minutes: float, say: Callable[[str], None]) -> Job:
     """Until the job has ended, has not started for WAIT_MINUTES, or is beyond its wall limit: what Slurm last said of
     it. Gives the node the time meanwhile.
 
-    Raises Away where Slurm answers neither at the end nor before.
+    Raises SlurmUnavailable where Slurm answers neither at the end nor before.
     """
     deadline = time.monotonic() + 60 * WAIT_MINUTES
-    fields = {"JobState": "PENDING"}
+    job = Job("PENDING")
     asked_at, said, running = float("-inf"), "", False
-    while fields["JobState"] in WAITING and time.monotonic() < deadline:
+    while job.state in WAITING and time.monotonic() < deadline:
         if time.monotonic() > asked_at + QUEUE_SECONDS:
             asked_at = time.monotonic()
-            with contextlib.suppress(Away):
-                fields = _fields(job)
-            state = " ".join(word for word in (fields["JobState"], fields.get("Reason", "None")) if word != "None")
-            if fields["JobState"] in WAITING and state != said:
+            with contextlib.suppress(SlurmUnavailable):
+                job = _job(client, job_id)
+            state = job.state if job.reason in (None, "None") else f"{job.state} {job.reason}"
+            if job.state in WAITING and state != said:
                 said = state
                 limit = f"up to {limit_minutes:g} min" if running else f"up to {WAIT_MINUTES} min for its start"
-                say(f"probe: job {job} is {state}; waiting {limit}, Ctrl-C cancels it")
-        if fields["JobState"] == "RUNNING" and not running:
+                say(f"probe: job {job_id} is {state}; waiting {limit}, Ctrl-C cancels it")
+        if job.state == "RUNNING" and not running:
             running, deadline = True, time.monotonic() + 60 * (limit_minutes + SPARE_MINUTES)
         if running and PING in os.listdir(folder) and not (folder / PONG).exists():
             (folder / "pong.new").write_text(repr(time.time()))
             (folder / "pong.new").rename(folder / PONG)
         time.sleep(LOOK_SECONDS)
-    return fields
+    return job
 
 
-def _fields(job: str) -> dict[str, str]:
-    """Slurm's words on a job; from the accounting once the controller has forgotten it. Raises Away."""
-    shown = scheduler.command("scontrol", "--oneliner", "show", "job", job)
-    if shown.returncode == 0:
-        return dict(re.findall(r"(\S+?)=(\S*)", shown.stdout))
-    return {"JobState": scheduler.accounting([job]).get(job, "UNKNOWN").split(" ")[0]}
+def _job(client: Client, job_id: str) -> Job:
+    """The job, from the accounting once the controller has forgotten it. Raises SlurmUnavailable."""
+    if known := client.jobs(job_id):
+        return known[0]
+    return Job(client.accounting([job_id]).get(job_id, "UNKNOWN").split(" ")[0])
 
 
-def _told(job: str, fields: dict[str, str], folder: Path, config: Config, asked: Resources) -> Iterator[Check]:
-    state = fields["JobState"]
+def _told(job_id: str, job: Job, folder: Path, config: Config, asked: Resources) -> Iterator[Check]:
+    state = job.state
     if state in WAITING:
         late = f"end within {asked.timeout_minutes:g} min" if state == "RUNNING" else f"start within {WAIT_MINUTES} min"
-        what = f"job {job} did not {late}: {state} {fields.get('Reason', '')}; it is cancelled"
+        what = f"job {job_id} did not {late}: {state} {job.reason or ''}; it is cancelled"
         yield _check("job", MISSING, what, "try again when the queue is shorter, or with a partition for short jobs")
         return
-    if fields.get("ExitCode", "").startswith(f"{NOT_SHARED}:"):
-        yield _not_shared(folder.parent, f"node {fields.get('BatchHost', '')} does not see {folder.parent}")
+    if (job.exit_code or "").startswith(f"{NOT_SHARED}:"):
+        yield _not_shared(folder.parent, f"node {job.batch_host or ''} does not see {folder.parent}")
         return
     answer = _answer(folder, state == "COMPLETED")
-    host = str(answer.get("host", fields.get("BatchHost", "a node")))
+    host = str(answer.get("host", job.batch_host or "a node"))
     if state == "COMPLETED":
-        yield _check("job", OK, f"job {job} ran on {host}{_queued(fields)}")
+        yield _check("job", OK, f"job {job_id} ran on {host}{_queued(job)}")
     else:
-        ended = f"job {job} on {host} ended as {state} ({fields.get('Reason', '')}, exit code {fields.get('ExitCode')})"
+        ended = f"job {job_id} on {host} ended as {state} ({job.reason or ''}, exit code {job.exit_code})"
         yield _check("job", MISSING, f"{ended}: {_stderr(folder)}", "mend what it says; the same command tries again")
     if not (folder / STDERR).exists():
         if state == "COMPLETED":
             yield _not_shared(
-                folder.parent, f"job {job} wrote into {folder.parent} on {host}, and nothing is seen here"
+                folder.parent, f"job {job_id} wrote into {folder.parent} on {host}, and nothing is seen here"
             )
         return
     yield _check("results folder", OK, f"{host} reads what is written here, and the other way round")
@@ -349,10 +346,10 @@ def _clocks(clock: list[float] | None, host: str) -> Check:
     return _check("clock", OK, found)
 
 
-def _queued(fields: dict[str, str]) -> str:
+def _queued(job: Job) -> str:
     try:
-        submitted, started = (datetime.fromisoformat(fields[key]) for key in ("SubmitTime", "StartTime"))
-    except (KeyError, ValueError):
+        submitted, started = (datetime.fromisoformat(text or "") for text in (job.submit_time, job.start_time))
+    except ValueError:
         return ""
     return f" after {(started - submitted).total_seconds():.0f} s in the queue"
 

@@ -9,52 +9,21 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from harness import mpi, scheduler, site
+from harness import mpi, site
 from harness.core.placement import place
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted
 from harness.launch.options import advice, trial_options
 from harness.plan import Resources
-from harness.scheduler import Away, words
 from harness.schema import Cluster, Config, Scheduler
+from harness.slurm import inventory
+from harness.slurm.client import Client, SlurmRefused, SlurmUnavailable
+from harness.slurm.inventory import Node, Partition
 from harness.spec import Placement
 
 # States of a node that takes no jobs; a '*' at the end: it does not answer.
 UNUSABLE = re.compile(r"down|drain|fail|error|unknown|future|inval|maint|.*\*$", re.IGNORECASE)
-MEGABYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 LONGEST_LIST = 12
-
-
-@dataclass(frozen=True)
-class Partition:
-    """limit: longest wall limit, as Slurm writes it. nodes: allocated/idle/other/total."""
-
-    name: str
-    is_default: bool
-    state: str
-    limit: str
-    nodes: str
-
-
-@dataclass(frozen=True)
-class Node:
-    """gres: as Slurm writes it, without sockets: 'gpu:v100:4,mps:400'."""
-
-    name: str
-    state: str
-    cpus: int
-    megabytes: int
-    gres: str
-
-    def count(self, name: str, kind: str | None) -> int:
-        """How many it has of a generic resource; kind: its type, None for any."""
-        entries = [entry.split(":") for entry in self.gres.split(",")]
-        return sum(
-            int(entry[-1])
-            for entry in entries
-            if entry[0] == name and entry[-1].isdigit() and (kind is None or entry[1:-1] == [kind])
-        )
 
 
 def slurm(config: Config) -> Iterator[Check]:
@@ -70,9 +39,9 @@ def slurm(config: Config) -> Iterator[Check]:
         yield _check("sbatch", MISSING, "not on the PATH", where)
         return
     try:
-        yield from _answering(config, sbatch)
-    except Away as away:
-        yield _check("Slurm", MISSING, f"does not answer: {away}", "nothing else was asked; try again later")
+        yield from _answering(Client(), config, sbatch)
+    except SlurmUnavailable as error:
+        yield _check("Slurm", MISSING, f"does not answer: {error}", "nothing else was asked; try again later")
 
 
 def whole_nodes(config: Config, nodes: int = 1) -> Resources:
@@ -83,51 +52,35 @@ def whole_nodes(config: Config, nodes: int = 1) -> Resources:
     return site.resources(cluster, Placement(nodes, ranks), cluster.cpus_per_gpu or 1, starter)
 
 
-def _answering(config: Config, sbatch: str) -> Iterator[Check]:
-    """Raises Away."""
-    version = scheduler.command("sbatch", "--version")
-    if version.returncode != 0:
+def _answering(client: Client, config: Config, sbatch: str) -> Iterator[Check]:
+    """Raises SlurmUnavailable."""
+    try:
+        yield _check("sbatch", OK, f"{inventory.version(client)} at {sbatch}")
+    except SlurmRefused as refusal:
         where = "go to the cluster's login node, or set SLURM_CONF; or take cluster=local to run on this machine"
-        yield _check("sbatch", MISSING, f"{sbatch} has no cluster: {words(version.stderr).split('; ')[-1]}", where)
+        yield _check("sbatch", MISSING, f"{sbatch} has no cluster: {str(refusal).split('; ')[-1]}", where)
         return
-    yield _check("sbatch", OK, f"{version.stdout.strip()} at {sbatch}")
-    ping = scheduler.command("scontrol", "ping")
-    answers = "; ".join(re.findall(r"^Slurmctld.*$", ping.stdout, re.MULTILINE)) or words(ping.stderr)
-    if not re.search(r" is UP\b", answers):
+    up, answers = inventory.ping(client)
+    if not up:
         yield _check("controller", MISSING, answers, "nothing can be submitted now; try later, or ask the site")
         return
     yield _check("controller", OK, answers)
-    settings = dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", scheduler.command("scontrol", "show", "config").stdout, re.M))
-    yield from _accounting(config.cluster, settings)
+    settings = client.settings()
+    yield from _accounting(client, config.cluster, settings)
     yield _limits(settings)
-    yield _mpi()
+    yield _mpi(client)
     if config.cluster.scheduler is Scheduler.allocation:
         yield _allocation()
         return
     asked = whole_nodes(config)
-    partitions = list_partitions()
+    partitions = inventory.partitions(client)
     yield from _partitions(partitions, asked)
     chosen = [p.name for p in partitions if (p.name in names(asked) if names(asked) else p.is_default)]
     if chosen:
-        yield from _nodes(list_nodes(chosen), asked, place(config.gpus, config.cluster.gpus_per_node).nodes, chosen)
-        yield _preemption(chosen[0], settings, config)
-    yield _word(asked)
-
-
-def list_partitions() -> list[Partition]:
-    """All of them, hidden ones too. Raises Away."""
-    rows = [line.split("|") for line in _lines("sinfo", "--all", "--noheader", "--format=%P|%a|%l|%F")]
-    return [Partition(name.rstrip("*"), name.endswith("*"), *rest) for name, *rest in rows]
-
-
-def list_nodes(partitions: list[str]) -> list[Node]:
-    """The nodes of these partitions. Raises Away."""
-    which = f"--partition={','.join(partitions)}"
-    nodes = {}
-    for line in _lines("sinfo", "--Node", "--noheader", which, "--format=%N|%T|%c|%m|%G"):
-        name, state, cpus, memory, gres = line.split("|", 4)
-        nodes[name] = Node(name, state, int(cpus), int(memory), re.sub(r"\([^)]*\)", "", gres))
-    return list(nodes.values())
+        needed = place(config.gpus, config.cluster.gpus_per_node).nodes
+        yield from _nodes(inventory.nodes(client, chosen), asked, needed, chosen)
+        yield _preemption(client, chosen[0], settings, config)
+    yield _word(client, asked)
 
 
 def names(asked: Resources) -> list[str]:
@@ -135,65 +88,44 @@ def names(asked: Resources) -> list[str]:
     return asked.partition.split(",") if asked.partition else []
 
 
-def minutes(limit: str) -> float | None:
-    """A time as Slurm writes it, '1-02:03:04', '03:04'; None: there is no limit, or it cannot be read."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
-    if not match:
-        return None
-    days, hours, mins, seconds = (int(part or 0) for part in match.groups())
-    return days * 1440 + hours * 60 + mins + seconds / 60
-
-
-def megabytes(text: str) -> float | None:
-    """An amount of memory as sbatch takes it, '64GB'; None where it cannot be read."""
-    match = re.fullmatch(r"(\d+)([KMGT]?)B?", text, re.IGNORECASE)
-    return int(match[1]) * MEGABYTES[match[2].upper()] if match else None
-
-
-def _lines(*argv: str) -> list[str]:
-    """What a command prints. Raises Away where it fails."""
-    done = scheduler.command(*argv)
-    if done.returncode != 0:
-        raise Away(words(done.stderr))
-    return done.stdout.splitlines()
-
-
-def _accounting(cluster: Cluster, settings: dict[str, str]) -> Iterator[Check]:
+def _accounting(client: Client, cluster: Cluster, settings: dict[str, str]) -> Iterator[Check]:
     lost = "runs do not need it; only how a lost job ended stays unknown"
     if "none" in settings.get("AccountingStorageType", "none"):
         yield _check("accounting", NOTE, "this site has none", lost)
         return
     user = getpass.getuser()
-    which = (f"user={user}", f"cluster={settings.get('ClusterName', '')}", "format=Account,Partition,QOS,MaxSubmitJobs")
+    answers, rows, refused = _check("accounting", OK, "answers"), [], None
     try:
-        sacct = scheduler.command("sacct", "-X", "--noheader", "--jobs=1")
-        known = scheduler.command("sacctmgr", "--noheader", "--parsable2", "show", "assoc", *which)
-    except Away as away:
-        yield _check("accounting", NOTE, f"does not answer: {away}", lost)
+        try:
+            inventory.check_accounting(client)
+        except SlurmRefused as refusal:
+            answers = _check("accounting", NOTE, f"does not answer: {refusal}", lost)
+        try:
+            rows = inventory.associations(client, user, settings.get("ClusterName", ""))
+        except SlurmRefused as refusal:
+            refused = str(refusal)
+    except SlurmUnavailable as error:
+        yield _check("accounting", NOTE, f"does not answer: {error}", lost)
         return
-    if sacct.returncode != 0:
-        yield _check("accounting", NOTE, f"does not answer: {words(sacct.stderr)}", lost)
-    else:
-        yield _check("accounting", OK, "answers")
-    rows = [line.split("|") for line in known.stdout.splitlines() if line.count("|") == 3]
+    yield answers
     enforced = settings.get("AccountingStorageEnforce", "none")
     required = "associations" in enforced or "limits" in enforced or "qos" in enforced
     if not rows:
-        found = f"{user} has no account here" + (f" ({words(known.stderr)})" if known.returncode else "")
-        state = MISSING if required and known.returncode == 0 else NOTE
+        found = f"{user} has no account here" + ("" if refused is None else f" ({refused})")
+        state = MISSING if required and refused is None else NOTE
         yield _check("accounts", state, found, "ask the site for one" if required else "this site does not require one")
         return
-    found = ", ".join(sorted({f"{row[0]} (QOS {row[2] or 'none'})" for row in rows}))
+    found = ", ".join(sorted({f"{row.account} (QOS {row.qos or 'none'})" for row in rows}))
     for key, asked, valid in (
-        ("account", cluster.account, {row[0] for row in rows}),
-        ("qos", cluster.qos, {name for row in rows for name in row[2].split(",")}),
+        ("account", cluster.account, {row.account for row in rows}),
+        ("qos", cluster.qos, {name for row in rows for name in row.qos.split(",")}),
     ):
         if asked is not None and asked not in valid:
             state = MISSING if required else NOTE
             how = f"set cluster.{key} to one of them"
             yield _check("accounts", state, f"cluster.{key}={asked} is not among {user}'s: {found}", how)
             return
-    largest = [int(row[3]) for row in rows if row[3].isdigit() and cluster.account in (None, row[0])]
+    largest = [row.max_submit for row in rows if row.max_submit is not None and cluster.account in (None, row.account)]
     if largest and (cluster.max_submit is None or cluster.max_submit > min(largest)):
         how = f"set cluster.max_submit={min(largest)}, so that larger studies are submitted little by little"
         yield _check("accounts", NOTE, f"{found}; at most {min(largest)} jobs in the queue", how)
@@ -209,8 +141,8 @@ def _limits(settings: dict[str, str]) -> Check:
     return _check("limits", OK, shown)
 
 
-def _mpi() -> Check:
-    kinds = scheduler.mpi_kinds()
+def _mpi(client: Client) -> Check:
+    kinds = client.mpi_kinds()
     if any(kind.startswith(("pmi", "openmpi")) for kind in kinds):
         return _check("MPI", OK, f"srun --mpi takes {', '.join(kinds)}")
     return _check("MPI", NOTE, f"srun --mpi takes {', '.join(kinds) or 'nothing'}", "only frameworks over MPI need one")
@@ -230,7 +162,7 @@ def _partitions(partitions: list[Partition], asked: Resources) -> Iterator[Check
             f"{partition.state}, limit {partition.limit}, nodes allocated/idle/other/total {partition.nodes}"
             f"{', the default' * partition.is_default}{', configured' * (partition.name in names(asked))}"
         )
-        longest = minutes(partition.limit)
+        longest = inventory.minutes(partition.limit)
         state, how = OK, ""
         if chosen and partition.state != "up":
             state, how = MISSING, "jobs wait until the site opens it; or set another cluster.partition"
@@ -265,7 +197,7 @@ def _nodes(nodes: list[Node], asked: Resources, needed: int, partitions: list[st
     what = f"{cores} ({gpus} ranks x {asked.cpus_per_gpu})"
     yield _enough("cores per node", what, having, [f"{node.cpus} cores" for node in nodes], how)
     fit &= having
-    wanted = megabytes(asked.memory_per_node) if asked.memory_per_node else None
+    wanted = inventory.megabytes(asked.memory_per_node) if asked.memory_per_node else None
     if wanted is not None:
         having = {node for node in nodes if node.megabytes >= wanted}
         most = max((node.megabytes for node in nodes), default=0)
@@ -303,10 +235,9 @@ def _gres_advice(nodes: list[Node], asked: Resources) -> str:
     return f"set {' '.join(keys)}"
 
 
-def _preemption(partition: str, settings: dict[str, str], config: Config) -> Check:
+def _preemption(client: Client, partition: str, settings: dict[str, str], config: Config) -> Check:
     kind = settings.get("PreemptType", "preempt/none").removeprefix("preempt/")
-    shown = scheduler.command("scontrol", "--oneliner", "show", "partition", partition).stdout
-    own = dict(re.findall(r"\b(PreemptMode|GraceTime)=(\S+)", shown))
+    own = next(iter(client.show("partition", partition)), {})
     mode = own.get("PreemptMode", settings.get("PreemptMode", "OFF"))
     if kind == "none" or mode == "OFF":
         return _check("preemption", OK, f"jobs of partition {partition} are not preempted")
@@ -320,8 +251,8 @@ def _preemption(partition: str, settings: dict[str, str], config: Config) -> Che
     return _check("preemption", NOTE, f"{found}: a preempted job gets no warning before SIGTERM", how)
 
 
-def _word(asked: Resources) -> Check:
-    refused = scheduler.refusal(trial_options(asked))
+def _word(client: Client, asked: Resources) -> Check:
+    refused = client.refusal(trial_options(asked))
     job = f"a job of one node with {asked.placement.ranks_per_node} ranks"
     if refused:
         return _check("Slurm's word", MISSING, f"{job} would be refused: {refused}", advice(refused))

@@ -10,18 +10,19 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import events, outcome, slurm_energy, spec, stage
+from harness import events, outcome, spec, stage
 from harness.core import checkpoints, environment_variables, run_files
 from harness.image import image
 from harness.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
 from harness.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank, end_with_parent
+from harness.slurm import energy
+from harness.slurm.client import Client, Job, SlurmUnavailable
 from harness.spec import RunSpec, Site, read_run
 from harness.worker.rendezvous import Rendezvous, from_launcher
 
@@ -40,6 +41,7 @@ LOST_NODES = 3
 NODES_SECONDS = 60.0
 # Slurm looks at its nodes every so often.
 NOTICE_SECONDS = 60.0
+SLURM = Client(seconds=60, ignore_sigterm=True)
 
 
 def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
@@ -84,7 +86,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     if failed is None and rendezvous.rank == 0:
         _wait_for_all(attempt_dir, end.processes)
         if run_spec.measure.record and not (rank.warned or rank.interrupted):  # then there are only seconds left
-            slurm_energy.write(attempt_dir)
+            energy.write(attempt_dir)
     if failed is not None or outcome.failure(attempt_dir) is not None:
         _settle(attempt_dir, end.processes, lambda: rank.interrupted)
         failed = outcome.failure(attempt_dir)
@@ -273,8 +275,8 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
 
 def slurm_ends_it() -> bool:
     """Whether this job is being ended by Slurm, which starts it again, or knows why not."""
-    state = re.search(r"\bJobState=(\w+)", _show_job())
-    return state is not None and state[1] != "RUNNING"
+    jobs = _this_job()
+    return bool(jobs) and jobs[0].state != "RUNNING"
 
 
 def job_name(environ: Mapping[str, str]) -> str | None:
@@ -296,27 +298,24 @@ def _requeue() -> str | None:
     """Puts this job back into the queue; Slurm ends it soon. Gives what went wrong, in Slurm's words."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
         return "it is no job of Slurm"
-    if re.search(r"\bJobState=CANCELLED", _show_job()):
+    if any(job.state == "CANCELLED" for job in _this_job()):
         return "it was cancelled"
-    refused = _scontrol("requeue", os.environ["SLURM_JOB_ID"])[1]
+    refused = SLURM.requeue(os.environ["SLURM_JOB_ID"])
     # Slurm may have been first, when it has lost a node.
     return None if refused and "pending execution" in refused else refused
 
 
 def _preempted() -> bool:
     """Whether the warning came because another job takes the nodes, and not because the time is over."""
-    shown = _show_job()
-    return "PreemptTime=" in shown and "PreemptTime=None" not in shown
+    jobs = _this_job()
+    return bool(jobs) and all(job.preempt_time is not None for job in jobs)
 
 
 def _all_nodes_answer() -> bool:
     """Whether srun can start something on every node of this job."""
-    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
-    shape = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1")
     try:
-        argv = ("srun", "--overlap", "--mpi=none", *shape, "true")
-        return subprocess.run(argv, capture_output=True, timeout=NODES_SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
+        return Client(seconds=NODES_SECONDS).nodes_answer(int(os.environ.get("SLURM_JOB_NUM_NODES", "1")))
+    except SlurmUnavailable:
         return False
 
 
@@ -324,29 +323,19 @@ def _slurmd_timeout() -> float:
     """Seconds after which Slurm has noticed that a node does not answer; 0 without Slurm."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
         return 0.0
-    match = re.search(r"^SlurmdTimeout\s*=\s*(\d+)", _scontrol("show", "config")[0], re.MULTILINE)
-    return int(match[1]) + NOTICE_SECONDS if match else 0.0
-
-
-def _show_job() -> str:
-    return _scontrol("show", "job", os.environ.get("SLURM_JOB_ID", ""))[0]
-
-
-def _scontrol(*arguments: str) -> tuple[str, str | None]:
     try:
-        done = subprocess.run(
-            ["scontrol", *arguments], capture_output=True, text=True, timeout=60, preexec_fn=_without_sigterm
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
-    return done.stdout, None if done.returncode == 0 else " ".join(
-        done.stderr.split()
-    ) or f"exit code {done.returncode}"
+        match = re.match(r"\d+", SLURM.settings().get("SlurmdTimeout", ""))
+    except SlurmUnavailable:
+        match = None
+    return int(match[0]) + NOTICE_SECONDS if match else 0.0
 
 
-def _without_sigterm() -> None:
-    # A requeue brings one for every process of the job, and it may come before scontrol has its answer.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _this_job() -> list[Job]:
+    """Slurm's record of this job; for the task that has the job array's own id, those of the other tasks follow."""
+    try:
+        return SLURM.jobs(os.environ.get("SLURM_JOB_ID", ""))
+    except SlurmUnavailable:
+        return []
 
 
 def _wait_for_all(attempt_dir: Path, processes: int) -> None:

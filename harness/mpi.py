@@ -12,11 +12,12 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from harness import scheduler
+from harness import programs
 from harness.core.launchers import MPIRUN
 from harness.errors import UserError
-from harness.scheduler import Away
+from harness.programs import NoAnswer
 from harness.schema import Cluster, Controller, Scheduler, Strategy
+from harness.slurm.client import Client, SlurmUnavailable
 
 
 def needed(strategy: Strategy) -> bool:
@@ -45,8 +46,8 @@ def mpirun(python: str) -> str:
             "`srun --mpi=list` has"
         )
     try:
-        of_mpich = re.search("hydra|intel", scheduler.command(found, "--version").stdout, re.IGNORECASE)
-    except Away:
+        of_mpich = re.search("hydra|intel", programs.run(found, "--version", seconds=90).stdout, re.IGNORECASE)
+    except NoAnswer:
         return found  # what is wrong with it, it says when it is to start ranks
     if of_mpich:
         raise UserError(
@@ -59,6 +60,6 @@ def mpirun(python: str) -> str:
 @cache
 def _srun_has_pmix() -> bool:
     try:
-        return any(kind.startswith("pmix") for kind in scheduler.mpi_kinds())
-    except Away:
+        return any(kind.startswith("pmix") for kind in Client().mpi_kinds())
+    except SlurmUnavailable:
         return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -17,6 +16,7 @@ from harness import outcome
 from harness.command import not_started, own_cpus, profiler_command, rank_command, rank_environment
 from harness.core import environment_variables, run_files
 from harness.outcome import PEER_FAILED, RankExit
+from harness.slurm.client import Client, SlurmUnavailable
 from harness.spec import RunSpec, Site
 from harness.worker.rendezvous import Rendezvous
 
@@ -189,11 +189,10 @@ def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
     if not node:
         return {}
     try:
-        shown = subprocess.run(["scontrol", "show", "node", node], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
+        cpus = Client(seconds=30).node_cpus(node)
+    except SlurmUnavailable:
         return {}
-    match = re.search(r"\bCPUTot=(\d+)", shown.stdout)
-    return {environment_variables.CORES_DECLARED: match.group(1)} if match else {}
+    return {} if cpus is None else {environment_variables.CORES_DECLARED: str(cpus)}
 
 
 def opened_by_srun(environ: Mapping[str, str]) -> tuple[int, ...]:

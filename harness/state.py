@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import events, outcome, scheduler, submissions
+from harness import events, outcome, submissions
 from harness.core import run_files
 from harness.errors import UserError
 from harness.plain import from_plain
-from harness.scheduler import Away, Queued
+from harness.slurm.client import Client, Queued, SlurmUnavailable
 from harness.spec import MeasureSpec, RunSpec
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
@@ -89,21 +89,21 @@ class Slurm:
         """None where Slurm does not answer; `remark` then says so."""
         if time.monotonic() > self._queue_at + self._queue_seconds:
             self._queue_at = time.monotonic()
-            self._queue = self._ask(scheduler.queue)
+            self._queue = self._ask(Client().queue)
         return self._queue
 
     def states(self, jobs: set[str]) -> Mapping[str, str]:
         """Of jobs that have left the queue, as far as the accounting knows them."""
         if jobs - self._states.keys() and time.monotonic() > self._accounting_at + self._accounting_seconds:
             self._accounting_at = time.monotonic()
-            self._states.update(self._ask(lambda: scheduler.accounting(jobs)) or {})
+            self._states.update(self._ask(lambda: Client().accounting(jobs)) or {})
         return self._states
 
     def _ask(self, ask: Callable[[], Any]) -> Any:
         try:
             answer = ask()
-        except Away as away:
-            self.remark = f"Slurm does not answer ({away}); what follows is from the run directories alone"
+        except SlurmUnavailable as error:
+            self.remark = f"Slurm does not answer ({error}); what follows is from the run directories alone"
             return None
         self.remark = None
         return answer

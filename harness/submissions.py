@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness import events, outcome, spec
 from harness.core import run_files
-from harness.scheduler import Queued
+from harness.slurm.client import Queued
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,22 @@ def test_only_launch_knows_submitit(path: Path) -> None:
         assert "submitit" not in roots(imports(path))
 
 
+@pytest.mark.parametrize("path", of("harness/slurm/*.py", "harness/programs.py"), ids=str)
+def test_the_slurm_client_loads_little_since_every_rank_has_a_supervisor(path: Path) -> None:
+    found = imports(path)
+    assert roots(found) <= STANDARD | {"__future__", "harness"}
+    ours = {name for name in found if name.startswith("harness")}
+    assert all(name.startswith("harness.slurm") or name in SHARED | {"harness.programs"} for name in ours), ours
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_only_the_slurm_client_calls_slurms_programs(path: Path) -> None:
+    tree = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    if path.parent != Path("harness/slurm"):
+        assert not words & {"scontrol", "squeue", "sacct", "sacctmgr", "sstat", "sinfo", "scancel"}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_frameworks_stay_in_their_adapters(path: Path) -> None:
     worker = Path("harness/worker")

@@ -19,14 +19,14 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from harness import events, outcome, scheduler, stage, submissions
+from harness import events, outcome, stage, submissions
 from harness.core import run_files
 from harness.errors import UserError
 from harness.job import run_rank
 from harness.launch.allocation import run_element
 from harness.launch.options import advice, array_parameters, element_command, site_options, trial_options
 from harness.plan import Array, Plan
-from harness.scheduler import Away, Queued
+from harness.slurm.client import Client, Queued, SlurmUnavailable, is_unavailable, words
 from harness.study import Study
 from harness.submissions import Submission
 
@@ -47,6 +47,8 @@ _HELD = r"held|BadConstraints|NeverSatisfied|PartitionTimeLimit|PartitionNodeLim
 
 Say = Callable[[str], None]
 
+CLIENT = Client()
+
 
 class Submitter:
     """Submits a plan, array by array; what a limit of the site keeps back, later."""
@@ -62,7 +64,7 @@ class Submitter:
         self.allowed = min(limits, default=None)
         if plan.arrays:
             _ask_first(plan.arrays, say)
-            size = self._wait_for(lambda: int(scheduler.setting("MaxArraySize") or MAX_ARRAY_SIZE))
+            size = self._wait_for(lambda: int(CLIENT.settings().get("MaxArraySize") or MAX_ARRAY_SIZE))
             # At least one element: MaxArraySize=0 means that there are no arrays here.
             largest = max(1, min(size, self.allowed or size))
             self.chunks.extend(chunk for array in plan.arrays for chunk in chunks(array, largest))
@@ -114,14 +116,14 @@ class Submitter:
                 job_id = str(jobs[0].job_id.split("_")[0])
                 break
             except (FailedSubmissionError, FailedJobError, OSError) as error:
-                said = scheduler.words(_stderr_of(error))
-                if not isinstance(error, OSError) and scheduler.is_away(said):
+                said = words(_stderr_of(error))
+                if not isinstance(error, OSError) and is_unavailable(said):
                     self._say_away(said)
                     # It may have taken the array all the same, without submitit knowing: to ask again would run it
                     # twice. Its jobs still wait for their pickles (harness/element.py), so none has begun.
-                    queue = self._wait_for(scheduler.queue)
+                    queue = self._wait_for(CLIENT.queue)
                     for taken in submissions.adopt({token: submission}, queue):
-                        self._wait_for(functools.partial(scheduler.cancel, [str(taken.job_id)]))
+                        self._wait_for(functools.partial(CLIENT.cancel, [str(taken.job_id)]))
                     time.sleep(RETRY_SECONDS)
                     continue
                 submissions.forget(self.study.folder, submission)
@@ -165,11 +167,11 @@ class Submitter:
         while True:
             try:
                 return ask()
-            except Away as away:
-                self._say_away(str(away))
+            except SlurmUnavailable as error:
+                self._say_away(str(error))
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"Slurm has not answered for {AWAY_SECONDS / 60:.0f} min ({away}); try again later: the same "
+                        f"Slurm has not answered for {AWAY_SECONDS / 60:.0f} min ({error}); try again later: the same "
                         "command submits what is missing"
                     ) from None
                 time.sleep(RETRY_SECONDS)
@@ -205,9 +207,9 @@ def wait(
         if now > asked_queue + QUEUE_SECONDS:
             asked_queue = now
             try:
-                queue = scheduler.queue()
+                queue = CLIENT.queue()
                 away = False
-            except Away as error:
+            except SlurmUnavailable as error:
                 if not away:
                     say(f"Slurm does not answer ({error}); the runs go on, and so does the waiting")
                 away = True
@@ -255,10 +257,10 @@ def queued(study: Study, run_ids: Sequence[str], say: Say) -> set[str]:
     if not jobs and all(s.job_id is not None for s in known.values()):
         return set()
     try:
-        queue = scheduler.queue()
-    except Away as away:
+        queue = CLIENT.queue()
+    except SlurmUnavailable as error:
         raise UserError(
-            f"Slurm does not answer ({away}), so it is not known which runs are still queued; try again later"
+            f"Slurm does not answer ({error}), so it is not known which runs are still queued; try again later"
         ) from None
     for found in submissions.adopt(known, queue):
         say(f"job {found.job_id} was submitted by a command that died before it could note so; it is taken over")
@@ -278,11 +280,11 @@ def _ask_first(arrays: Sequence[Array], say: Say) -> None:
     for array in arrays:
         partition = array.resources.partition
         try:
-            refused = scheduler.refusal(trial_options(array.resources))
-        except Away as away:
-            say(f"Slurm cannot be asked beforehand ({away})")
+            refused = CLIENT.refusal(trial_options(array.resources))
+        except SlurmUnavailable as error:
+            say(f"Slurm cannot be asked beforehand ({error})")
             return
-        if refused and re.search("node configuration is not available", refused) and scheduler.nodes_out(partition):
+        if refused and re.search("node configuration is not available", refused) and CLIENT.nodes_out(partition):
             # --test-only looks at the nodes that are up; sbatch itself would queue the job until others are back.
             say(f"Slurm could not start {array.resources.placement} ranks now ({refused}): nodes are down or drained")
         elif refused:
@@ -326,8 +328,8 @@ def _write_lost(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, An
     """Results for runs whose job left without one: ONE call of sacct. Slurm's word stands in the reason."""
     jobs = submissions.jobs(study.folder, run_ids)
     try:
-        states = scheduler.accounting(job for job in jobs.values() if job)
-    except Away:
+        states = CLIENT.accounting(job for job in jobs.values() if job)
+    except SlurmUnavailable:
         states = {}
     written: list[tuple[str, dict[str, Any] | None]] = []
     for run_id in sorted(run_ids):

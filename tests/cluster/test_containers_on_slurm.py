@@ -13,7 +13,7 @@ from project import PROJECT, Cli
 from slurm_study import SHORT
 from studies import described, program, read_json, run_dirs
 
-from harness.scheduler import words
+from harness.slurm.client import words
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 

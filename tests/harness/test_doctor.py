@@ -22,6 +22,7 @@ from harness import config, doctor, doctor_compute, doctor_slurm
 from harness.doctor_checks import Check
 from harness.doctor_frameworks import judged
 from harness.schema import Framework
+from harness.slurm import inventory
 from harness.spec import write_run
 from harness.worker.rendezvous import Rendezvous
 
@@ -432,7 +433,7 @@ def test_what_an_input_pipeline_needs_beside_the_framework(
     ],
 )
 def test_gpus_are_counted_as_slurm_writes_them(gres: str, name: str, kind: str | None, count: int) -> None:
-    assert doctor_slurm.Node("n1", "idle", 8, 64000, gres).count(name, kind) == count
+    assert inventory.Node("n1", "idle", 8, 64000, gres).count(name, kind) == count
 
 
 @pytest.mark.parametrize(
@@ -440,7 +441,7 @@ def test_gpus_are_counted_as_slurm_writes_them(gres: str, name: str, kind: str |
     [("30:00", 30), ("1:00:00", 60), ("2-12:00:00", 3600), ("0:30", 0.5), ("infinite", None), ("n/a", None)],
 )
 def test_time_limits_as_slurm_writes_them(text: str, expected: Any) -> None:
-    assert doctor_slurm.minutes(text) == expected
+    assert inventory.minutes(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -448,7 +449,7 @@ def test_time_limits_as_slurm_writes_them(text: str, expected: Any) -> None:
     [("64GB", 65536), ("64g", 65536), ("500", 500), ("2T", 2 * 1024**2), ("2048K", 2), ("lots", None)],
 )
 def test_memory_as_sbatch_takes_it(text: str, expected: Any) -> None:
-    assert doctor_slurm.megabytes(text) == expected
+    assert inventory.megabytes(text) == expected
 
 
 @pytest.mark.parametrize(

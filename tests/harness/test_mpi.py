@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import mpi, scheduler
+from harness import mpi
 from harness.errors import UserError
 from harness.schema import AllreduceOptions, Cluster, Controller, HorovodOptions, NoOptions, Scheduler, Strategy
+from harness.slurm.client import Client
 
 SLURM = Cluster(name="site", scheduler=Scheduler.slurm)
 # What srun 22.05 printed; from 21.08 back it wrote to stderr, each line with its name before it.
@@ -46,7 +47,7 @@ def test_srun_starts_them_where_it_can_and_mpirun_elsewhere(srun: Path) -> None:
     assert mpi.starter(SLURM) == "mpirun", "no srun here"
     says(srun, LISTED)
     assert mpi.starter(SLURM) == "pmix"
-    assert scheduler.mpi_kinds() == ["pmix", "cray_shasta", "pmi2", "pmix_v4"]
+    assert Client().mpi_kinds() == ["pmix", "cray_shasta", "pmi2", "pmix_v4"]
     assert mpi.starter(Cluster(name="local", scheduler=Scheduler.local)) == "mpirun"
     assert mpi.starter(Cluster(name="site", scheduler=Scheduler.slurm, mpi="pmi2")) == "pmi2"
     says(srun, "".join(f"srun: {line}\n" for line in ("MPI types are...", "none", "openmpi", "pmi2")), stream=2)

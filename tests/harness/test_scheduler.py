@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import outcome, scheduler, submissions
-from harness.scheduler import Queued
+from harness import outcome, submissions
+from harness.slurm import client
+from harness.slurm.client import Client, Queued, SlurmUnavailable
 from harness.submissions import Submission
 
 
@@ -23,7 +24,7 @@ from harness.submissions import Submission
     ],
 )
 def test_elements_of_an_array(short: str, each: list[str]) -> None:
-    assert scheduler.elements(short) == each
+    assert client.array_tasks(short) == each
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_elements_of_an_array(short: str, each: list[str]) -> None:
     ],
 )
 def test_a_controller_that_is_away_is_no_refusal(said: str) -> None:
-    assert scheduler.is_away(said)
+    assert client.is_unavailable(said)
 
 
 @pytest.mark.parametrize(
@@ -48,22 +49,46 @@ def test_a_controller_that_is_away_is_no_refusal(said: str) -> None:
     ],
 )
 def test_a_refusal_is_no_absence(said: str) -> None:
-    assert not scheduler.is_away(said)
+    assert not client.is_unavailable(said)
 
 
 def test_words_are_on_one_line_and_each_is_said_once() -> None:
     said = (
         "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
     )
-    assert scheduler.words(said) == "invalid partition specified: x; Batch job submission failed: Invalid partition"
-    assert scheduler.words("squeue: error: a\nsqueue: error: a\n") == "a"
+    assert client.words(said) == "invalid partition specified: x; Batch job submission failed: Invalid partition"
+    assert client.words("squeue: error: a\nsqueue: error: a\n") == "a"
 
 
 def test_a_program_that_is_not_there_and_one_that_does_not_answer_are_away() -> None:
-    with pytest.raises(scheduler.Away, match="No such file"):
-        scheduler.command("no-such-program")
-    with pytest.raises(scheduler.Away, match=r"sleep did not answer within 0 s|sleep did not answer"):
-        scheduler.command("sleep", "5", seconds=0.1)
+    with pytest.raises(SlurmUnavailable, match="No such file"):
+        Client().run("no-such-program")
+    with pytest.raises(SlurmUnavailable, match=r"sleep did not answer within 0 s|sleep did not answer"):
+        Client(seconds=0.1).run("sleep", "5")
+
+
+def test_a_slurm_that_cannot_be_asked_about_a_requeue_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
+    assert Client().requeue("7") == "[Errno 2] No such file or directory: 'scontrol'"
+
+
+def test_a_setting_without_a_value_does_not_swallow_the_next_one() -> None:
+    # As `scontrol show config` of 22.05 aligns them.
+    text = "MaxArraySize            = 1001\nPrologFlags             = \nSlurmdTimeout           = 300 sec\n"
+    assert client.settings_of(text) == {"MaxArraySize": "1001", "PrologFlags": "", "SlurmdTimeout": "300 sec"}
+
+
+def test_each_task_of_an_array_is_a_record_of_its_own() -> None:
+    text = (
+        "JobId=9 ArrayJobId=9 ArrayTaskId=1 JobName=a b JobState=RUNNING Reason=None Comment=x=y PreemptTime=None \n"
+        "JobId=10 ArrayJobId=9 ArrayTaskId=0 JobName=a b JobState=CANCELLED Reason=None PreemptTime=None \n\n"
+    )
+    first, second = client.records(text)
+    assert (first["JobId"], first["JobState"], first["Comment"]) == ("9", "RUNNING", "x=y")
+    assert (second["JobId"], second["JobState"]) == ("10", "CANCELLED")
+    assert client.records("No jobs in the system\n") == []
 
 
 def test_a_submission_is_read_back_and_gives_its_jobs(tmp_path: Path) -> None:

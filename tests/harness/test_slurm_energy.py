@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 from project import PROJECT
 
-from harness import slurm_energy
 from harness.image import image as image_of
+from harness.slurm import energy
+from harness.slurm.client import settings_of
 
 SCHEMA = PROJECT / "harness" / "schemas" / "slurm_energy.schema.json"
 
@@ -27,7 +28,7 @@ SCHEMA = PROJECT / "harness" / "schemas" / "slurm_energy.schema.json"
     ],
 )  # fmt: skip
 def test_whether_a_cluster_counts_energy(line: str, plugin: str | None) -> None:
-    assert slurm_energy.plugin(f"AccountingStorageType   = x\n{line}\nAuthType = auth/munge\n") == plugin
+    assert energy.plugin(settings_of(f"AccountingStorageType   = x\n{line}\nAuthType = auth/munge\n")) == plugin
 
 
 @pytest.mark.parametrize(
@@ -42,20 +43,20 @@ def test_whether_a_cluster_counts_energy(line: str, plugin: str | None) -> None:
     ],
 )
 def test_a_value_that_is_none_is_never_an_energy(said: str, joules: float | None) -> None:
-    assert slurm_energy.joules_of(said) == joules
+    assert energy.joules_of(said) == joules
 
 
 def test_where_slurm_does_not_answer_the_file_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
-    slurm_energy.write(tmp_path, {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"})
-    found = json.loads((tmp_path / slurm_energy.FILE).read_text())
+    energy.write(tmp_path, {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"})
+    found = json.loads((tmp_path / energy.FILE).read_text())
     jsonschema.validate(found, json.loads(SCHEMA.read_text()))
     assert (found["joules"], found["reason"]) == (None, "scontrol did not answer")
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "12", "SUBMITIT_LOCAL_JOB_ID": "7"}])
 def test_a_local_run_asks_nobody(tmp_path: Path, environ: dict[str, str]) -> None:
-    slurm_energy.write(tmp_path, environ)
+    energy.write(tmp_path, environ)
     assert not list(tmp_path.iterdir())
 
 

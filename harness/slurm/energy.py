@@ -9,13 +9,12 @@ The value is None, with the reason, wherever Slurm does not count; it is never 0
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness import spec
+from harness.slurm.client import Client, SlurmUnavailable
 
 FILE = "slurm_energy.json"
 VERSION = 1
@@ -35,25 +34,32 @@ def write(attempt_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _asked(step: str | None) -> dict[str, Any]:
-    config = _said("scontrol", "show", "config")
-    if config is None:
+    client = Client(seconds=COMMAND_SECONDS)
+    try:
+        settings = client.settings()
+    except SlurmUnavailable:
+        settings = {}
+    if not settings:
         return _absent(None, "scontrol did not answer")
-    kind = plugin(config)
+    kind = plugin(settings)
     if kind is None:
         return _absent(None, "the cluster has no AcctGatherEnergyType")
     if step is None or not step.rpartition(".")[2].isdigit():
         return _absent(kind, "the ranks were not started as a step of their own")
-    said = _said("sstat", "--noheader", "--parsable2", "--format=ConsumedEnergyRaw", "--jobs", step)
+    try:
+        said = client.step_field(step, "ConsumedEnergyRaw")
+    except SlurmUnavailable:
+        said = None
     joules = None if said is None else joules_of(said)
     if joules is None:
         return _absent(kind, f"sstat has no ConsumedEnergyRaw of step {step}")
     return {"plugin": kind, "joules": joules, "reason": None}
 
 
-def plugin(config: str) -> str | None:
-    """The plugin of energy that `scontrol show config` names; None: none counts."""
-    match = re.search(r"^AcctGatherEnergyType\s*=\s*(\S+)", config, re.MULTILINE)
-    return None if match is None or match[1] in ("(null)", "acct_gather_energy/none") else match[1]
+def plugin(settings: Mapping[str, str]) -> str | None:
+    """The energy plugin that Slurm's settings name; None if Slurm does not count energy."""
+    kind = settings.get("AcctGatherEnergyType")
+    return None if kind in (None, "", "(null)", "acct_gather_energy/none") else kind
 
 
 def joules_of(said: str) -> float | None:
@@ -67,11 +73,3 @@ def joules_of(said: str) -> float | None:
 
 def _absent(kind: str | None, reason: str) -> dict[str, Any]:
     return {"plugin": kind, "joules": None, "reason": reason}
-
-
-def _said(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,243 @@
+"""The client of Slurm's programs: runs them within a deadline and returns their answers as values.
+
+Knows neither submitit nor studies. Standard library only: the supervisor of every rank loads it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harness import programs
+from harness.programs import NoAnswer
+
+# When slurmctld is down, its clients wait up to a minute.
+SECONDS = 90.0
+# What clients of 20.11 to 25.05 print when they cannot reach a daemon.
+_UNAVAILABLE = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Connection (refused|reset|timed out)|"
+    r"Zero Bytes were transmitted|temporarily unable|Insane message length|Transport endpoint is not connected|"
+    r"slurm_receive_msg|Communication connection failure|Unexpected message received",
+    re.IGNORECASE,
+)
+
+
+class SlurmUnavailable(NoAnswer):
+    """Slurm does not answer; the message quotes it."""
+
+
+class SlurmRefused(Exception):
+    """Slurm answered with an error; the message quotes it."""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A job, or a task of a job array, in the queue."""
+
+    job: str  # as '123_4'
+    name: str
+    state: str
+    reason: str  # why it waits, as Slurm writes it
+    start: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as slurmctld describes it. A field is None when Slurm does not give it."""
+
+    state: str
+    reason: str | None = None
+    exit_code: str | None = None  # 'code:signal'
+    batch_host: str | None = None
+    submit_time: str | None = None
+    start_time: str | None = None
+    preempt_time: str | None = None
+
+
+@dataclass(frozen=True)
+class Client:
+    """Runs Slurm's programs. Every method is one call of one program and raises SlurmUnavailable."""
+
+    seconds: float = SECONDS  # the deadline of each call
+    # When Slurm ends or requeues a job, it sends SIGTERM to every process of the job, including programs that the job
+    # itself has started to ask Slurm.
+    ignore_sigterm: bool = False
+
+    def run(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Raises SlurmUnavailable if the program cannot be run, or cannot reach Slurm."""
+        try:
+            done = self._run(*argv, stdin=stdin)
+        except NoAnswer as error:
+            raise SlurmUnavailable(str(error)) from None
+        if done.returncode != 0 and is_unavailable(done.stderr):
+            raise SlurmUnavailable(words(done.stderr))
+        return done
+
+    def lines(self, *argv: str) -> list[str]:
+        """What a program prints. Raises SlurmUnavailable on any error."""
+        done = self.run(*argv)
+        if done.returncode != 0:
+            raise SlurmUnavailable(words(done.stderr))
+        return done.stdout.splitlines()
+
+    def queue(self) -> dict[str, Queued]:
+        """This user's jobs by job id: squeue."""
+        # --me rather than --jobs, which fails as a whole when one of the jobs is already forgotten.
+        jobs = {}
+        for line in self.lines("squeue", "--me", "--array", "--noheader", "--format=%i|%j|%T|%S|%r"):
+            job, name, state, start, reason = line.split("|", 4)
+            jobs[job] = Queued(job, name, state, reason, start)
+        return jobs
+
+    def accounting(self, jobs: Iterable[str]) -> dict[str, str]:
+        """The states of jobs that have left the queue: sacct.
+
+        A job that the accounting does not know is missing: a cancelled array task may never get a row.
+        """
+        arrays = sorted({job.split("_")[0] for job in jobs})
+        if not arrays:
+            return {}
+        states = {}
+        asked = ("--format=JobID,State", "-j", ",".join(arrays))
+        for line in self.lines("sacct", "-X", "--noheader", "--parsable2", *asked):
+            job, _, state = line.partition("|")
+            for task in array_tasks(job):
+                states[task] = state
+        return states
+
+    def jobs(self, job: str) -> list[Job]:
+        """A job, and after it the other tasks of the array whose id it is: scontrol. Empty for an unknown job."""
+        return [
+            Job(
+                state=fields["JobState"],
+                reason=fields.get("Reason"),
+                exit_code=fields.get("ExitCode"),
+                batch_host=fields.get("BatchHost"),
+                submit_time=fields.get("SubmitTime"),
+                start_time=fields.get("StartTime"),
+                preempt_time=None if (preempted := fields.get("PreemptTime")) == "None" else preempted,
+            )
+            for fields in self.show("job", job)
+            if "JobState" in fields
+        ]
+
+    def node_cpus(self, node: str) -> int | None:
+        """How many CPUs Slurm believes a node to have: scontrol. None for an unknown node."""
+        found = [fields.get("CPUTot", "") for fields in self.show("node", node)]
+        return int(found[0]) if found and found[0].isdigit() else None
+
+    def settings(self) -> dict[str, str]:
+        """slurm.conf as slurmctld has it: scontrol. Empty on an error."""
+        return settings_of(self.run("scontrol", "show", "config").stdout)
+
+    def show(self, kind: str, name: str) -> list[dict[str, str]]:
+        """The records that `scontrol show` prints of a job, node or partition. Empty on an error."""
+        shown = self.run("scontrol", "--oneliner", "show", kind, name)
+        return records(shown.stdout) if shown.returncode == 0 else []
+
+    def step_field(self, step: str, field: str) -> str | None:
+        """A value of a running job step: sstat. None on an error."""
+        done = self.run("sstat", "--noheader", "--parsable2", f"--format={field}", "--jobs", step)
+        return done.stdout if done.returncode == 0 else None
+
+    def submit(self, script: str, options: Sequence[str]) -> str:
+        """Submits a batch script and returns its job id: sbatch. Raises SlurmRefused."""
+        done = self.run("sbatch", "--parsable", *options, stdin=script)
+        if done.returncode != 0:
+            raise SlurmRefused(words(done.stderr))
+        return done.stdout.strip().split(";")[0]
+
+    def refusal(self, options: Sequence[str]) -> str | None:
+        """Why Slurm would refuse a job with these options of sbatch; None if it would accept it."""
+        done = self.run("sbatch", "--test-only", *options, stdin="#!/bin/sh\ntrue\n")
+        return None if done.returncode == 0 else words(done.stderr)
+
+    def cancel(self, jobs: Sequence[str]) -> str | None:
+        """Cancels jobs by id: scancel. Returns Slurm's words if it refused."""
+        done = self.run("scancel", *jobs)
+        return None if done.returncode == 0 else words(done.stderr)
+
+    def cancel_named(self, name: str) -> None:
+        """Cancels the jobs of this name: scancel."""
+        self.run("scancel", f"--name={name}")
+
+    def requeue(self, job: str) -> str | None:
+        """Puts a running job back into the queue: scontrol. Returns the error if that failed; raises nothing."""
+        try:
+            done = self._run("scontrol", "requeue", job)
+        except NoAnswer as error:
+            return str(error.__cause__)
+        if done.returncode == 0:
+            return None
+        return " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+
+    def nodes_answer(self, nodes: int) -> bool:
+        """Inside a job: whether srun can start a process on each of its nodes."""
+        shape = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1")
+        return self.run("srun", "--overlap", "--mpi=none", *shape, "true").returncode == 0
+
+    def mpi_kinds(self) -> list[str]:
+        """The names that `srun --mpi=` accepts here, except none."""
+        listed = self.run("srun", "--mpi=list")
+        text = re.sub(r"^srun: ", "", listed.stdout + listed.stderr, flags=re.MULTILINE)
+        kinds = [line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\w+\s*", line)]
+        return [kind for kind in [*kinds, *re.findall(r"\bpmix_v\d+", text)] if kind != "none"]
+
+    def has_pyxis(self) -> bool:
+        """Whether srun has the options of the container plugin pyxis."""
+        helped = self.run("srun", "--help")
+        return "--container-image" in helped.stdout + helped.stderr
+
+    def nodes_out(self, partition: str | None) -> bool:
+        """Whether nodes of the partition (None: of any) are down or drained: sinfo."""
+        where = ["--partition", partition] if partition else []
+        done = self.run("sinfo", "--noheader", "--states=down,drain", "--format=%n", *where)
+        return bool(done.stdout.strip())
+
+    def _run(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        before = _ignore_sigterm if self.ignore_sigterm else None
+        return programs.run(*argv, seconds=self.seconds, stdin=stdin, before=before)
+
+
+def _ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def is_unavailable(said: str) -> bool:
+    """Whether a program of Slurm says that it could not reach a daemon, and not that a request was refused."""
+    return bool(_UNAVAILABLE.search(said))
+
+
+def words(text: str) -> str:
+    """What a program of Slurm printed, on one line and without its own name before each part."""
+    lines = [
+        re.sub(r"^(sbatch|sbcast|squeue|sacct|scancel|scontrol|srun|sinfo): (error: )?", "", line)
+        for line in text.splitlines()
+    ]
+    return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
+
+
+def records(text: str) -> list[dict[str, str]]:
+    """The fields of each record that `scontrol --oneliner show` prints. Of a value with spaces, its first word."""
+    found = (dict(re.findall(r"(\S+?)=(\S*)", line)) for line in text.splitlines())
+    return [fields for fields in found if fields]
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """The keys and values that `scontrol show config` prints."""
+    return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
+
+
+def array_tasks(job: str) -> list[str]:
+    """Expands Slurm's short form of several array tasks: '7_[0-2,5%4]' -> 7_0, 7_1, 7_2, 7_5."""
+    match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", job)
+    if not match:
+        return [job]
+    found = []
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        found += [f"{match[1]}_{n}" for n in range(int(first), int(last or first) + 1)]
+    return found

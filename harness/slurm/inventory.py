@@ -1,0 +1,109 @@
+"""What a cluster consists of and what it lets a user do: partitions, nodes, accounts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harness.slurm.client import Client, SlurmRefused, words
+
+MEGABYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
+
+
+@dataclass(frozen=True)
+class Partition:
+    name: str
+    is_default: bool
+    state: str
+    limit: str  # longest wall limit, as Slurm writes it
+    nodes: str  # allocated/idle/other/total
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    state: str
+    cpus: int
+    megabytes: int
+    gres: str  # as Slurm writes it, without sockets: 'gpu:v100:4,mps:400'
+
+    def count(self, name: str, kind: str | None) -> int:
+        """How many it has of a generic resource; kind: its type, None for any."""
+        entries = [entry.split(":") for entry in self.gres.split(",")]
+        return sum(
+            int(entry[-1])
+            for entry in entries
+            if entry[0] == name and entry[-1].isdigit() and (kind is None or entry[1:-1] == [kind])
+        )
+
+
+@dataclass(frozen=True)
+class Association:
+    """What the accounting lets a user do under one account."""
+
+    account: str
+    qos: str  # names with commas between them; may be empty
+    max_submit: int | None  # jobs in the queue; None: no limit
+
+
+def version(client: Client) -> str:
+    """As 'slurm 22.05.8'. Raises SlurmUnavailable, SlurmRefused (no cluster is configured here)."""
+    return _answer(client, "sbatch", "--version").strip()
+
+
+def ping(client: Client) -> tuple[bool, str]:
+    """Whether a controller is up, and Slurm's words. Raises SlurmUnavailable."""
+    done = client.run("scontrol", "ping")
+    said = "; ".join(re.findall(r"^Slurmctld.*$", done.stdout, re.MULTILINE)) or words(done.stderr)
+    return bool(re.search(r" is UP\b", said)), said
+
+
+def partitions(client: Client) -> list[Partition]:
+    """All partitions, including hidden ones. Raises SlurmUnavailable."""
+    rows = [line.split("|") for line in client.lines("sinfo", "--all", "--noheader", "--format=%P|%a|%l|%F")]
+    return [Partition(name.rstrip("*"), name.endswith("*"), *rest) for name, *rest in rows]
+
+
+def nodes(client: Client, of: list[str]) -> list[Node]:
+    """The nodes of these partitions. Raises SlurmUnavailable."""
+    which = f"--partition={','.join(of)}"
+    found = {}
+    for line in client.lines("sinfo", "--Node", "--noheader", which, "--format=%N|%T|%c|%m|%G"):
+        name, state, cpus, memory, gres = line.split("|", 4)
+        found[name] = Node(name, state, int(cpus), int(memory), re.sub(r"\([^)]*\)", "", gres))
+    return list(found.values())
+
+
+def check_accounting(client: Client) -> None:
+    """Raises SlurmUnavailable, SlurmRefused if the accounting does not answer."""
+    _answer(client, "sacct", "-X", "--noheader", "--jobs=1")
+
+
+def associations(client: Client, user: str, cluster: str) -> list[Association]:
+    """Raises SlurmUnavailable, SlurmRefused."""
+    which = (f"user={user}", f"cluster={cluster}", "format=Account,Partition,QOS,MaxSubmitJobs")
+    said = _answer(client, "sacctmgr", "--noheader", "--parsable2", "show", "assoc", *which)
+    rows = [line.split("|") for line in said.splitlines() if line.count("|") == 3]
+    return [Association(account, qos, int(most) if most.isdigit() else None) for account, _, qos, most in rows]
+
+
+def minutes(limit: str) -> float | None:
+    """A time as Slurm writes it, '1-02:03:04', '03:04'; None: there is no limit, or it cannot be read."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if not match:
+        return None
+    days, hours, mins, seconds = (int(part or 0) for part in match.groups())
+    return days * 1440 + hours * 60 + mins + seconds / 60
+
+
+def megabytes(text: str) -> float | None:
+    """An amount of memory as sbatch takes it, '64GB'; None where it cannot be read."""
+    match = re.fullmatch(r"(\d+)([KMGT]?)B?", text, re.IGNORECASE)
+    return int(match[1]) * MEGABYTES[match[2].upper()] if match else None
+
+
+def _answer(client: Client, *argv: str) -> str:
+    done = client.run(*argv)
+    if done.returncode != 0:
+        raise SlurmRefused(words(done.stderr))
+    return done.stdout
