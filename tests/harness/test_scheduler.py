@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import outcome, submissions
+from harness.core import run_files
 from harness.slurm import client
 from harness.slurm.client import Client, Queued, SlurmUnavailable
 from harness.submissions import Submission
@@ -132,5 +133,5 @@ def test_of_two_watchers_one_asks_for_another_attempt(tmp_path: Path) -> None:
     assert outcome.write_again(tmp_path, outcome.BY_FAILURE, "rank 1 was ended", 4)
     assert not outcome.write_again(tmp_path, outcome.BY_FAILURE, "rank 0 was ended", 4)
     assert outcome.read_again(tmp_path)["reason"] == "rank 1 was ended"
-    (tmp_path / outcome.AGAIN).write_text(json.dumps([]))
+    (tmp_path / run_files.AGAIN).write_text(json.dumps([]))
     assert outcome.read_again(tmp_path) == {}
