@@ -14,10 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import machine, programs
+from harness import machine
 from harness.config import CONF, compose
+from harness.core import programs
+from harness.core.programs import NoAnswer
 from harness.errors import UserError
-from harness.programs import NoAnswer
 from harness.request import PROJECT
 from harness.schema import Cluster, Config, Dataset, Device, Scheduler
 from harness.worker.data.locate import SYNTHETIC, DataError, locate

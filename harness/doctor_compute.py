@@ -27,9 +27,9 @@ from harness.command import rank_command, rank_environment
 from harness.config import compose
 from harness.core import run_files
 from harness.core.ports import held_port
+from harness.core.programs import NoAnswer
 from harness.doctor_checks import MISSING, NOTE, OK, Check, nvidia_smi, others, uses_cuda
 from harness.errors import UserError
-from harness.programs import NoAnswer
 from harness.rank import end_with_parent
 from harness.request import study_request
 from harness.schema import Config, Framework, Precision, Strategy

@@ -8,8 +8,10 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness import environments, gpu_types, machine, mpi, profiling, programs
+from harness import environments, gpu_types, machine, mpi, profiling
+from harness.core import programs
 from harness.core.launchers import MPIRUN
+from harness.core.programs import NoAnswer
 from harness.doctor_checks import (
     MISSING,
     NOTE,
@@ -23,7 +25,6 @@ from harness.doctor_checks import (
     uses_cuda,
 )
 from harness.errors import UserError
-from harness.programs import NoAnswer
 from harness.request import PROJECT
 from harness.schema import Cluster, Config, Container, Framework, Scheduler
 from harness.slurm.client import Client, SlurmUnavailable, words

@@ -25,6 +25,7 @@ from typing import Any
 from harness import doctor_compute, environments, site, spec
 from harness.core.launchers import NODE
 from harness.core.placement import place
+from harness.core.programs import NoAnswer
 from harness.doctor_checks import MISSING, NOTE, OK, Check, counted, nvidia_smi, uses_cuda
 from harness.doctor_compute import Trial
 from harness.doctor_frameworks import Silent, ask, judged
@@ -32,7 +33,6 @@ from harness.doctor_slurm import whole_nodes
 from harness.errors import UserError
 from harness.launch.options import advice, trial_options
 from harness.plan import Resources
-from harness.programs import NoAnswer
 from harness.request import PROJECT
 from harness.schema import Config
 from harness.slurm.client import Client, Job, SlurmRefused, SlurmUnavailable

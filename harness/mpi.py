@@ -12,10 +12,10 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from harness import programs
+from harness.core import programs
 from harness.core.launchers import MPIRUN
+from harness.core.programs import NoAnswer
 from harness.errors import UserError
-from harness.programs import NoAnswer
 from harness.schema import Cluster, Controller, Scheduler, Strategy
 from harness.slurm.client import Client, SlurmUnavailable
 

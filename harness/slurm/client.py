@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness import programs
-from harness.programs import NoAnswer
+from harness.core import programs
+from harness.core.programs import NoAnswer
 
 # When slurmctld is down, its clients wait up to a minute.
 SECONDS = 90.0
