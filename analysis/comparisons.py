@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.bases import basis_text
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.statistics import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
 from analysis.text import count, gpus_text, percent, probability_text, span, times
@@ -92,12 +92,6 @@ def comparisons_of(runs: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> C
             else:
                 pairs.append(_Pair(second, first, other, one))
     return Comparisons(_tested(pairs), tuple(_left_out(work_differs, single)))
-
-
-def comparisons_csv(comparisons: Comparisons) -> str:
-    """One line per pair; absent values are empty. `faster` names the series that was measured to be so, whether or not
-    the test shows it: the verdict says that."""
-    return frame_of([dict(row) for row in comparisons.rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def _same_work(point: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, Any
 
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.statistics import CONFIDENCE, quantile
 from analysis.text import DASH, duration, gpus_text, percent, span
@@ -59,11 +59,6 @@ def prices(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
             made, key = _pair(point)
             pairs[key][made] = (point, measured)
     return [_price(*pair[False], *pair[True]) for pair in pairs.values() if len(pair) == 2]
-
-
-def data_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """With units in the names of the columns; absent values are empty."""
-    return str(frame_of([dict(row) for row in rows], COLUMNS).to_csv(index=False, lineterminator="\n"))
 
 
 def price_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.bases import basis_text
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.metrics import gpu_hours, karp_flatt
 from analysis.run import COMPLETED
 from analysis.statistics import CONFIDENCE, Basis, Estimate, Interval, quantile
@@ -79,11 +79,6 @@ def decisions_of(
             if smaller is None or point["gpus"] > smaller[0]["gpus"]:
                 smaller = (point, own)
     return _with_fronts(rows)
-
-
-def decisions_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per measured point; absent values are empty, marks are joined by ';'."""
-    return frame_of([dict(row) for row in rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int, one: float) -> tuple[float, Interval]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.frames import frame_of
 from analysis.network import BOUNDS, FIRST_GRADIENT, Files
 from analysis.numbers import relative
 from analysis.references import NETWORK_SETTINGS, Pair, Point, pairs_of
@@ -92,11 +91,6 @@ def equal_work(folder: Path, runs: pd.DataFrame) -> EqualWork:
 
 def differs(row: Mapping[str, Any]) -> bool:
     return bool(row["verdict"].startswith(DIFFERS))
-
-
-def equal_work_csv(work: EqualWork) -> str:
-    """One line per row; absent values are empty."""
-    return frame_of([dict(row) for row in work.rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def _columns(point: Point) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.metrics import gpu_hours
 from analysis.run import COMPLETED
 
@@ -71,11 +71,6 @@ def learning_of(runs: pd.DataFrame, points: pd.DataFrame, target: float | None) 
         if curves:
             found.append({**point, "curves": curves, **_last(curves), **_to_target(curves, target)})
     return Learning(tuple(rows), tuple(found), target)
-
-
-def learning_csv(learning: Learning) -> str:
-    """One line per run and evaluation; absent values are empty, marks are joined by ';'."""
-    return frame_of([dict(row) for row in learning.rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def _curve(run: Mapping[str, Any], point: Mapping[str, Any]) -> list[dict[str, Any]]:

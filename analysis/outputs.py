@@ -21,7 +21,7 @@ OUTPUTS = {
     "csv": ("analysis.exports.csv_tables", "csv_of", "a table of each kind as .csv"),
     "data": ("analysis.exports.data", "data_of", "runs.csv, runs.parquet, report.json"),
     "pdf": ("analysis.paper.report_pdf", "pdf_of", "report.pdf"),
-    "tex": ("analysis.paper.tex", "tex_of", "tables.tex, with booktabs"),
+    "tex": ("analysis.paper.tables", "tex_of", "tables.tex, with booktabs"),
     "figures": ("analysis.paper.figures", "figures_of", "figures/ as .pdf, .svg, .png, with a LaTeX .pgf"),
 }
 

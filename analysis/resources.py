@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.issue_time import issue_share
 from analysis.numbers import total_if_known
 from analysis.recorded import ABSENT, ESTIMATED, MEASURED, PEAKS
@@ -63,11 +63,6 @@ def resources_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any
             columns["issue_share"] = issue_share(members)
             rows.append({**point, "runs": len(members), **columns})
     return rows
-
-
-def resources_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per point; absent values are empty, marks and reasons are joined by ';'."""
-    return frame_of([dict(row) for row in rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def is_recorded(row: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analysis.flops import training_flops_per_sample
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.laws.roofline import work_of
 from analysis.run import COMPLETED
 from harness.spec import EMULATED, MODEL_PARALLEL
@@ -58,11 +58,6 @@ def roofline_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]
         if members:
             rows.append({**point, "runs": len(members), **_row(members, point)})
     return rows
-
-
-def roofline_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per point; absent values are empty, `reason` says why."""
-    return frame_of([dict(row) for row in rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def _row(members: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> dict[str, Any]:

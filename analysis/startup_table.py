@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from analysis.frames import frame_of, records
+from analysis.frames import records
 from analysis.run import COMPLETED
 from analysis.startup import PARTS
 from analysis.text import duration, span
@@ -66,11 +66,6 @@ def startup_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]
         if told:
             rows.append({**point, "runs": len(told), **_row(told)})
     return rows
-
-
-def startup_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per point, seconds; absent values are empty."""
-    return frame_of([dict(row) for row in rows], COLUMNS).to_csv(index=False, lineterminator="\n")
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

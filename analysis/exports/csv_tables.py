@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from analysis.comparisons import comparisons_csv
-from analysis.damage_table import damage_csv
-from analysis.data_price import data_csv
-from analysis.decisions import decisions_csv
-from analysis.equal_work import equal_work_csv
+from analysis import comparisons, data_price, decisions, equal_work, learning, resources, roofline_table, startup_table
 from analysis.exports.cells import inert_csv
-from analysis.learning import learning_csv
+from analysis.frames import frame_of
 from analysis.loss_tables import breakdown_csv
-from analysis.resources import resources_csv
-from analysis.roofline_table import roofline_csv
-from analysis.startup_table import startup_csv
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.findings import Findings
 
-CSV_COLUMNS = [
+SCALING_COLUMNS = [
     *("framework", "strategy", "communication", "model", "dataset", "precision", "scaling", "detail", "cluster"),
     *("device", "device_names", "versions", "code_versions"),
     *("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"),
@@ -39,6 +31,7 @@ CSV_COLUMNS = [
     *("staleness_mean", "staleness_max"),
     *("marks", "notes", "oversubscribed", "reasons", "run_ids"),
 ]
+DAMAGE_COLUMNS = {**dict.fromkeys(["run_id", "file", "kind"], "string"), "count": "Int64", "sentence": "string"}
 
 
 def csv_of(findings: Findings) -> dict[str, bytes]:
@@ -47,25 +40,26 @@ def csv_of(findings: Findings) -> dict[str, bytes]:
 
 
 def csv_tables(findings: Findings) -> dict[str, str]:
-    """CSV by the names of their files."""
+    """CSV by the names of their files. Units are in the names of the columns; marks and reasons are joined by ';',
+    absent values are empty."""
     tables = {
-        "scaling.csv": scaling_csv(findings.points),
+        "scaling.csv": findings.points[SCALING_COLUMNS].to_csv(index=False, lineterminator="\n"),
         "breakdown.csv": breakdown_csv(findings.losses),
-        "comparisons.csv": comparisons_csv(findings.comparisons),
-        "decisions.csv": decisions_csv(findings.decisions),
-        "learning.csv": learning_csv(findings.learning),
-        "resources.csv": resources_csv(findings.resources),
-        "equal_work.csv": equal_work_csv(findings.work),
+        "comparisons.csv": csv_text(findings.comparisons.rows, comparisons.COLUMNS),
+        "decisions.csv": csv_text(findings.decisions, decisions.COLUMNS),
+        "learning.csv": csv_text(findings.learning.rows, learning.COLUMNS),
+        "resources.csv": csv_text(findings.resources, resources.COLUMNS),
+        "equal_work.csv": csv_text(findings.work.rows, equal_work.COLUMNS),
     }
     if findings.startup:
-        tables["startup.csv"] = startup_csv(findings.startup)
+        tables["startup.csv"] = csv_text(findings.startup, startup_table.COLUMNS)
     if findings.study.damage:
-        tables["damage.csv"] = damage_csv(findings.study.damage)
+        tables["damage.csv"] = csv_text(findings.study.damage, DAMAGE_COLUMNS)
     if findings.roofline:
-        tables["roofline.csv"] = roofline_csv(findings.roofline)
-    return tables | ({"data.csv": data_csv(findings.prices)} if findings.prices else {})
+        tables["roofline.csv"] = csv_text(findings.roofline, roofline_table.COLUMNS)
+    return tables | ({"data.csv": csv_text(findings.prices, data_price.COLUMNS)} if findings.prices else {})
 
 
-def scaling_csv(points: pd.DataFrame) -> str:
-    """The points with units in the names of the columns; marks are joined by ';', absent values are empty."""
-    return points[CSV_COLUMNS].to_csv(index=False, lineterminator="\n")
+def csv_text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """One line per row; columns: their pandas types by their names."""
+    return frame_of([dict(row) for row in rows], columns).to_csv(index=False, lineterminator="\n")

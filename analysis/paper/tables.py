@@ -10,6 +10,7 @@ from analysis.breakdown import PART_NAMES
 from analysis.loss_tables import losses_by_series, part_text, tenths
 from analysis.losses import Loss
 from analysis.paper.document import Column, Footnotes, Group, Line, Table
+from analysis.paper.latex import tables_tex
 from analysis.sentences import baseline, sample_notes, seeds_text, target_text
 from analysis.text import DASH, count, duration, hours_unit, number, percent, shortened, span, times, unit
 from analysis.warnings import OVERSUBSCRIBED, marks_of
@@ -32,6 +33,11 @@ def paper_tables(findings: Findings) -> list[Table]:
     """Those that have rows."""
     tables = [scaling_table(findings), breakdown_table(findings), decisions_table(findings), accuracy_table(findings)]
     return [table for table in tables if table.groups]
+
+
+def tex_of(findings: Findings) -> dict[str, bytes]:
+    """tables.tex, in ASCII."""
+    return {"tables.tex": tables_tex(paper_tables(findings), findings.study.name).encode("ascii")}
 
 
 def series_name(row: Row) -> str:

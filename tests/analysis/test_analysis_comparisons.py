@@ -7,7 +7,8 @@ import pytest
 from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.comparisons import FASTER, NOT_SHOWN, Comparisons, comparisons_csv, comparisons_of
+from analysis.comparisons import COLUMNS, FASTER, NOT_SHOWN, Comparisons, comparisons_of
+from analysis.exports.csv_tables import csv_text
 from analysis.frames import records
 from analysis.read import read_study
 from analysis.speedups import points_of
@@ -103,7 +104,7 @@ def test_runs_alike_to_the_last_digit_are_not_tested(study: StudyBuilder) -> Non
     (row,) = compared(study).rows
     assert row["verdict"] == "not tested"
     assert "were not tested: no interval: the 2 runs are alike to the last digit" in row["sentence"]
-    assert comparisons_csv(compared(study)).count("\n") == 2
+    assert csv_text(compared(study).rows, COLUMNS).count("\n") == 2
 
 
 def test_oversubscribed_points_are_compared_and_say_so(study: StudyBuilder) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from study_builder import CREATED, DATASET, Logs, StudyBuilder, arrays, resume, spec_of
 
-from analysis.equal_work import COLUMNS, EqualWork, equal_work, equal_work_csv
+from analysis.equal_work import COLUMNS, EqualWork, equal_work
+from analysis.exports.csv_tables import csv_text
 from analysis.frames import records
 from analysis.network import FIRST_GRADIENT, GRADIENTS, LOGITS, LOSSES
 from analysis.read import read_study
@@ -68,7 +69,7 @@ def test_one_framework_with_one_strategy_is_not_compared(study: StudyBuilder) ->
     study.completed(2, strategy_options={"bucket_mb": 1})
     study.completed(2, strategy_options={"bucket_mb": 25})
     assert compared(study).rows == ()
-    assert equal_work_csv(compared(study)) == ",".join(COLUMNS) + "\n"
+    assert csv_text(compared(study).rows, COLUMNS) == ",".join(COLUMNS) + "\n"
 
 
 def test_other_parameters_differ(study: StudyBuilder) -> None:
@@ -308,7 +309,7 @@ def test_point_whose_work_differs_is_marked_and_so_is_what_is_relative_to_it(stu
 def test_csv_holds_every_row_with_its_bounds(study: StudyBuilder) -> None:
     study.verified(2)
     run_dir = study.verified(2, arrays(g001=None), framework="jax")
-    reference, row = csv.DictReader(io.StringIO(equal_work_csv(compared(study))))
+    reference, row = csv.DictReader(io.StringIO(csv_text(compared(study).rows, COLUMNS)))
     assert (reference["verdict"], reference["gradient_bound"], reference["reference_framework"]) == (
         "reference",
         "",
