@@ -1,4 +1,4 @@
-"""report.json: all findings in one document, as analysis/schemas/report.schema.json says.
+"""report.json: all findings in one document, as analysis/exports/report.schema.json says.
 
 The schema is read here, too: it names what each part holds, with its unit, so that file and document cannot differ.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 VERSION = 1
 DISTRIBUTION = "scaling-harness"
 PACKAGES = ("numpy", "pandas", "scipy", "pyarrow")
-SCHEMA = Path(__file__).resolve().parents[1] / "schemas" / "report.schema.json"
+SCHEMA = Path(__file__).with_name("report.schema.json")
 FIGURE = "#/$defs/figure"
 # Figures of a point without a completed run: null, with its runs' reasons.
 WITHOUT_RUNS = ("samples_per_second_reason", "speedup_reason", "efficiency_reason")
@@ -208,7 +208,7 @@ def _notes(findings: Findings) -> list[str]:
 
 @cache
 def schema() -> dict[str, Any]:
-    """analysis/schemas/report.schema.json"""
+    """analysis/exports/report.schema.json"""
     loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
     return loaded
 
