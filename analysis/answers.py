@@ -92,7 +92,7 @@ class Answer:
 
 
 def answers_of(points: Sequence[Mapping[str, Any]], losses: Losses) -> list[Answer]:
-    """One per series with a measured point, in the order of the points (rows of `analysis.points`)."""
+    """One per series with a measured point, in the order of the points (rows of `analysis.speedups`)."""
     lost: dict[str, Loss] = {}
     for loss in losses.points:
         if loss.shares:

@@ -71,7 +71,7 @@ class Comparisons:
 
 
 def comparisons_of(runs: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> Comparisons:
-    """Every pair of measured points of different series whose work is the same; the points as `analysis.points` makes
+    """Every pair of measured points of different series whose work is the same; the points as `analysis.speedups` makes
     them. One whose work is known to differ is not compared, one with a single run cannot be."""
     by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
     groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Estimate]]] = defaultdict(list)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Findings:
-    """study: as read. points: the table of `analysis.points`; rows: the same as dicts. All else is what the function
+    """study: as read. points: the table of `analysis.speedups`; rows: the same as dicts. All else is what the function
     that makes it says."""
 
     study: Study

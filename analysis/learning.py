@@ -60,7 +60,7 @@ class Learning:
 
 
 def learning_of(runs: pd.DataFrame, points: pd.DataFrame, target: float | None) -> Learning:
-    """Of the completed runs; the points as `analysis.points` makes them."""
+    """Of the completed runs; the points as `analysis.speedups` makes them."""
     by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["evaluations"]}
     rows: list[Mapping[str, Any]] = []
     found = []

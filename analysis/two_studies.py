@@ -84,7 +84,7 @@ class Comparison:
 
 
 def compare(first: tuple[Study, pd.DataFrame], second: tuple[Study, pd.DataFrame], threshold: float) -> Comparison:
-    """first, second: studies with the points of `analysis.points`. threshold: the least relative change of throughput
+    """first, second: studies with the points of `analysis.speedups`. threshold: the least relative change of throughput
     that counts."""
     before, after = (_by_work(points) for _, points in (first, second))
     runs = [{run["run_id"]: run for run in records(study.runs)} for study, _ in (first, second)]

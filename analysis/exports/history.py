@@ -73,7 +73,7 @@ class ExportedRun:
 
 def exported_runs(study: Study, points: pd.DataFrame) -> Iterator[ExportedRun]:
     """Every run of the study, whatever became of it, one after the other: a history is long. points: as
-    `analysis.points` makes them."""
+    `analysis.speedups` makes them."""
     rows = run_rows(study, records(points))
     for run, row in zip(records(study.runs), rows, strict=True):
         spec = json.loads(run["point"] or "{}")

@@ -120,7 +120,7 @@ def runs_table(findings: Findings) -> pd.DataFrame:
 
 def run_rows(study: Study, points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same as dicts with the keys of COLUMNS, in the order of the study's runs; None for what is absent. points:
-    rows of `analysis.points`."""
+    rows of `analysis.speedups`."""
     point_of = {run_id: row for row in points for run_id in row["run_ids"].split(";")}
     return [_row(study.name, run, point_of.get(run["run_id"], {})) for run in records(study.runs)]
 

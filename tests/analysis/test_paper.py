@@ -20,7 +20,7 @@ from analysis.paper.latex import escaped
 from analysis.paper.pgf import why_no_pgf
 from analysis.paper.report_pdf import pdf_of
 from analysis.paper.scaling_figures import scaling_figure
-from analysis.paper.tex import tex_of
+from analysis.paper.tables import tex_of
 from analysis.read import read_study
 from analysis.text import duration, number, percent, printable, times
 
