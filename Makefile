@@ -39,6 +39,7 @@ lint: login ## linters and the type checker
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 	$(VENV) -m mypy
+	.venv/bin/lint-imports
 
 docs: login ## the documentation site: build/site/index.html; a warning is an error
 	$(VENV) -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/site

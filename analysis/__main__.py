@@ -10,8 +10,8 @@ import importlib
 import os
 import sys
 
-from analysis.errors import StudyError
-from analysis.text import encodable
+from analysis.base.errors import StudyError
+from analysis.base.text import encodable
 
 PROGRAM = "python -m analysis"
 REPORT = "report"  # the command where none is named

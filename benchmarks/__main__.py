@@ -12,7 +12,7 @@ import re
 import sys
 
 from benchmarks.common import ROOT, Row, machine
-from harness.machine import code_version
+from harness.plan.machine import code_version
 
 NAMES = (
     "startup",

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.spec import Placement, read_run
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import Placement, read_run
 from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.sharding import SampleOrder
-from harness.worker.rendezvous import Rendezvous
 from harness.worker.timing import timed
 
 

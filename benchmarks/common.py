@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.worker.capture import cpu_model
+from harness.worker.record.capture import cpu_model
 
 ROOT = Path(__file__).resolve().parents[1]
 

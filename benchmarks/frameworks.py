@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import ROOT, Row, paired, python
-from harness.command import rank_environment
-from harness.events import read_events
-from harness.spec import read_run
-from harness.worker.rendezvous import Rendezvous
+from harness.core.events import read_events
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import read_run
+from harness.node.command import rank_environment
 
 FRAMEWORKS = ("pytorch", "tensorflow", "keras", "mxnet", "jax")
 RANKS, REPEATS = (1, 2), 3

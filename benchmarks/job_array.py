@@ -33,10 +33,10 @@ from pathlib import Path
 
 from benchmarks.common import ROOT, Row, paired, python
 from benchmarks.submission import closed, cluster
-from harness.command import rank_environment
-from harness.events import read_events
-from harness.spec import read_run
-from harness.worker.rendezvous import Rendezvous
+from harness.core.events import read_events
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import read_run
+from harness.node.command import rank_environment
 
 N = 2
 RUNS, TOGETHER = 200, 20

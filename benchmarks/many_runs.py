@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.events import EventWriter
-from harness.plain import to_plain, write_json
-from harness.spec import (
+from harness.core.events import EventWriter
+from harness.core.serialization import to_plain, write_json
+from harness.core.spec import (
     SPEC_VERSION,
     WEAK,
     ClusterSpec,
@@ -183,7 +183,7 @@ def _result(spec: RunSpec, failed: bool) -> dict[str, Any]:
 
 
 def _environment(spec: RunSpec, i: int) -> dict[str, Any]:
-    """As harness/worker/capture.py writes it, of run number i."""
+    """As harness/worker/record/capture.py writes it, of run number i."""
     node, gpus = i % NODES, range(8)
     driver = "570.86.15" if node % 4 else "550.54.15"
     uuids = [f"GPU-{node:04x}{gpu:04x}-1111-2222-3333-444455556666" for gpu in gpus]

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.spec import ClusterSpec, DatasetSpec, InputSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec
+from harness.core.spec import ClusterSpec, DatasetSpec, InputSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset

@@ -2,8 +2,8 @@
 
 Each figure is the error |predicted / measured - 1| of the largest size of a series, predicted from all sizes up to
 half of it (benchmarks/published/throughput.csv); the ratio is that of the means over the series. The constants of
-analysis/laws/pooled.py were chosen on these same series; so its medians are also fitted anew without the series, and
-without the system (all series of one machine), that is then predicted: by the largest evidence of the other series,
+analysis/scaling/bayesian.py were chosen on these same series; so its medians are also fitted anew without the series,
+and without the system (all series of one machine), that is then predicted: by the largest evidence of the other series,
 each the mean likelihood of 4,096 draws from the prior. Extra-P is run where the environment variable EXTRAP_PYTHON
 names a Python that has it. Nothing is random between two calls: n counts series. The results are in RESULTS.md.
 """
@@ -19,10 +19,9 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
-from analysis.laws.backtest import Fold, SeriesBacktest, all_folds, coverage, try_series
-from analysis.laws.extrap import with_extrap
-from analysis.laws.peers import EXTRA_P, FLAT, LINEAR, RING
-from analysis.laws.pooled import (
+from analysis.scaling.backtest import Fold, SeriesBacktest, all_folds, coverage, try_series
+from analysis.scaling.baselines import EXTRA_P, FLAT, LINEAR, RING
+from analysis.scaling.bayesian import (
     GROWTH_MEDIAN,
     LOSS_LOG_SD,
     NOISE_LOG_SD,
@@ -32,8 +31,9 @@ from analysis.laws.pooled import (
     posteriors,
     terms,
 )
-from analysis.laws.series import Series
-from analysis.laws.table import read_table
+from analysis.scaling.extra_p import with_extrap
+from analysis.scaling.measurements import read_table
+from analysis.scaling.series import Series
 from benchmarks.common import ROOT, Row
 
 PUBLISHED = ROOT / "benchmarks" / "published" / "throughput.csv"

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import Row, median_of_ratios
 from benchmarks.record import RECORDED
-from harness.spec import MeasureSpec
+from harness.core.spec import MeasureSpec
 from harness.worker.protocol import MEASURE, Protocol
-from harness.worker.stationary import median_interval, relative_half_width
+from harness.worker.steady_state import median_interval, relative_half_width
 
 # That of conf/measure/default.yaml, and what noisier machines reach.
 PRECISIONS = (0.02, 0.05, 0.1)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT, machine, python
-from harness.events import read_events, read_result
-from harness.machine import code_version
-from harness.spec import read_run
+from harness.core.events import read_events, read_result
+from harness.core.spec import read_run
+from harness.plan.machine import code_version
 from harness.worker.protocol import FIRST
 
 RECORDED = ROOT / "benchmarks" / "recorded" / "step_times.json"

@@ -17,13 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.events import EventWriter
-from harness.spec import Placement, read_run
-from harness.worker import capture, energy, loop
+from harness.core.events import EventWriter
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import Placement, read_run
+from harness.worker import loop
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.stream import training_batches
+from harness.worker.record import capture, energy
 from harness.worker.record.recorder import MEASURE, Recorder, Recording
-from harness.worker.rendezvous import Rendezvous
 
 
 def main(run_dir: Path, pairs: int, steps: int) -> None:

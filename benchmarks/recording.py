@@ -22,9 +22,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import ROOT, Row, paired, python
-from harness.command import rank_environment
-from harness.spec import read_run
-from harness.worker.rendezvous import Rendezvous
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import read_run
+from harness.node.command import rank_environment
 
 PAIRS, STEPS, BATCH = 400, 5, 16
 

@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "analysis")
 import pandas as pd  # noqa: E402
 from rich_study import rich_study  # noqa: E402
 
-from analysis.findings import findings_of  # noqa: E402
-from analysis.page.render import render_report  # noqa: E402
-from analysis.read import Study, read_study  # noqa: E402
+from analysis.read.study import Study, read_study  # noqa: E402
+from analysis.report.findings import findings_of  # noqa: E402
+from analysis.report.html.render import render_report  # noqa: E402
 
 RUNS = 10_000
 CHROMIUM = "/usr/bin/chromium"

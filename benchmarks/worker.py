@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.read import read_study
+from analysis.read.study import read_study
 from benchmarks.common import ROOT, Row, paired, python
-from harness.command import THREAD_VARIABLES
+from harness.node.command import THREAD_VARIABLES
 
 N = 8
 BATCH, WARMUP, STEPS = 64, 20, 100

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-# Pages are made of conf/, harness/schema.py and harness/schemas; the extensions lie beside this file.
+# Pages are made of conf/, harness/config/schema.py and harness/schemas; the extensions lie beside this file.
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]
 
 project = "scaling-harness"

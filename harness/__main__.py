@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.plan import Plan
-    from harness.request import StudyRequest
-    from harness.study import Study
+    from harness.plan.plan import Plan
+    from harness.plan.request import StudyRequest
+    from harness.study.study import Study
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,16 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _kept():
         from hydra._internal.utils import get_args_parser
 
-        from harness import config
+        from harness.config import composition
 
-        config.register()
+        composition.register()
         arguments = get_args_parser().parse_intermixed_args(argv)
         if any((arguments.help, arguments.hydra_help, arguments.cfg, arguments.info)) or (arguments.shell_completion):
             return _hydra(argv)
     try:
         if arguments.config_path or arguments.experimental_rerun:
             raise UserError("--config-path and --experimental-rerun have no effect here; --config-dir adds a folder")
-        points = config.compose(
+        points = composition.compose(
             arguments.overrides, arguments.multirun, arguments.config_name or "config", arguments.config_dir
         )
         return _run(points, argv)
@@ -63,18 +63,18 @@ def _hydra(argv: Sequence[str]) -> int:
     """--help, --cfg, --info and tab completion are Hydra's own."""
     import hydra
 
-    from harness import config
+    from harness.config import composition
 
     sys.argv[1:] = argv
-    hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="config")(lambda _: None)()
+    hydra.main(version_base="1.3", config_path=str(composition.CONF), config_name="config")(lambda _: None)()
     return 0
 
 
 def _run(points: list[Any], argv: list[str]) -> int:
-    from harness import show
+    from harness.cli import console
     from harness.launch import allocation, local, slurm
-    from harness.request import study_request
-    from harness.study import Study
+    from harness.plan.request import study_request
+    from harness.study.study import Study
 
     asked = study_request(points)
     study = Study(asked.name, asked.folder)
@@ -83,9 +83,9 @@ def _run(points: list[Any], argv: list[str]) -> int:
         plan = _plan(asked, study)
         if asked.plan_only:
             return 0
-        progress = show.Progress(plan)
+        progress = console.Progress(plan)
         code_version = asked.requests[0].site.code_version
-        submitter = slurm.Submitter(plan, study, show.note) if asked.scheduler == "slurm" else None
+        submitter = slurm.Submitter(plan, study, console.note) if asked.scheduler == "slurm" else None
         command = ["python", "-m", "harness", *argv]
         study.record(plan, command, asked.scheduler, code_version, asked.skipped, asked.target_accuracy)
         try:
@@ -95,34 +95,35 @@ def _run(points: list[Any], argv: list[str]) -> int:
             else:
                 submitter.submit(len(plan.queued))
                 if not asked.wait:
-                    return show.left(study, submitter.kept_back)
-                slurm.wait(plan, study, submitter, progress.report, show.note)
+                    return console.left(study, submitter.kept_back)
+                slurm.wait(plan, study, submitter, progress.report, console.note)
         except KeyboardInterrupt:
-            show.interrupted(progress, study, submitter is not None)
+            console.interrupted(progress, study, submitter is not None)
             return 130
     return progress.summary(study)
 
 
 def _plan(asked: StudyRequest, study: Study) -> Plan:
     """What is to be launched; printed. Raises UserError where it would exceed the budget."""
-    from harness import cost, show
-    from harness.events import COMPLETED, FAILED
+    from harness.cli import console
+    from harness.core.events import COMPLETED, FAILED
     from harness.launch import slurm
-    from harness.plan import make_plan
+    from harness.plan import cost
+    from harness.plan.plan import make_plan
 
     run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
     ended = study.ended(run_ids)
     completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
     failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
-    queued = slurm.queued(study, run_ids, show.note) if asked.scheduler == "slurm" else set()
+    queued = slurm.queued(study, run_ids, console.note) if asked.scheduler == "slurm" else set()
     plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
     expected = cost.expected(plan.arrays, study.folder)
-    show.plan(plan, study, asked.scheduler, expected, asked.skipped)
+    console.plan(plan, study, asked.scheduler, expected, asked.skipped)
     for note in asked.notes:
-        show.note(note)
+        console.note(note)
     now = asked.requests[0].site.code_version
     if plan.to_launch and (others := study.code_versions(completed) - {now}):
-        show.mixed_code(len(completed), others, now)
+        console.mixed_code(len(completed), others, now)
     cost.check_budget(plan.arrays, asked.budget_node_hours, expected)
     return plan
 

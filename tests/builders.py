@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.plan import Request, Resources
-from harness.spec import ClusterSpec, DatasetSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec, Site
+from harness.core.spec import ClusterSpec, DatasetSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec, Site
+from harness.plan.plan import Request, Resources
 
 SYNTHETIC = DatasetSpec(
     name="synthetic",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from project import PROJECT, Cli
+from project import PROJECT, TEST_PATH, Cli
 from studies import failures
 
 # How long an example takes is not what is tested, and several tests share the cores.
@@ -108,14 +108,15 @@ def cli(tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def in_torch(torch_python: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Runs a function of `tests/torch_side.py` in the PyTorch environment; gives what it returned (as JSON)."""
+    """Runs a function of `tests/worker/sides/torch_side.py` in the PyTorch environment; gives what it returned (as
+    JSON)."""
 
     def run(function: str, *arguments: Any) -> Any:
         code = f"import json, sys, torch_side\nprint(json.dumps(torch_side.{function}(*json.loads(sys.argv[1]))))\n"
         done = subprocess.run(
             [str(torch_python), "-c", code, json.dumps(arguments)],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": TEST_PATH, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=500,

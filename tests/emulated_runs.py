@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from builders import SYNTHETIC, make_site, make_spec
-from project import PROJECT
+from project import PROJECT, SIDES, TEST_PATH
 
-from analysis.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, PART_NAMES, Parts, parts_of_runs
-from analysis.run import read_run_row
-from harness.events import write_result
-from harness.spec import MeasureSpec, Placement, RunSpec, write_run
-from harness.worker.exchange import own_port
+from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, PART_NAMES, Parts, parts_of_runs
+from analysis.read.run import read_run_row
+from harness.core.events import write_result
+from harness.core.spec import MeasureSpec, Placement, RunSpec, write_run
+from harness.worker.distributed.exchange import own_port
 
 PYTHON = PROJECT / ".envs" / "pytorch" / "bin" / "python"
 # Of the step time that is put in, for each part: what docs/emulated.md promises.
@@ -123,7 +123,7 @@ Turn = tuple[Path, int, int, int, int]
 
 
 def turns_of(run_dir: Path, ranks: int, mbit: int = 0) -> list[Turn]:
-    """What each rank of a run is to be told (tests/emulated_side.py)."""
+    """What each rank of a run is to be told (tests/worker/sides/emulated_side.py)."""
     port = own_port()
     return [(run_dir, port, rank, ranks, mbit) for rank in range(ranks)]
 
@@ -139,7 +139,7 @@ def started(
     prefixes: what starts each process somewhere else."""
     env = {
         **os.environ,
-        "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}",
+        "PYTHONPATH": TEST_PATH,
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": interface,
         "MASTER_ADDR": address,
@@ -150,7 +150,7 @@ def started(
             command = [
                 *(prefixes[number] if prefixes else ()),
                 str(PYTHON),
-                str(PROJECT / "tests" / "emulated_side.py"),
+                str(SIDES / "emulated_side.py"),
             ]
             command += [",".join(map(str, turn)) for turn in own]
             processes.append(

@@ -8,7 +8,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from project import PROJECT
+from project import PROJECT, TEST_PATH
 
 
 def needs_dali() -> None:
@@ -30,7 +30,7 @@ def in_environment(name: str, module: str, function: str, *arguments: Any, timeo
     code = f"import json, sys, {module}\nprint(json.dumps({module}.{function}(*json.loads(sys.argv[1]))))\n"
     done = subprocess.run(
         [str(python), "-c", code, json.dumps(arguments)],
-        env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": TEST_PATH, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=timeout_seconds,

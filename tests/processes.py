@@ -13,7 +13,7 @@ def workers(folder: Path, gpus: int) -> dict[int, int]:
     lie in the folder; parameter servers beside no rank are numbered after them."""
     found = {}
     for pid, argv, environ in _processes():
-        if {"harness.worker", "harness.worker.servers.alone"} & set(argv) and any(
+        if {"harness.worker", "harness.worker.servers.standalone"} & set(argv) and any(
             f"{folder}/" in word and f"-{gpus}gpu-" in word for word in argv
         ):
             # None in a process that ends just now.
@@ -26,7 +26,7 @@ def watchers(folder: Path) -> list[int]:
     return [
         pid
         for pid, argv, _ in _processes()
-        if {"harness.element", "submitit.core._submit"} & set(argv)
+        if {"harness.node.array_task", "submitit.core._submit"} & set(argv)
         and "python" in Path(argv[0]).name
         and any(f"{folder}/" in word for word in argv)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,3 +10,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SIDES = PROJECT / "tests" / "worker" / "sides"
+# PYTHONPATH of the halves of tests that run in a framework's environment.
+TEST_PATH = os.pathsep.join(map(str, (PROJECT, PROJECT / "tests", SIDES)))

@@ -1,4 +1,5 @@
-"""What the tests of harness/site.py share: clusters, and text that somebody might write into their description."""
+"""What the tests of harness/plan/site_resources.py share: clusters, and text that somebody might write into their
+description."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness import cluster_checks
-from harness.errors import UserError
-from harness.schema import Cluster, Scheduler
-from harness.worker.rendezvous import Rendezvous
+from harness.config import cluster_checks
+from harness.config.schema import Cluster, Scheduler
+from harness.core.errors import UserError
+from harness.core.rendezvous import Rendezvous
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 # What shells, sbatch or files have a meaning for.

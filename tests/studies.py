@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from project import PROJECT
 
-from harness import events
+from harness.core import events
 
 SMALL = (
     "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke",

@@ -21,8 +21,9 @@ import pytest
 import yaml
 from project import PROJECT
 
-from analysis import run, warnings
-from analysis.outputs import OUTPUTS
+from analysis.read import run
+from analysis.report.outputs import OUTPUTS
+from analysis.tables import warnings
 
 DOCS = PROJECT / "docs"
 SCHEMAS = PROJECT / "harness" / "schemas"
@@ -159,7 +160,7 @@ def test_the_run_directory_s_page_has_every_key_of_every_schema_and_no_other(sit
     cells = set(site["run-directory.html"].cells) - {cell.replace("`", "") for cell in by_hand}
     groups = {key.rsplit(".", depth)[0] for key in expected for depth in range(1, 3)}
     assert expected - cells <= groups  # spec.optimizer is a heading, its keys are rows
-    # Fields that the schema of spec.json leaves free are on the page, from harness/spec.py.
+    # Fields that the schema of spec.json leaves free are on the page, from harness/core/spec.py.
     assert {cell for cell in cells - expected if not cell.startswith(("spec.", "site."))} == set()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from environments import in_environment
-from project import PROJECT
+from project import PROJECT, TEST_PATH
 
 from benchmarks.gpu_check import command, results, runs
 from benchmarks.gpu_check.figures import Figure, figure_of
@@ -107,7 +107,7 @@ def sections(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(*names: str) -> None:
         made = tuple(Section(name, f"gpu_check_side:{name}", 1, name) for name in names)
         monkeypatch.setattr(command, "SECTIONS", made)
-        monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests"))
+        monkeypatch.setenv("PYTHONPATH", TEST_PATH)
         monkeypatch.setattr(command.importlib.util, "find_spec", lambda _: object())  # none of them needs PyTorch
 
     return use

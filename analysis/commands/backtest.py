@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from analysis.errors import StudyError
+from analysis.base.errors import StudyError
 
 MOST_TRIED = 500  # series; about 0.1 s each
 
@@ -33,11 +33,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the predictions of the largest sizes beside those of the peers. Raises StudyError for what the user can
     put right."""
-    from analysis.laws.backtest import try_series
-    from analysis.laws.backtest_text import backtest_json, print_backtest
-    from analysis.laws.extrap import with_extrap
-    from analysis.laws.table import first_series, read_table
-    from analysis.tables import terminal
+    from analysis.report.terminal.backtest import backtest_json, print_backtest
+    from analysis.report.terminal.tables import terminal
+    from analysis.scaling.backtest import try_series
+    from analysis.scaling.extra_p import with_extrap
+    from analysis.scaling.measurements import first_series, read_table
 
     if options.bandwidth is not None and not 0 < options.bandwidth < 1e6:
         raise StudyError(f"--bandwidth {options.bandwidth:g}: give Gb/s between two nodes, such as 100")

@@ -1,4 +1,5 @@
-"""`python -m analysis compare A B`: the command line of `analysis.two_studies`. pandas is imported only to read."""
+"""`python -m analysis compare A B`: the command line of `analysis.measures.two_studies`. pandas is imported only to
+read."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ import dataclasses
 import json
 from pathlib import Path
 
+from analysis.base.errors import StudyError
 from analysis.commands.sources import points_of_study
-from analysis.errors import StudyError
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the comparison. Returns `Comparison.exit_code`; raises StudyError for what the user can put right."""
-    from analysis.two_studies import NOTE, compare, sentences
+    from analysis.measures.two_studies import NOTE, compare, sentences
 
     if not 0 <= options.threshold < 1:
         raise StudyError(f"--threshold {options.threshold:g}: give a fraction from 0 to below 1, such as 0.02")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import analysis
-from analysis.errors import StudyError
-from analysis.settings import positive, settings_of, whole
+from analysis.base.errors import StudyError
+from analysis.base.settings import positive, settings_of, whole
 
 CONF = Path(analysis.__file__).resolve().parent.parent / "conf"
 NUMBERS = {
@@ -58,11 +58,11 @@ def _settings(texts: list[str]) -> dict[str, str]:
 
 
 def _estimate(values: dict[str, str], as_json: bool) -> None:
-    from analysis.laws.levels import ROOFLINE_SHARE
-    from analysis.laws.roofline import roofline
-    from analysis.laws.roofline_text import print_rooflines, rooflines_json
-    from analysis.laws.series import Size
-    from analysis.tables import terminal
+    from analysis.report.terminal.estimate import print_rooflines, rooflines_json
+    from analysis.report.terminal.tables import terminal
+    from analysis.scaling.reference_errors import ROOFLINE_SHARE
+    from analysis.scaling.roofline import roofline
+    from analysis.scaling.series import Size
 
     precision = values.get("precision", "fp32")
     if precision not in ("fp32", "bf16", "fp16"):
@@ -85,8 +85,8 @@ def _estimate(values: dict[str, str], as_json: bool) -> None:
 
 def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
     """What one GPU computes (Work), and a title for it."""
-    from analysis.flops import training_flops_per_sample
-    from analysis.laws.roofline import work_of
+    from analysis.measures.flops import training_flops_per_sample
+    from analysis.scaling.roofline import work_of
     from models import catalog
 
     model, dataset_name = values["model"], values.get("dataset", "cifar10")
@@ -118,7 +118,7 @@ def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
 
 def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ...]]:
     """The nominal figures (Machine), and a sentence for each that is not known."""
-    from analysis.laws.roofline import Machine
+    from analysis.scaling.roofline import Machine
 
     name = values.get("cluster")
     described = {} if name is None else _read("cluster", name)

@@ -7,15 +7,15 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.base.errors import StudyError
+from analysis.base.settings import settings_of
 from analysis.commands.sources import points_of_study
-from analysis.errors import StudyError
-from analysis.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from analysis.exports.history import ExportedRun
-    from analysis.read import Study
+    from analysis.read.study import Study
+    from analysis.report.data.history import ExportedRun
 
 # Of each format: the package that writes it, the extra that brings it (None: nothing is needed), and what it is.
 FORMATS: dict[str, tuple[str | None, str | None, str]] = {
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
         raise StudyError("out= and tracking_uri= are given; give one of them")
     _require(kind)
 
-    from analysis.exports.history import exported_runs
-    from analysis.output import prepare_folder
-    from analysis.read import statuses
+    from analysis.base.files import prepare_folder
+    from analysis.read.study import statuses
+    from analysis.report.data.history import exported_runs
 
     study, points = points_of_study(options.study, options.program)
     out = Path(settings.get("out", options.study / "exports" / kind))
@@ -87,7 +87,7 @@ def _require(kind: str) -> None:
 
 
 def _mlperf(study: Study, runs: Iterator[ExportedRun], out: Path, _: str | None) -> tuple[str, str]:
-    from analysis.exports.mllog import write_mllog
+    from analysis.report.data.mllog import write_mllog
 
     for run in runs:
         write_mllog(study, run, out)
@@ -95,7 +95,7 @@ def _mlperf(study: Study, runs: Iterator[ExportedRun], out: Path, _: str | None)
 
 
 def _tensorboard(study: Study, runs: Iterator[ExportedRun], out: Path, _: str | None) -> tuple[str, str]:
-    from analysis.exports.tensorboard import write_tensorboard
+    from analysis.report.data.tensorboard import write_tensorboard
 
     for run in runs:
         write_tensorboard(run, out)
@@ -103,7 +103,7 @@ def _tensorboard(study: Study, runs: Iterator[ExportedRun], out: Path, _: str | 
 
 
 def _mlflow(study: Study, runs: Iterator[ExportedRun], out: Path, uri: str | None) -> tuple[str, str]:
-    from analysis.exports.mlflow import Experiment
+    from analysis.report.data.mlflow import Experiment
 
     where = out.resolve().as_uri() if uri is None else uri
     experiment = Experiment(where, study.name)

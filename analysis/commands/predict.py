@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from analysis.commands.sources import series_of
-from analysis.laws.request import SETTINGS, request_of
+from analysis.scaling.request import SETTINGS, request_of
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +26,9 @@ def run(options: argparse.Namespace) -> int:
     """Prints what the study says of other sizes. Raises StudyError for what the user can put right."""
     request = request_of(options.settings)
 
-    from analysis.laws.predict_text import predictions_json, print_predictions
-    from analysis.laws.prediction import predict_series
-    from analysis.tables import terminal
+    from analysis.report.terminal.prediction import predictions_json, print_predictions
+    from analysis.report.terminal.tables import terminal
+    from analysis.scaling.prediction import predict_series
 
     study, sources = series_of(options.study, request, options.program)
     predictions = [

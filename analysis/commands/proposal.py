@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.base.errors import StudyError
+from analysis.base.settings import positive, settings_of, whole
 from analysis.commands.sources import study_of
-from analysis.errors import StudyError
-from analysis.settings import positive, settings_of, whole
 
 if TYPE_CHECKING:
-    from analysis.findings import Findings
-    from analysis.paper.request import Ask
+    from analysis.report.findings import Findings
+    from analysis.report.print.request import Ask
 
 SETTINGS = {
     "gpus": "GPUs of one run, such as 64",
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     """Writes proposal.md, .docx and .tex with their picture. Raises StudyError for what the user can put right."""
     ask = ask_of(options.settings)
 
-    from analysis.findings import findings_of
-    from analysis.output import prepare_folder, write_files
+    from analysis.base.files import prepare_folder, write_files
+    from analysis.report.findings import findings_of
 
     documents = proposal_documents(findings_of(study_of(options.study, options.program)), ask)
     out = options.study if options.out is None else options.out
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 def ask_of(settings: list[str]) -> Ask:
     """StudyError for a setting that is not known, lacks, or has no such value."""
-    from analysis.paper.request import Ask
+    from analysis.report.print.request import Ask
 
     values = settings_of(settings, SETTINGS)
     for name in ("gpus", "runs"):
@@ -85,13 +85,13 @@ def ask_of(settings: list[str]) -> Ask:
 
 def proposal_documents(findings: Findings, ask: Ask) -> dict[str, bytes]:
     """Bytes by the names of the files. StudyError where the study does not say what such a proposal needs."""
-    from analysis.paper.drawing import rendered, style
-    from analysis.paper.latex import blocks_tex
-    from analysis.paper.markdown import markdown_of
-    from analysis.paper.proposal import PICTURE, proposal_of
-    from analysis.paper.proposal_figure import proposal_figure
-    from analysis.paper.request import request_of
-    from analysis.paper.word import docx_of
+    from analysis.report.print.drawing import rendered, style
+    from analysis.report.print.latex import blocks_tex
+    from analysis.report.print.markdown import markdown_of
+    from analysis.report.print.proposal import PICTURE, proposal_of
+    from analysis.report.print.proposal_figure import proposal_figure
+    from analysis.report.print.request import request_of
+    from analysis.report.print.word import docx_of
 
     request = request_of(findings, ask)
     blocks = proposal_of(findings, request)

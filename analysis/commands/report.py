@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from analysis.base.errors import StudyError
 from analysis.commands.sources import study_of
-from analysis.errors import StudyError
-from analysis.outputs import OUTPUTS, documents_of, kinds_of
+from analysis.report.outputs import OUTPUTS, documents_of, kinds_of
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +33,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Raises StudyError for what the user can put right."""
-    from analysis.findings import findings_of
-    from analysis.output import prepare_folder, write_files
-    from analysis.tables import terminal
-    from analysis.terminal import print_summary
+    from analysis.base.files import prepare_folder, write_files
+    from analysis.report.findings import findings_of
+    from analysis.report.terminal.summary import print_summary
+    from analysis.report.terminal.tables import terminal
 
     target = options.target_accuracy
     out = options.study if options.out is None else options.out

@@ -7,8 +7,8 @@ import errno
 import sys
 from pathlib import Path
 
-from analysis.errors import StudyError
-from analysis.settings import settings_of
+from analysis.base.errors import StudyError
+from analysis.base.settings import settings_of
 
 SETTINGS = {
     "port": "a port; 0 takes any that is free (default: 8765)",
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(results: Path, host: str, port: int, program: str) -> int:
-    from analysis.live.server import LOCAL, LiveServer
+    from analysis.report.live.server import LOCAL, LiveServer
 
     try:
         server = LiveServer(results, host, port)

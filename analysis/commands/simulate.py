@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.errors import StudyError
+from analysis.base.errors import StudyError
 
 if TYPE_CHECKING:
     from analysis.simulation.study import Options
@@ -89,11 +89,11 @@ def _options(texts: list[str]) -> Options:
 
 
 def _simulate(folder: Path, options: Options) -> int:
-    from analysis.frames import records
-    from analysis.read import read_study
+    from analysis.base.frames import records
+    from analysis.base.text import gpus_text
+    from analysis.measures.speedup import points_of
+    from analysis.read.study import read_study
     from analysis.simulation import study as simulation
-    from analysis.speedups import points_of
-    from analysis.text import gpus_text
 
     study = read_study(folder)
     points = records(points_of(study.runs))

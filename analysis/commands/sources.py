@@ -6,19 +6,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.errors import StudyError
+from analysis.base.errors import StudyError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.laws.request import Request
-    from analysis.laws.study_series import StudySeries
-    from analysis.read import Study
+    from analysis.read.study import Study
+    from analysis.scaling.request import Request
+    from analysis.scaling.study_series import StudySeries
 
 
 def study_of(folder: Path, program: str) -> Study:
     """The study in a folder; what there is to remark on its reading goes to stderr."""
-    from analysis.read import read_study
+    from analysis.read.study import read_study
 
     study = read_study(folder)
     for remark in study.remarks:
@@ -28,8 +28,8 @@ def study_of(folder: Path, program: str) -> Study:
 
 def points_of_study(folder: Path, program: str) -> tuple[Study, pd.DataFrame]:
     """The study in a folder, and the table of its points."""
-    from analysis.equal_work import equal_work
-    from analysis.speedups import points_of
+    from analysis.measures.equal_work import equal_work
+    from analysis.measures.speedup import points_of
 
     study = study_of(folder, program)
     return study, points_of(study.runs, equal_work(study.folder, study.runs).differing)
@@ -37,7 +37,7 @@ def points_of_study(folder: Path, program: str) -> tuple[Study, pd.DataFrame]:
 
 def series_of(folder: Path, request: Request, program: str) -> tuple[Study, list[StudySeries]]:
     """The study, and its series on the cluster that is asked for. StudyError where there are none."""
-    from analysis.laws.study_series import study_series
+    from analysis.scaling.study_series import study_series
 
     study, points = points_of_study(folder, program)
     sources = study_series(points, study.runs)

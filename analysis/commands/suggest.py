@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+from analysis.base.errors import StudyError
+from analysis.base.settings import settings_of
 from analysis.commands.sources import series_of
-from analysis.errors import StudyError
-from analysis.laws.request import SETTINGS, request_of
-from analysis.settings import settings_of
+from analysis.scaling.request import SETTINGS, request_of
 
 KEYS = ("gpus", "cluster", "gpus_per_node", "bandwidth_gbit")
 
@@ -29,10 +29,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints what to measure next. Raises StudyError for what the user can put right."""
-    from analysis.frames import records
-    from analysis.laws.next_size import next_sizes
-    from analysis.laws.next_text import command_of, next_json, print_next
-    from analysis.tables import terminal
+    from analysis.base.frames import records
+    from analysis.report.terminal.next_size import command_of, next_json, print_next
+    from analysis.report.terminal.tables import terminal
+    from analysis.scaling.next_size import next_sizes
 
     settings_of(options.settings, KEYS)  # fewer than those of a prediction
     request = request_of(options.settings)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from analysis.laws.communication import ring_seconds, tree_seconds
+from analysis.scaling.communication import ring_seconds, tree_seconds
 
 GB = 1e9
 
 
 @dataclass(frozen=True)
 class Network:
-    """bus_gb_per_s: as nccl-tests defines it (analysis/bandwidth.py), of the slowest link on the way. latency: seconds
-    from one GPU to the next."""
+    """bus_gb_per_s: as nccl-tests defines it (analysis/measures/bandwidth.py), of the slowest link on the way. latency:
+    seconds from one GPU to the next."""
 
     bus_gb_per_s: float
     latency: float

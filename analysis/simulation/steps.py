@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analysis.laws.communication import expected_maximum
+from analysis.scaling.communication import expected_maximum
 
 # Numbers drawn at once: 10,000 GPUs and 1,000 steps are 10^7, and need no more memory than this many do.
 DRAWN_AT_ONCE = 2_000_000

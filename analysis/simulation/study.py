@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from analysis.bandwidth import SAME_MESSAGES, bus_bandwidth
-from analysis.breakdown import COMPUTE, DATA, Parts, parts_of_runs
-from analysis.run import COMPLETED
+from analysis.base.text import gpus_text, number, percent
+from analysis.measures.bandwidth import SAME_MESSAGES, bus_bandwidth
+from analysis.measures.breakdown import COMPUTE, DATA, Parts, parts_of_runs
+from analysis.read.columns.steadiness import step_seconds
+from analysis.read.run import COMPLETED
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
 from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
-from analysis.steadiness import step_seconds
-from analysis.text import gpus_text, number, percent
-from analysis.warnings import marks_of
-from harness.spec import WEAK
+from analysis.tables.warnings import marks_of
+from harness.core.spec import WEAK
 
 MB = 1e6
 DEFAULT_BUCKET_MB = 25.0  # PyTorch's; what other frameworks take is of this order

@@ -18,12 +18,12 @@ from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.harness_runs import needs_hydra
 from benchmarks.gpu_check.sections import Ask, Report, Skipped
-from harness.spec import RunSpec
+from harness.core.data_errors import DataError
+from harness.core.data_location import locate
+from harness.core.spec import RunSpec
 from harness.worker.adapter import Adapter
-from harness.worker.data.errors import DataError
-from harness.worker.data.locate import locate
 from harness.worker.loop import score
-from harness.worker.views import logits_of
+from harness.worker.test_time_augmentation import logits_of
 
 SEEDS = 3
 BOUND = "≥ 0.9"
@@ -66,10 +66,10 @@ def run(ask: Ask, report: Report) -> None:
 
 def spec_of(ask: Ask, precision: str, seed: int) -> RunSpec:
     """As `python -m harness` plans it."""
-    from harness import config
-    from harness.request import request
+    from harness.config import composition
+    from harness.plan.request import request
 
-    config.register()
+    composition.register()
     small = ("dataset=synthetic", "dataset.train_samples=512", "dataset.test_samples=64", "batch=16")
     overrides = [
         *("+experiment=time_to_accuracy", f"precision={precision}", f"seed={seed}", "gpus=1", "strategy=plain"),
@@ -77,7 +77,7 @@ def spec_of(ask: Ask, precision: str, seed: int) -> RunSpec:
         *(f"data.root={ask.data}", *(small if ask.reduced else ("dataset=fashion_mnist",))),
     ]
     # The experiment sweeps over ranks and seeds, so that it is composed as a sweep: of one point.
-    [point] = config.compose(overrides, True, "config", None)
+    [point] = composition.compose(overrides, True, "config", None)
     return request(point).spec
 
 

@@ -16,7 +16,7 @@ from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure, median
 from benchmarks.gpu_check.sections import Ask, Report
 from benchmarks.minimal import pytorch_gpu
-from harness.spec import DatasetSpec, OptimizerSpec
+from harness.core.spec import DatasetSpec, OptimizerSpec
 from harness.worker.adapter import Adapter
 
 # What the worker may cost beside the loop.

@@ -26,8 +26,8 @@ from benchmarks.common import ROOT
 from benchmarks.gpu_check import results
 from benchmarks.gpu_check.figures import figure_of
 from benchmarks.gpu_check.sections import SECTIONS, Section
-from harness.machine import gpus
-from harness.plain import write_json
+from harness.core.serialization import write_json
+from harness.plan.machine import gpus
 
 BUDGET = 480.0
 # Of a section's share, this much is kept for ending: it plans its measurements to be done before.

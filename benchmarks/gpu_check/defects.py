@@ -17,7 +17,7 @@ import torch
 from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from harness.worker.pytorch import adapter as worker
 from harness.worker.pytorch.strategies.base import Strategy
 from harness.worker.pytorch.strategies.mpi import Mpi

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.gpu_check.figures import Figure, median
 from benchmarks.gpu_check.sections import Ask, Report, Skipped
-from harness.worker import energy, nvml
+from harness.worker.record import energy, nvml
 
 SIDE, SAMPLE_SECONDS, BEFORE_SECONDS = 4096, 0.02, 2.0
 LOW, HIGH = 0.9, 1.1

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure, median
 from benchmarks.gpu_check.sections import Ask, Report
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 
 # Eleven steps are taken without the graph, one is captured.
 STEPS, REDUCED_STEPS = 40, 3

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report, Skipped
-from harness.events import COMPLETED, attempt_dirs, read_events, read_result
+from harness.core.events import COMPLETED, attempt_dirs, read_events, read_result
 
 NEEDED = {"hydra": "hydra-core", "omegaconf": "omegaconf", "antlr4": "antlr4-python3-runtime", "yaml": "PyYAML"}
 NEEDED |= {"packaging": "packaging", "submitit": "submitit", "cloudpickle": "cloudpickle", "rich": "rich"}

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure, median
 from benchmarks.gpu_check.sections import Ask, Report, Skipped
-from harness.spec import InputSpec
+from harness.core.spec import InputSpec
 
 BOUND = "≥ 0.97"
 

@@ -14,10 +14,10 @@ import torch
 from benchmarks.common import ROOT
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, NoGpu, Report
-from harness import gpu_types
-from harness.machine import code_version
-from harness.worker import nvml
-from harness.worker.capture import cpu_model
+from harness.core import gpu_types
+from harness.plan.machine import code_version
+from harness.worker.record import nvml
+from harness.worker.record.capture import cpu_model
 
 # As torch names the versions that it was built with; the oldest that is supported.
 OLDEST = (2, 7)

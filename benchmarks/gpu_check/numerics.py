@@ -21,7 +21,7 @@ import torch
 from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 
 UNIT_ROUNDOFF = {"fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 ROUNDED, SUMMED, KINKED = 8, 1000, 8

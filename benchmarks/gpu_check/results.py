@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.common import ROOT
 from benchmarks.gpu_check.figures import Figure, figure_of
 from benchmarks.gpu_check.sections import SECTIONS
-from harness.plain import write_json
+from harness.core.serialization import write_json
 
 NAME = "gpu_check"
 RECORDED = ROOT / "benchmarks" / "recorded" / NAME

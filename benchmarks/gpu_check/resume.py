@@ -20,7 +20,7 @@ from benchmarks.common import ROOT
 from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 
 STEPS, REDUCED_STEPS = 20, 3
 MODES = {"deterministic": True, "as_shipped": False}

@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.common import ROOT
 from benchmarks.gpu_check.sections import Ask
 from harness.core import determinism
-from harness.gpu_types import AMPERE
-from harness.machine import cores
-from harness.spec import (
+from harness.core.gpu_types import AMPERE
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import (
     DEVICE,
     ClusterSpec,
     DatasetSpec,
@@ -31,11 +31,11 @@ from harness.spec import (
     RunSpec,
     Site,
 )
+from harness.plan.machine import cores
 from harness.worker.adapter import Adapter
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.splits import Split
-from harness.worker.rendezvous import Rendezvous
 from harness.worker.timing import timed
 from harness.worker.whitening import whiten
 from models import catalog

@@ -1,11 +1,11 @@
 """Tables of the reference pages, made of the program itself when the site is built, so that they cannot be out of date.
 
 ```{configuration}
-```         every key of conf/ and harness/schema.py: type or choices, default, meaning
+```         every key of conf/ and harness/config/schema.py: type or choices, default, meaning
 ```{schema} result
 ```         every key of harness/schemas/result.schema.json; of `events`: a section for each kind
 ```{spec}
-```         every key of spec.json, of the classes of harness/spec.py, with what these say of them
+```         every key of spec.json, of the classes of harness/core/spec.py, with what these say of them
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 from sphinx.util.docutils import SphinxDirective
 
-from harness import schema
-from harness import spec as run_spec
+from harness.config import schema
+from harness.core import spec as run_spec
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 CONF, SCHEMAS = PROJECT / "conf", PROJECT / "harness" / "schemas"
@@ -128,7 +128,8 @@ def rows_of(found: list[tuple[str, Any, str]], files: list[tuple[dict[str, Any],
 
 
 def keys(kind: Any, start: str = "") -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, type, the schema's default as JSON) of a dataclass of harness/schema.py, and of those in it."""
+    """(dotted key, type, the schema's default as JSON) of a dataclass of harness/config/schema.py, and of those in
+    it."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         of = hints[field.name]
@@ -216,7 +217,7 @@ def leaves(document: Any, start: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def spec_of(kind: Any, name: str) -> list[str]:
-    """What a class of harness/spec.py says of itself, its keys, and then the classes in it."""
+    """What a class of harness/core/spec.py says of itself, its keys, and then the classes in it."""
     rows, inner = [], []
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 
 # Environment variables that each rank's process needs before the framework starts, for every framework that offers
 # deterministic=true; what else it takes is set by the framework's own code under harness/worker/.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.errors import UserError
-from harness.spec import Placement
+from harness.core.errors import UserError
+from harness.core.spec import Placement
 
 
 def place(gpus: int, gpus_per_node: int | None) -> Placement:

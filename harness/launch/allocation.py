@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import events, outcome
-from harness.core import environment_variables, run_files
+from harness.core import environment_variables, events, run_files
+from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.ports import JOB_PORTS
-from harness.errors import UserError
-from harness.job import job_name, slurm_ends_it, without_word
 from harness.launch import watchers
 from harness.launch.attempts import to_result
-from harness.plan import Plan
-from harness.study import Study
-from harness.submissions import new_token
+from harness.node.attempt import job_name, slurm_ends_it, without_word
+from harness.plan.plan import Plan
+from harness.study import outcome
+from harness.study.study import Study
+from harness.study.submissions import new_token
 
 Report = Callable[[str, dict[str, Any] | None], None]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import events, outcome
-from harness.core import run_files
+from harness.core import events, run_files
+from harness.study import outcome
 
 NO_WORD = "the run's processes ended without a word, as when they are killed"
 

@@ -15,12 +15,12 @@ import submitit
 from harness.core import environment_variables
 from harness.core.launchers import MPIRUN
 from harness.core.ports import held_port
-from harness.job import run_attempt
 from harness.launch import watchers
 from harness.launch.attempts import to_result
-from harness.plan import Plan, Request
-from harness.study import Study
-from harness.submissions import new_token
+from harness.node.attempt import run_attempt
+from harness.plan.plan import Plan, Request
+from harness.study.study import Study
+from harness.study.submissions import new_token
 
 POLL_SECONDS = 0.1
 # The rank's own watcher ends it at the limit; submitit's limit stands behind it.

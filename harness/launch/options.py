@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import broadcast, cluster_checks, site, stage, submissions
+from harness.config import cluster_checks
 from harness.core import environment_variables
-from harness.plan import Array, Resources
+from harness.node import broadcast, stage
+from harness.plan import site_resources
+from harness.plan.plan import Array, Resources
+from harness.study import submissions
 
 
 def array_parameters(array: Array, token: str, study_folder: Path, archive: Path | None = None) -> dict[str, Any]:
@@ -33,10 +36,10 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
         # After a preemption, a node's failure, or the wall limit, the run goes on from its last checkpoint.
         "additional_parameters": {
             "requeue": True,
-            **{k: v if v is True else site.escaped(v) for k, v in site_options(resources).items()},
+            **{k: v if v is True else site_resources.escaped(v) for k, v in site_options(resources).items()},
         },
     }
-    setup = site.setup_lines(resources)
+    setup = site_resources.setup_lines(resources)
     if array.in_batch_step:
         return {**own, "use_srun": False, **({"setup": setup} if setup else {})}
     # First, for modules may take long.
@@ -52,14 +55,14 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
             f"--cpus-per-task={resources.cpus_per_gpu}",
             # On the servers' nodes one task is needed. A site may have the others waited for only so long (WaitTime).
             *(["--wait=0"] if resources.server_nodes else []),
-            *site.srun_args(resources.mpi, resources.srun_args),
+            *site_resources.srun_args(resources.mpi, resources.srun_args),
         ],
     }
 
 
 def element_command(study_folder: Path, token: str) -> str:
     """What each task of an array runs."""
-    return shlex.join((sys.executable, "-u", "-m", "harness.element", str(study_folder), token))
+    return shlex.join((sys.executable, "-u", "-m", "harness.node.array_task", str(study_folder), token))
 
 
 def _staged(resources: Resources, archive: Path, study_folder: Path, token: str) -> list[str]:
@@ -76,11 +79,11 @@ def _staged(resources: Resources, archive: Path, study_folder: Path, token: str)
     if resources.stage_environment == stage.SBCAST:
         left += f' "${stage.STAGED}{broadcast.COPY_FOLDER}"'
         unpack = [
-            f"{stage.BROADCAST}=$({python} -m harness.broadcast {step}) || {failed}",
+            f"{stage.BROADCAST}=$({python} -m harness.node.broadcast {step}) || {failed}",
             f"export {stage.BROADCAST}",
         ]
     else:
-        unpack = [f"{step} {python} -m harness.stage || {failed}"]
+        unpack = [f"{step} {python} -m harness.node.stage || {failed}"]
     return [
         f"export {stage.STAGED}={folder}/{own}",
         f"export {stage.ARCHIVE}={shlex.quote(str(archive))}",
@@ -99,7 +102,7 @@ def _after(study_folder: Path, token: str) -> list[str]:
 
 
 def _look(study_folder: Path, token: str) -> str:
-    return " ".join(map(shlex.quote, (sys.executable, "-m", "harness.after", str(study_folder), token)))
+    return " ".join(map(shlex.quote, (sys.executable, "-m", "harness.node.batch_epilogue", str(study_folder), token)))
 
 
 def site_options(resources: Resources) -> dict[str, Any]:

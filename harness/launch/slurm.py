@@ -19,16 +19,17 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from harness import events, outcome, stage, submissions
-from harness.core import run_files
-from harness.errors import UserError
-from harness.job import run_rank
+from harness.core import events, run_files
+from harness.core.errors import UserError
 from harness.launch.allocation import run_element
 from harness.launch.options import advice, array_parameters, element_command, site_options, trial_options
-from harness.plan import Array, Plan
+from harness.node import stage
+from harness.node.attempt import run_rank
+from harness.plan.plan import Array, Plan
 from harness.slurm.client import Client, Queued, SlurmUnavailable, is_unavailable, words
-from harness.study import Study
-from harness.submissions import Submission
+from harness.study import outcome, submissions
+from harness.study.study import Study
+from harness.study.submissions import Submission
 
 # Results are files: looking for them asks nothing of Slurm.
 POLL_SECONDS = 5.0
@@ -120,7 +121,7 @@ class Submitter:
                 if not isinstance(error, OSError) and is_unavailable(said):
                     self._say_away(said)
                     # It may have taken the array all the same, without submitit knowing: to ask again would run it
-                    # twice. Its jobs still wait for their pickles (harness/element.py), so none has begun.
+                    # twice. Its jobs still wait for their pickles (harness/node/array_task.py), so none has begun.
                     queue = self._wait_for(CLIENT.queue)
                     for taken in submissions.adopt({token: submission}, queue):
                         self._wait_for(functools.partial(CLIENT.cancel, [str(taken.job_id)]))

@@ -10,12 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness import mpi, site, spec
-from harness.core import run_files
+from harness.core import run_files, spec
 from harness.core.environment_variables import MASTER_PORT, RESTARTS_HERE
 from harness.core.launchers import MPIRUN
 from harness.launch import daemon
-from harness.rank import end_with_parent
+from harness.node.rank import end_with_parent
+from harness.plan import mpi, site_resources
 
 # Variables of Open MPI 4 (OMPI_MCA_) and 5 (PRTE_MCA_), each of which passes over the other's.
 MPIRUN_VARIABLES = {
@@ -94,7 +94,7 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
     """What starts the watchers of a run. Raises UserError."""
     run_spec, where = spec.read_run(run_dir)
     placement = run_spec.placement
-    watcher = (sys.executable, "-u", "-m", "harness.job", str(run_dir), str(attempt), token)
+    watcher = (sys.executable, "-u", "-m", "harness.node.attempt", str(run_dir), str(attempt), token)
     if starter == MPIRUN:
         return [
             mpi.mpirun(where.python),
@@ -114,7 +114,7 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={_escaped(run_files.attempt_dir(run_dir, attempt))}/watcher.rank%t",
-        *site.srun_args(starter, srun_args),
+        *site_resources.srun_args(starter, srun_args),
         *watcher,
     ]
 

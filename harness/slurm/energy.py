@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import spec
+from harness.core import spec
 from harness.slurm.client import Client, SlurmUnavailable
 
 FILE = "slurm_energy.json"

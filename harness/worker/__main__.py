@@ -13,19 +13,21 @@ from typing import Any
 
 from harness.core import run_files
 from harness.core.checkpoints import latest
-from harness.events import LEFT, EventWriter
-from harness.plain import write_json
-from harness.spec import CHROME, NSYS, read_run
-from harness.worker import capture, checkpoint, energy, loop, ranges, sharing, step_check, trace, verify
-from harness.worker.capability import GpuError, VersionError
-from harness.worker.data.errors import DataError
+from harness.core.data_errors import DataError
+from harness.core.events import LEFT, EventWriter
+from harness.core.rendezvous import from_environment
+from harness.core.serialization import write_json
+from harness.core.spec import CHROME, NSYS, read_run
+from harness.worker import checkpoint, loop, profiler_ranges
+from harness.worker.checks import step_check, verify
+from harness.worker.checks.capability import GpuError, VersionError
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
+from harness.worker.distributed import gpu_sharing
 from harness.worker.faults import with_fault
 from harness.worker.protocol import Protocol
-from harness.worker.record import nccl
+from harness.worker.record import capture, energy, nccl, trace
 from harness.worker.record.recorder import Recorder, Recording
-from harness.worker.rendezvous import from_environment
 from harness.worker.whitening import whiten
 
 
@@ -50,7 +52,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     batches = open_pipeline(spec, train, rendezvous.rank, first_step, getattr(framework, "PIPELINES", {}))
     startup.lap("data")
-    sharing.check(spec, site, rendezvous)
+    gpu_sharing.check(spec, site, rendezvous)
     adapter = framework.Adapter(spec, site, rendezvous, batches)
     whiten(spec, train, adapter)
     batches.start()
@@ -81,7 +83,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     step = with_fault(step, spec, rendezvous, run_dir, attempt_dir, log, first_step)
     if spec.trace == NSYS:
         trace.show_in_nsys(spec, rendezvous.rank, log)
-        step = ranges.around("step", step)
+        step = profiler_ranges.around("step", step)
     protocol = Protocol(spec.measure, first_step, saved.ended if saved else None)
     done = loop.run(spec, adapter, step, protocol, test, rendezvous, log, checkpoints, leave, meter, recorder, startup)
     if done and spec.trace == CHROME:
@@ -117,7 +119,7 @@ def exit_code() -> int:
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
     except (
-        *(DataError, sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError),
+        *(DataError, gpu_sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError),
         step_check.StepError,
     ) as error:
         print(f"error: {error}", file=sys.stderr)

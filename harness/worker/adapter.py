@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import numpy as np
 
 from harness.worker.data.batches import Pipeline
-from harness.worker.ranges import span
+from harness.worker.profiler_ranges import span
 
 Checksum = Tuple[float, float]
 # A message that costs next to nothing: it only makes the ranks wait for each other.

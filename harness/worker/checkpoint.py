@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 
 from harness.core import run_files
 from harness.core.checkpoints import Saved
-from harness.events import EventWriter, attempt_dirs, read_events
-from harness.plain import write_json
-from harness.spec import RunSpec
+from harness.core.events import EventWriter, attempt_dirs, read_events
+from harness.core.serialization import write_json
+from harness.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from harness.worker.adapter import Adapter

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from harness.events import EventWriter, attempt_dirs
-from harness.spec import RunSpec
-from harness.worker.rendezvous import Rendezvous
+from harness.core.events import EventWriter, attempt_dirs
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec
 
 MARKER = "fault.rank{rank}"
 

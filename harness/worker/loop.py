@@ -11,20 +11,21 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import numpy as np
 
-from harness.events import EventWriter
-from harness.spec import RunSpec
-from harness.worker import capture, ceilings, probes
+from harness.core.events import EventWriter
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec
+from harness.worker import probes, roofline_probe
 from harness.worker.adapter import ALIGN_BYTES, Adapter, checksum
 from harness.worker.checkpoint import Checkpoints
 from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.sharding import evaluation_shard
-from harness.worker.energy import Meter
+from harness.worker.profiler_ranges import span
 from harness.worker.protocol import Protocol
-from harness.worker.ranges import span
+from harness.worker.record import capture
+from harness.worker.record.energy import Meter
 from harness.worker.record.recorder import Recorder
-from harness.worker.rendezvous import Rendezvous
+from harness.worker.test_time_augmentation import logits_of
 from harness.worker.timing import timed
-from harness.worker.views import logits_of
 
 
 def run(
@@ -104,7 +105,7 @@ def run(
     )
     if measure.probe_steps:
         probes.run(spec, adapter, rendezvous, log, startup.seconds(), first_seconds, protocol.step_seconds)
-        ceilings.run(spec, adapter, log, startup.seconds())
+        roofline_probe.run(spec, adapter, log, startup.seconds())
     # Leaves together: a rank that is gone early looks like a failure to its peers.
     adapter.allreduce(ALIGN_BYTES)
     adapter.fence()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from harness.events import EventWriter
-from harness.spec import RunSpec
+from harness.core.events import EventWriter
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec
 from harness.worker.adapter import ALIGN_BYTES, Adapter
 from harness.worker.faults import slowed
-from harness.worker.ranges import span
-from harness.worker.rendezvous import Rendezvous
+from harness.worker.profiler_ranges import span
 from harness.worker.timing import timed
 
 NO_SYNC = "no_sync"

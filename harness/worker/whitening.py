@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from harness.worker.adapter import Adapter
 from harness.worker.data.splits import Split
 from models import catalog, initial

@@ -22,7 +22,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
-from harness.gpu_types import CAPABILITIES, OLDEST_DRIVER, OLDEST_OF_CUDA, capability, written  # noqa: E402
+from harness.core.gpu_types import CAPABILITIES, OLDEST_DRIVER, OLDEST_OF_CUDA, capability, written  # noqa: E402
 
 CONTAINER = "run the ranks in a container that suits it (docs/sites.md, Containers)"
 SETTINGS = "GPU=v100 (or a100, h100, ...), CLUSTER=<a file of conf/cluster>, or CUDA=cu126 or cu130"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.findings import Findings, findings_of
-from analysis.read import read_study
-from harness.spec import ClusterSpec, Placement
+from analysis.read.study import read_study
+from analysis.report.findings import Findings, findings_of
+from harness.core.spec import ClusterSpec, Placement
 
 # What LaTeX, Typst, Markdown, HTML and a terminal would obey.
 HOSTILE = (

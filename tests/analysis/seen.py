@@ -11,12 +11,12 @@ from html.parser import HTMLParser
 from rich.console import Console
 from study_builder import StudyBuilder
 
-from analysis.exports.csv_tables import csv_tables
-from analysis.findings import findings_of
-from analysis.page.render import render_report
-from analysis.paper.figures import drawn
-from analysis.read import read_study
-from analysis.tables import WIDTH_OF_A_FILE, print_tables
+from analysis.read.study import read_study
+from analysis.report.data.csv_tables import csv_tables
+from analysis.report.findings import findings_of
+from analysis.report.html.render import render_report
+from analysis.report.print.figures import drawn
+from analysis.report.terminal.tables import WIDTH_OF_A_FILE, print_tables
 
 
 class Seen:

@@ -18,11 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from harness import outcome
-from harness.events import EventWriter, write_result
-from harness.outcome import RankExit
-from harness.plain import write_json
-from harness.spec import WEAK, ClusterSpec, DatasetSpec, MeasureSpec, OptimizerSpec, Placement, RunSpec, Site, write_run
+from harness.core.events import EventWriter, write_result
+from harness.core.serialization import write_json
+from harness.core.spec import (
+    WEAK,
+    ClusterSpec,
+    DatasetSpec,
+    MeasureSpec,
+    OptimizerSpec,
+    Placement,
+    RunSpec,
+    Site,
+    write_run,
+)
+from harness.study import outcome
+from harness.study.outcome import RankExit
 from harness.worker.protocol import Protocol
 
 Gradient = tuple[float | None, float | None] | None
@@ -66,7 +76,7 @@ RESULT = {
     "oversubscribed": None,
 }
 
-# As harness/worker/capture.py writes it on a node with two GPUs.
+# As harness/worker/record/capture.py writes it on a node with two GPUs.
 ENVIRONMENT = {
     "v": 1,
     "host": "node0",

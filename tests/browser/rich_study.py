@@ -6,8 +6,8 @@ from pathlib import Path
 
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, write_environment
 
-from harness import outcome
-from harness.spec import STRONG, FaultSpec, Placement
+from harness.core.spec import STRONG, FaultSpec, Placement
+from harness.study import outcome
 
 WOBBLE = (1.0, 1.012, 0.991, 1.004, 0.996, 1.008)
 # What one GPU takes for a step, and what each doubling adds to it, in seconds.

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from PIL import Image, ImageStat
 
-from analysis.findings import findings_of
-from analysis.page import folding
-from analysis.page.render import render_report
-from analysis.read import read_study
+from analysis.read.study import read_study
+from analysis.report.findings import findings_of
+from analysis.report.html import folding
+from analysis.report.html.render import render_report
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytestmark = pytest.mark.browser
@@ -264,7 +264,7 @@ def test_screenshots_are_of_a_page_and_dark_is_not_light(page: Any, tmp_path: Pa
 def test_hostile_names_and_logs_are_words_in_the_page(tmp_path: Path, opened: Callable[..., Any]) -> None:
     from study_builder import Logs, StudyBuilder, spec_of
 
-    from harness.spec import ClusterSpec
+    from harness.core.spec import ClusterSpec
 
     attack = "<script>window.broken=1<!--<img src=x onerror='window.broken=2'>\"'`${window.broken=3}{{7*7}}"
     closing = f"</script></title></style></pre></dialog>-->]]>{attack}"

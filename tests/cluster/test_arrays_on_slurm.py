@@ -15,7 +15,7 @@ from project import PROJECT, Cli
 from slurm_study import LONG, SHORT, counting, in_queue, started
 from studies import failures, hosts, logged, program, read_json, run_dirs, run_of, steps_done, study_dir
 
-from harness import events
+from harness.core import events
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(900)]
 

@@ -20,7 +20,8 @@ from project import Cli
 from slurm_study import counting, started
 from studies import printed_until
 
-from harness import config, doctor_probe
+from harness.config import composition
+from harness.doctor import node_probe
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
@@ -305,12 +306,12 @@ def test_a_probe_job_that_slurm_refuses(cli: Cli, slurm: Any, tmp_path: Path) ->
 def test_a_probe_job_that_does_not_start_is_cancelled(
     slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_probe, "WAIT_MINUTES", 0.5)
+    monkeypatch.setattr(node_probe, "WAIT_MINUTES", 0.5)
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
-    config.register()
+    composition.register()
     asked = (*CPU, "+cluster.sbatch_args.begin=now+1hour", f"results={tmp_path}/results")
-    (point,) = config.compose(asked, False, "config", None)
-    (check,) = doctor_probe.probe(point, None, False, print)
+    (point,) = composition.compose(asked, False, "config", None)
+    (check,) = node_probe.probe(point, None, False, print)
     assert check.state == "missing"
     assert "did not start within 0.5 min: PENDING BeginTime; it is cancelled" in check.found
     wait_for(lambda: left_behind(slurm, tmp_path) == [], 60)

@@ -18,7 +18,7 @@ from project import Cli
 from slurm_study import LONG, SHORT, in_queue, started
 from studies import hosts, logged, losses, printed_until, read_json, run_dirs, run_of, steps_done
 
-from harness import events
+from harness.core import events
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 

@@ -11,7 +11,8 @@ from project import Cli
 from slurm_study import LONG, SHORT, in_queue, started
 from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_done, study_dir
 
-from harness import events, outcome
+from harness.core import events
+from harness.study import outcome
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 

@@ -17,11 +17,12 @@ from slurm_study import SHORT, in_queue
 from studies import described, read_json, run_dirs
 from submitit.slurm.slurm import _make_sbatch_string
 
-from harness import cluster_checks, site
+from harness.config import cluster_checks
+from harness.config.schema import Cluster, Scheduler
+from harness.core.spec import Placement
 from harness.launch.options import array_parameters, trial_options
-from harness.plan import Array
-from harness.schema import Cluster, Scheduler
-from harness.spec import Placement
+from harness.plan import site_resources
+from harness.plan.plan import Array
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
@@ -89,7 +90,7 @@ def test_an_option_of_sbatch_arrives_as_it_is(slurm: Any, text: str) -> None:
         name="mine", scheduler=Scheduler.slurm, sbatch_args={"comment": text, "hold": True, "output": "/dev/null"}
     )
     cluster_checks.check(dataclasses.replace(cluster, sbatch_args={"comment": text, "hold": True}))
-    resources = site.resources(cluster, Placement(1, 1), 1)
+    resources = site_resources.resources(cluster, Placement(1, 1), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
     script = _make_sbatch_string(command="true", folder="/nowhere", **array_parameters(array, "token", Path("/study")))
     from_script = slurm.run("sbatch", "--parsable", input=script, check=True).stdout.strip()
@@ -181,7 +182,9 @@ def test_a_module_that_cannot_be_loaded_ends_the_job(cli: Cli, slurm: Any, tmp_p
 
 @pytest.mark.parametrize("asked", ["rack1&ib", "[rack1|rack2]", "rack1|rack2", "[rack1|rack2]&ib"])
 def test_a_constraint_arrives_whatever_its_form(slurm: Any, features: None, asked: str) -> None:
-    resources = site.resources(Cluster(name="mine", scheduler=Scheduler.slurm, constraint=asked), Placement(1, 1), 1)
+    resources = site_resources.resources(
+        Cluster(name="mine", scheduler=Scheduler.slurm, constraint=asked), Placement(1, 1), 1
+    )
     done = slurm.run("sbatch", "--test-only", *trial_options(resources), input="#!/bin/sh\n")
     assert done.returncode == 0, done.stderr
 

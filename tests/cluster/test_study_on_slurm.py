@@ -14,7 +14,7 @@ from project import Cli
 from slurm_study import SHORT, started
 from studies import hosts, printed_until, read_json, run_dirs, run_of, starts, steps_done
 
-from harness import events
+from harness.core import events
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 

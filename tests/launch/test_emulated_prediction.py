@@ -10,8 +10,8 @@ import pytest
 from emulated_runs import Setting, Turn, analysed, finished, prepared, started, turns_of
 from project import Cli
 
-from analysis.run import read_run_row
-from harness.plain import write_json
+from analysis.read.run import read_run_row
+from harness.core.serialization import write_json
 
 BOUND = 0.05  # what docs/emulated.md promises
 LARGEST = 4

@@ -9,7 +9,7 @@ import pytest
 from project import Cli
 from studies import logged, losses, read_json, run_dirs, study_dir
 
-from harness.worker import verify
+from harness.worker.checks import verify
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ import pytest
 from emulated_runs import Setting, Turn, analysed, finished, prepared, started, turns_of, wrong
 from studies import logged
 
-from analysis.breakdown import UNEXPLAINED
+from analysis.measures.breakdown import UNEXPLAINED
 
 MOST_HELD_UP = 2
 

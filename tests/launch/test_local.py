@@ -16,7 +16,7 @@ from processes import wait_for, workers
 from project import PROJECT, Cli
 from studies import SMALL, logged, read_json, run_dirs, started, steps_done
 
-from harness import events
+from harness.core import events
 
 pytestmark = pytest.mark.torch
 

@@ -9,9 +9,9 @@ import pytest
 from project import Cli
 from studies import SMALL, logged, read_json, run_dirs
 
-from analysis.run import read_run_row
-from harness.plain import from_plain
-from harness.spec import MeasureSpec
+from analysis.read.run import read_run_row
+from harness.core.serialization import from_plain
+from harness.core.spec import MeasureSpec
 from harness.worker.protocol import Protocol
 
 pytestmark = pytest.mark.torch

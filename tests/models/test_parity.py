@@ -1,5 +1,5 @@
 """Every framework computes what PyTorch does, from the same row of the catalogue, seed and batch: logits with running
-statistics, gradients, steps of SGD (the other half is in tests/parity_side.py)."""
+statistics, gradients, steps of SGD (the other half is in tests/worker/sides/parity_side.py)."""
 
 from __future__ import annotations
 

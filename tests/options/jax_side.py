@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from options.plain_sgd_side import DEFECTS, Arrays, Batch, trained
 
-from harness.spec import DatasetSpec, RunSpec
+from harness.core.spec import DatasetSpec, RunSpec
 from models import catalog, initial
 from models import jax as networks
 

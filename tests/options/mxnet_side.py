@@ -9,7 +9,7 @@ import numpy as np
 from mxnet import gluon
 from options.plain_sgd_side import DEFECTS, Arrays, Batch, trained
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from models import catalog, initial
 from models import mxnet as networks
 

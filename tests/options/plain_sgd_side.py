@@ -6,7 +6,7 @@ from typing import Callable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from harness.worker.loss_scale import LossScale, updated
 
 Arrays = List[np.ndarray]

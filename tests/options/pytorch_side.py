@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from harness.worker.pytorch import optimizers
 from harness.worker.pytorch.strategies.base import AUTOCAST
 from models import catalog

@@ -1,8 +1,9 @@
 """The options matrix: which configurations of a framework the matrix trains.
 
 Every pair of values of two options that the plan accepts, under every strategy, is in one of them. The options are read
-from the real schema (harness/schema.py) and from conf/framework/, and what is accepted is asked of the real plan, so
-that a new option is covered as soon as it is there; one whose values the schema does not list needs a row in VALUES.
+from the real schema (harness/config/schema.py) and from conf/framework/, and what is accepted is asked of the real
+plan, so that a new option is covered as soon as it is there; one whose values the schema does not list needs a row in
+VALUES.
 
 A configuration whose weights may be further from the reference than rounding takes them, because of one of its values
 (16-bit arithmetic, compressed gradients, asynchronous updates), is *loose*. It covers only pairs with that value in
@@ -22,13 +23,13 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import config as configuration
-from harness.determinism import variables
-from harness.errors import UserError
-from harness.plain import to_plain
-from harness.request import study_request
-from harness.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config, Device, Pipeline, Precision, Scheduler
-from harness.spec import RunSpec
+from harness.config import composition as configuration
+from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config, Device, Pipeline, Precision, Scheduler
+from harness.core.determinism import variables
+from harness.core.errors import UserError
+from harness.core.serialization import to_plain
+from harness.core.spec import RunSpec
+from harness.plan.request import study_request
 
 # What a value of an option changes in the configuration: key -> value; empty is the option's default.
 Setting = Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from harness.worker.loss_scale import LossScale, updated
 from models import catalog
 from models import tensorflow as networks

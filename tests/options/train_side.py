@@ -36,11 +36,11 @@ from builders import make_site
 from noise import flat
 
 from harness.core.ports import held_port
-from harness.plain import from_plain
-from harness.spec import RunSpec
+from harness.core.rendezvous import Rendezvous
+from harness.core.serialization import from_plain
+from harness.core.spec import RunSpec
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
-from harness.worker.rendezvous import Rendezvous
 
 STEPS = 8
 # Ranks of one run, all on this machine.

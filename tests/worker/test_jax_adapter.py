@@ -1,5 +1,5 @@
-"""The JAX adapter, run in the JAX environment (the other halves are in tests/jax_side.py and
-tests/jax_scaling_side.py)."""
+"""The JAX adapter, run in the JAX environment (the other halves are in tests/worker/sides/jax_side.py and
+tests/worker/sides/jax_scaling_side.py)."""
 
 from __future__ import annotations
 

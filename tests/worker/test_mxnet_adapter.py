@@ -1,5 +1,5 @@
-"""The MXNet adapter, run in the MXNet environment (the other halves are in tests/mxnet_side.py and
-tests/mxnet_scaling_side.py)."""
+"""The MXNet adapter, run in the MXNet environment (the other halves are in tests/worker/sides/mxnet_side.py and
+tests/worker/sides/mxnet_scaling_side.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from environments import in_environment
 
-from harness import determinism
+from harness.core import determinism
 from models import catalog
 
 

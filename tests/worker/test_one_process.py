@@ -1,5 +1,5 @@
 """Synchronous strategies against one process with the global batch: the same samples in the same order, and after some
-steps the same weights, to rounding (the other half is in tests/global_batch_side.py)."""
+steps the same weights, to rounding (the other half is in tests/worker/sides/global_batch_side.py)."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from harness.spec import MeasureSpec
+from harness.core.spec import MeasureSpec
 from harness.worker.protocol import Protocol
-from harness.worker.stationary import (
+from harness.worker.steady_state import (
     FAR,
     WINDOW,
     is_stationary,

@@ -7,7 +7,7 @@ import pytest
 
 from harness.worker.adapter import checksum
 from harness.worker.loop import score
-from harness.worker.views import logits_of
+from harness.worker.test_time_augmentation import logits_of
 
 
 def test_correct_are_those_whose_largest_logit_is_the_labels() -> None:

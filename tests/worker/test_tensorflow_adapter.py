@@ -1,4 +1,5 @@
-"""The adapters of TensorFlow and Keras, run in their environment (the other halves are in tests/tensorflow_side.py)."""
+"""The adapters of TensorFlow and Keras, run in their environment (the other halves are in
+tests/worker/sides/tensorflow_side.py)."""
 
 from __future__ import annotations
 

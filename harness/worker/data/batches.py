@@ -10,10 +10,10 @@ from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
 
 import numpy as np
 
-from harness.spec import DatasetSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import DatasetSpec
 from harness.worker.data.augment import augment
-from harness.worker.data.draw import Draw
-from harness.worker.data.errors import DataError
+from harness.worker.data.sampling import Draw
 from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import Split
 

@@ -13,8 +13,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from harness.spec import DatasetSpec
-from harness.worker.data.errors import DataError
+from harness.core.data_errors import DataError
+from harness.core.spec import DatasetSpec
 from harness.worker.data.splits import Split
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")

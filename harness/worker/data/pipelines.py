@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Callable, Mapping
 
-from harness.spec import HARNESS, RunSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import HARNESS, RunSpec
 from harness.worker.data.batches import Pipeline
-from harness.worker.data.draw import Draw
-from harness.worker.data.errors import DataError
+from harness.worker.data.sampling import Draw
 from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import Split
 from harness.worker.data.stream import ShardedSplit, training_batches

@@ -6,10 +6,10 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from harness.spec import DatasetSpec
+from harness.core.data_errors import DataError
+from harness.core.data_location import files_in, locate
+from harness.core.spec import DatasetSpec
 from harness.worker.data import cifar, idx, imagefolder, stream, synthetic, text
-from harness.worker.data.errors import DataError
-from harness.worker.data.locate import files_in, locate
 from harness.worker.data.splits import ArraySplit, Split
 
 __all__ = ["ArraySplit", "DataError", "Split", "open_dataset"]

@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 import numpy as np
 
 from harness.worker.data.augment import augment
-from harness.worker.data.draw import Draw
+from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 
 # (index of a sample, the random bits of its augmentation, uint64 [1]; None without)

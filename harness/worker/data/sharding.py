@@ -6,8 +6,8 @@ from typing import Dict, List
 
 import numpy as np
 
+from harness.core.data_errors import DataError
 from harness.worker.data.bits import ORDER, random_bits
-from harness.worker.data.errors import DataError
 
 
 class SampleOrder:

@@ -1,4 +1,4 @@
-"""Reads a data set in shards (harness/worker/data/shards.py), a rank its share, through a shuffle buffer.
+"""Reads a data set in shards (harness/core/shards.py), a rank its share, through a shuffle buffer.
 
 Of a rank's share, each epoch takes the shards in an order of its own, made from (seed, rank, epoch), and cuts the
 sequence of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and
@@ -17,13 +17,13 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from harness.spec import DatasetSpec
+from harness.core.data_errors import DataError
+from harness.core.shards import Shard, read_index, share
+from harness.core.spec import DatasetSpec
 from harness.worker.data.batches import Batch, Batches
 from harness.worker.data.bits import SHARD_ORDER, WINDOW_ORDER, random_bits
-from harness.worker.data.draw import Draw
-from harness.worker.data.errors import DataError
+from harness.worker.data.sampling import Draw
 from harness.worker.data.sharding import SampleOrder, rank_batch_size
-from harness.worker.data.shards import Shard, read_index, share
 from harness.worker.data.splits import Split
 
 PIECE_BYTES = 2**20

@@ -6,9 +6,9 @@ from typing import Tuple
 
 import numpy as np
 
-from harness.spec import DatasetSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import DatasetSpec
 from harness.worker.data.bits import SYNTHETIC, random_bits
-from harness.worker.data.errors import DataError
 from harness.worker.data.splits import ArraySplit
 
 # A pattern is a coarse grid of values 0..63; the noise of a pixel is 0..191; so the sum is a byte.

@@ -11,9 +11,9 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from harness.spec import DatasetSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import DatasetSpec
 from harness.worker.data.bits import SYNTHETIC_TEXT, random_bits
-from harness.worker.data.errors import DataError
 from harness.worker.data.splits import TextSplit
 
 # One byte in so many is of the test split, at the end.

@@ -18,13 +18,13 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import torch
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker import adapter as base
-from harness.worker import capture
 from harness.worker.data.batches import Pipeline
 from harness.worker.emulated.link import MB, Link, parts
 from harness.worker.emulated.waiting import Waiting, now
-from harness.worker.rendezvous import Rendezvous
+from harness.worker.record import capture
 from models import catalog
 
 FLOAT = 4  # bytes

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.worker.distributed.process_group import leave, meet
 from harness.worker.emulated.waiting import Waiting, now
-from harness.worker.process_group import leave, meet
-from harness.worker.rendezvous import Rendezvous
 
 MB = 2**20  # bytes
 # What asking costs is measured so often, each time after so many seconds of sleep.
@@ -70,7 +70,7 @@ class Gloo(Carrier):
 
 class Mpi(Carrier):
     def __init__(self, site: Site, rendezvous: Rendezvous) -> None:
-        from harness.worker import mpi
+        from harness.worker.distributed import mpi
 
         self.ranks, self.versions = mpi.MpiRanks(), mpi.versions()
         self.world_size, self.name = self.ranks.world_size, self.ranks.name

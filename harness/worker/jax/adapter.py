@@ -13,15 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from harness.gpu_types import Build
-from harness.spec import RunSpec, Site
+from harness.core.gpu_types import Build
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker import adapter as worker
-from harness.worker import capability, capture
+from harness.worker.checks import capability
 from harness.worker.data.batches import Pipeline
 from harness.worker.jax import parameter_servers, scaling, strategies
 from harness.worker.jax.strategies import Batch, State
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.stepping import Updating
+from harness.worker.record import capture
+from harness.worker.servers.server_optimizer import Updating
 from models import catalog
 from models import jax as networks
 

@@ -9,9 +9,9 @@ from typing import Any, Dict, List, Sequence, Tuple, Type
 import jax
 import numpy as np
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.jax.strategies import Batch, Gradient, State, Step, Strategy, Update
-from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import ByHostRank, HostRank
 

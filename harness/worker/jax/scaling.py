@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from harness.spec import RunSpec
+from harness.core.spec import RunSpec
 from harness.worker import loss_scale
 from harness.worker.loss_scale import LossScale
 

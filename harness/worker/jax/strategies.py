@@ -1,7 +1,7 @@
 """One class per strategy that JAX offers: how the ranks are joined, and how gradients become their mean.
 
 To add one: write a class of the form of `Strategy`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its options
-to harness/schema.py, and its name to `strategies` in conf/framework/jax.yaml.
+to harness/config/schema.py, and its name to `strategies` in conf/framework/jax.yaml.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from harness.spec import RunSpec, Site
-from harness.worker.exchange import own_address
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.stepping import Stepping
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.worker.distributed.exchange import own_address
+from harness.worker.servers.server_optimizer import Stepping
 
 # The mesh's only axis.
 RANKS = "ranks"
@@ -205,7 +205,7 @@ class Mpi(Strategy):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
-        from harness.worker import mpi
+        from harness.worker.distributed import mpi
 
         self.ranks = mpi.MpiRanks()
         self.world_size = self.ranks.world_size
@@ -213,7 +213,7 @@ class Mpi(Strategy):
         self.communication = self.ranks.name + through
 
     def versions(self) -> Dict[str, str]:
-        from harness.worker import mpi
+        from harness.worker.distributed import mpi
 
         return mpi.versions()
 

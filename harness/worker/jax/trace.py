@@ -8,7 +8,7 @@ from typing import Any, ContextManager
 
 import jax
 
-from harness.worker import trace
+from harness.worker.record import trace
 
 FILE = "perfetto_trace.json.gz"
 

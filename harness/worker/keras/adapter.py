@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
-from harness.spec import OptimizerSpec
+from harness.core.spec import OptimizerSpec
 from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd
 from harness.worker.tensorflow.parameter_servers import ParameterServers

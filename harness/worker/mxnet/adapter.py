@@ -10,16 +10,16 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker import adapter as worker
-from harness.worker import capture
 from harness.worker.data.batches import Pipeline
 from harness.worker.mxnet import machine, parameter_servers, strategies
 from harness.worker.mxnet.optimizer import Sgd
 from harness.worker.mxnet.scaled_sgd import ScaledSgd
-from harness.worker.ranges import span
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.stepping import Updating
+from harness.worker.profiler_ranges import span
+from harness.worker.record import capture
+from harness.worker.servers.server_optimizer import Updating
 from models import catalog
 from models import mxnet as networks
 

@@ -11,10 +11,10 @@ from typing import Any, Iterator, List, Optional, Tuple
 import numpy as np
 from mxnet.gluon.data import DataLoader
 
-from harness.spec import FRAMEWORK, RunSpec
+from harness.core.spec import FRAMEWORK, RunSpec
 from harness.worker.data.batches import Batch, Pipeline
-from harness.worker.data.draw import Draw
 from harness.worker.data.samples import Keys, Samples
+from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 
 # Reading a batch may take as long as it takes: it is the heartbeat that ends a run without progress.

@@ -12,9 +12,10 @@ from typing import Dict, List
 import mxnet as mx
 import numpy as np
 
-from harness.gpu_types import Build
-from harness.spec import RunSpec
-from harness.worker import capability, nvml
+from harness.core.gpu_types import Build
+from harness.core.spec import RunSpec
+from harness.worker.checks import capability
+from harness.worker.record import nvml
 
 # What the packages on PyPI have kernels for (config/distribution/linux_cu112.cmake to linux_cu117.cmake of MXNet);
 # MXNet itself does not tell.

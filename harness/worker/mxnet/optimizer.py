@@ -6,7 +6,7 @@ from typing import List, Sequence
 
 import mxnet as mx
 
-from harness.spec import OptimizerSpec
+from harness.core.spec import OptimizerSpec
 
 # Arrays in one call: as many as MXNet's own optimisers take at most. Its kernels have room for 60.
 MOST_ARRAYS = 45

@@ -11,15 +11,15 @@ from typing import Any, Dict, List, Optional, Tuple, Type
 import mxnet as mx
 import numpy as np
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.mxnet.rule import Keys, Rule
 from harness.worker.mxnet.servers import Servers
 from harness.worker.mxnet.strategies import Gradients, Strategy
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.arrangement import arrangement
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import SYNCHRONOUS
-from harness.worker.servers.stepping import Updating
+from harness.worker.servers.server_optimizer import Updating
+from harness.worker.servers.topology import arrangement
 
 SAVED = "servers.npz"
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple
 
 import mxnet as mx
 
-from harness.spec import OptimizerSpec
+from harness.core.spec import OptimizerSpec
 from harness.worker.mxnet.optimizer import Sgd
 
 

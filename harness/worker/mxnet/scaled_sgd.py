@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.ndarray.numpy import _internal as operators
 
-from harness.spec import OptimizerSpec
+from harness.core.spec import OptimizerSpec
 from harness.worker import loss_scale
 from harness.worker.loss_scale import LossScale
 from harness.worker.mxnet.optimizer import groups

@@ -9,8 +9,8 @@ import sys
 import threading
 from typing import Callable, Dict, List
 
-from harness.worker.exchange import gather, own_address
-from harness.worker.rendezvous import Rendezvous
+from harness.core.rendezvous import Rendezvous
+from harness.worker.distributed.exchange import gather, own_address
 
 CLOSE_SECONDS = 10.0
 # Linux ends it with the rank (PR_SET_PDEATHSIG, 1), however the rank ends; one that had ended before is no longer the

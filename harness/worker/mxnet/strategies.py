@@ -1,7 +1,7 @@
 """One class per strategy that MXNet offers: how the ranks are joined, and how gradients are summed.
 
 To add one: write a class of the form of `Exchanging`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its
-options to harness/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
+options to harness/config/schema.py, and its name to `strategies` in conf/framework/mxnet.yaml.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 import mxnet as mx
 import numpy as np
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.mxnet.servers import Servers
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.stepping import Stepping
+from harness.worker.servers.server_optimizer import Stepping
 
 Gradients = Sequence[mx.nd.NDArray]
 # MXNet multiplies keys by 9973, as 32-bit integers.
@@ -147,7 +147,7 @@ class Horovod(Exchanging):
         super().__init__(spec, site, rendezvous, context)
         import horovod.mxnet as hvd
 
-        from harness.worker import horovod
+        from harness.worker.distributed import horovod
 
         self.hvd = hvd
         self.nodes = horovod.start(hvd, spec, site, rendezvous)
@@ -187,7 +187,7 @@ class Horovod(Exchanging):
         self.hvd.allreduce_(array, op=self.hvd.Sum, name=f"sum.{np.dtype(array.dtype).name}.{array.size}")
 
     def versions(self) -> Dict[str, str]:
-        from harness.worker import horovod
+        from harness.worker.distributed import horovod
 
         return horovod.versions()
 
@@ -200,7 +200,7 @@ class Mpi(Exchanging):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         super().__init__(spec, site, rendezvous, context)
-        from harness.worker.mpi import MpiRanks
+        from harness.worker.distributed.mpi import MpiRanks
 
         self.ranks = MpiRanks()
         self.world_size = self.ranks.world_size
@@ -225,7 +225,7 @@ class Mpi(Exchanging):
         array[:] = host
 
     def versions(self) -> Dict[str, str]:
-        from harness.worker import mpi
+        from harness.worker.distributed import mpi
 
         return mpi.versions()
 

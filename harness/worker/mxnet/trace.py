@@ -8,7 +8,7 @@ from typing import Iterator
 
 import mxnet as mx
 
-from harness.worker import trace
+from harness.worker.record import trace
 
 FILE = "profile.json"
 

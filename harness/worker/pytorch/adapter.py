@@ -10,15 +10,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker import adapter as worker
-from harness.worker import capture
 from harness.worker.data.batches import Pipeline
+from harness.worker.profiler_ranges import span
 from harness.worker.pytorch import compiling, dali, device, graphs, optimizers
 from harness.worker.pytorch.strategies import strategy
 from harness.worker.pytorch.strategies.base import AUTOCAST, Parts, autocast
-from harness.worker.ranges import span
-from harness.worker.rendezvous import Rendezvous
+from harness.worker.record import capture
 from models import catalog
 from models import pytorch as networks
 

@@ -16,12 +16,12 @@ from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tup
 import numpy as np
 import torch
 
-from harness.spec import RunSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
-from harness.worker.data.draw import Draw
-from harness.worker.data.errors import DataError
 from harness.worker.data.imagefolder import ImageFolderSplit, printable
+from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 
 Batch = Tuple[torch.Tensor, torch.Tensor]

@@ -6,9 +6,9 @@ from typing import Optional
 
 import torch
 
-from harness.gpu_types import Build
-from harness.spec import RunSpec
-from harness.worker import capability
+from harness.core.gpu_types import Build
+from harness.core.spec import RunSpec
+from harness.worker.checks import capability
 
 
 def build() -> Build:

@@ -4,7 +4,7 @@ for each of its kernels.
 As PyTorch's notes on CUDA semantics have it ("CUDA Graphs": whole-network capture, usage with DistributedDataParallel).
 With precision=fp16 the loss scaler is part of the graph: the fused optimisers read its scale and whether a gradient is
 infinite from the device and leave the weights alone where one is, and the scale is updated in place.
-What cannot be captured is refused when the run is planned (harness/offers.py).
+What cannot be captured is refused when the run is planned (harness/config/capabilities.py).
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from harness.spec import DALI, DEVICE, FRAMEWORK, RunSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import DALI, DEVICE, FRAMEWORK, RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
-from harness.worker.data.draw import Draw
-from harness.worker.data.errors import DataError
 from harness.worker.data.samples import Keys, Samples
+from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 from harness.worker.pytorch.dali import DaliBatches
 

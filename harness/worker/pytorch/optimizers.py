@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 
-from harness.spec import OptimizerSpec
+from harness.core.spec import OptimizerSpec
 
 
 def of(

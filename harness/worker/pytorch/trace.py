@@ -9,7 +9,8 @@ from typing import Any, ContextManager, Iterator
 import torch
 from torch import profiler
 
-from harness.worker import ranges, trace
+from harness.worker import profiler_ranges
+from harness.worker.record import trace
 
 
 class Profiler(trace.Profiler):
@@ -30,7 +31,7 @@ class Profiler(trace.Profiler):
         self.profile.export_chrome_trace(str(path))
 
 
-def nvtx() -> ranges.Span:
+def nvtx() -> profiler_ranges.Span:
     """Raises OSError, AttributeError where torch has no NVTX, nor the machine."""
     try:
         torch.cuda.nvtx.mark("harness")

@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
-from harness.events import EventWriter
-from harness.worker import energy, nvml
+from harness.core.events import EventWriter
 from harness.worker.adapter import Adapter
-from harness.worker.record import counters, nccl
+from harness.worker.record import counters, energy, nccl, nvml
 from harness.worker.record.counters import Counts
 
 # The driver may take some milliseconds for all that it is asked.

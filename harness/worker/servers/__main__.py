@@ -21,7 +21,7 @@ if os.getppid() != int(sys.argv[1]):
 
 from harness.worker.servers.parameters import Settings, tally_length  # noqa: E402
 from harness.worker.servers.server import Server  # noqa: E402
-from harness.worker.servers.tally import Tally  # noqa: E402
+from harness.worker.servers.shared_counters import Tally  # noqa: E402
 
 if __name__ == "__main__":
     told = json.load(sys.stdin)

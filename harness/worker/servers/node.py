@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.worker.exchange import gather
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.beside import ServerBeside
+from harness.core.rendezvous import Rendezvous
+from harness.worker.distributed.exchange import gather
 from harness.worker.servers.client import Address, Client
+from harness.worker.servers.colocated import ServerBeside
 from harness.worker.servers.parameters import SYNCHRONOUS, Settings
 
 

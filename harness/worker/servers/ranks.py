@@ -10,16 +10,16 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from harness.spec import RunSpec, Site
-from harness.worker.exchange import gather, own_address
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.arrangement import arrangement
-from harness.worker.servers.beside import ServerBeside
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.worker.distributed.exchange import gather, own_address
 from harness.worker.servers.client import Address, Client, divide
+from harness.worker.servers.colocated import ServerBeside
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import COMES_BACK, SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.stepping import Updating
+from harness.worker.servers.server_optimizer import Updating
+from harness.worker.servers.topology import arrangement
 
 SAVED = "servers.npz"
 

@@ -15,7 +15,7 @@ import numpy as np
 from harness.worker.servers import protocol
 from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
 from harness.worker.servers.protocol import FLOAT, Header, ProtocolError
-from harness.worker.servers.tally import Tally
+from harness.worker.servers.shared_counters import Tally
 
 # Whoever connects has so long to say who it is.
 HELLO_SECONDS = 10.0

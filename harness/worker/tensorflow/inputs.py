@@ -7,11 +7,11 @@ from typing import Any, Iterator, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from harness.spec import FRAMEWORK, RunSpec
+from harness.core.data_errors import DataError
+from harness.core.spec import FRAMEWORK, RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
-from harness.worker.data.draw import Draw
-from harness.worker.data.errors import DataError
+from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 
 Batch = Tuple[tf.Tensor, tf.Tensor]

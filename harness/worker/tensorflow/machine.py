@@ -10,9 +10,10 @@ from typing import Dict, List, Optional
 import numpy as np
 import tensorflow as tf
 
-from harness.gpu_types import Build
-from harness.spec import RunSpec
-from harness.worker import capability, capture
+from harness.core.gpu_types import Build
+from harness.core.spec import RunSpec
+from harness.worker.checks import capability
+from harness.worker.record import capture
 
 
 def versions() -> Dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from harness.spec import OptimizerSpec
+from harness.core.spec import OptimizerSpec
 from harness.worker.tensorflow.loss_scale import LossScaling
 
 

@@ -11,8 +11,8 @@ from typing import Dict, List, Sequence, Type
 import numpy as np
 import tensorflow as tf
 
-from harness.spec import RunSpec, Site
-from harness.worker.rendezvous import Rendezvous
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import ByHostRank, HostRank
 from harness.worker.tensorflow.strategies import Strategy

@@ -10,11 +10,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import numpy as np
 import tensorflow as tf
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker import adapter as worker
 from harness.worker.data.batches import Pipeline
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.stepping import Updating
+from harness.worker.servers.server_optimizer import Updating
 from harness.worker.tensorflow import machine, parameter_servers, strategies
 from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd

@@ -1,7 +1,7 @@
 """One class per strategy of TensorFlow and Keras: how the ranks are joined, and how gradients become their mean.
 
 To add one: write a class of the form of `Exchanging`, put it into STRATEGIES, add conf/strategy/<name>.yaml, its
-options to harness/schema.py, and its name to `strategies` in conf/framework/tensorflow.yaml and keras.yaml.
+options to harness/config/schema.py, and its name to `strategies` in conf/framework/tensorflow.yaml and keras.yaml.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Dict, List, Tuple, Type
 import numpy as np
 import tensorflow as tf
 
-from harness.spec import RunSpec, Site
-from harness.worker.exchange import gather, own_address, own_port
-from harness.worker.rendezvous import Rendezvous
-from harness.worker.servers.stepping import Stepping
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.worker.distributed.exchange import gather, own_address, own_port
+from harness.worker.servers.server_optimizer import Stepping
 
 
 class Strategy(Stepping, ABC):
@@ -145,7 +145,7 @@ class Horovod(Exchanging):
         super().__init__(spec, site, rendezvous)
         import horovod.tensorflow as hvd
 
-        from harness.worker import horovod
+        from harness.worker.distributed import horovod
 
         self.hvd = hvd
         self.nodes = horovod.start(hvd, spec, site, rendezvous)
@@ -154,7 +154,7 @@ class Horovod(Exchanging):
         self.world_size = hvd.size()
 
     def versions(self) -> Dict[str, str]:
-        from harness.worker import horovod
+        from harness.worker.distributed import horovod
 
         return horovod.versions()
 
@@ -196,7 +196,7 @@ class Mpi(Exchanging):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
-        from harness.worker.mpi import MpiRanks
+        from harness.worker.distributed.mpi import MpiRanks
 
         self.ranks = MpiRanks()
         self.world_size = self.ranks.world_size
@@ -205,7 +205,7 @@ class Mpi(Exchanging):
         self.buffers: Dict[Tuple[int, Any], np.ndarray] = {}
 
     def versions(self) -> Dict[str, str]:
-        from harness.worker import mpi
+        from harness.worker.distributed import mpi
 
         return mpi.versions()
 

@@ -12,7 +12,7 @@ from typing import Any, ContextManager, Dict, Iterator
 
 import tensorflow as tf
 
-from harness.worker import trace
+from harness.worker.record import trace
 
 FILE = "*.xplane.pb"
 

@@ -2,7 +2,7 @@
 becomes one model.
 
 To add one: write a class of the form of `base.Strategy`, name it in STRATEGIES, add conf/strategy/<name>.yaml, its
-options to harness/schema.py, and its name to `strategies` in conf/framework/pytorch.yaml.
+options to harness/config/schema.py, and its name to `strategies` in conf/framework/pytorch.yaml.
 """
 
 from __future__ import annotations

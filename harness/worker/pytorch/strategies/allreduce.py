@@ -15,7 +15,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from harness.worker.capability import VersionError
+from harness.worker.checks.capability import VersionError
 from harness.worker.pytorch.strategies.base import Collectives, Parts
 
 # A bucket of gradients -> their mean over the ranks.

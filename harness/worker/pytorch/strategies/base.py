@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from harness.spec import RunSpec, Site
-from harness.worker.process_group import leave, meet
-from harness.worker.ranges import span
-from harness.worker.rendezvous import Rendezvous
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.worker.distributed.process_group import leave, meet
+from harness.worker.profiler_ranges import span
 
 # Names of what has state_dict() and load_state_dict().
 Parts = Dict[str, Any]

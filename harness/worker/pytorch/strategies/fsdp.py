@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
-from harness.worker.capability import VersionError
+from harness.worker.checks.capability import VersionError
 from harness.worker.pytorch.strategies.base import Collectives, Parts
 from harness.worker.pytorch.strategies.share import Share
 from models.pytorch import BLOCKS

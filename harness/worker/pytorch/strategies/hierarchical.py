@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
-from harness.worker.rendezvous import Rendezvous
 
 Step = Callable[[torch.Tensor], Any]
 
@@ -23,7 +23,7 @@ class Hierarchical(Allreduce):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
-        # Ranks are placed evenly, node by node (harness/plan.py).
+        # Ranks are placed evenly, node by node (harness/plan/plan.py).
         per_node = rendezvous.local_world_size
         leaders = range(0, self.world_size, per_node)
         self.leader = rendezvous.rank - rendezvous.local_rank

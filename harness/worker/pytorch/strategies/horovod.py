@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Iterator, Tuple
 import torch
 from torch import nn
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.base import Strategy
-from harness.worker.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
-    from harness.worker.horovod import Nodes
+    from harness.worker.distributed.horovod import Nodes
 
 # What Horovod's compression keeps of a gradient until it is decompressed, its shape and its strides.
 Kept = Tuple[Any, torch.Size, Tuple[int, ...]]
@@ -32,7 +32,7 @@ class Horovod(Strategy):
         super().__init__(spec, site, rendezvous, device)
         import horovod.torch as hvd
 
-        from harness.worker import horovod
+        from harness.worker.distributed import horovod
 
         self.hvd, self.carrier = hvd, horovod.versions()
         self.nodes = horovod.start(hvd, spec, site, rendezvous)

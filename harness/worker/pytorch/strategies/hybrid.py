@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
-from harness.worker.rendezvous import Rendezvous
 
 
 class Hybrid(Allreduce):

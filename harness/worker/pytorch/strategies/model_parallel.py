@@ -12,10 +12,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.base import Collectives, Parts
 from harness.worker.pytorch.strategies.share import Share, local
-from harness.worker.rendezvous import Rendezvous
 from models import catalog
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from harness.spec import RunSpec, Site
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.base import Strategy
-from harness.worker.rendezvous import Rendezvous
 
 
 class Mpi(Strategy):
@@ -21,7 +21,7 @@ class Mpi(Strategy):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
-        from harness.worker import mpi
+        from harness.worker.distributed import mpi
 
         self.ranks, self.carrier = mpi.MpiRanks(), mpi.versions()
         self.world_size = self.ranks.world_size

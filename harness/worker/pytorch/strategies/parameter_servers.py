@@ -15,10 +15,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from harness.spec import RunSpec, Site
-from harness.worker.process_group import leave, meet
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.worker.distributed.process_group import leave, meet
 from harness.worker.pytorch.strategies.base import Parts, Strategy
-from harness.worker.rendezvous import Rendezvous
 from harness.worker.servers.ranks import ServerRank
 
 

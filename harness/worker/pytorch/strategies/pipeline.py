@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from harness.worker.capability import VersionError
+from harness.worker.checks.capability import VersionError
 from harness.worker.pytorch.strategies.base import autocast, cross_entropy
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
 from models import catalog, division

@@ -1,0 +1,1 @@
+"""Numbers, text, files and errors that all packages of the analysis share."""

@@ -1,0 +1,105 @@
+"""What the network gave: an allreduce of the gradients' size alone, and how much of it a step hides.
+
+Bandwidths are those of nccl-tests (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), in 10^9 bytes per second:
+
+    algorithm bandwidth = bytes / seconds
+    bus bandwidth       = bytes / seconds x 2 (n - 1) / n, for n ranks
+
+The latter does not depend on the number of ranks where a link is the limit, and is compared with that link's nominal
+rate in one direction: between nodes where the run had several, else of a GPU inside its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.measures.breakdown import COMMUNICATION, Parts
+from analysis.read.columns.validity import SERVERS
+from analysis.stats.rounds import Ranged
+from harness.core.spec import MODEL_PARALLEL
+
+GB = 1e9
+# Strategies whose step exchanges what the probe sends: the gradients, once, summed over all ranks in the same way.
+SAME_MESSAGES = frozenset({"allreduce", "hierarchical", "horovod", "mpi", "ps_sync"})
+NOT_COMPRESSED = (None, "none")
+NO_NOMINAL = "no nominal rate of the link in the cluster's configuration"
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is known of the network at a point; None where it is not, and `notes` say why.
+
+    step_bus_gb_per_s: the bus bandwidth that the gradients' bytes and the exposed time give. Exposed time is the least
+    that communication took in a step, so this is the most that the network can have given: no measurement of it.
+    nominal_gb_per_s: of the link. bus_of_nominal: bus bandwidth alone, as a fraction of it.
+    """
+
+    overlap: Ranged | None = None
+    algorithm_gb_per_s: float | None = None
+    bus_gb_per_s: float | None = None
+    step_bus_gb_per_s: float | None = None
+    nominal_gb_per_s: float | None = None
+    bus_of_nominal: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def network_of(
+    parts: Parts,
+    strategy: str,
+    options: Mapping[str, Any],
+    gpus: int,
+    nodes: int,
+    link_gb_per_s: float | None,
+    gpu_link_gb_per_s: float | None,
+) -> Network:
+    """link_gb_per_s, gpu_link_gb_per_s: nominal, between nodes and inside a node; None: not known."""
+    alone, size = parts.allreduce, parts.allreduce_bytes
+    if gpus == 1 or alone is None or alone.value <= 0:
+        return Network()
+    notes = []
+    exposed = parts.seconds.get(COMMUNICATION)
+    comparable = strategy in SAME_MESSAGES and options.get("compress") in NOT_COMPRESSED
+    overlap = None
+    if exposed is not None and comparable:
+        overlap = hidden(exposed, alone)
+    elif exposed is not None:
+        notes.append("no overlap: a step exchanges other messages than the allreduce alone")
+    if strategy in SERVERS:
+        notes.append("no bus bandwidth: the message goes through parameter servers")
+        return Network(overlap, notes=tuple(notes))
+    if strategy in MODEL_PARALLEL:
+        notes.append("no bus bandwidth: replicas sum their gradients, and then all ranks wait for each other")
+        return Network(overlap, notes=tuple(notes))
+    if not size:
+        return Network(overlap, notes=tuple(notes))
+    bus = bus_bandwidth(size, alone.value, gpus)
+    in_step = None
+    if exposed is not None and comparable and exposed.excludes_zero and exposed.value > 0:
+        in_step = bus_bandwidth(size, exposed.value, gpus)
+    nominal = link_gb_per_s if nodes > 1 else gpu_link_gb_per_s
+    if nominal is None:
+        notes.append(NO_NOMINAL)
+    return Network(
+        overlap,
+        size / alone.value / GB,
+        bus,
+        in_step,
+        nominal,
+        None if nominal is None else bus / nominal,
+        tuple(notes),
+    )
+
+
+def bus_bandwidth(n_bytes: int, seconds: float, ranks: int) -> float:
+    """Of an allreduce, in 10^9 bytes per second."""
+    return n_bytes / seconds * 2 * (ranks - 1) / ranks / GB
+
+
+def hidden(exposed: Ranged, alone: Ranged) -> Ranged:
+    """Overlap: 1 - exposed / alone. Below 0 where a step waits longer than the message takes alone; above 1 where the
+    exposed time is noise below 0. The interval is that of the exposed time; the error of `alone` is not in it."""
+    share = exposed.times(1 / alone.value)
+    low, high = (None if v is None else 1 - v for v in (share.high, share.low))
+    return Ranged(1 - share.value, low, high)

@@ -1,0 +1,178 @@
+"""Which of two series is faster at the same number of GPUs and the same work: said only where a test says so.
+
+Welch's t test of the runs' seconds per sample on the scale of logarithms (`analysis.stats.estimates.Ratio`), two-sided,
+corrected by Holm over all pairs of a report: of all that it calls faster, all are with a probability of 95 %.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analysis.base.frames import records
+from analysis.base.text import count, gpus_text, percent, probability_text, span, times
+from analysis.read.run import COMPLETED
+from analysis.stats.estimates import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
+from analysis.tables.bases import basis_text
+from analysis.tables.throughput import estimate_of
+from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# In what two series may differ that do the same work: how it is done. All else in their specs is the same.
+HOW = ("framework", "framework_options", "environment", "strategy", "strategy_options", "env")
+# Of a point: where the work was done.
+WHERE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "device_names")
+LARGEST_FACTOR = 100.0  # beyond it, no difference that could occur would have been seen
+
+COLUMNS = {
+    **dict.fromkeys(["faster", "slower", "model", "dataset", "precision", "scaling", "cluster"], "string"),
+    **dict.fromkeys(["gpus", "global_batch", "batch_per_gpu", "runs_faster", "runs_slower"], "Int64"),
+    **dict.fromkeys(["ratio", "ratio_low", "ratio_high"], "Float64"),
+    "ratio_basis": "string",
+    **dict.fromkeys(["p", "p_holm", "visible_factor"], "Float64"),
+    **dict.fromkeys(["verdict", "sentence", "marks"], "string"),
+}
+
+FASTER, NOT_SHOWN, NOT_TESTED = "faster", "no difference shown", "not tested"
+
+COMPARISON_NOTE = (
+    "Comparisons: series at the same number of GPUs and the same work, by Welch's t test on the logarithm of seconds "
+    f"per sample, two-sided, between the runs of two points; Holm's correction over all pairs of this report, "
+    f"{LEVEL:g} for all together. What is not called faster is not shown to be equal."
+)
+
+
+class _Pair(NamedTuple):
+    """Two points, the one with the higher throughput first, and what a sample cost each."""
+
+    fast: Mapping[str, Any]
+    slow: Mapping[str, Any]
+    fast_cost: Estimate
+    slow_cost: Estimate
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """rows: keys of COLUMNS, one per pair, ordered as the points are. left_out: in sentences, what was not tested."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [row["sentence"] for row in self.rows]
+
+
+def comparisons_of(runs: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> Comparisons:
+    """Every pair of measured points of different series whose work is the same; the points as
+    `analysis.measures.speedup` makes them. One whose work is known to differ is not compared, one with a single run
+    cannot be."""
+    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
+    groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Estimate]]] = defaultdict(list)
+    work_differs = single = 0
+    for point in points:
+        completed = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+        if completed:
+            groups[_same_work(point)].append((point, estimate_of(completed)))
+    pairs: list[_Pair] = []
+    for members in groups.values():
+        for (first, one), (second, other) in combinations(members, 2):
+            if any(WORK_DIFFERS in marks_of(point) for point in (first, second)):
+                work_differs += 1
+            elif min(one.runs, other.runs) < 2:
+                single += 1
+            elif one.mean <= other.mean:
+                pairs.append(_Pair(first, second, one, other))
+            else:
+                pairs.append(_Pair(second, first, other, one))
+    return Comparisons(_tested(pairs), tuple(_left_out(work_differs, single)))
+
+
+def _same_work(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    spec = json.loads(point["series"])
+    # What waits instead of computing does no work that another framework does.
+    emulated = point["framework"] == EMULATED
+    return (json.dumps({k: spec[k] for k in sorted(spec) if k not in HOW}), emulated, *(point[name] for name in WHERE))
+
+
+def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
+    ratios = [rate_ratio(pair.fast_cost, pair.slow_cost) for pair in pairs]
+    testable = [i for i, found in enumerate(ratios) if not found.basis.missing]
+    p = {i: ratios[i].probability() for i in testable}
+    corrected = dict(zip(testable, holm([p[i] for i in testable]), strict=True))
+    shared = ("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu")
+    rows = []
+    for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True)):
+        low, high, basis = found.interval()
+        row: dict[str, Any] = {name: pair.fast[name] for name in shared}
+        row |= {"faster": _name(pair.fast), "slower": _name(pair.slow)}
+        row |= {"runs_faster": pair.fast_cost.runs, "runs_slower": pair.slow_cost.runs}
+        row |= {"ratio": found.value, "ratio_low": low, "ratio_high": high, "ratio_basis": basis_text(basis)}
+        row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}
+        row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < LEVEL else NOT_SHOWN
+        if i in p:
+            # At the level of Holm's first step: the strictest that a pair of the report can meet.
+            visible = found.visible_factor(LEVEL / len(testable))
+            row["visible_factor"] = visible if visible <= LARGEST_FACTOR else None
+        row["marks"] = ";".join(dict.fromkeys([*marks_of(pair.fast), *marks_of(pair.slow)])) or None
+        rows.append({**row, "sentence": f"{_where(pair.fast)}: {_verdict(row, pair)}"})
+    return tuple(rows)
+
+
+def _where(point: Mapping[str, Any]) -> str:
+    gpus = gpus_text(point["gpus"], point["device"])
+    what = f"{point['model']} on {point['dataset']}, {point['precision']}"
+    return f"{gpus}, {what}, global batch {count(point['global_batch'])}"
+
+
+def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
+    if row["verdict"] == NOT_TESTED:
+        return f"{row['faster']} and {row['slower']} were not tested: {row['ratio_basis']}"
+    shared = any(OVERSUBSCRIBED in marks_of(point) for point in (pair.fast, pair.slow))
+    figures = (
+        f"{times(row['ratio'])} (95 % interval {span(row['ratio_low'], row['ratio_high'], times)}, from "
+        f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{'; ' + OVERSUBSCRIBED if shared else ''})"
+    )
+    if row["verdict"] == FASTER:
+        return f"{row['faster']} is faster than {row['slower']}: {figures}"
+    few = (
+        f"; below {ENOUGH_RUNS} runs hardly any can be"
+        if min(pair.fast_cost.runs, pair.slow_cost.runs) < ENOUGH_RUNS
+        else ""
+    )
+    return f"no difference shown between {row['faster']} and {row['slower']}: {figures}; {_visible(row)}{few}"
+
+
+def _visible(row: Mapping[str, Any]) -> str:
+    if row["visible_factor"] is None:
+        return f"not even a factor of {LARGEST_FACTOR:g} would have been seen"
+    least = percent(row["visible_factor"] - 1, 1)
+    return f"a difference of {least} or more would have been seen with a probability of {percent(POWER)}"
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    detail = f" [{point['detail']}]" if point["detail"] else ""
+    return f"{point['framework']} {point['strategy']}{detail}"
+
+
+def _left_out(work_differs: int, single: int) -> list[str]:
+    sentences = []
+    if single:
+        sentences.append(
+            f"{_pairs(single)} of series with the same work not compared: no test without 2 completed runs of each, "
+            f"and little power below {ENOUGH_RUNS}; repeats={ENOUGH_RUNS} measures each point in so many jobs"
+        )
+    if work_differs:
+        sentences.append(f"{_pairs(work_differs)} of series not compared: their work differs")
+    return sentences
+
+
+def _pairs(n: int) -> str:
+    return "1 pair" if n == 1 else f"{n:,} pairs"

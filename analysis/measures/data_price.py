@@ -1,0 +1,140 @@
+"""The price of real data: the step time of each point with its data set, less that with made samples in its place.
+
+Two points are a pair where they differ in nothing but that (DatasetSpec.stands_for). The two are measured in separate
+runs, so that the interval of the difference comes from the runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean, variance
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.text import DASH, duration, gpus_text, percent, span
+from analysis.read.run import COMPLETED
+from analysis.stats.estimates import CONFIDENCE, quantile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENOUGH_RUNS = 2  # of each of the two; with fewer, nothing says how runs vary
+# Of the two data sets' specs, what is to differ.
+OF_THE_SOURCE = ("name", "reader", "train_samples", "test_samples", "shuffle_buffer", "stands_for")
+
+DATA_NOTE = (
+    "Price of real data: seconds per step with the data set, less those with made samples of the same shape and number "
+    "in its place; positive where real data is slower. Interval: 95 %, Welch's t over runs, where both have two or "
+    "more. Pipeline and augmentation are the same: it is the price of reading and decoding."
+)
+
+COLUMNS = {
+    **dict.fromkeys(
+        ["framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device"], "string"
+    ),
+    **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"], "Int64"),
+    **dict.fromkeys(["real_step_seconds", "synthetic_step_seconds"], "Float64"),
+    **dict.fromkeys(["price_seconds", "price_seconds_low", "price_seconds_high", "price_fraction"], "Float64"),
+    **dict.fromkeys(["real_runs", "synthetic_runs"], "Int64"),
+    **dict.fromkeys(["price_basis", "marks", "oversubscribed"], "string"),
+}
+
+
+def prices(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row (keys of COLUMNS) for each pair of points that both have a completed run, in the order of the points.
+
+    price_fraction: of the step time with made samples. price_basis: '3 and 3 runs', or that a single run gives no
+    interval; low and high are None then. marks: those of both points, each once.
+    """
+    steps: dict[str, float] = {
+        run["run_id"]: run["seconds"] / run["steps"] for run in records(runs) if run["status"] == COMPLETED
+    }
+    pairs: dict[str, dict[bool, tuple[Mapping[str, Any], list[float]]]] = defaultdict(dict)
+    for point in records(points):
+        measured = [steps[run_id] for run_id in point["run_ids"].split(";") if run_id in steps]
+        if measured:
+            made, key = _pair(point)
+            pairs[key][made] = (point, measured)
+    return [_price(*pair[False], *pair[True]) for pair in pairs.values() if len(pair) == 2]
+
+
+def price_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One for each pair, with its marks."""
+    return [_sentence(row) for row in rows]
+
+
+def interval_text(row: Mapping[str, Any]) -> str:
+    """'0.8–1.6 ms', or a dash where there is none."""
+    return span(row["price_seconds_low"], row["price_seconds_high"], duration)
+
+
+def _pair(point: Mapping[str, Any]) -> tuple[bool, str]:
+    """(whether its samples are made in the place of others, what it shares with its other half)."""
+    spec = json.loads(point["series"])
+    data = spec["dataset"]
+    stands_for = data.get("stands_for") or ""
+    spec["dataset"] = {
+        "name": stands_for or data["name"],
+        **{name: value for name, value in data.items() if name not in OF_THE_SOURCE},
+    }
+    shape = [point[name] for name in ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")]
+    return bool(stands_for), json.dumps([spec, shape], sort_keys=True)
+
+
+def _price(
+    real: Mapping[str, Any], real_steps: list[float], synthetic: Mapping[str, Any], synthetic_steps: list[float]
+) -> dict[str, Any]:
+    kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
+    counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
+    price = fmean(real_steps) - fmean(synthetic_steps)
+    low, high = difference_interval(real_steps, synthetic_steps)
+    marks = [mark for point in (real, synthetic) for mark in (point["marks"] or "").split(";") if mark]
+    reasons = [point["oversubscribed"] for point in (real, synthetic) if point["oversubscribed"]]
+    return {
+        **{name: real[name] for name in (*kept, *counts)},
+        "real_step_seconds": fmean(real_steps),
+        "synthetic_step_seconds": fmean(synthetic_steps),
+        "price_seconds": price,
+        "price_seconds_low": low,
+        "price_seconds_high": high,
+        "price_fraction": price / fmean(synthetic_steps),
+        "real_runs": len(real_steps),
+        "synthetic_runs": len(synthetic_steps),
+        "price_basis": f"{len(real_steps)} and {len(synthetic_steps)} runs" if low is not None else "single run",
+        "marks": ";".join(dict.fromkeys(marks)) or None,
+        "oversubscribed": "; ".join(dict.fromkeys(reasons)) or None,
+    }
+
+
+def difference_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % interval of mean(first) - mean(second): t with the degrees of freedom of Welch (Biometrika 34, 1947), as
+    neither the variances nor the numbers of runs need be alike. (None, None) with fewer than two of either."""
+    if min(len(first), len(second)) < ENOUGH_RUNS:
+        return None, None
+    parts = [(variance(times) / len(times), len(times) - 1) for times in (first, second)]
+    squared = sum(part for part, _ in parts)  # of the standard error
+    difference = fmean(first) - fmean(second)
+    if not squared:  # nothing varied
+        return difference, difference
+    freedom = squared**2 / sum(part**2 / n for part, n in parts)
+    half = quantile(freedom, CONFIDENCE) * math.sqrt(squared)
+    return difference - half, difference + half
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    what = f"{row['framework']} {row['strategy']}, {row['model']} on {row['dataset']}"
+    what += f" [{row['detail']}]" if row["detail"] else ""
+    low, high = row["price_seconds_low"], row["price_seconds_high"]
+    steps = f"{duration(row['real_step_seconds'])} per step instead of {duration(row['synthetic_step_seconds'])}"
+    if low is None:
+        basis = "a single run: no interval" if 1 in (row["real_runs"], row["synthetic_runs"]) else DASH
+    else:
+        basis = f"95 % interval {interval_text(row)}, from {row['price_basis']}"
+        if low <= 0 <= high:
+            basis += ": no difference shown"
+    remarks = "; ".join([steps, basis, *(row["marks"].split(";") if row["marks"] else [])])
+    text = f"real data, {what} on {gpus_text(row['gpus'], row['device'])}: {duration(row['price_seconds'])} per step"
+    return f"{text}, {percent(row['price_fraction'], 1)} ({remarks})."

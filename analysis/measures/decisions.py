@@ -1,0 +1,202 @@
+"""What each number of GPUs gives and costs, for whoever has to choose one: serial fraction, what the last GPUs added,
+hours and energy of an epoch and to a target, and which points no other one beats in both time and cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.text import gpus_text, hours_unit, number
+from analysis.measures.metrics import gpu_hours, karp_flatt
+from analysis.read.run import COMPLETED
+from analysis.stats.estimates import CONFIDENCE, Basis, Estimate, Interval, quantile
+from analysis.tables.bases import basis_text
+from analysis.tables.throughput import estimate_of
+from analysis.tables.warnings import WORK_DIFFERS, marks_of
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.measures.learning import Learning
+
+COLUMNS = {
+    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
+    **dict.fromkeys(["cluster", "device", "relative_to_strategy"], "string"),
+    **dict.fromkeys(["gpus", "nodes", "global_batch", "batch_per_gpu", "relative_to_gpus"], "Int64"),
+    **dict.fromkeys(["serial_fraction", "serial_fraction_low", "serial_fraction_high"], "Float64"),
+    "added_to_gpus": "Int64",
+    **dict.fromkeys(["marginal_efficiency", "marginal_efficiency_low", "marginal_efficiency_high"], "Float64"),
+    **dict.fromkeys(["epoch_seconds", "epoch_seconds_low", "epoch_seconds_high"], "Float64"),
+    **dict.fromkeys(["epoch_gpu_hours", "epoch_gpu_hours_low", "epoch_gpu_hours_high"], "Float64"),
+    **dict.fromkeys(["epoch_joules", "to_train_seconds", "to_gpu_hours", "to_joules"], "Float64"),
+    **dict.fromkeys(["epoch_front", "target_front"], "boolean"),
+    **dict.fromkeys(["basis", "energy", "marks", "run_ids"], "string"),
+}
+
+DECISIONS_NOTE = (
+    "Serial fraction: Karp and Flatt, from the speedup. Marginal efficiency: the throughput that the GPUs beyond the "
+    "next smaller size added, each relative to one GPU's. Hours and energy of an epoch are of its steps alone. On "
+    "the front: no other point of the same model and data set takes both less time and fewer GPU-hours; epochs at "
+    "other batch sizes do not teach the same."
+)
+
+
+def decisions_of(
+    runs: pd.DataFrame, points: pd.DataFrame, learning: Learning, resources: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """One row per measured point, in their order: the row of the point, and keys of COLUMNS.
+
+    resources: rows of `analysis.measures.resources`, which have the energy.
+    """
+    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
+    energy = {row["run_ids"]: row for row in resources}
+    learned = {row["run_ids"]: row for row in learning.points}
+    rows: list[dict[str, Any]] = []
+    for _, group in groupby(records(points), key=lambda point: point["series"]):
+        smaller: tuple[Mapping[str, Any], Estimate] | None = None
+        for point in group:
+            completed = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+            if not completed:
+                continue
+            own = estimate_of(completed)
+            rows.append(
+                {
+                    **point,
+                    **_serial(point),
+                    **_marginal(point, own, smaller),
+                    **_epoch(point, own, completed),
+                    **_energy(energy.get(point["run_ids"], {})),
+                    **_target(learned.get(point["run_ids"], {})),
+                    "basis": basis_text(own.basis),
+                }
+            )
+            if smaller is None or point["gpus"] > smaller[0]["gpus"]:
+                smaller = (point, own)
+    return _with_fronts(rows)
+
+
+def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int, one: float) -> tuple[float, Interval]:
+    """Throughput that each of the GPUs from `fewer` to `gpus` added, by `one`, that of one GPU, in samples per second.
+
+    own, smaller: seconds per sample on so many GPUs. The interval is Student's t of the difference, with the fewer of
+    both degrees of freedom; the error of `one` is not in it.
+    """
+    added = (1 / own.mean - 1 / smaller.mean) / ((gpus - fewer) * one)
+    missing = own.basis.missing or smaller.basis.missing
+    if missing:
+        return added, Interval(None, None, Basis((), missing))
+    error = math.hypot(own.error / own.mean, smaller.error / smaller.mean) / ((gpus - fewer) * one)
+    reach = quantile(min(own.freedom, smaller.freedom), CONFIDENCE) * error
+    return added, Interval(added - reach, added + reach, own.basis)
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Of (time, cost) pairs: whether no other one is at least as good in both, and better in one (Pareto)."""
+    return [
+        not any(o[0] <= p[0] and o[1] <= p[1] and (o[0] < p[0] or o[1] < p[1]) for o in points if o is not p)
+        for p in points
+    ]
+
+
+def work_of(row: Mapping[str, Any]) -> str:
+    """What points that are compared in time and cost share: model, data set, cluster, and whether it is emulated."""
+    spec = json.loads(row["series"])
+    key = [spec["model"], spec["dataset"], spec["cluster"], row["framework"] == EMULATED]
+    return json.dumps(key, sort_keys=True)
+
+
+def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The front of each model and data set in words, quickest first."""
+    said = []
+    for group in _by_work(rows):
+        chosen = sorted((row for row in group if row["epoch_front"]), key=lambda row: row["epoch_seconds"])
+        if len(chosen) < 2:
+            continue
+        what = f"{group[0]['model']} on {group[0]['dataset']}"
+        said.append(f"{what}, one epoch, none beaten in both time and cost: {'; '.join(map(_costs, chosen))}")
+    return said
+
+
+def _costs(row: Mapping[str, Any]) -> str:
+    where = f"{row['framework']} {row['strategy']} on {gpus_text(row['gpus'], row['device'])}"
+    marks = f" ({', '.join(marks_of(row))})" if row["marks"] else ""
+    hours = f"{number(row['epoch_gpu_hours'])} {hours_unit(row['device'])}"
+    return f"{where}: {number(row['epoch_seconds'])} s, {hours}{marks}"
+
+
+def _serial(point: Mapping[str, Any]) -> dict[str, Any]:
+    if point["speedup"] is None or point["relative_to_gpus"] is None or point["gpus"] == point["relative_to_gpus"]:
+        return {}
+    more = point["gpus"] / point["relative_to_gpus"]
+    low, high = (None if s is None else karp_flatt(s, more) for s in (point["speedup_high"], point["speedup_low"]))
+    return {
+        "serial_fraction": karp_flatt(point["speedup"], more),
+        "serial_fraction_low": low,
+        "serial_fraction_high": high,
+    }
+
+
+def _marginal(
+    point: Mapping[str, Any], own: Estimate, smaller: tuple[Mapping[str, Any], Estimate] | None
+) -> dict[str, Any]:
+    if smaller is None or not point["speedup"] or point["gpus"] <= smaller[0]["gpus"]:
+        return {}
+    # Of one GPU of what the point is relative to.
+    one = point["samples_per_second"] / point["speedup"] / point["relative_to_gpus"]
+    value, (low, high, _) = marginal_efficiency(own, point["gpus"], smaller[1], smaller[0]["gpus"], one)
+    return {
+        "added_to_gpus": smaller[0]["gpus"],
+        "marginal_efficiency": value,
+        "marginal_efficiency_low": low,
+        "marginal_efficiency_high": high,
+    }
+
+
+def _epoch(point: Mapping[str, Any], own: Estimate, completed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    samples = {run["train_samples"] for run in completed}
+    if len(samples) != 1 or None in samples:
+        return {}
+    (epoch,) = samples
+    low, high, _ = own.interval()
+    columns: dict[str, Any] = {}
+    for suffix, cost in (("", own.mean), ("_low", low), ("_high", high)):
+        seconds = None if cost is None else cost * epoch
+        columns[f"epoch_seconds{suffix}"] = seconds
+        columns[f"epoch_gpu_hours{suffix}"] = gpu_hours(point["gpus"], seconds)
+    return columns
+
+
+def _energy(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"epoch_joules": row.get("joules_per_epoch"), "energy": row.get("energy")}
+
+
+def _target(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row.get(name) for name in ("to_train_seconds", "to_gpu_hours", "to_joules")}
+
+
+def _by_work(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Those of the same model, data set and cluster; what is emulated apart from what is not."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[work_of(row)].append(row)
+    return list(groups.values())
+
+
+def _with_fronts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for column, time, cost in (
+        ("epoch_front", "epoch_seconds", "epoch_gpu_hours"),
+        ("target_front", "to_train_seconds", "to_gpu_hours"),
+    ):
+        for group in _by_work(rows):
+            # What did other work is no choice for this one.
+            alike = [row for row in group if WORK_DIFFERS not in marks_of(row)]
+            known = [row for row in alike if row.get(time) is not None and row.get(cost) is not None]
+            for row, best in zip(known, front([(row[time], row[cost]) for row in known]), strict=True):
+                row[column] = best
+    return [{**dict.fromkeys(COLUMNS), **row} for row in rows]

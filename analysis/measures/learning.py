@@ -1,0 +1,133 @@
+"""What the runs of a study learned: accuracy against samples, seconds and GPU-hours, its spread over seeds, and what it
+took to reach a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.measures.metrics import gpu_hours
+from analysis.read.run import COMPLETED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = {
+    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
+    **dict.fromkeys(["cluster", "device"], "string"),
+    **dict.fromkeys(["gpus", "global_batch", "batch_per_gpu", "seed", "repeat", "step", "samples"], "Int64"),
+    **dict.fromkeys(
+        ["epochs", "train_seconds", "wall_seconds", "evaluation_seconds", "gpu_hours", "joules"], "Float64"
+    ),
+    **dict.fromkeys(["accuracy", "loss"], "Float64"),
+    "test_samples": "Int64",
+    **dict.fromkeys(["marks", "run_id"], "string"),
+}
+# What reaching a target costs, and the figures of a point's last evaluation.
+COSTS = ("train_seconds", "samples", "epochs", "gpu_hours", "joules")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """rows: keys of COLUMNS, one per completed run and evaluation, ordered as the points are. target: the accuracy
+    whose cost is asked for, or None. points: one per point with an evaluated run: the row of the point, and
+
+    - seeds: how many; curves: the evaluations of each of its runs, rows each;
+    - accuracy, loss, samples, epochs: of the last evaluations: means over the seeds, of each seed's own runs; _low and
+      _high: their range, where there are several seeds;
+    - with a target: runs, reached: how many, and how many of them reached it; best: the highest accuracy of any; and
+      of those that reached it `to_<cost>`, the mean, where all did, with _low and _high, also of one where not all did.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    points: tuple[Mapping[str, Any], ...]
+    target: float | None
+
+    @property
+    def has_curves(self) -> bool:
+        return any(len(curve) > 1 for point in self.points for curve in point["curves"])
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether there is more to tell than the last accuracy of one seed, which is in the table of points."""
+        return bool(self.points) and (
+            self.target is not None or self.has_curves or any(point["seeds"] > 1 for point in self.points)
+        )
+
+
+def learning_of(runs: pd.DataFrame, points: pd.DataFrame, target: float | None) -> Learning:
+    """Of the completed runs; the points as `analysis.measures.speedup` makes them."""
+    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["evaluations"]}
+    rows: list[Mapping[str, Any]] = []
+    found = []
+    for point in records(points):
+        members = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+        curves = [_curve(run, point) for run in sorted(members, key=lambda run: (run["seed"], run["repeat"]))]
+        rows += [row for curve in curves for row in curve]
+        if curves:
+            found.append({**point, "curves": curves, **_last(curves), **_to_target(curves, target)})
+    return Learning(tuple(rows), tuple(found), target)
+
+
+def _curve(run: Mapping[str, Any], point: Mapping[str, Any]) -> list[dict[str, Any]]:
+    of_run = ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device", "run_id")
+    counts = ("gpus", "global_batch", "batch_per_gpu", "seed", "repeat")
+    shared = {name: run[name] for name in (*of_run, *counts)} | {"detail": point["detail"], "marks": point["marks"]}
+    return [
+        {
+            **shared,
+            **entry,
+            "epochs": entry["samples"] / run["train_samples"] if run["train_samples"] else None,
+            "gpu_hours": gpu_hours(run["gpus"], entry["train_seconds"]),
+        }
+        for entry in json.loads(run["evaluations"])
+    ]
+
+
+def _last(curves: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    by_seed: dict[int, list[Mapping[str, Any]]] = {}
+    for curve in curves:
+        by_seed.setdefault(curve[-1]["seed"], []).append(curve[-1])
+    columns: dict[str, Any] = {"seeds": len(by_seed)}
+    for name in ("accuracy", "loss", "samples", "epochs"):
+        # Repeats of a seed are no further seeds: each seed counts once.
+        means = [_mean(last[name] for last in lasts) for lasts in by_seed.values()]
+        columns |= _ranged(name, means)
+    return columns
+
+
+def _to_target(curves: Sequence[Sequence[Mapping[str, Any]]], target: float | None) -> dict[str, Any]:
+    if target is None:
+        return {}
+    first = [next((row for row in curve if row["accuracy"] >= target), None) for curve in curves]
+    reached = [row for row in first if row is not None]
+    columns: dict[str, Any] = {"runs": len(curves), "reached": len(reached)}
+    columns["best"] = max(row["accuracy"] for curve in curves for row in curve)
+    for name in COSTS:
+        costs = [row[name] for row in reached]
+        ranged = _ranged(f"to_{name}", costs)
+        if costs and len(reached) < len(curves) and None not in costs:
+            # Without the runs that did not reach it, a mean would be of the fast ones alone.
+            ranged = {f"to_{name}": None, f"to_{name}_low": min(costs), f"to_{name}_high": max(costs)}
+        columns |= ranged
+    return columns
+
+
+def _ranged(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
+    """The mean, and from two values on their range; None where one is not known."""
+    known = [value for value in values if value is not None]
+    whole = bool(known) and len(known) == len(values)
+    ranged = whole and len(known) > 1
+    return {
+        name: fmean(known) if whole else None,
+        f"{name}_low": min(known) if ranged else None,
+        f"{name}_high": max(known) if ranged else None,
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    return _ranged("mean", list(values))["mean"]

@@ -1,0 +1,172 @@
+"""What each point lost, and to what: its parts against those of the point that it is relative to."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.constants import PLAIN
+from analysis.base.frames import records
+from analysis.measures.bandwidth import Network, network_of
+from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
+from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
+from analysis.measures.pop import EFFICIENCIES, efficiencies
+from analysis.read.run import COMPLETED
+from analysis.stats.rounds import Ranged
+from analysis.tables.series import without_strategy
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_PROBES = "no probes in the logs"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Where the time of one measured point went.
+
+    point: its row of the table of points. parts: None where none of its runs has probes. lost: seconds of each part
+    beyond the ideal step, and shares: of efficiency; both empty where there is nothing to compare with, or the point is
+    its own base. ideal_seconds: of a step, were the efficiency 100 %. basis: what the intervals of `lost` come from.
+    efficiencies: by the names of analysis.measures.pop. tflops: achieved, of one GPU, in 10^12 operations per second;
+    None: not known. utilisation: MFU. probe_rounds, probe_share: the fewest and the largest of its runs.
+    """
+
+    point: Mapping[str, Any]
+    parts: Parts | None
+    ideal_seconds: float | None = None
+    lost: Mapping[str, Ranged] = field(default_factory=dict)
+    shares: Mapping[str, Ranged] = field(default_factory=dict)
+    basis: str | None = None
+    efficiencies: Mapping[str, float | None] = field(default_factory=lambda: dict.fromkeys(EFFICIENCIES))
+    network: Network = field(default_factory=Network)
+    tflops: float | None = None
+    peak: Peak = field(default=Peak(None, "not looked up"))
+    probe_rounds: int | None = None
+    probe_share: float | None = None
+
+    @property
+    def utilisation(self) -> float | None:
+        return None if self.tflops is None or self.peak.tflops is None else self.tflops / self.peak.tflops
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*(self.parts.notes if self.parts else ()), *self.network.notes)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """points: every point with a figure, in the order of the table of points. lacking: why completed runs have no
+    probes, and which they are."""
+
+    points: tuple[Loss, ...]
+    lacking: Mapping[str, Sequence[str]]
+
+
+def losses_of(runs: pd.DataFrame, points: pd.DataFrame) -> Losses:
+    """Of the runs of a study, and the table of its points."""
+    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
+    measured = [row for row in records(points) if row["samples_per_second"] is not None]
+    completed = [[by_id[name] for name in row["run_ids"].split(";") if name in by_id] for row in measured]
+    parts = [parts_of_runs(of, _step_seconds(row)) for row, of in zip(measured, completed, strict=True)]
+    bases = _bases(measured)
+    found = []
+    for row, of, own in zip(measured, completed, parts, strict=True):
+        at = bases.get(_key(row["relative_to_strategy"], row["relative_to_gpus"], row["series"]))
+        base = None if at is None or measured[at] is row else (measured[at], parts[at])
+        found.append(_loss(row, of, own, base))
+    return Losses(tuple(found), _lacking([run for of in completed for run in of]))
+
+
+def _step_seconds(row: Mapping[str, Any]) -> float:
+    """Of the point's throughput, so that the shares are those of its efficiency: the step time of its runs, but where
+    parameter servers lost samples."""
+    return row["global_batch"] / row["samples_per_second"]
+
+
+def _bases(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, str], int]:
+    """Where in the rows the point is that others are relative to (analysis/tables/points.py): the first of its series
+    with so many GPUs, or the framework alone."""
+    found: dict[tuple[str, int, str], int] = {}
+    for i, row in enumerate(rows):
+        found.setdefault(_key(row["strategy"], row["gpus"], row["series"]), i)
+    return found
+
+
+def _key(strategy: str, gpus: int, series: str) -> tuple[str, int, str]:
+    return strategy, gpus, without_strategy(series) if strategy == PLAIN else series
+
+
+def _loss(
+    row: Mapping[str, Any],
+    completed: list[dict[str, Any]],
+    parts: Parts | None,
+    base: tuple[Mapping[str, Any], Parts | None] | None,
+) -> Loss:
+    spec = json.loads(row["series"])
+    columns: dict[str, Any] = {"peak": _peak(row, completed), "tflops": _tflops(row, spec)}
+    known = [run for run in completed if run["probe_share"] is not None]
+    if known:
+        columns["probe_share"] = max(run["probe_share"] for run in known)
+    if parts is None:
+        return Loss(row, None, **columns)
+    work = None
+    base_parts = parts if base is None else base[1]
+    if base is not None:
+        other, _ = base
+        work = work_relative_to(row["global_batch"], row["gpus"], other["global_batch"], other["gpus"])
+        columns["ideal_seconds"] = _step_seconds(other) * work
+        if base_parts is None:
+            columns["basis"] = "the base has no probes: nothing to compare the parts with"
+        else:
+            lost = lost_parts(parts, base_parts, work)
+            columns |= {"lost": lost, "shares": shares(lost, parts.step_seconds)}
+            columns["basis"] = f"{parts.basis}; base: {base_parts.basis}"
+    return Loss(
+        row,
+        parts,
+        efficiencies=efficiencies(parts, base_parts, 1.0 if base is None else work),
+        network=network_of(
+            parts,
+            row["strategy"],
+            spec.get("strategy_options") or {},
+            row["gpus"],
+            row["nodes"],
+            _only(completed, "link_gb_per_s"),
+            _only(completed, "gpu_link_gb_per_s"),
+        ),
+        probe_rounds=parts.rounds,
+        **columns,
+    )
+
+
+def _tflops(row: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
+    """Achieved by one GPU: samples per second of all, by the number of GPUs, times what a sample needs."""
+    needed = None if row["framework"] == EMULATED else training_flops_per_sample(row["model"], spec["dataset"])
+    return None if needed is None else needed * row["samples_per_second"] / row["gpus"] / TERA
+
+
+def _peak(row: Mapping[str, Any], completed: list[dict[str, Any]]) -> Peak:
+    if row["framework"] == EMULATED:
+        return Peak(None, "emulated: nothing was computed")
+    return peak_of(row["device"], row["device_names"], row["precision"], _only(completed, "peak_tflops"))
+
+
+def _only(runs: list[dict[str, Any]], column: str) -> float | None:
+    """The value that all runs share."""
+    values = {run[column] for run in runs}
+    return values.pop() if len(values) == 1 else None
+
+
+def _lacking(completed: list[dict[str, Any]]) -> dict[str, list[str]]:
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for run in completed:
+        if run["probes"] is None:
+            off = json.loads(run["point"])["measure"].get("probe_steps") == 0
+            reason = run["probes_skipped"] or ("measure.probe_steps=0" if off else NO_PROBES)
+            by_reason[reason].append(run["run_id"])
+    return dict(sorted(by_reason.items()))

@@ -1,0 +1,55 @@
+"""The efficiencies of the POP Centre of Excellence, from the parts of a step.
+
+Source: https://co-design.pop-coe.eu/metrics/ and its pages `load_balance_efficiency`, `communication_efficiency`,
+`parallel_efficiency`, `computation_efficiency` and `global_efficiency`. POP measures useful computation with hardware
+counters; here a rank's useful computation is its step without synchronisation, U, on a cached batch. A factor may be
+above 1: the parts are not clamped. C is the step on a cached batch, F the full one, both of the slowest rank and as the
+sums of their parts; what is unexplained is in none of the factors.
+"""
+
+from __future__ import annotations
+
+from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, UNEXPLAINED, Parts
+
+# In the order of the report.
+EFFICIENCIES = {
+    "load_balance": "load balance",
+    "communication_efficiency": "communication",
+    "parallel_efficiency": "parallel",
+    "data_efficiency": "data",
+    "computation_scaling": "computation scaling",
+    "global_efficiency": "global",
+}
+
+
+def efficiencies(parts: Parts, base: Parts | None, work: float | None) -> dict[str, float | None]:
+    """By the names of EFFICIENCIES; None where it cannot be known. work: as in `lost_parts`, relative to the base.
+
+    load balance = mean(U) / max(U) over the ranks.
+    communication = max(U) / C: of the step on a cached batch, what the slowest rank computes.
+    parallel = load balance x communication = mean(U) / C, as POP defines it, of a step that waits for no data.
+    data = C / F: a factor of its own, which POP does not have. 1 where no step waits for data.
+    computation scaling = mean(U) of the base x work / mean(U): 1 where a sample costs a rank as much as in the base.
+    global = parallel x data x computation scaling = mean(U) of the base x work / F. Where no step waits for data, it is
+    POP's parallel x computation. By that of the base it is the efficiency of the report, but for what is unexplained.
+    """
+    seconds = {name: part.value for name, part in parts.seconds.items()}
+    full = sum(value for name, value in seconds.items() if name != UNEXPLAINED)
+    cached = full - seconds[DATA]
+    found: dict[str, float | None] = {**dict.fromkeys(EFFICIENCIES), "data_efficiency": _ratio(cached, full)}
+    if not parts.divided:
+        return found
+    found["communication_efficiency"] = _ratio(cached - seconds[COMMUNICATION], cached)
+    if IMBALANCE not in seconds:  # no rank waits for another
+        return found
+    found["load_balance"] = _ratio(seconds[COMPUTE], seconds[COMPUTE] + seconds[IMBALANCE])
+    found["parallel_efficiency"] = _ratio(seconds[COMPUTE], cached)
+    if base is not None and work is not None and base.divided:
+        useful = base.seconds[COMPUTE].value * work
+        found["computation_scaling"] = _ratio(useful, seconds[COMPUTE])
+        found["global_efficiency"] = _ratio(useful, full)
+    return found
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

@@ -1,0 +1,180 @@
+"""What each point used besides its time: energy per sample and per epoch, memory, the device, network, files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.numbers import total_if_known
+from analysis.read.columns.issue_time import issue_share
+from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
+from analysis.read.run import COMPLETED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Strategies whose step exchanges one allreduce of all gradients, or what is as much: a reduce-scatter and an allgather.
+ALLREDUCING = frozenset({"allreduce", "hierarchical", "horovod", "mpi", "zero1"})
+# From the surest to the least sure.
+BASES = (MEASURED, ESTIMATED, ABSENT)
+
+COLUMNS = {
+    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
+    **dict.fromkeys(["cluster", "device"], "string"),
+    **dict.fromkeys(["gpus", "nodes", "global_batch", "runs"], "Int64"),
+    **dict.fromkeys(["energy", "energy_of", "energy_reason"], "string"),
+    **dict.fromkeys(["joules_per_sample", "joules_per_epoch", "processors_joules_per_sample"], "Float64"),
+    "slurm_energy": "string",
+    "slurm_joules_per_run": "Float64",
+    "slurm_reason": "string",
+    **dict.fromkeys(
+        ["host_peak_bytes", "host_peak_children_bytes", "device_peak_bytes", "device_reserved_peak_bytes"], "Int64"
+    ),
+    "device_peak_source": "string",
+    "cores_busy_per_rank": "Float64",
+    "device_samples": "Int64",
+    **dict.fromkeys(["gpu_utilisation", "power_w", "clocks_mhz", "clocks_max_mhz", "temperature_c"], "Float64"),
+    "throttled": "Float64",
+    "throttle": "string",
+    **dict.fromkeys(["network_bytes_per_step", "network_required_bytes_per_step"], "Float64"),
+    "interfaces": "string",
+    **dict.fromkeys(["read_call_bytes_per_second", "read_storage_bytes_per_second"], "Float64"),
+    "nccl": "string",
+    "issue_share": "Float64",
+    **dict.fromkeys(["marks", "run_ids"], "string"),
+}
+
+
+def resources_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row per point that has a completed run, in their order: the row of the point, and keys of COLUMNS.
+
+    Rates are sums over the runs, divided once. Peaks are of the rank and the run that had most.
+    """
+    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["resources"]}
+    rows = []
+    for point in records(points):
+        members = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+        if members:
+            found = [json.loads(run["resources"]) for run in members]
+            columns = _energy(members, found) | _slurm(found) | _device(found) | _used(members, found, point)
+            columns["issue_share"] = issue_share(members)
+            rows.append({**point, "runs": len(members), **columns})
+    return rows
+
+
+def is_recorded(row: Mapping[str, Any]) -> bool:
+    """Whether there is anything to say of a point: logs may be older, or recording was off."""
+    return row["energy"] != ABSENT or row["slurm_energy"] != ABSENT or row.get("host_peak_bytes") is not None
+
+
+def required_bytes(strategy: str, gpus: int, nodes: int, gradient_bytes: int | None) -> float | None:
+    """The least that an allreduce of so many bytes sends per step, all senders together: 2 (k - 1) times as many, for k
+    nodes over their network, or k ranks of one node; each of them 2 (k - 1) / k (Patarasuk and Yuan 2009, "Bandwidth
+    optimal all-reduce algorithms for clusters of workstations"). None: the strategy exchanges something else."""
+    if gradient_bytes is None or strategy not in ALLREDUCING:
+        return None
+    return 2.0 * ((nodes if nodes > 1 else gpus) - 1) * gradient_bytes
+
+
+def _energy(members: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """As sure as the least sure of the runs: a mean of those that were metered would pass for all."""
+    told = [one["energy"] for one in found]
+    basis = max((one["basis"] for one in told), key=BASES.index)
+    reasons = sorted({one["reason"] for one in told if one["reason"]})
+    columns = {"energy": basis, "energy_reason": "; ".join(reasons) or None}
+    columns["energy_of"] = next((one["of"] for one in told if one["of"]), None)
+    samples = sum(run["samples"] for run in members)
+    joules = total_if_known(one["joules"] for one in told)
+    beside = total_if_known(one.get("processors_joules") for one in found)
+    columns["processors_joules_per_sample"] = None if beside is None else beside / samples
+    if joules is None:
+        return columns
+    epochs = {run["train_samples"] for run in members}
+    epoch = epochs.pop() if len(epochs) == 1 else None
+    per_sample = joules / samples
+    return {
+        **columns,
+        "joules_per_sample": per_sample,
+        "joules_per_epoch": None if epoch is None else per_sample * epoch,
+    }
+
+
+def _slurm(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of whole attempts and whole nodes: start-up, evaluation, probes are in it, so there is no figure per sample."""
+    told = [one["slurm"] for one in found]
+    joules = total_if_known(None if one is None else one["joules"] for one in told)
+    if joules is not None:
+        return {"slurm_energy": ESTIMATED, "slurm_joules_per_run": joules / len(told)}
+    reasons = sorted({one["reason"] for one in told if one and one["reason"]})
+    return {"slurm_energy": ABSENT, "slurm_reason": "; ".join(reasons) or "not run by Slurm"}
+
+
+def _device(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    told = [one["device"] for one in found if one.get("device")]
+    clocks = "clocks_sm" if any(one["clocks_sm_mhz"] is not None for one in told) else "clocks_core"
+    return {
+        "device_samples": sum(one["samples"] for one in told) if told else None,
+        "gpu_utilisation": _mean(told, "gpu_utilisation"),
+        "power_w": _mean(told, "power_w"),
+        "clocks_mhz": _mean(told, f"{clocks}_mhz"),
+        "clocks_max_mhz": _largest(told, f"{clocks}_max_mhz"),
+        "temperature_c": _largest(told, "temperature_c"),
+        "throttled": _mean(told, "throttled"),
+        "throttle": ";".join(sorted({reason for one in told for reason in one["throttle"]})) or None,
+    }
+
+
+def _used(
+    members: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], point: Mapping[str, Any]
+) -> dict[str, Any]:
+    told = [one for one in found if one.get("steps")]
+    if not told:
+        return {}
+    steps, seconds = sum(one["steps"] for one in told), math.fsum(one["seconds"] for one in told)
+    rank_seconds = math.fsum(one["seconds"] * one["ranks"] for one in told)
+    sent, computed = (total_if_known(one[name] for one in told) for name in ("sent_bytes", "processor_seconds"))
+    calls, storage = (total_if_known(one[f"read_{name}_bytes"] for one in told) for name in ("call", "storage"))
+    gradients = {run["gradient_bytes"] for run in members}
+    size = gradients.pop() if len(gradients) == 1 else None
+    interfaces = sorted({name for one in told for name in one["interfaces"]})
+    nccl = [one["nccl"] for one in told if one["nccl"]]
+    return {
+        **{name: _largest(told, name) for name in PEAKS},
+        "device_peak_source": told[0]["device_peak_source"],
+        "cores_busy_per_rank": _by(computed, rank_seconds),
+        "network_bytes_per_step": _by(sent, steps),
+        "network_required_bytes_per_step": required_bytes(point["strategy"], point["gpus"], point["nodes"], size),
+        "interfaces": ";".join(interfaces) or None,
+        "read_call_bytes_per_second": _by(calls, seconds),
+        "read_storage_bytes_per_second": _by(storage, seconds),
+        "nccl": _nccl_text(nccl) if nccl else None,
+    }
+
+
+def _nccl_text(told: Sequence[Mapping[str, Any]]) -> str:
+    """'network IB; via NET/IB, P2P/IPC; 16 channels'."""
+
+    def every(name: str) -> str:
+        return ", ".join(sorted({value for one in told for value in one[name]}))
+
+    channels = _largest(told, "channels")
+    parts = [("network ", every("networks")), ("via ", every("transports")), ("", every("algorithms"))]
+    said = [before + value for before, value in parts if value]
+    return "; ".join([*said, *([f"{channels} channels"] if channels else [])])
+
+
+def _mean(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Over all samples of all runs."""
+    known = [one for one in told if one[name] is not None]
+    return _by(math.fsum(one[name] * one["samples"] for one in known), sum(one["samples"] for one in known))
+
+
+def _largest(told: Iterable[Mapping[str, Any]], name: str) -> Any:
+    return max((one[name] for one in told if one[name] is not None), default=None)
+
+
+def _by(total: float | None, n: float) -> float | None:
+    return None if total is None or not n else total / n

@@ -1,0 +1,176 @@
+"""`python -m analysis compare A B`: two studies side by side, of two machines, or of two versions of the code. Which
+points became faster or slower, and which of those differences a test shows.
+
+A point of one study stands beside that of the other which does the same work: all of the spec is equal but what the
+study may be about (ELSEWHERE). The test is that of `analysis.measures.comparisons`: Welch's, on logarithms, with Holm's
+correction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.text import gpus_text, percent, probability_text, span, times
+from analysis.read.run import COMPLETED
+from analysis.stats.estimates import LEVEL, holm, rate_ratio
+from analysis.tables.bases import basis_text
+from analysis.tables.throughput import estimate_of
+from analysis.tables.warnings import marks_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.read.study import Study
+
+# Fields of a spec in which the two may differ: on what, and for how long, it was measured.
+ELSEWHERE = ("cluster", "environment", "env", "placement", "measure", "checkpoint")
+# What of a point is said where it differs between the two.
+SAID = ("cluster", "device_names", "nodes", "communication", "versions", "code_versions")
+
+REGRESSION, FASTER, LOST = "regression", "faster", "lost"
+NOT_SHOWN, BELOW_THRESHOLD, NOT_TESTED = "no difference shown", "below the threshold", "not tested"
+
+NOTE = (
+    "Ratio: throughput in the second study by that in the first, with its 95 % interval. Worse or faster is what "
+    f"Welch's t test on the logarithms of seconds per sample shows, with Holm's correction over all pairs, {LEVEL:g} "
+    "for all together, and is at least as large as the threshold. What is not shown to differ is not shown to be equal."
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One point in both studies. ratio: throughput in the second by that in the first; None where one has none. low,
+    high: its 95 % interval; basis: of what, or why there is none. p: corrected; None where it could not be tested.
+    differences: on what else the two differ, in words."""
+
+    name: str
+    marks: tuple[str, ...]
+    ratio: float | None
+    low: float | None
+    high: float | None
+    basis: str
+    p: float | None
+    verdict: str
+    differences: tuple[str, ...]
+
+    def sentence(self) -> str:
+        if self.ratio is None:
+            return f"{self.name}: {self.verdict}: {self.basis}"
+        interval = span(self.low, self.high, times)
+        tested = f", p {probability_text(self.p)}" if self.p is not None else ""
+        marks = "".join(f"; {mark}" for mark in self.marks)
+        return f"{self.name}: {self.verdict}, {times(self.ratio)} ({interval}, from {self.basis}{tested}{marks})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """pairs: in the order of the first study's points. only: points that the one study has and the other has not, or
+    that cannot be told apart in one of them, in sentences."""
+
+    pairs: tuple[Pair, ...]
+    only: tuple[str, ...]
+
+    def exit_code(self) -> int:
+        """0: tested, and nothing became worse; 1: a regression, or a point that no longer completes; 3: nothing
+        could be tested."""
+        if any(pair.verdict in (REGRESSION, LOST) for pair in self.pairs):
+            return 1
+        return 0 if any(pair.p is not None for pair in self.pairs) else 3
+
+
+def compare(first: tuple[Study, pd.DataFrame], second: tuple[Study, pd.DataFrame], threshold: float) -> Comparison:
+    """first, second: studies with the points of `analysis.measures.speedup`. threshold: the least relative change of
+    throughput that counts."""
+    before, after = (_by_work(points) for _, points in (first, second))
+    runs = [{run["run_id"]: run for run in records(study.runs)} for study, _ in (first, second)]
+    names = [study.name for study, _ in (first, second)]
+    pairs, only = [], []
+    for key in dict.fromkeys((*before, *after)):
+        found = [points.get(key, []) for points in (before, after)]
+        if any(len(points) > 1 for points in found):
+            only.append(f"{_name(found[0] or found[1])}: not compared: a study measured it in several ways")
+        elif not all(found):
+            only.append(f"{_name(found[0] or found[1])}: only in {names[0] if found[0] else names[1]}")
+        else:
+            pairs.append((found[0][0], found[1][0]))
+    return Comparison(tuple(_tested(pairs, runs, threshold)), tuple(only))
+
+
+def _by_work(points: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    by_work = defaultdict(list)
+    for point in records(points):
+        spec = {name: value for name, value in json.loads(point["series"]).items() if name not in ELSEWHERE}
+        key = [spec, point["gpus"], point["global_batch"], point["batch_per_gpu"]]
+        by_work[json.dumps(key, sort_keys=True)].append(point)
+    return by_work
+
+
+def _tested(
+    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]],
+    runs: Sequence[Mapping[str, Mapping[str, Any]]],
+    threshold: float,
+) -> list[Pair]:
+    ratios = []
+    for pair in pairs:
+        completed = [
+            [run for run_id in point["run_ids"].split(";") if (run := by_id.get(run_id)) and run["status"] == COMPLETED]
+            for point, by_id in zip(pair, runs, strict=True)
+        ]
+        ratios.append(rate_ratio(*(estimate_of(group) for group in reversed(completed))) if all(completed) else None)
+    testable = {
+        i: found
+        for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True))
+        if found is not None and not found.basis.missing and all(point["runs_completed"] > 1 for point in pair)
+    }
+    corrected = dict(zip(testable, holm([found.probability() for found in testable.values()]), strict=True))
+    return [
+        _pair(before, after, found, corrected.get(i), threshold)
+        for i, ((before, after), found) in enumerate(zip(pairs, ratios, strict=True))
+    ]
+
+
+def _pair(before: dict[str, Any], after: dict[str, Any], found: Any, p: float | None, threshold: float) -> Pair:
+    marks = tuple(dict.fromkeys([*marks_of(before), *marks_of(after)]))
+    differences = tuple(
+        f"{name.replace('_', ' ')}: {before[name]} | {after[name]}" for name in SAID if before[name] != after[name]
+    )
+    if found is None:
+        lost = before["runs_completed"] > 0
+        verdict = LOST if lost else NOT_TESTED
+        basis = f"{before['status']} before, {after['status']} now"
+        return Pair(_name([before]), marks, None, None, None, basis, None, verdict, differences)
+    low, high, came_from = found.interval()
+    basis = basis_text(came_from)
+    if p is None:
+        verdict = NOT_TESTED
+    elif p >= LEVEL:
+        verdict = NOT_SHOWN
+    elif abs(found.value - 1) < threshold:
+        verdict = BELOW_THRESHOLD
+    else:
+        verdict = FASTER if found.value > 1 else REGRESSION
+    return Pair(_name([before]), marks, found.value, low, high, basis, p, verdict, differences)
+
+
+def _name(points: Sequence[Mapping[str, Any]]) -> str:
+    point = points[0]
+    detail = f" [{point['detail']}]" if point["detail"] else ""
+    return f"{point['label']}{detail}, {gpus_text(point['gpus'], point['device'])}"
+
+
+def sentences(comparison: Comparison, threshold: float) -> list[str]:
+    """All of it in words: what became worse first."""
+    order = (LOST, REGRESSION, FASTER, BELOW_THRESHOLD, NOT_SHOWN, NOT_TESTED)
+    ordered = sorted(comparison.pairs, key=lambda pair: order.index(pair.verdict))
+    worse = sum(pair.verdict in (LOST, REGRESSION) for pair in ordered)
+    tested = sum(pair.p is not None for pair in ordered)
+    head = f"{len(ordered)} points in both, {tested} tested, {worse} worse (by {percent(threshold, 1)} or more)"
+    said: list[str] = []
+    for pair in ordered:
+        said += [pair.sentence(), *(f"    {difference}" for difference in pair.differences)]
+    return [head, *said, *comparison.only]

@@ -1,0 +1,63 @@
+"""What only several runs of a study together can show: copies of a run, and frameworks that were given different work.
+
+The rows are changed in place, after the cache has been written: what is kept of a run must not depend on other runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations
+from typing import Any
+
+from analysis.base.text import count, gpus_text, listed
+from analysis.read.run import COMPLETED, INVALID
+
+# What two runs have to share, besides the global batch, before their frameworks are compared.
+COMPARED = ("model", "dataset", "precision", "scaling", "gpus", "cluster")
+
+
+def refuse_copies(rows: list[dict[str, Any]]) -> list[str]:
+    """Folders whose name is not their spec's run id; where that run is here too, the copy becomes invalid.
+
+    A copied folder would otherwise count as a repeat, and make a spread of zero.
+    """
+    problems = []
+    here: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        here[row.get("spec_run_id") or row["run_id"]].append(i)
+    for run_id, indices in here.items():
+        own = [i for i in indices if rows[i]["run_id"] == run_id] or indices[:1]
+        for i in indices:
+            if rows[i]["run_id"] == run_id:
+                continue
+            problems.append(f"runs/{rows[i]['run_id']} holds the spec.json of run {run_id}")
+            if i not in own:
+                rows[i] = {**rows[i], "status": INVALID, "reason": f"a copy of run {run_id}"}
+    return problems
+
+
+def refuse_unequal_batches(rows: list[dict[str, Any]]) -> list[str]:
+    """Makes all completed runs of two frameworks invalid that have no global batch in common at a number of GPUs.
+
+    They are no comparison, whatever else they share. A sweep over batches that both took part in is one at each batch.
+    """
+    problems = []
+    groups: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for i, row in enumerate(rows):
+        if row["status"] == COMPLETED:
+            groups[tuple(row[name] for name in COMPARED)][row["framework"]].append(i)
+    for by_framework in groups.values():
+        batches = {name: {rows[i]["global_batch"] for i in indices} for name, indices in by_framework.items()}
+        pairs = [pair for pair in combinations(sorted(batches), 2) if not batches[pair[0]] & batches[pair[1]]]
+        refused = sorted({name for pair in pairs for name in pair})
+        if not refused:
+            continue
+        given = [f"{name} of {listed(map(count, sorted(batches[name])), 'or')}" for name in refused]
+        given[0] = given[0].replace(" of ", " was given a global batch of ", 1)
+        indices = [i for name in refused for i in by_framework[name]]
+        row = rows[indices[0]]
+        reason = f"{listed(given, 'and')} at {gpus_text(row['gpus'], row['device'])}: not the same work"
+        for i in indices:
+            rows[i] = {**rows[i], "status": INVALID, "reason": reason}
+        problems.append(f"{row['model']} on {row['dataset']}: {reason}; its {len(indices)} completed runs are refused")
+    return problems

@@ -1,0 +1,331 @@
+"""The attempts of a run: which of them are one measurement, whose steps count, and what time they took.
+
+A run that was cut short (its wall limit, a preemption, a failure) goes on in a new attempt from its last checkpoint.
+What the run trained is then a chain of pieces: the last attempt from the step of its checkpoint on, before it the
+attempt that had written that checkpoint, up to there, and so on back to step 0. Steps that an attempt had done after
+the checkpoint were lost, and done again: they count once, as the chain did them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from analysis.base.numbers import total_if_known
+from analysis.base.text import printable
+from analysis.base.values import LARGEST_COUNT, seconds_of
+from analysis.read.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
+from analysis.read.environment import ENV, Environment, read_environment
+from analysis.read.log.file import check_document, read_log
+from analysis.read.log.rank import RankLog
+from analysis.read.log.values import REWARM, Block, Resume, Return
+from analysis.read.matching import matched_blocks, returns_of
+from harness.core.events import COMPLETED, LEFT, attempt_dirs
+
+BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
+SLURM_ENERGY = "slurm_energy.json"
+VERIFY = "verify.npz"  # what the network computes, as harness/worker/checks/verify.py shows it
+_LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
+_EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
+_FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
+_READ = re.compile("|".join([_LOG.pattern, _EXIT.pattern, *map(re.escape, _FIXED)]))
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt left behind.
+
+    blocks: those that every rank logged once and alike, by their first step: seconds of the slowest rank, samples of
+    all, without those whose updates a parameter server lost. unmatched: (first step, steps) of the others. begin: unix
+    seconds when its ranks were started; None: not known. last_sign: unix seconds of the last sign of life, the latest
+    exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
+    because there is none.
+    why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
+    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. environment: what it ran on; None:
+    not known. damage: what its files lack.
+    clock_jumped: a clock of its ranks, or the one that said when it began: no difference of its times is known.
+    """
+
+    number: int
+    ranks: Mapping[int, RankLog]
+    blocks: tuple[Block, ...]
+    unmatched: tuple[tuple[int, int], ...]
+    begin: float | None
+    last_sign: float | None
+    why_ended: str | None
+    verify: bool
+    slurm_energy: Mapping[str, Any] | None = None
+    environment: Environment | None = None
+    damage: tuple[Damage, ...] = ()
+    clock_jumped: bool = False
+
+    @property
+    def resume(self) -> Resume | None:
+        """As the first rank that logged it says; that all say the same is for `analysis.read.columns.validity`."""
+        return next((rank.resume for rank in self.ranks.values() if rank.resume), None)
+
+    @property
+    def first_step(self) -> int:
+        return self.resume.step if self.resume else 0
+
+    @property
+    def trained(self) -> bool:
+        """Whether it got as far as training; what ended while it started has changed nothing."""
+        return self.resume is not None or bool(self.blocks or self.unmatched)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The part of an attempt that counts. left_out: how many blocks lie in it that did not match over the ranks."""
+
+    attempt: Attempt
+    blocks: tuple[Block, ...]
+    left_out: int
+
+
+def is_read(name: str) -> bool:
+    """Whether a file of an attempt's folder can change the run's row."""
+    return _READ.fullmatch(name) is not None
+
+
+def read_attempts(run_dir: Path) -> list[Attempt]:
+    """The attempts of the present measurement that have begun, first attempt first.
+
+    An attempt that was completed, and all before it, are of a measurement that was replaced: they are not read. Raises
+    UnknownVersion, OSError, and ValueError for a replaced result that is no result.
+    """
+    found: list[Attempt] = []
+    for folder in reversed(attempt_dirs(run_dir)):
+        names = sorted(path.name for path in folder.iterdir())
+        result = _replaced_result(folder) if REPLACED_RESULT in names else {}
+        if result.get("status") == COMPLETED:
+            break
+        attempt = _read_attempt(folder, names, result)
+        if attempt is not None:
+            found.append(attempt)
+    return found[::-1]
+
+
+def pieces_of(attempts: Sequence[Attempt], completed: bool) -> list[Piece]:
+    """The chain of pieces that the run's training consists of, first piece first.
+
+    Each attempt names the one whose checkpoint it went on from: attempts in between have no part in it. An attempt
+    without a resume event began at step 0. The last attempt of a completed run is part of the chain in any case.
+    """
+    pieces: list[Piece] = []
+    limit, wanted = math.inf, None
+    for attempt in reversed(attempts):
+        needed = attempt.number == wanted if wanted is not None else attempt.trained
+        if not needed and not (completed and attempt is attempts[-1]):
+            continue
+        first = attempt.first_step
+        # Also a block that reaches over the checkpoint's step is not of this chain: no step counts twice.
+        blocks = tuple(b for b in attempt.blocks if first <= b.step and b.end <= limit)
+        left_out = sum(first <= step < limit for step, _ in attempt.unmatched)
+        pieces.append(Piece(attempt, blocks, left_out))
+        if first == 0:
+            break
+        limit, wanted = first, attempt.resume.from_attempt if attempt.resume else None
+    return pieces[::-1]
+
+
+def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
+    """What the run's attempts cost: counts of attempts and steps, and seconds; None for what is not known."""
+    if not attempts:
+        return {"attempts": 0}
+    counted = [block for piece in pieces for block in piece.blocks]
+    return {
+        "attempts": len(attempts),
+        "continued": len(pieces) > 1,
+        # Where the beginning of the chain is not there, neither is the time that it took.
+        "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
+        "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),
+        "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
+        "lost_steps": min(_lost_steps(attempts, pieces), LARGEST_COUNT),
+        "checkpoint_seconds": math.fsum(_checkpoint_seconds(attempt) for attempt in attempts),
+    }
+
+
+def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[str]:
+    """What a reader should know of a run that took several attempts, or was made to fail."""
+    notes = []
+    if len(pieces) > 1:
+        notes.append(f"continued over {len(attempts)} attempts")
+        cold = sum(block.n for piece in pieces for block in piece.blocks if block.phase == REWARM)
+        if cold:
+            notes.append(f"{_steps(cold, 're-warm-up ')} in no throughput figure")
+    elif len(attempts) > 1:
+        notes.append(f"{len(attempts)} attempts, the last one from step 0")
+    if _torn(pieces):
+        first = pieces[0].attempt
+        notes.append(f"attempt {first.number} went on from step {first.first_step:,}; what was before is not here")
+    for attempt in attempts:
+        if attempt.resume is not None and attempt.resume.ignored:
+            notes.append(f"attempt {attempt.number}: {attempt.resume.ignored}")
+    if lost := _lost_steps(attempts, pieces):
+        notes.append(f"{_steps(lost)} lost work")
+    notes += [f"attempt {a.number} ended: {a.why_ended or 'without a word'}" for a in attempts[:-1]]
+    for attempt in attempts:
+        notes += [_return_note(back) for back in returns_of(attempt.ranks)]
+        for number, rank in attempt.ranks.items():
+            if rank.fault is not None:
+                name, step = rank.fault
+                notes.append(f"{name} was injected at step {step:,} on rank {number} in attempt {attempt.number}")
+    return notes
+
+
+def allocated(attempt: Attempt) -> float | None:
+    """Seconds from the begin of an attempt to its last sign of life."""
+    if attempt.begin is None or attempt.last_sign is None:
+        return None
+    return attempt.last_sign - attempt.begin
+
+
+def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any]) -> Attempt | None:
+    """None where no rank has begun: the attempt waits in the queue, or was cancelled there."""
+    logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
+    documents = {
+        name: _document(folder / name)
+        for name in names
+        if name in (BEGIN, AGAIN, SLURM_ENERGY) or _EXIT.fullmatch(name)
+    }
+    exits = [document for name, document in documents.items() if _EXIT.fullmatch(name)]
+    if not logs and not exits and BEGIN not in documents:
+        return None
+    ranks = {number: read_log(folder / name) for number, name in sorted(logs.items())}
+    begin = seconds_of(documents.get(BEGIN, {}), "t")
+    blocks, unmatched = matched_blocks(ranks)
+    ends = [seconds_of(exit_, "t") for exit_ in exits]
+    known = [t for t in (begin, *(rank.last_t for rank in ranks.values()), *ends) if t is not None]
+    last_sign = None if None in ends else max(known, default=None)
+    damage = [
+        Damage(f"{folder.name}/{logs[number]}", kind, rank.damage[kind])
+        for number, rank in ranks.items()
+        for kind in KINDS
+        if rank.damage[kind]
+    ]
+    damage += [Damage(f"{folder.name}/{name}", NO_DOCUMENT, 1) for name, held in documents.items() if not held]
+    environment = read_environment(folder / ENV) if ENV in names else None
+    if ENV in names and environment is None:
+        damage.append(Damage(f"{folder.name}/{ENV}", NO_DOCUMENT, 1))
+    if jumped := _jump(begin, last_sign, ranks, blocks):
+        damage.append(Damage(f"{folder.name}/{BEGIN}", jumped, 1))
+    jumps = any(each.kind in CLOCKS for each in damage)
+    return Attempt(
+        number=min(int(folder.name.removeprefix("attempt-")), LARGEST_COUNT),
+        ranks=ranks,
+        blocks=blocks,
+        unmatched=unmatched,
+        begin=begin,
+        last_sign=None if jumps else last_sign,
+        why_ended=_why_ended(documents.get(AGAIN, {}), result, exits, ranks),
+        verify=VERIFY in names,
+        slurm_energy=documents.get(SLURM_ENERGY),
+        environment=environment,
+        damage=tuple(damage),
+        clock_jumped=jumps,
+    )
+
+
+def _jump(
+    begin: float | None, last_sign: float | None, ranks: Mapping[int, RankLog], blocks: Sequence[Block]
+) -> str | None:
+    """Whether a clock has jumped between the begin of an attempt, its logs, and the exits of its ranks: a kind."""
+    if begin is None or last_sign is None or not ranks:
+        return None
+    first = min((rank.first_t for rank in ranks.values() if rank.first_t is not None), default=begin)
+    last = max((rank.last_t for rank in ranks.values() if rank.last_t is not None), default=last_sign)
+    if first - begin > GAP_SECONDS or last_sign - last > GAP_SECONDS:
+        return CLOCK_GAP
+    # It cannot have been shorter than what was timed in it.
+    if last_sign - begin < 0.95 * math.fsum(block.seconds for block in blocks) - CLOCK_SECONDS:
+        return CLOCK_BACK
+    return None
+
+
+def _why_ended(
+    again: Mapping[str, Any],
+    result: Mapping[str, Any],
+    exits: Iterable[Mapping[str, Any]],
+    ranks: Mapping[int, RankLog],
+) -> str | None:
+    if again:
+        by, reason = printable(str(again.get("by"))), printable(str(again.get("reason")))
+        return reason if reason.startswith(by) else f"{by}: {reason}"
+    if result.get("reason"):
+        return printable(str(result["reason"]))
+    left_at = next((rank.left_at for rank in ranks.values() if rank.left_at is not None), None)
+    if left_at is not None:
+        return f"left at step {left_at:,}, saved, as it was told to"
+    if any(exit_.get("code") == LEFT for exit_ in exits):
+        return "left, saved, as it was told to"
+    return next((printable(str(exit_["reason"])) for exit_ in exits if exit_.get("reason")), None)
+
+
+def _idle(former: Attempt, latter: Attempt) -> float | None:
+    """Seconds between two attempts: in the queue, mostly."""
+    if former.last_sign is None or latter.begin is None:
+        return None
+    return max(0.0, latter.begin - former.last_sign)  # the clocks of two nodes
+
+
+def _lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
+    """Steps that are in the log of a rank, and not in the chain: as far as is known, the last block may be longer."""
+    done = sum(b.n for attempt in attempts for b in attempt.blocks) - sum(b.n for p in pieces for b in p.blocks)
+    limits = {piece.attempt.number: after.attempt.first_step for piece, after in pairwise(pieces)}
+    if pieces:
+        limits[pieces[-1].attempt.number] = LARGEST_COUNT
+    return done + sum(n for a in attempts for step, n in a.unmatched if step >= limits.get(a.number, 0))
+
+
+def _checkpoint_seconds(attempt: Attempt) -> float:
+    """Of all its checkpoints, each as long as its slowest rank took."""
+    slowest: dict[int, float] = defaultdict(float)
+    for rank in attempt.ranks.values():
+        for step, seconds in rank.checkpoints.items():
+            slowest[step] = max(slowest[step], seconds)
+    return math.fsum(slowest.values())
+
+
+def _torn(pieces: Sequence[Piece]) -> bool:
+    """Whether the attempt is missing that wrote the first piece's checkpoint."""
+    return bool(pieces) and pieces[0].attempt.first_step > 0
+
+
+def _return_note(back: Return) -> str:
+    updates = f"{back.lost_updates:,} update{'s' * (back.lost_updates != 1)} ({back.lost_samples:,} samples)"
+    return (
+        f"parameter server {back.server} ended in the block from step {back.step:,} and came back after "
+        f"{back.seconds:.1f} s, without its momenta; {updates} did not reach its weights, and are in no throughput"
+    )
+
+
+def _steps(n: int, kind: str = "") -> str:
+    return f"{n:,} {kind}step is" if n == 1 else f"{n:,} {kind}steps are"
+
+
+def _replaced_result(folder: Path) -> Mapping[str, Any]:
+    path = folder / REPLACED_RESULT
+    document = _document(path)
+    # Taken for a failed attempt, a replaced measurement would become part of the present one.
+    if "status" not in document:
+        raise ValueError(f"{path} is not a result")
+    return document
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """A JSON object; empty where the file holds none, or is gone again: what it would say is not known. Raises OSError
+    where it cannot be read."""
+    check_document(path)
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,97 @@
+"""What was read of a study's runs, kept in `<study>/analysis/runs.parquet` under a signature of each run's files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from analysis.base.frames import frame_of
+from analysis.read.attempts import is_read
+from analysis.read.run import COLUMNS
+
+# Part of every signature: a change of what a row holds or means must not meet rows of before the change.
+ROW_VERSION = 15
+CACHE_COLUMNS = {"signature": "string", **COLUMNS}
+SPEC = "spec.json"
+_ATTEMPT = re.compile(r"attempt-[0-9]+", re.ASCII)
+
+
+class Signature(NamedTuple):
+    """digest: changes when a file of the run, or one of any attempt that its row is made of, is added, removed or
+    written to. log_bytes: of the logs among them. has_spec: whether the folder is that of a run."""
+
+    digest: str
+    log_bytes: int
+    has_spec: bool
+
+
+def signature(run_dir: str) -> Signature:
+    """What the ranks printed is not looked at: with many ranks and attempts, to ask for each file is what takes the
+    time."""
+    files: list[str] = []
+    attempts, log_bytes, has_spec = [], 0, False
+    for name, entry in _listed(run_dir):
+        if _ATTEMPT.fullmatch(name):
+            attempts.append(name)
+        elif (found := _looked_at(entry)) is not None:
+            files.append(f"/{name}/{found.st_mtime_ns}/{found.st_size}")
+            has_spec = has_spec or name == SPEC
+    for attempt in attempts:
+        for name, entry in _listed(f"{run_dir}/{attempt}"):
+            if is_read(name) and (found := _looked_at(entry)) is not None:
+                files.append(f"{attempt}/{name}/{found.st_mtime_ns}/{found.st_size}")
+                if name.endswith(".jsonl"):
+                    log_bytes += found.st_size
+    attempts.sort()
+    files.sort()
+    # No name has one of the two characters that stand between them.
+    text = "\0".join([str(ROW_VERSION), os.path.basename(run_dir), "/".join(attempts), *files])
+    return Signature(hashlib.sha256(os.fsencode(text)).hexdigest(), log_bytes, has_spec)
+
+
+def _listed(folder: str) -> list[tuple[str, os.DirEntry[str]]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [(entry.name, entry) for entry in entries]
+    except OSError:  # the row says so
+        return []
+
+
+def _looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except OSError:  # removed meanwhile, or a dangling link
+        return None
+
+
+def cache_path(folder: Path) -> Path:
+    return folder / "analysis" / "runs.parquet"
+
+
+def read_cache(path: Path) -> pd.DataFrame:
+    """The cached rows, each with its signature; none where there is no cache, or one that is damaged or of other
+    columns."""
+    try:
+        with pq.ParquetFile(path) as file:  # pandas.read_parquet loads what reads many files as one
+            frame = file.read(use_threads=False).to_pandas()
+    except Exception:  # a damaged cache fails in as many ways as Parquet has parts, and is no worse than none
+        return frame_of([], CACHE_COLUMNS)
+    return frame if list(frame.columns) == list(CACHE_COLUMNS) else frame_of([], CACHE_COLUMNS)
+
+
+def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """Writes the cache by rename; returns what went wrong, as a remark, since a report can do without it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        frame_of(rows, CACHE_COLUMNS).to_parquet(temporary, index=False)
+        temporary.replace(path)
+    except OSError as error:
+        return [f"going on without a cache, {path.parent} is not writable ({error.strerror})"]
+    return []

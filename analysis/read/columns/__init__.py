@@ -1,0 +1,1 @@
+"""Columns of a run, each from its part of the log."""

@@ -1,0 +1,84 @@
+"""The evaluations of a run that count, and what its training had cost until then."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from analysis.base.numbers import total_if_known
+from analysis.read.attempts import Attempt, Piece, allocated
+from analysis.read.log.values import Evaluation
+
+
+def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
+    """`evaluations`: JSON, a list of objects by step; nothing where rank 0 logged none.
+
+    step, samples: of training, so far. train_seconds: of all steps until there, warm-up and re-warm-up included, each
+    step once and as long as its slowest rank took; evaluations are not in it. wall_seconds: allocated, from the begin
+    of the first attempt on, everything included but the time between attempts. joules: that the devices took in
+    train_seconds. None: not known.
+    """
+    counting = _counting(pieces)
+    if not counting:
+        return {}
+    trained = _Trained(pieces)
+    entries = [_entry(attempts, trained, attempt, found) for attempt, found in counting]
+    return {"evaluations": json.dumps(entries)}
+
+
+def _counting(pieces: Sequence[Piece]) -> list[tuple[Attempt, Evaluation]]:
+    """Those of the chain of pieces, each step once: where an attempt went on from, it may have evaluated again."""
+    counting: dict[int, tuple[Attempt, Evaluation]] = {}
+    limits = {before.attempt.number: after.attempt.first_step for before, after in pairwise(pieces)}
+    for piece in pieces:
+        limit = limits.get(piece.attempt.number, math.inf)
+        rank = piece.attempt.ranks.get(0)
+        for step, found in rank.evaluations.items() if rank else ():
+            if piece.attempt.first_step <= step <= limit:
+                counting[step] = (piece.attempt, found)
+    return [counting[step] for step in sorted(counting)]
+
+
+class _Trained:
+    """What the steps of a run's chain took until each of them."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        blocks = sorted((block for piece in pieces for block in piece.blocks), key=lambda block: block.end)
+        self._ends = [block.end for block in blocks]
+        self._steps = list(accumulate((block.n for block in blocks), initial=0))
+        self._seconds = [block.seconds for block in blocks]
+        self._joules = [block.joules for block in blocks]
+
+    def until(self, step: int) -> tuple[float | None, float | None]:
+        """(seconds, joules) of all steps until there, together."""
+        n = bisect_right(self._ends, step)
+        # Where a step is not in the logs of all ranks, neither is what it took.
+        if self._steps[n] != step:
+            return None, None
+        return math.fsum(self._seconds[:n]), total_if_known(self._joules[:n])
+
+
+def _entry(attempts: Sequence[Attempt], trained: _Trained, attempt: Attempt, found: Evaluation) -> Mapping[str, Any]:
+    seconds, joules = trained.until(found.step)
+    return {
+        "step": found.step,
+        "samples": found.samples_seen,
+        "train_seconds": seconds,
+        "wall_seconds": _wall_seconds(attempts, attempt, found),
+        "evaluation_seconds": found.seconds,
+        "joules": joules,
+        "accuracy": found.accuracy,
+        "loss": found.loss,
+        "test_samples": found.samples,
+    }
+
+
+def _wall_seconds(attempts: Sequence[Attempt], last: Attempt, found: Evaluation) -> float | None:
+    if last.begin is None or found.t is None or last.clock_jumped:
+        return None
+    before = total_if_known(allocated(attempt) for attempt in attempts if attempt.number < last.number)
+    return None if before is None else before + found.t - last.begin

@@ -1,0 +1,101 @@
+"""What a run was asked to be: its spec.json as columns, with what a spec's form does not check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.base.constants import NO_FAULT
+from analysis.base.text import printable, text_or_none
+from analysis.base.values import is_count, number_of
+from harness.core.serialization import to_plain
+from harness.core.spec import MODEL_PARALLEL, NSYS, STRONG, WEAK, RunSpec, Site
+
+
+def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
+    """spec, site: of the folder's spec.json. Raises ValueError for a value of another type than its own, or one that
+    nothing can be counted with."""
+    columns = {
+        "framework": spec.framework,
+        "strategy": spec.strategy,
+        "model": spec.model,
+        "dataset": spec.dataset.name,
+        "precision": spec.precision,
+        "scaling": spec.scaling,
+        "cluster": spec.cluster.name,
+        "device": spec.cluster.device,
+        "environment": spec.environment,
+        "code_version": site.code_version,
+    }
+    counts = {
+        "gpus": spec.gpus,
+        "nodes": spec.placement.nodes,
+        "ranks_per_node": spec.placement.ranks_per_node,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
+    # `from_plain` checks the form of a spec, not the types of its values.
+    for name, value in columns.items():
+        if not isinstance(value, str):
+            raise ValueError(f"spec.json: {name} is {value!r}, expected a text")
+    for name, n in counts.items():
+        if not is_count(n, 1):
+            raise ValueError(f"spec.json: {name} is {n!r}, expected a whole number from 1 on")
+    plain = to_plain(spec)
+    for name in ("seed", "repeat"):
+        if not is_count(plain.pop(name), 0):
+            raise ValueError(f"spec.json: {name} is {getattr(spec, name)!r}, expected a whole number from 0 on")
+    if spec.strategy in MODEL_PARALLEL:
+        _check_replicas(spec)
+    if not isinstance(plain.pop("verify"), bool):
+        raise ValueError(f"spec.json: verify is {spec.verify!r}, expected true or false")
+    if not isinstance(spec.trace, str):
+        raise ValueError(f"spec.json: trace is {spec.trace!r}, expected a text")
+    del plain["trace_steps"]
+    if spec.trace != NSYS:  # the others have no part in what is measured
+        del plain["trace"]
+    point = json.dumps(plain, sort_keys=True)
+    for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
+        del plain[name]
+    return (
+        {name: printable(value) for name, value in columns.items()}
+        | counts
+        | {"seed": spec.seed, "repeat": spec.repeat, "verify": spec.verify}
+        | {"point": point, "series": json.dumps(plain, sort_keys=True)}
+        | {"oversubscribed": text_or_none(site.oversubscribed)}
+        | _nominal_columns(spec, site)
+        | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
+        | {"spec_run_id": _run_id(run_dir)}
+    )
+
+
+def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
+    """What the machine could do, as the cluster's configuration says it; what is no number above 0 is not known."""
+    links = {"link_gb_per_s": site.link_gb_per_s, "gpu_link_gb_per_s": site.gpu_link_gb_per_s}
+    peaks = site.peak_tflops if isinstance(site.peak_tflops, Mapping) else {}
+    return {name: number_of(links, name) or None for name in links} | {
+        "peak_tflops": number_of(peaks, spec.precision) or None
+    }
+
+
+def _check_replicas(spec: RunSpec) -> None:
+    """Raises ValueError where the ranks of a replica cannot be counted."""
+    options = spec.strategy_options
+    for name in (MODEL_PARALLEL[spec.strategy], "microbatches"):
+        n = options.get(name, 1) if isinstance(options, Mapping) else options
+        if n is not None and not is_count(n, 1):
+            raise ValueError(f"spec.json: strategy_options.{name} is {n!r}, expected a whole number from 1 on")
+    if spec.gpus % spec.ranks_per_replica:
+        raise ValueError(f"spec.json: {spec.gpus} ranks cannot be replicas of {spec.ranks_per_replica} ranks")
+
+
+def _run_id(run_dir: Path) -> str | None:
+    """The id that spec.json was written under; a later RunSpec may have fields that give another hash."""
+    return text_or_none(json.loads((run_dir / "spec.json").read_bytes()).get("run_id"))
+
+
+def _batch_that_follows(scaling: str) -> tuple[str, ...]:
+    """Of the two batches, the one that the number of GPUs determines along a series."""
+    return {WEAK: ("global_batch",), STRONG: ("batch_per_gpu",)}.get(scaling, ())

@@ -1,0 +1,51 @@
+"""Whether a run held still: blocks far from the others, and drift. Nothing is removed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.base.text import percent, probability_text
+from analysis.read.log.packed import packed, unpacked
+from analysis.read.log.values import Block
+from analysis.stats.estimates import block_error
+from analysis.stats.stability import Trend, outliers, trend
+
+DRIFT = "drift"
+
+
+def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Of the measured blocks of a run, in the order of time."""
+    seconds, samples = [block.seconds for block in blocks], [block.samples for block in blocks]
+    columns: dict[str, Any] = {"blocks": packed(blocks), "measured_blocks": len(blocks)}
+    per_step = [block.seconds / block.n for block in blocks]
+    columns["outlier_blocks"] = len(outliers(per_step))
+    if found := trend([float(block.step) for block in blocks], per_step):
+        columns |= {"drift": found.change, "drift_probability": found.probability}
+    if error := block_error(seconds, samples):
+        columns |= dict(zip(("blocks_error", "blocks_freedom"), error, strict=True))
+    return columns
+
+
+def step_seconds(run: Mapping[str, Any]) -> list[float]:
+    """Of each measured block of a run, in the order of time: seconds per step."""
+    blocks = unpacked(run["blocks"])
+    return [seconds / n for seconds, n in zip(blocks.seconds, blocks.steps, strict=True)]
+
+
+def run_notes(columns: Mapping[str, Any]) -> list[str]:
+    """What a reader should know of a run's step times."""
+    found = trend_of(columns)
+    return [f"{DRIFT}: {moved(found)} over its measured blocks"] if found and found.is_drift else []
+
+
+def trend_of(run: Mapping[str, Any]) -> Trend | None:
+    """The trend of a run over its measured blocks, of its columns; None where it has none."""
+    return None if run.get("drift") is None else Trend(run["drift"], run["drift_probability"])
+
+
+def moved(found: Trend) -> str:
+    """'the step time rose by 3.1 % (Mann-Kendall, p 0.002)'."""
+    verb = "rose" if found.change > 0 else "fell"
+    p = probability_text(found.probability)
+    return f"the step time {verb} by {percent(abs(found.change), 1)} (Mann-Kendall, p {p})"

@@ -1,0 +1,187 @@
+"""Whether the figures of a completed run can be trusted: that it ran as its spec asks, on all ranks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analysis.base.numbers import relative
+from analysis.base.text import gpus_text, printable
+from analysis.read.attempts import Attempt, Piece
+from analysis.read.log.rank import RankLog
+from harness.core.spec import RunSpec
+
+# Strategies under which every rank has the same gradients after each step, and so the same weights.
+SYNCHRONOUS = frozenset(
+    {"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor", "horovod", "mpi", "ps_sync"}
+)
+# Strategies under which parameter servers apply the updates.
+SERVERS = frozenset({"ps_sync", "ps_async", "ps_mixed", "ssp"})
+# Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
+# rounding of single precision, 6e-8. Ranks that were not synchronised differ in the first digits.
+AGREEMENT = 1e-6
+
+
+def faults_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
+    """Why the figures of a completed run cannot be trusted, one sentence each; empty when they can.
+
+    Every attempt that a figure comes from is held to the spec; the weights are those of the last one, which ended.
+    """
+    if not pieces:
+        return _attempt_faults(spec, {})
+    faults = []
+    for attempt in _held(pieces):
+        where = f"attempt {attempt.number}: " if len(pieces) > 1 else ""
+        faults += [where + fault for fault in _attempt_faults(spec, attempt.ranks)]
+    if spec.strategy in SYNCHRONOUS:
+        faults += _weights_faults(pieces[-1].attempt.ranks)
+    return faults + _updates_faults(spec, pieces[-1].attempt.ranks)
+
+
+def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
+    """What of a completed run was not checked, because its logs do not hold it: they may be older than the check."""
+    last = pieces[-1].attempt.ranks if pieces else {}
+    if not last:
+        return []
+    notes = []
+    if spec.strategy in SYNCHRONOUS:
+        if all(rank.end is None or rank.end.checksum is None for rank in last.values()):
+            notes.append("no rank logged a finite weights_checksum: that the ranks agree was not checked")
+        for attempt in _held(pieces):
+            logged = [rank.gradients for rank in attempt.ranks.values()]
+            if len(logged) > 1 and not any(logged) and any(rank.blocks for rank in attempt.ranks.values()):
+                notes.append("no rank logged its gradients: that the ranks agree on them was not checked")
+                break
+            if logged and all(g is not None and None in (g.sum, g.magnitude) for g in logged):
+                notes.append("the first gradient is not finite: that the ranks agree on it was not checked")
+                break
+    if spec.strategy in SERVERS and not any(rank.staleness for rank in last.values()):
+        notes.append("no rank logged what the parameter servers applied: staleness and samples were not checked")
+    if any(rank.end is None or rank.end.samples is None for rank in last.values()):
+        notes.append("not every rank logged the samples that it consumed: they were not checked")
+    elif cut := [number for number, rank in last.items() if not _complete(rank)]:
+        notes.append(f"rank {cut[0]} lacks steps in its log: the samples that it consumed were not checked")
+    return notes
+
+
+def _held(pieces: Sequence[Piece]) -> list[Attempt]:
+    """The attempts that a figure comes from, and the one that ended the run."""
+    return [piece.attempt for piece in pieces if piece.blocks or piece is pieces[-1]]
+
+
+def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    faults = []
+    absent = [rank for rank in range(spec.gpus) if rank not in ranks]
+    if absent:
+        shown = ", ".join(map(str, absent[:4])) + (", …" if len(absent) > 4 else "")
+        faults.append(f"no log of rank {shown}")
+    surplus = [rank for rank in ranks if rank >= spec.gpus]
+    if surplus:
+        faults.append(f"a log of rank {surplus[0]}, though the spec asks for {gpus_text(spec.gpus, None)}")
+    faults += _start_faults(spec, ranks)
+    if len({rank.resume.step for rank in ranks.values() if rank.resume}) > 1:
+        faults.append("the ranks went on from different steps")
+    if spec.strategy in SYNCHRONOUS:
+        faults += _gradients_faults(ranks)
+    return faults + _samples_faults(spec, ranks)
+
+
+def _start_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    faults = []
+    for number, rank in ranks.items():
+        if rank.world_size is None:
+            faults.append(f"rank {number} logged no world size")
+            break
+        if rank.world_size != spec.gpus:
+            faults.append(f"rank {number} saw a world size of {rank.world_size}, the spec asks for {spec.gpus}")
+            break
+    if len({rank.world_size for rank in ranks.values()} - {None}) > 1:
+        faults.append("the ranks disagree on the world size")
+    # A silent fall-back to the CPU, or to another batch, would make a figure of another measurement.
+    asked = {
+        "device": spec.cluster.device,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
+    for name, value in asked.items():
+        other = {str(rank.start[name]) for rank in ranks.values() if rank.start and name in rank.start} - {str(value)}
+        if other:
+            faults.append(f"a rank ran with {name} {printable(min(other))}, the spec asks for {value}")
+    built = sorted({rank.parameters for rank in ranks.values() if rank.parameters is not None})
+    if len(built) > 1:
+        faults.append(f"the ranks built different networks: {built[0]:,} and {built[-1]:,} parameters")
+    return faults
+
+
+def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
+    """That the ranks took their first step with different gradients: they were not synchronised."""
+    logged = {number: rank.gradients for number, rank in ranks.items() if rank.gradients is not None}
+    if not logged:
+        return []
+    if silent := [number for number in ranks if number not in logged]:
+        return [f"rank {silent[0]} logged no gradients, other ranks did"]
+    finite = [(g.sum, g.magnitude) for g in logged.values() if g.sum is not None and g.magnitude is not None]
+    if not finite:
+        return []
+    if len(finite) < len(logged):
+        lost = next(number for number, g in logged.items() if None in (g.sum, g.magnitude))
+        return [f"the first gradient of rank {lost} is not finite, that of other ranks is"]
+    sums, magnitudes = zip(*finite, strict=True)
+    difference = relative(max(max(sums) - min(sums), max(magnitudes) - min(magnitudes)), max(magnitudes))
+    if difference > AGREEMENT:
+        return [f"the ranks' first gradients are different: their checksums differ by {difference:.1e} (relative)"]
+    return []
+
+
+def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early. Of what
+    the ranks of a replica train on together, its steps hold its part."""
+    for number, rank in ranks.items():
+        if rank.end is None or rank.end.samples is None or not _complete(rank):
+            continue
+        said = sum(block.samples for block in rank.blocks) * spec.ranks_per_replica
+        if rank.end.samples != said:
+            return [f"rank {number} consumed {rank.end.samples:,} training samples, its steps say {said:,}"]
+    return []
+
+
+def _updates_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
+    """That not all that the ranks computed has reached the model, or later than the strategy allows. Of the whole run,
+    which the servers' counters outlive in its checkpoints."""
+    faults = []
+    for rank in ranks.values():
+        if rank.staleness is None:
+            continue
+        applied, lead = rank.staleness.samples, rank.staleness.lead
+        if rank.end is not None and rank.end.steps is not None:
+            said = rank.end.steps * spec.global_batch
+            if applied != said:
+                faults.append(f"the servers' updates hold {applied:,} training samples, the ranks' steps say {said:,}")
+        options = spec.strategy_options if isinstance(spec.strategy_options, Mapping) else {}
+        bound = options.get("staleness") if spec.strategy == "ssp" else None
+        if isinstance(bound, int) and lead is not None and lead > bound:
+            faults.append(f"a rank was {lead} steps ahead of the slowest, the spec allows {bound}")
+        if spec.strategy == "ps_sync" and rank.staleness.largest:
+            faults.append(f"a synchronous update came {rank.staleness.largest} updates late")
+    return faults
+
+
+def _complete(rank: RankLog) -> bool:
+    """Whether all steps that the rank did in this attempt are in its log: a line can be lost."""
+    if rank.end is None or rank.end.steps is None:
+        return False
+    first = rank.resume.step if rank.resume else 0
+    return sum(block.n for block in rank.blocks) >= rank.end.steps - first
+
+
+def _weights_faults(ranks: Mapping[int, RankLog]) -> list[str]:
+    known = {n: rank.end.checksum for n, rank in ranks.items() if rank.end and rank.end.checksum is not None}
+    if not known:
+        return []
+    silent = [number for number in ranks if number not in known]
+    if silent:
+        return [f"rank {silent[0]} logged no finite weights_checksum, other ranks did"]
+    low, high = min(known.values()), max(known.values())
+    difference = relative(high - low, max(abs(low), abs(high)))
+    if difference > AGREEMENT:
+        return [f"the ranks ended with different weights: their checksums differ by {difference:.1e} (relative)"]
+    return []

@@ -1,0 +1,123 @@
+"""What an attempt ran on, of its env.json: every leaf that other runs can have otherwise for a reason.
+
+Left out is what is each run's own by nature: the version of the file, numbers of jobs, processes and ports, and what
+names a machine or a GPU. The machines' names are kept apart from the rest (`Environment.hosts`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis.base.text import printable
+from analysis.read.log.file import LARGEST_DOCUMENT_BYTES, open_file
+
+ENV = "env.json"
+MOST_LEAVES = 500
+LONGEST_VALUE = 300  # characters
+VERSION = "version of "
+OWN = ("v", "host", "t")
+# Names of variables: of the scheduler's and Open MPI's that number a job, a process or a port, and name a machine.
+_OWN_VARIABLE = re.compile(
+    r"(JOB_?ID|JOB_NAME|TASK_ID|PID|PORT|URI|ADDR(ESS)?|COMM_ID|HOST(NAME|S)?|NODENAME|NODELIST|TRANSPORTS)$",
+    re.IGNORECASE,
+)
+_JOBS = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID")
+_NODES = ("SLURM_JOB_NODELIST", "SLURMD_NODENAME")
+# Of a GPU, or of a part of one, as the NVIDIA driver writes it.
+_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+class Environment(NamedTuple):
+    """leaves: by dotted names, as printable text. hosts: rank 0's machine, and those of its job where it says so."""
+
+    leaves: Mapping[str, str]
+    hosts: str | None
+
+    @property
+    def digest(self) -> str:
+        """Two runs with the same one ran on the same, as far as it was recorded."""
+        return hashlib.sha256(json.dumps(self.leaves, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_environment(path: Path) -> Environment | None:
+    """None where the file cannot be read, or holds no JSON object: no figure depends on it."""
+    try:
+        with open_file(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT_BYTES:
+                return None
+            document = json.loads(file.read())
+        if not isinstance(document, dict) or not document:
+            return None
+        return Environment(_compared(document, path), _hosts(document))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _compared(document: Mapping[str, Any], path: Path) -> dict[str, str]:
+    attempt, run = path.parent.name, path.parent.parent.name
+    found: dict[str, str] = {}
+    rest, n_rest = hashlib.sha256(), 0
+    for name, value in _leaves(document):
+        if name in OWN or (name.startswith("variables.") and _OWN_VARIABLE.search(name)):
+            continue
+        if "-" in value:
+            value = _UUID.sub(r"\1-<uuid>", value)
+        if run in value:
+            value = value.replace(f"{run}/{attempt}", "<run>").replace(run, "<run>")
+        if name == "interpreter":
+            value = _without_job(value, document)
+        if len(found) < MOST_LEAVES:
+            # As the rows of runs name what they have of the same.
+            shown = f"{VERSION}{name.removeprefix('versions.')}" if name.startswith("versions.") else name
+            found[printable(shown)] = _short(printable(value))
+        else:
+            n_rest += 1
+            rest.update(f"{name}={value}\n".encode("utf-8", "replace"))
+    if n_rest:
+        found["further values"] = f"{n_rest:,}, sha256 {rest.hexdigest()[:16]}"
+    return found
+
+
+def _without_job(interpreter: str, document: Mapping[str, Any]) -> str:
+    """A staged environment lies in a folder that is named after the job and the node."""
+    variables = _variables(document)
+    places = [str(document.get("host")), *(variables.get(name, "") for name in (*_JOBS, *_NODES))]
+    for place in places:
+        if place and place in interpreter:
+            interpreter = re.sub(rf"(?<![A-Za-z0-9]){re.escape(place)}(?![A-Za-z0-9])", "<job>", interpreter)
+    return interpreter
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Texts as they are, all else as JSON; an empty list or object has none."""
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _short(value: str) -> str:
+    """Two values are the same text only where they are the same."""
+    if len(value) <= LONGEST_VALUE:
+        return value
+    digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"{value[: LONGEST_VALUE - 60]}… ({len(value):,} characters, sha256 {digest})"
+
+
+def _hosts(document: Mapping[str, Any]) -> str | None:
+    host, nodes = document.get("host"), _variables(document).get(_NODES[0])
+    if not isinstance(host, str) or not host:
+        return None
+    return _short(printable(host if nodes in (None, host) else f"{host}, of {nodes}"))
+
+
+def _variables(document: Mapping[str, Any]) -> Mapping[str, str]:
+    variables = document.get("variables")
+    return {k: v for k, v in variables.items() if isinstance(v, str)} if isinstance(variables, dict) else {}

@@ -1,0 +1,59 @@
+"""The measured blocks of a run as one short text: a cell of its row, of which a study has ten thousand.
+
+Seconds are doubles in base64, a third of their decimal digits; whole numbers that ascend evenly, as the steps of nearly
+every run do, are a beginning and a difference.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from analysis.read.log.values import Block
+
+
+class Blocks(NamedTuple):
+    """In the order of time, an entry for each. step: the first one. steps: how many. seconds: that they took. samples:
+    of all ranks."""
+
+    step: list[int]
+    steps: list[int]
+    seconds: list[float]
+    samples: list[int]
+
+
+def packed(blocks: Sequence[Block]) -> str:
+    """JSON text, of ASCII."""
+    seconds = struct.pack(f"<{len(blocks)}d", *(block.seconds for block in blocks))
+    columns = {
+        "step": _even([block.step for block in blocks]),
+        "steps": _even([block.n for block in blocks]),
+        "samples": _even([block.samples for block in blocks]),
+    }
+    return json.dumps({**columns, "seconds": base64.b64encode(seconds).decode("ascii")})
+
+
+def unpacked(text: str | None) -> Blocks:
+    """Of what `packed` made; without entries where a run has no measured block."""
+    if not text:
+        return Blocks([], [], [], [])
+    columns = json.loads(text)
+    data = base64.b64decode(columns["seconds"])
+    n = len(data) // 8
+    step, steps, samples = (_whole(columns[name], n) for name in ("step", "steps", "samples"))
+    return Blocks(step, steps, list(struct.unpack(f"<{n}d", data)), samples)
+
+
+def _even(values: list[int]) -> Any:
+    """{"from", "by"} where the numbers ascend, or stay, evenly; else all of them."""
+    by = values[1] - values[0] if len(values) > 1 else 0
+    if values and values == _whole({"from": values[0], "by": by}, len(values)):
+        return {"from": values[0], "by": by}
+    return values
+
+
+def _whole(values: Any, n: int) -> list[int]:
+    return [values["from"] + i * values["by"] for i in range(n)] if isinstance(values, dict) else values

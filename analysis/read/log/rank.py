@@ -1,0 +1,327 @@
+"""What one rank logged, with its values checked: a log is a file, and a file may hold anything."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from analysis.base.text import printable
+from analysis.base.values import LARGEST_COUNT, LONGEST_SECONDS, count_of, is_count, number_of, seconds_of
+from analysis.read.damage import (
+    CLOCK_BACK,
+    CLOCK_GAP,
+    CLOCK_SECONDS,
+    GAP_SECONDS,
+    NO_EVENT,
+    REPEATED,
+    UNREADABLE_LINES,
+    VALUE,
+)
+from analysis.read.log.values import (
+    FIRST,
+    MEASURE,
+    REWARM,
+    WARMUP,
+    Block,
+    End,
+    Evaluation,
+    Gradients,
+    Outcome,
+    Probing,
+    Resume,
+    Return,
+    Staleness,
+)
+from harness.core.events import SCHEMA_VERSION, UnknownVersion
+
+
+class RankLog:
+    """What one rank logged, with events whose values make no sense counted as damaged and left out.
+
+    events: how many were read. damage: how often what was found of `analysis.read.damage.KINDS`. first_t, last_t: unix
+    seconds of the first and of the latest event; first_step_t: of the begin of the first step. checkpoints: seconds of
+    each, by step. evaluations: by step, the last of each. fault: (name, step) of a failure on purpose. left_at: the
+    step after which the rank left, saved, as it was told to. probes: by (probe, bytes of a message): (n, seconds) by
+    round. resources, devices, ceiling: events as they stand, read further in analysis/read/columns/resources.py and
+    ceilings.py. trace: file, profiler, steps, reason of the trace event. fallbacks: what was not done as the run asks
+    for it.
+    """
+
+    @classmethod
+    def of(cls, events: Iterable[Mapping[str, Any]]) -> RankLog:
+        """A log of these events, of the present version."""
+        log = cls()
+        log.add_all({"v": SCHEMA_VERSION, **event} for event in events)
+        return log
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.damage: Counter[str] = Counter()
+        self.start: Mapping[str, Any] | None = None
+        self.world_size: int | None = None
+        self.parameters: int | None = None
+        self.first_t: float | None = None
+        self.last_t: float | None = None
+        self.first_step_t: float | None = None
+        self.resume: Resume | None = None
+        self.blocks: list[Block] = []
+        self.gradients: Gradients | None = None
+        self.checkpoints: dict[int, float] = {}
+        self.fault: tuple[str, int] | None = None
+        self.left_at: int | None = None
+        self.probes: dict[tuple[str, int | None], dict[int, tuple[int, float]]] = defaultdict(dict)
+        self.outcome: Outcome | None = None
+        self.probing: Probing | None = None
+        self.accuracy: tuple[float, int, int | None] | None = None
+        self.staleness: Staleness | None = None
+        self.returns: list[Return] = []
+        self.evaluations: dict[int, Evaluation] = {}
+        self.end: End | None = None
+        self.resources: Mapping[str, Any] | None = None
+        self.devices: list[Mapping[str, Any]] = []
+        self.trace: Mapping[str, Any] | None = None
+        self.ceiling: Mapping[str, Any] | None = None
+        self.fallbacks: list[str] = []
+        self._t: float | None = None
+        self._previous: Mapping[str, Any] = {}
+
+    @property
+    def damaged(self) -> int:
+        """Lines that could not be read."""
+        return sum(self.damage[kind] for kind in UNREADABLE_LINES)
+
+    def add_all(self, records: Iterable[Any]) -> None:
+        """Adds what the next lines of the log hold. Raises UnknownVersion."""
+        damage = self.damage
+        for record in records:
+            if type(record) is not dict or "v" not in record or type(kind := record.get("ev")) is not str:
+                damage[NO_EVENT] += 1
+                continue
+            if record["v"] != SCHEMA_VERSION:
+                raise UnknownVersion(
+                    f"schema version {record['v']!r}; this code reads version {SCHEMA_VERSION}: "
+                    "update it, or read the study with the version that wrote it"
+                )
+            # The time is in it, to the microsecond: the same line, written twice.
+            if record == self._previous:
+                damage[REPEATED] += 1
+                continue
+            self._previous = record
+            self.events += 1
+            reader = _READERS.get(kind)
+            if reader is not None and not reader(self, record):
+                damage[VALUE] += 1
+            t = record.get("t")
+            if (type(t) is float and 0.0 <= t <= LONGEST_SECONDS) or (t := seconds_of(record, "t")) is not None:
+                self._tell(t, record)
+
+    def _tell(self, t: float, event: Mapping[str, Any]) -> None:
+        """The time of an event. What a block took is of a clock that does not jump: this one cannot have moved less."""
+        before = self._t
+        if before is None or self.last_t is None:
+            self.first_t = self.last_t = t
+        else:
+            moved, taken = t - before, event.get("seconds")
+            if type(taken) is not float or event["ev"] != "steps":
+                taken = 0.0
+            if moved < 0.95 * taken - CLOCK_SECONDS:
+                self.damage[CLOCK_BACK] += 1
+            elif moved > GAP_SECONDS and moved > GAP_SECONDS + (seconds_of(event, "seconds") or 0.0):
+                self.damage[CLOCK_GAP] += 1
+            if t > self.last_t:
+                self.last_t = t
+        self._t = t
+
+    def _read_start(self, event: Mapping[str, Any]) -> bool:
+        self.start = event
+        self.world_size = count_of(event, "world_size", 1)
+        self.parameters = count_of(event, "parameters", 1)
+        return self.world_size is not None
+
+    def _read_resume(self, event: Mapping[str, Any]) -> bool:
+        step, ignored = count_of(event, "step", 0), event.get("ignored")
+        if step is None:
+            return False
+        reason = None if ignored is None else printable(str(ignored))
+        self.resume = Resume(step, count_of(event, "from_attempt", 1), reason)
+        return True
+
+    def _read_steps(self, event: Mapping[str, Any]) -> bool:
+        # Nearly all of a log is such events: the checks of count_of and seconds_of, without a call for each.
+        get: Any = event.get
+        step, n, seconds, samples, joules = get("step"), get("n"), get("seconds"), get("samples"), get("joules")
+        if not (type(step) is type(n) is type(samples) is int and type(seconds) is float):
+            if not (is_count(step, 0) and is_count(n, 1) and is_count(samples, 0)):
+                return False
+            seconds = seconds_of(event, "seconds")
+            if seconds is None:
+                return False
+        elif not (
+            0 <= step <= LARGEST_COUNT
+            and 1 <= n <= LARGEST_COUNT
+            and 0 <= samples <= LARGEST_COUNT
+            and 0.0 <= seconds <= LONGEST_SECONDS
+        ):
+            return False
+        phase = get("phase")
+        if phase in (FIRST, WARMUP, REWARM, MEASURE):
+            if not self.blocks:
+                t = seconds_of(event, "t")
+                self.first_step_t = None if t is None else t - seconds
+            if joules is not None:
+                joules = number_of(event, "joules")
+            issued, first = get("issue_seconds"), get("first_issue_seconds")
+            if issued is not None:
+                issued, first = _issued(issued, seconds), _issued(first, seconds)
+            self.blocks.append(Block(phase, step, n, seconds, samples, joules, issued, first))
+        return True
+
+    def _read_device(self, event: Mapping[str, Any]) -> bool:
+        self.devices.append(event)
+        return count_of(event, "step", 0) is not None
+
+    def _read_resources(self, event: Mapping[str, Any]) -> bool:
+        if count_of(event, "steps", 0) is None or seconds_of(event, "seconds") is None:
+            return False
+        self.resources = event
+        return True
+
+    def _read_gradients(self, event: Mapping[str, Any]) -> bool:
+        step = count_of(event, "step", 0)
+        total, magnitude = number_of(event, "sum", -math.inf), number_of(event, "magnitude")
+        for name, value in (("sum", total), ("magnitude", magnitude)):
+            if value is None and event.get(name, "absent") is not None:
+                return False
+        if step is None:
+            return False
+        if self.gradients is None:
+            self.gradients = Gradients(step, total, magnitude)
+        return True
+
+    def _read_checkpoint(self, event: Mapping[str, Any]) -> bool:
+        step, seconds = count_of(event, "step", 0), seconds_of(event, "seconds")
+        if step is None or seconds is None:
+            return False
+        self.checkpoints[step] = seconds
+        return True
+
+    def _read_fault(self, event: Mapping[str, Any]) -> bool:
+        step = count_of(event, "step", 0)
+        if step is None:
+            return False
+        self.fault = (printable(str(event.get("fault"))), step)
+        return True
+
+    def _read_leave(self, event: Mapping[str, Any]) -> bool:
+        self.left_at = count_of(event, "step", 0)
+        return self.left_at is not None
+
+    def _read_probe(self, event: Mapping[str, Any]) -> bool:
+        n, seconds = count_of(event, "n", 1), seconds_of(event, "seconds")
+        if n is None or seconds is None or not isinstance(event.get("probe"), str):
+            return False
+        rounds = self.probes[event["probe"], count_of(event, "bytes", 0)]
+        number = count_of(event, "round", 0)
+        rounds[len(rounds) if number is None else number] = (n, seconds)
+        return True
+
+    def _read_probes(self, event: Mapping[str, Any]) -> bool:
+        rounds, seconds = count_of(event, "rounds", 0), seconds_of(event, "seconds")
+        share, limit = number_of(event, "share"), number_of(event, "limit")
+        if rounds is None or seconds is None or share is None or limit is None:
+            return False
+        skipped = event.get("skipped")
+        self.probing = Probing(rounds, seconds, share, limit, None if skipped is None else printable(str(skipped)))
+        return True
+
+    def _read_protocol(self, event: Mapping[str, Any]) -> bool:
+        stopped, stationary = event.get("stopped"), event.get("stationary")
+        if stopped not in ("precision", "limit") or stationary not in (True, False, None):
+            return False
+        widths = number_of(event, "relative_half_width"), number_of(event, "precision")
+        self.outcome = Outcome(stopped, *widths, stationary, count_of(event, "warmup_steps", 0))
+        return True
+
+    def _read_staleness(self, event: Mapping[str, Any]) -> bool:
+        mean = number_of(event, "mean")
+        updates, largest, samples = (count_of(event, name, 0) for name in ("updates", "max", "samples"))
+        if mean is None or updates is None or largest is None or samples is None:
+            return False
+        self.staleness = Staleness(updates, mean, largest, samples, count_of(event, "lead", 0))
+        return True
+
+    def _read_server_back(self, event: Mapping[str, Any]) -> bool:
+        step, server, updates, samples = (
+            count_of(event, name, 0) for name in ("step", "server", "lost_updates", "lost_samples")
+        )
+        seconds = seconds_of(event, "seconds")
+        if step is None or server is None or seconds is None or updates is None or samples is None:
+            return False
+        self.returns.append(Return(step, server, seconds, updates, samples))
+        return True
+
+    def _read_eval(self, event: Mapping[str, Any]) -> bool:
+        accuracy, samples = number_of(event, "accuracy"), count_of(event, "samples", 1)
+        if accuracy is None or accuracy > 1 or samples is None:
+            return False
+        step, seen = count_of(event, "step", 0), count_of(event, "samples_seen", 0)
+        self.accuracy = (accuracy, samples, seen)
+        if step is not None and seen is not None:
+            measured = (number_of(event, "loss"), seconds_of(event, "seconds"), seconds_of(event, "t"))
+            self.evaluations[step] = Evaluation(step, seen, samples, accuracy, *measured)
+        return True
+
+    def _read_end(self, event: Mapping[str, Any]) -> bool:
+        checksum = number_of(event, "weights_checksum", -math.inf)
+        self.end = End(count_of(event, "steps", 0), count_of(event, "samples", 0), checksum)
+        return True
+
+    def _read_fallback(self, event: Mapping[str, Any]) -> bool:
+        what = event.get("what")
+        if not isinstance(what, str):
+            return False
+        self.fallbacks.append(printable(what))
+        return True
+
+    def _read_ceiling(self, event: Mapping[str, Any]) -> bool:
+        self.ceiling = event
+        return seconds_of(event, "seconds") is not None
+
+    def _read_trace(self, event: Mapping[str, Any]) -> bool:
+        texts = {name: event.get(name) for name in ("file", "profiler", "reason")}
+        if any(text is not None and not isinstance(text, str) for text in texts.values()):
+            return False
+        known = {name: None if text is None else printable(text) for name, text in texts.items()}
+        self.trace = {**known, "steps": count_of(event, "steps", 1)}
+        return True
+
+
+def _issued(value: Any, seconds: float) -> float | None:
+    """Returns `value` if it is a plausible issue time for a block of `seconds`, else None."""
+    return value if type(value) is float and 0.0 <= value <= seconds else None
+
+
+# Of the class, not of each log: a log that held methods of its own would wait for the garbage collector.
+_READERS: Mapping[str, Callable[[RankLog, Mapping[str, Any]], bool]] = {
+    "start": RankLog._read_start,
+    "resume": RankLog._read_resume,
+    "steps": RankLog._read_steps,
+    "device": RankLog._read_device,
+    "resources": RankLog._read_resources,
+    "gradients": RankLog._read_gradients,
+    "checkpoint": RankLog._read_checkpoint,
+    "fault": RankLog._read_fault,
+    "leave": RankLog._read_leave,
+    "protocol": RankLog._read_protocol,
+    "probe": RankLog._read_probe,
+    "probes": RankLog._read_probes,
+    "staleness": RankLog._read_staleness,
+    "server_back": RankLog._read_server_back,
+    "eval": RankLog._read_eval,
+    "end": RankLog._read_end,
+    "trace": RankLog._read_trace,
+    "fallback": RankLog._read_fallback,
+    "ceiling": RankLog._read_ceiling,
+}

@@ -1,0 +1,99 @@
+"""The blocks of an attempt, matched over its ranks: a step of synchronous training ends with its slowest rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from analysis.base.numbers import total_if_known
+from analysis.read.damage import REPEATED
+from analysis.read.log.rank import RankLog
+from analysis.read.log.values import Block, Return
+
+
+def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
+    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None where not known.
+
+    A step of synchronous training ends with its slowest rank. Where a rank logged a step twice, apart from each other,
+    none of both is known to be the right one.
+    """
+    for rank in ranks.values():
+        steps = {block.step for block in rank.blocks}
+        if len(steps) < len(rank.blocks):
+            rank.damage[REPEATED] += len(rank.blocks) - len(steps)
+    lost: dict[int, int] = defaultdict(int)
+    for back in returns_of(ranks):
+        lost[back.step] += back.lost_samples
+    metering = _metering(ranks)
+    if not lost and (matched := _alike(ranks, metering)) is not None:
+        return matched, ()
+    by_step: dict[int, list[tuple[int, Block]]] = defaultdict(list)
+    for number, rank in ranks.items():
+        for block in rank.blocks:
+            by_step[block.step].append((number, block))
+    found, unmatched, everyone = [], [], list(ranks)
+    for step, parts in sorted(by_step.items()):
+        alike = len({(block.phase, block.n) for _, block in parts}) == 1
+        if alike and [number for number, _ in parts] == everyone:
+            joined = _joined([block for _, block in parts], [number in metering for number in everyone])
+            found.append(joined._replace(samples=max(0, joined.samples - lost[step])))
+        else:
+            unmatched.append((step, max(block.n for _, block in parts)))
+    return tuple(found), tuple(unmatched)
+
+
+def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...] | None:
+    """The blocks of ranks that logged the same ones in the order of steps, as nearly all do; None of others."""
+    logs = [rank.blocks for rank in ranks.values()]
+    if not logs or len({len(log) for log in logs}) > 1:
+        return None
+    if any(a.step >= b.step for a, b in pairwise(logs[0])):
+        return None
+    metered = [number in metering for number in ranks]
+    if len(logs) == 1:
+        same = metered[0] or all(block.joules is None for block in logs[0])
+        return tuple(logs[0] if same else (block._replace(joules=None) for block in logs[0]))
+    rows = list(zip(*logs, strict=True))
+    if any(len({(block.phase, block.step, block.n) for block in row}) > 1 for row in rows):
+        return None
+    return tuple(_joined(row, metered) for row in rows)
+
+
+def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
+    """A block of all ranks. metered: which of them meter a device that no other does."""
+    seconds, samples = max(block.seconds for block in parts), sum(block.samples for block in parts)
+    metering = [block.joules for block, has in zip(parts, metered, strict=True) if has]
+    return parts[0]._replace(
+        seconds=seconds,
+        samples=samples,
+        joules=total_if_known(metering) if metering else None,
+        issue_seconds=_largest(block.issue_seconds for block in parts),
+        first_issue_seconds=_largest(block.first_issue_seconds for block in parts),
+    )
+
+
+def _largest(parts: Iterable[float | None]) -> float | None:
+    """None where one of them is not known."""
+    largest = 0.0
+    for part in parts:
+        if part is None:
+            return None
+        largest = max(largest, part)
+    return largest
+
+
+def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
+    """The ranks whose meters together hold each device once; none where one of the devices is not metered."""
+    first: dict[tuple[str, str], int] = {}
+    for number, rank in ranks.items():
+        start = rank.start or {}
+        if not start.get("energy_of"):
+            return set()
+        first.setdefault((str(start.get("machine")), str(start["energy_of"])), number)
+    return set(first.values())
+
+
+def returns_of(ranks: Mapping[int, RankLog]) -> list[Return]:
+    """Of parameter servers, in the order of steps."""
+    return sorted(back for rank in ranks.values() for back in rank.returns)

@@ -1,0 +1,132 @@
+"""The rows of many runs, read by several processes: one that dies takes the run that it was reading with it, no other.
+
+Each is a Python of its own that imports no pandas, and is spoken to over a pipe of its own: so it is known who was at
+which run. (A `concurrent.futures` pool is broken as a whole where one of its processes dies.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from analysis.base.text import printable
+from analysis.read.damage import NO_FILE, Damage, damage_text
+from analysis.read.run import UNREADABLE, read_run_row
+
+# A process takes 0.15 s to start, and reads some 30 MB of logs a second: of less, it would save nothing.
+BYTES_OF_A_PROCESS = 16e6
+MOST_PROCESSES = 8
+CHUNK = 16  # runs that are handed over at once
+READY = "ready"
+_CODE = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import work; work(int(sys.argv[1]))"
+
+
+@dataclass
+class _Process:
+    popen: subprocess.Popen[bytes]
+    pipe: Connection
+    ready: bool = False
+    runs: deque[int] = field(default_factory=deque)
+
+
+def read_rows(run_dirs: Sequence[Path], n_bytes: float, processes: int | None = None) -> list[dict[str, Any]]:
+    """`read_run_row` of each, in this order. n_bytes: of their logs, together. processes: None: as many as pay."""
+    if processes is None:
+        processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, int(n_bytes / BYTES_OF_A_PROCESS))
+    if processes < 2:
+        return [read_run_row(run_dir) for run_dir in run_dirs]
+    rows: list[dict[str, Any] | None] = [None] * len(run_dirs)
+    waiting = deque(range(len(run_dirs)))
+    working: dict[Connection, _Process] = {}
+    try:
+        while waiting or working:
+            while waiting and len(working) < processes:
+                started = _start()
+                working[started.pipe] = started
+            for pipe in wait(list(working)):
+                process = working[pipe]  # type: ignore[index]
+                if not _hear(process, rows):
+                    del working[process.pipe]
+                    code = _end(process)
+                    if not process.ready:  # it cannot work here at all: what is left is read without it
+                        processes = 0
+                    elif process.runs:
+                        lost = process.runs.popleft()
+                        rows[lost] = _lost(run_dirs[lost], code)
+                    waiting.extendleft(reversed(process.runs))
+                elif not process.runs:
+                    _hand(process, waiting, run_dirs)
+    finally:
+        for process in working.values():
+            process.popen.kill()
+            _end(process)
+    return [read_run_row(run_dir) if row is None else row for run_dir, row in zip(run_dirs, rows, strict=True)]
+
+
+def work(descriptor: int) -> None:
+    """What each process does: reads the runs that it is handed, until there are none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear; it ends us
+    gc.set_threshold(200_000)  # a log is many small objects, and no cycles
+    pipe = Connection(descriptor)
+    with contextlib.suppress(EOFError, OSError):  # whoever asked has ended
+        pipe.send(READY)
+        while run_dirs := pipe.recv():
+            for run_dir in run_dirs:
+                try:
+                    row = read_run_row(Path(run_dir))
+                except MemoryError:
+                    row = _unreadable(Path(run_dir), "there is not enough memory to read it")
+                pipe.send(row)
+
+
+def _start() -> _Process:
+    ours, theirs = Pipe()
+    with theirs:
+        command = [sys.executable, "-c", _CODE, str(theirs.fileno()), *(path or os.getcwd() for path in sys.path)]
+        return _Process(subprocess.Popen(command, pass_fds=[theirs.fileno()]), ours)
+
+
+def _hear(process: _Process, rows: list[dict[str, Any] | None]) -> bool:
+    """Takes what the process sends; False where it sends nothing more."""
+    try:
+        message = process.pipe.recv()
+    except (EOFError, OSError):
+        return False
+    if message == READY:
+        process.ready = True
+    else:
+        rows[process.runs.popleft()] = message
+    return True
+
+
+def _hand(process: _Process, waiting: deque[int], run_dirs: Sequence[Path]) -> None:
+    process.runs.extend(waiting.popleft() for _ in range(min(CHUNK, len(waiting))))
+    with contextlib.suppress(OSError):  # it has died; its end of the pipe says so next
+        process.pipe.send([os.fspath(run_dirs[i]) for i in process.runs])
+
+
+def _end(process: _Process) -> int:
+    process.pipe.close()
+    return process.popen.wait()
+
+
+def _lost(run_dir: Path, code: int) -> dict[str, Any]:
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return _unreadable(run_dir, f"the process that read it died ({how}); it is tried again with the next report")
+
+
+def _unreadable(run_dir: Path, reason: str) -> dict[str, Any]:
+    name = printable(run_dir.name)
+    damage = damage_text([Damage(name, NO_FILE, 1)])
+    return {"run_id": name, "status": UNREADABLE, "reason": reason, "damage": damage}

@@ -1,0 +1,344 @@
+"""One run's folder -> one row: its spec, how it ended, and what its ranks measured.
+
+Nothing here raises for what a file holds: a run that cannot be read is a row that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from analysis.base.text import printable, text_or_none
+from analysis.base.values import LARGEST_COUNT, count_of, number_of, seconds_of
+from analysis.read.attempts import (
+    BEGIN,
+    VERIFY,
+    Attempt,
+    Piece,
+    attempt_columns,
+    attempt_notes,
+    pieces_of,
+    read_attempts,
+)
+from analysis.read.columns.evaluations import evaluation_columns
+from analysis.read.columns.issue_time import issue_columns
+from analysis.read.columns.protocol import probe_columns, protocol_columns, protocol_notes
+from analysis.read.columns.resources import resource_columns
+from analysis.read.columns.roofline_probe import ceiling_columns
+from analysis.read.columns.spec import asked_columns
+from analysis.read.columns.startup import startup_columns
+from analysis.read.columns.steadiness import run_notes, steadiness_columns
+from analysis.read.columns.traces import trace_columns
+from analysis.read.columns.validity import SYNCHRONOUS, faults_of, unchecked_of
+from analysis.read.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
+from analysis.read.environment import ENV
+from analysis.read.log.file import check_document
+from analysis.read.log.rank import RankLog
+from analysis.read.log.values import MEASURE
+from harness.core.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
+from harness.core.spec import RunSpec, Site, read_run
+
+UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
+
+_FILE = re.compile(r"(attempt-[0-9]+/)?[\w.-]+\.(jsonl?|npz)")
+
+# Columns of a run and their pandas types; absent values are NA in all of them. Nested values are JSON text, so that
+# a row is the same whether it comes from the logs or from the cache.
+COLUMNS = {
+    **dict.fromkeys(["run_id", "status", "reason", "notes", "series", "point", "framework", "strategy"], "string"),
+    **dict.fromkeys(
+        ["spec_run_id", "model", "dataset", "precision", "scaling", "cluster", "device", "environment", "fault"],
+        "string",
+    ),
+    **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "seed", "repeat"], "Int64"),
+    "verify": "boolean",
+    **dict.fromkeys(["code_version", "oversubscribed", "job_id", "stderr_tail"], "string"),
+    **dict.fromkeys(["attempt", "failed_rank", "exit_code", "unreadable_lines", "left_out_blocks"], "Int64"),
+    **dict.fromkeys(["started", "ended"], "Float64"),
+    **dict.fromkeys(["attempts", "lost_steps"], "Int64"),
+    "continued": "boolean",
+    **dict.fromkeys(["useful_seconds", "allocated_seconds", "idle_seconds", "checkpoint_seconds"], "Float64"),
+    **dict.fromkeys(["device_names", "communication", "versions", "startup", "allreduce"], "string"),
+    **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen", "parameters"], "Int64"),
+    **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
+    **dict.fromkeys(["link_gb_per_s", "gpu_link_gb_per_s", "peak_tflops"], "Float64"),
+    **dict.fromkeys(["first_step_seconds", "gradient_sum", "gradient_magnitude"], "Float64"),
+    "verify_file": "string",
+    "staleness_mean": "Float64",
+    "staleness_max": "Int64",
+    "train_samples": "Int64",
+    "evaluations": "string",
+    "traces": "string",
+    **dict.fromkeys(["first_block_seconds", "relative_half_width", "precision_asked", "probe_share"], "Float64"),
+    **dict.fromkeys(["probes", "stopped", "probes_skipped", "blocks"], "string"),
+    "stationary": "boolean",
+    **dict.fromkeys(["warmup_steps", "probe_rounds", "outlier_blocks"], "Int64"),
+    **dict.fromkeys(["drift", "drift_probability", "blocks_error", "blocks_freedom"], "Float64"),
+    "resources": "string",
+    "gradient_bytes": "Int64",
+    "fallbacks": "string",
+    "damage": "string",
+    "startup_split": "string",
+    "measured_blocks": "Int64",
+    "ceilings": "string",
+    **dict.fromkeys(["env_file", "env_digest", "hosts"], "string"),
+    **dict.fromkeys(["issue_seconds", "issue_share"], "Float64"),
+}
+
+OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
+CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
+
+
+def read_run_row(run_dir: Path) -> dict[str, Any]:
+    """The row of one run (keys of COLUMNS; absent ones left out). Never raises for the contents of the folder."""
+    row: dict[str, Any] = {"run_id": printable(run_dir.name)}
+    try:
+        for name in ("spec.json", "result.json"):
+            check_document(run_dir / name)
+        spec, site = read_run(run_dir)
+        row |= asked_columns(run_dir, spec, site)
+        result = read_result(run_dir)
+        row |= _result_columns(result, site)
+        row |= _last_attempt(run_dir)
+        attempts = read_attempts(run_dir)
+    except (ValueError, OSError, RecursionError) as error:
+        message = _message(error, run_dir)
+        kind = OTHER_VERSION if isinstance(error, UnknownVersion) else NO_FILE
+        damage = damage_text([Damage(_named(message, run_dir), kind, 1)])
+        return row | {"status": UNREADABLE, "reason": _joined(row.get("reason"), message), "damage": damage}
+    row |= startup_columns(run_dir, attempts)
+    return row | _measured_columns(spec, row, attempts) | trace_columns(run_dir, spec.trace, attempts)
+
+
+def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, Any]:
+    if result is None:
+        return {"status": UNFINISHED, "reason": "no result.json: still running, or ended without a word"}
+    if result["status"] not in (COMPLETED, FAILED):
+        raise ValueError(f"result.json: status {result['status']!r}; known are {COMPLETED!r} and {FAILED!r}")
+    tail = result.get("stderr_tail")
+    columns = {
+        "status": result["status"],
+        "reason": text_or_none(result.get("reason")),
+        "oversubscribed": text_or_none(result.get("oversubscribed")) or text_or_none(site.oversubscribed),
+        "job_id": text_or_none(result.get("job_id")),
+        "failed_rank": count_of(result, "failed_rank", 0),
+        "exit_code": count_of(result, "exit_code", -LARGEST_COUNT),
+        "started": number_of(result, "started"),
+        "ended": number_of(result, "ended"),
+        "stderr_tail": json.dumps([printable(str(line)) for line in tail] if isinstance(tail, list) else []),
+    }
+    if columns["status"] == FAILED and not columns["reason"]:
+        columns["reason"] = "result.json gives no reason"
+    return columns
+
+
+def _last_attempt(run_dir: Path) -> dict[str, Any]:
+    """The number of the last attempt, also where it has not begun."""
+    folders = attempt_dirs(run_dir)
+    if not folders:
+        return {}
+    return {"attempt": min(int(folders[-1].name.removeprefix("attempt-")), LARGEST_COUNT)}
+
+
+def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> dict[str, Any]:
+    pieces = pieces_of(attempts, row["status"] == COMPLETED)
+    blocks = [block for piece in pieces for block in piece.blocks if block.phase == MEASURE]
+    seconds, samples = sum(block.seconds for block in blocks), sum(block.samples for block in blocks)
+    steps = sum(block.n for block in blocks)
+    measured = seconds >= CLOCK_SECONDS and 0 < samples <= LARGEST_COUNT >= steps
+    damaged = sum(rank.damaged for attempt in attempts for rank in attempt.ranks.values())
+    left_out = sum(piece.left_out for piece in pieces)
+    columns: dict[str, Any] = {"unreadable_lines": damaged, "left_out_blocks": left_out}
+    if measured:
+        columns |= {"steps": steps, "seconds": seconds, "samples": samples} | steadiness_columns(blocks)
+        columns |= issue_columns(blocks)
+    ranks = _last_logs(attempts)
+    columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
+    columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
+    columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
+    columns |= protocol_columns(ranks)
+    columns |= resource_columns(attempts, pieces, ranks, spec.placement.nodes) | ceiling_columns(ranks)
+
+    notes = attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks) + protocol_notes(ranks)
+    notes += run_notes(columns)
+    if fallbacks := list(dict.fromkeys(what for rank in ranks.values() for what in rank.fallbacks)):
+        columns["fallbacks"] = json.dumps(fallbacks)
+        notes += fallbacks
+    if spec.verify:
+        # Rank 0 checks its network first, and the others wait for it: no start-up that a user would see otherwise.
+        notes.append("start-up not stated: verify=true takes its time there")
+    else:
+        columns |= _startup_columns(attempts, ranks)
+    if damaged:
+        notes.append(f"{damaged} unreadable line{'s' * (damaged > 1)} in its logs")
+    if left_out:
+        notes.append(f"{left_out} block{'s' * (left_out > 1)} left out: not in every rank's log, or not alike")
+    status, reason = row["status"], row.get("reason")
+    if status == COMPLETED:
+        faults = faults_of(spec, pieces)
+        if not blocks:
+            faults.append("no measured steps")
+        elif not measured:
+            faults.append("the measured steps hold no samples or no seconds")
+        if faults:
+            status, reason = INVALID, "; ".join(faults)
+        notes += unchecked_of(spec, pieces)
+    elif status == UNFINISHED:
+        done = f"{columns['steps']:,} of {spec.measure.steps:,} measured steps logged" if measured else None
+        reason = _joined(reason, done or ("nothing measured yet" if ranks else "no rank has logged anything"))
+        if attempts and attempts[-1].why_ended:
+            reason = _joined(reason, f"attempt {attempts[-1].number} ended: {attempts[-1].why_ended}")
+    damage = damage_text(_damage(spec, attempts, status))
+    return columns | {"status": status, "reason": reason, "notes": "; ".join(notes) or None, "damage": damage}
+
+
+def _damage(spec: RunSpec, attempts: Sequence[Attempt], status: str) -> list[Damage]:
+    """What is wrong with the files of the run's attempts; of one that still runs, not that it is not there yet."""
+    found = [each for attempt in attempts for each in attempt.damage]
+    for former, latter in pairwise(attempts):
+        ended, begun = former.last_sign, latter.begin
+        if ended is not None and begun is not None and begun < ended - OVERLAP_SECONDS:
+            found.append(Damage(f"attempt-{latter.number}/{BEGIN}", TWO_ATTEMPTS, 1))
+    if status in (COMPLETED, INVALID) and (last := next((a for a in reversed(attempts) if a.ranks), None)):
+        absent = [rank for rank in range(spec.gpus) if rank not in last.ranks]
+        found += [Damage(f"attempt-{last.number}/events.rank{rank}.jsonl", NO_LOG, 1) for rank in absent]
+    return found
+
+
+def _last_logs(attempts: Sequence[Attempt]) -> Mapping[int, RankLog]:
+    """Of the last attempt that logged anything: start-up, probes, evaluation and end are of that one alone."""
+    return next((attempt.ranks for attempt in reversed(attempts) if attempt.ranks), {})
+
+
+def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dict[str, Any]:
+    """On what the steps that count were done, all attempts together."""
+    logs = [*(piece.attempt.ranks for piece in pieces), last]
+    starts = [rank.start for ranks in logs for rank in ranks.values() if rank.start is not None]
+    names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
+    return {"device_names": json.dumps(names)} if starts else {}
+
+
+def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
+    """Of the last attempt that recorded it. What is in it is read again where it is shown: nearly all runs of a study
+    have the same, and the digest says which."""
+    for attempt in reversed(attempts):
+        if (found := attempt.environment) is not None:
+            file = f"attempt-{attempt.number}/{ENV}"
+            return {"env_file": file, "env_digest": found.digest, "hosts": found.hosts}
+    return {}
+
+
+def _version_notes(pieces: Sequence[Piece]) -> list[str]:
+    """That an environment was changed between two attempts whose steps count."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for piece in pieces:
+        first = next((rank.start for rank in piece.attempt.ranks.values() if rank.start is not None), {})
+        named = first.get("versions")
+        for name, version in named.items() if isinstance(named, dict) else ():
+            versions[printable(name)].add(printable(str(version)))
+    changed = [f"{name} {' / '.join(sorted(values))}" for name, values in sorted(versions.items()) if len(values) > 1]
+    return [f"its attempts ran with different versions: {', '.join(changed)}"] if changed else []
+
+
+def _stream_notes(ranks: Mapping[int, RankLog]) -> list[str]:
+    """Of a data set in shards: which ranks' shares differ, and among how many samples they are shuffled."""
+    streams = [s for rank in ranks.values() if isinstance(s := (rank.start or {}).get("stream"), dict)]
+    shares, buffers = ([n for s in streams if (n := count_of(s, k, 1))] for k in ("samples", "buffer_samples"))
+    if not shares or not buffers:
+        return []
+    fewest, most = min(shares), max(shares)
+    note = f"each rank read its share of the shards, shuffled among {max(buffers):,} samples"
+    if most > 1.01 * fewest:  # as harness/core/shards.py says it in the plan
+        note += f"; the shares are {fewest:,} to {most:,} samples: those of a small one were seen more often"
+    return [note]
+
+
+def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    first = next((rank for rank in ranks.values() if rank.start is not None), None)
+    if first is None or first.start is None:
+        return {}
+    versions, communication = first.start.get("versions"), first.start.get("communication")
+    columns: dict[str, Any] = {
+        "parameters": first.parameters,
+        "train_samples": count_of(first.start, "train_samples", 1),
+        "gradient_bytes": count_of(first.start, "gradient_bytes", 0),
+    }
+    if isinstance(versions, dict):
+        columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
+    if isinstance(communication, str):
+        columns["communication"] = printable(communication)
+    return columns
+
+
+def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """Seconds of the start-up's parts, of the slowest rank; and from the begin of the run's first attempt to its first
+    step, of the slowest rank, where every rank came so far."""
+    columns: dict[str, Any] = {}
+    logged = [rank.start.get("startup_seconds") for rank in ranks.values() if rank.start is not None]
+    parts = [part for part in logged if isinstance(part, dict)]
+    timed = [{printable(k): v for k in part if (v := seconds_of(part, k)) is not None} for part in parts]
+    slowest = max(timed, key=lambda part: sum(part.values()), default=None)
+    if slowest:
+        columns |= {"startup": json.dumps(slowest), "startup_seconds": sum(slowest.values())}
+    first = attempts[0] if attempts else None
+    if first is None or first.clock_jumped:
+        return columns
+    if first.begin is not None and first.ranks and first.first_step == 0:
+        begun = [rank.first_step_t for rank in first.ranks.values()]
+        known = [t - first.begin for t in begun if t is not None]
+        # Before its begin: the clocks of two nodes differ by more than the start-up took.
+        if len(known) == len(begun) and max(known) >= 0:
+            columns["first_step_seconds"] = max(known)
+    return columns
+
+
+def _work_columns(spec: RunSpec, attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
+    """What shows whether another run did the same work: the gradient of step 0, and the file of verify=true."""
+    columns: dict[str, Any] = {}
+    number = next((attempt.number for attempt in reversed(attempts) if attempt.verify), None)
+    if number is not None:
+        columns["verify_file"] = f"attempt-{number}/{VERIFY}"
+    if pieces and 0 in pieces[0].attempt.ranks and spec.strategy in SYNCHRONOUS:
+        gradients = pieces[0].attempt.ranks[0].gradients
+        if gradients is not None and gradients.step == 0:
+            columns |= {"gradient_sum": gradients.sum, "gradient_magnitude": gradients.magnitude}
+    return columns
+
+
+def _eval_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """The last evaluation that rank 0 logged."""
+    if 0 not in ranks or ranks[0].accuracy is None:
+        return {}
+    return dict(zip(("accuracy", "test_samples", "samples_seen"), ranks[0].accuracy, strict=True))
+
+
+def _staleness_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
+    """In updates, of the whole run; where parameter servers apply them."""
+    found = next((rank.staleness for rank in ranks.values() if rank.staleness is not None), None)
+    return {} if found is None else {"staleness_mean": found.mean, "staleness_max": found.largest}
+
+
+def _joined(*parts: str | None) -> str | None:
+    return "; ".join(part for part in parts if part) or None
+
+
+def _message(error: BaseException, run_dir: Path) -> str:
+    """What went wrong, with paths as seen from the run's folder."""
+    if isinstance(error, RecursionError):
+        return "a file is nested too deeply to be JSON of ours"
+    if isinstance(error, OSError) and error.filename:
+        text = f"cannot read {error.filename}: {error.strerror}"
+    else:
+        text = str(error)
+    return printable(text.replace(f"{run_dir}/", ""))
+
+
+def _named(message: str, run_dir: Path) -> str:
+    """The file that a message begins with, or is about."""
+    found = _FILE.search(message)
+    return printable(found[0]) if found else printable(run_dir.name)

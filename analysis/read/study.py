@@ -1,0 +1,188 @@
+"""A study's folder -> a table with one row per run, whatever state the runs are in.
+
+What was read is kept in `<study>/analysis/runs.parquet`, under a signature of each run's files, so that the next
+report reads only the runs that changed.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.base.errors import StudyError
+from analysis.base.frames import frame_of, records, without
+from analysis.base.text import printable
+from analysis.base.values import number_of
+from analysis.read.across import refuse_copies, refuse_unequal_batches
+from analysis.read.cache import SPEC, Signature, cache_path, read_cache, signature, write_cache
+from analysis.read.damage import damage_problems, damage_rows
+from analysis.read.pool import read_rows
+from analysis.read.run import COLUMNS, MISSING, UNREADABLE
+from harness.core.events import STUDY_VERSION
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study's folder holds.
+
+    folder: where it is. invocations: as in study.json, only objects. runs: one row per run,
+    `analysis.read.run.COLUMNS`. skipped: what its sweeps left out, because it does not exist, one sentence each.
+    target_accuracy: whose cost is asked for: what the last of its commands that names one says.
+    problems: what in the folder is not as it should be, one sentence each, for the report.
+    remarks: what the user should know about this reading, one sentence each, for stderr.
+    damage: what is wrong with the runs' files, by file and kind: the rows of `analysis.read.damage.damage_rows`.
+    reread: how many runs were read from their files; the others came from the cache.
+    """
+
+    name: str
+    folder: Path
+    created: float | None
+    invocations: tuple[Mapping[str, Any], ...]
+    runs: pd.DataFrame
+    skipped: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    reread: int = 0
+    target_accuracy: float | None = None
+    damage: tuple[Mapping[str, Any], ...] = ()
+
+
+def read_study(folder: Path, keep: bool = True) -> Study:
+    """Reads every run of the study. keep: what was read, for the next time. Raises StudyError where the folder is not a
+    study, or holds no run at all."""
+    document = _read_study_json(folder)
+    signatures, problems = _runs(folder / "runs")
+    requested = _texts(document["invocations"], "runs")
+    if not signatures:
+        raise StudyError(
+            f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
+            f"(its study.json asks for {len(requested)}): start the study, or name another"
+        )
+    frame = read_cache(cache_path(folder))
+    cached = {row["signature"]: row for row in records(frame)}
+    # A file that could not be read may be readable now, without any sign of it in its name, time or size.
+    known = {
+        name: row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None
+        for name, s in signatures.items()
+    }
+    again = [name for name, row in known.items() if row is None]
+    read = read_rows([folder / "runs" / name for name in again], sum(signatures[name].log_bytes for name in again))
+    new = dict(zip(again, read, strict=True))
+    rows = [{**new[name], "signature": signatures[name].digest} if row is None else row for name, row in known.items()]
+    remarks: list[str] = []
+    if keep and (again or len(cached) != len(rows)):
+        remarks += write_cache(cache_path(folder), rows)
+    problems += refuse_copies(rows)
+    problems += refuse_unequal_batches(rows)
+    damage = damage_rows(rows)
+    problems += damage_problems(damage)
+    rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
+    kept = records(frame)
+    # Where nothing has changed, the cache is the table: to make ten thousand runs anew takes a second.
+    same = len(rows) == len(kept) and all(map(operator.is_, rows, kept))
+    return Study(
+        name=printable(document["study"]),
+        folder=folder,
+        created=number_of(document, "created"),
+        invocations=tuple(document["invocations"]),
+        runs=without(frame, "signature") if same else frame_of(rows, COLUMNS),
+        skipped=tuple(printable(sentence) for sentence in _texts(document["invocations"], "skipped")),
+        problems=tuple(problems),
+        remarks=tuple(remarks),
+        reread=len(again),
+        target_accuracy=_target(document["invocations"]),
+        damage=damage,
+    )
+
+
+def _read_study_json(folder: Path) -> dict[str, Any]:
+    path = folder / "study.json"
+    if not folder.is_dir():
+        raise StudyError(f"{folder} is not a folder; give the folder of a study, such as results/<study>")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        inside = sorted(printable(p.parent.name) for p in folder.glob("*/study.json"))
+        hint = f"studies in it: {', '.join(inside[:5])}" if inside else "give a folder such as results/<study>"
+        raise StudyError(f"{folder} is not a study, it has no study.json; {hint}") from None
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise StudyError(f"{path} is not JSON, perhaps cut off: restore it, or run the study's command again") from None
+    if not isinstance(document, dict) or "v" not in document:
+        raise StudyError(f"{path} is not the study.json of a study: it has no version 'v'")
+    if document["v"] != STUDY_VERSION:
+        raise StudyError(
+            f"{path} has version {printable(repr(document['v']))}, this code reads version {STUDY_VERSION}: "
+            "update it, or read the study with the version that wrote it"
+        )
+    invocations = document.get("invocations")
+    if (
+        not isinstance(document.get("study"), str)
+        or not isinstance(invocations, list)
+        or not all(isinstance(invocation, dict) for invocation in invocations)
+    ):
+        raise StudyError(f"{path} is not the study.json of a study: it lacks 'study' or a list 'invocations'")
+    return document
+
+
+def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
+    """The folders that hold a spec.json, by name, and a sentence on everything else that lies there."""
+    found, problems = {}, []
+    try:
+        with os.scandir(runs) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return {}, []
+    except OSError as error:
+        raise StudyError(f"cannot read {runs}: {error.strerror}") from None
+    for entry in ordered:
+        signed = signature(entry.path)  # of what is no folder, that of an empty one
+        try:
+            if signed.has_spec or (Path(entry.path) / SPEC).exists():
+                found[entry.name] = signed
+                continue
+            problems.append(_foreign(Path(entry.path)))
+        except OSError as error:
+            problems.append(f"runs/{printable(entry.name)} cannot be read: {error.strerror}")
+    return found, problems
+
+
+def _foreign(path: Path) -> str:
+    """What lies in runs/ and is no run. Raises OSError."""
+    name = f"runs/{printable(path.name)}"
+    if not path.is_dir():
+        return f"{name} is a file that is not part of a study; it was left alone"
+    if next(path.iterdir(), None) is None:
+        return f"{name} is an empty folder"
+    return f"{name} is a folder without spec.json, so no run of this study; it was left alone"
+
+
+def _texts(invocations: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+    """The texts that the invocations list under a key, such as the run ids that they ask for: each once, in order."""
+    lists = [texts for invocation in invocations if isinstance(texts := invocation.get(key), list)]
+    return list(dict.fromkeys(text for texts in lists for text in texts if isinstance(text, str)))
+
+
+def _target(invocations: Iterable[Mapping[str, Any]]) -> float | None:
+    targets = [number_of(invocation, "target_accuracy") for invocation in invocations]
+    valid = [target for target in targets if target is not None and 0 < target < 1]
+    return valid[-1] if valid else None
+
+
+def _missing_row(run_id: str) -> dict[str, Any]:
+    reason = "study.json asks for it, and runs/ has no spec.json of it"
+    return {"run_id": printable(run_id), "status": MISSING, "reason": reason}
+
+
+def statuses(runs: pd.DataFrame) -> Counter[str]:
+    """How many runs ended how."""
+    return Counter(runs["status"].tolist())

@@ -1,0 +1,1 @@
+"""Tables, sentences, figures and files of a report."""

@@ -1,0 +1,187 @@
+"""What a study answers, one answer per series: how far it scales, and what it loses most to.
+
+The page, the PDF, the proposal and the terminal open with the same sentences.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.constants import PLAIN
+from analysis.base.text import gpus_text, number, percent, span
+from analysis.measures.breakdown import UNEXPLAINED
+from analysis.report.losses import LOSS_NAMES
+from analysis.report.sentences import is_own_baseline, sentence
+from analysis.tables.series import scaling_text
+from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    from analysis.measures.losses import Loss, Losses
+
+# As their makers write them; others stand as they are configured.
+FRAMEWORK_NAMES = {
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "keras": "Keras",
+    "mxnet": "MXNet",
+    "jax": "JAX",
+    EMULATED: "Emulated",
+}
+STRATEGY_NAMES = {
+    PLAIN: "alone",
+    "horovod": "Horovod",
+    "fsdp": "FSDP",
+    "zero1": "ZeRO-1",
+    "mpi": "MPI",
+    "local_sgd": "local SGD",
+    "ps_sync": "parameter server, synchronous",
+    "ps_async": "parameter server, asynchronous",
+    "ssp": "parameter server, stale synchronous",
+}
+# What `allreduce` is in a framework (conf/strategy/allreduce.yaml).
+ALLREDUCE_NAMES = {
+    "pytorch": "DDP",
+    "tensorflow": "MultiWorkerMirroredStrategy",
+    "keras": "MultiWorkerMirroredStrategy",
+    "mxnet": "KVStore",
+}
+# What tells series of one framework and strategy apart, what one looks at first before all else.
+TOLD_BY: tuple[Callable[[Mapping[str, Any]], str], ...] = (
+    lambda point: point["model"],
+    lambda point: point["dataset"],
+    scaling_text,
+    lambda point: point["precision"],
+    lambda point: point["cluster"],
+    lambda point: point["detail"] or "",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One series in plain sentences.
+
+    point: the largest measured point, which the headline is about. name: what the series is called; two of a study have
+    different ones. headline: "PyTorch DDP reaches 10.1 (9.6–10.7) on 12 GPUs: 84 % efficiency." loss: "The largest loss
+    is exposed communication, 9 %."; None where it is not known, or its interval holds 0. gaps: the sizes without a
+    figure; None: there is none. warning: why this is no scaling result; None: it is one. evidence: the headline with
+    what it is relative to, where its interval comes from, and every mark.
+    """
+
+    point: Mapping[str, Any]
+    name: str
+    headline: str
+    loss: str | None
+    gaps: str | None
+    warning: str | None
+    evidence: str
+
+    @property
+    def marks(self) -> list[str]:
+        return marks_of(self.point)
+
+    @property
+    def text(self) -> str:
+        """All of it in one line, with its marks, for outputs that have no other place for them."""
+        marks = f" ({', '.join(self.marks)})." if self.marks else "."
+        return " ".join(filter(None, (self.headline.removesuffix(".") + marks, self.loss, self.gaps, self.warning)))
+
+
+def answers_of(points: Sequence[Mapping[str, Any]], losses: Losses) -> list[Answer]:
+    """One per series with a measured point, in the order of the points (rows of `analysis.measures.speedup`)."""
+    lost: dict[str, Loss] = {}
+    for loss in losses.points:
+        if loss.shares:
+            lost[loss.point["series"]] = loss  # the last: the largest
+    groups = [list(group) for _, group in groupby(points, key=lambda point: point["series"])]
+    measured = [[point for point in group if point["samples_per_second"] is not None] for group in groups]
+    names = _names([rows[-1] for rows in measured if rows])
+    return [
+        _answer(rows[-1], names[rows[-1]["series"]], group, lost.get(rows[-1]["series"]))
+        for group, rows in zip(groups, measured, strict=True)
+        if rows
+    ]
+
+
+def _answer(point: Mapping[str, Any], name: str, group: Sequence[Mapping[str, Any]], lost: Loss | None) -> Answer:
+    lacking = [f"{_gpus(other)} ({other['status']})" for other in group if other["samples_per_second"] is None]
+    return Answer(
+        point=point,
+        name=name,
+        headline=_headline(point, name),
+        loss=None if lost is None else _loss(lost, point),
+        gaps=f"No figure for {', '.join(lacking)}." if lacking else None,
+        warning=_warning(point),
+        evidence=sentence(point),
+    )
+
+
+def _headline(point: Mapping[str, Any], name: str) -> str:
+    if is_own_baseline(point):
+        return f"{name} trains {_ranged(point, 'samples_per_second')} samples/s on {_gpus(point)}; no speedup to state."
+    base = point["relative_to_gpus"]
+    relative = "" if base == 1 else f" relative to {gpus_text(base, point['device'])}"
+    figure = _ranged(point, "speedup")
+    return f"{name} reaches {figure} on {_gpus(point)}{relative}: {percent(point['efficiency'])} efficiency."
+
+
+def _ranged(point: Mapping[str, Any], name: str) -> str:
+    low, high = point[f"{name}_low"], point[f"{name}_high"]
+    return number(point[name]) + ("" if low is None else f" ({span(low, high)})")
+
+
+def _loss(loss: Loss, point: Mapping[str, Any]) -> str | None:
+    part, share = max(loss.shares.items(), key=lambda item: item[1].value)
+    if share.value <= 0 or not share.excludes_zero:
+        return None
+    what = "part of the loss is not explained by the probes" if part == UNEXPLAINED else f"loss is {LOSS_NAMES[part]}"
+    on = "The" if loss.point["run_ids"] == point["run_ids"] else f"On {_gpus(loss.point)}, the"
+    return f"{on} largest {what}, {percent(share.value)}."
+
+
+def _warning(point: Mapping[str, Any]) -> str | None:
+    marks, said = marks_of(point), []
+    if EMULATED in marks:
+        said.append("Emulated: its costs were set, and nothing was computed.")
+    if OVERSUBSCRIBED in marks:
+        said.append(f"This is not a scaling result: {point['oversubscribed']}.")
+    elif BASELINE_OVERSUBSCRIBED in marks:
+        said.append("This is not a scaling result: the point that it is relative to was oversubscribed.")
+    return " ".join(said) or None
+
+
+def _names(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By series: framework and strategy, and of several of these as little as tells them apart."""
+    names: dict[str, str] = {}
+
+    def told(name: str, several: Sequence[Mapping[str, Any]], fields: Sequence[Callable[[Any], str]]) -> None:
+        if len(several) == 1 or not fields:
+            names.update({point["series"]: name for point in several})
+            return
+        field, *further = fields
+        apart: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for point in several:
+            apart[field(point)].append(point)
+        for text, same in apart.items():
+            told(f"{name}, {text}" if text and len(apart) > 1 else name, same, further)
+
+    by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for point in points:
+        by_name[_name(point)].append(point)
+    for name, several in by_name.items():
+        told(name, several, TOLD_BY)
+    return names
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    framework, strategy = point["framework"], point["strategy"]
+    short = ALLREDUCE_NAMES.get(framework) if strategy == "allreduce" else STRATEGY_NAMES.get(strategy)
+    return f"{FRAMEWORK_NAMES.get(framework, framework)} {short or strategy.replace('_', ' ')}"
+
+
+def _gpus(point: Mapping[str, Any]) -> str:
+    return gpus_text(point["gpus"], point["device"])

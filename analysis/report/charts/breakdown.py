@@ -1,0 +1,263 @@
+"""Where the time of a step goes, and what took the efficiency away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import altair as alt
+
+from analysis.base.text import duration, percent, printable, shortened, span, unit
+from analysis.measures.breakdown import PART_NAMES
+from analysis.measures.losses import Loss, Losses
+from analysis.report.charts.chart import HEIGHT, Chart, keep, layer, spec_of
+from analysis.report.charts.looks import Looks, tooltips
+from analysis.report.charts.names import marks_text, minus, runs_text, sentence, where
+from analysis.report.charts.theme import WHISKER
+from analysis.report.losses import LOSS_NAMES, share_text, tenths
+from analysis.report.palette import IDEAL, PARTS, hollow_note, is_hollow
+from analysis.report.sentences import baseline
+from analysis.stats.rounds import Ranged
+from analysis.tables.warnings import marks_of
+
+BARS, STEPS = "bars", "steps"  # names of datasets
+POINT, SERIES = "point", "shown"  # signals, set by a choice below the drawing
+MOST_POINTS, MOST_SERIES = 60, 24  # of a choice: longer ones are no choice
+CHOICE_LENGTH = 60  # characters
+BAR = 26  # pixels
+IDEAL_BAR, MEASURED_BAR = "ideal", "measured"
+
+
+def breakdown_charts(losses: Losses, looks: Looks) -> list[Chart]:
+    return [*_waterfall(losses, looks), *_parts(losses, looks)]
+
+
+def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
+    """Of each point that lost something; the largest one of each series first."""
+    every = [loss for loss in losses.points if loss.shares and loss.point["series"] in looks.names]
+    if not every:
+        return []
+    every.sort(key=lambda loss: -loss.point["gpus"])
+    largest = [next(group) for _, group in groupby(_by_series(every, looks), key=lambda loss: loss.point["series"])]
+    ordered = [*largest, *(loss for loss in every if not any(loss is one for one in largest))]
+    shown = ordered[:MOST_POINTS]
+    labels = [f"{where(loss.point)}: {looks.own[loss.point['series']]}" for loss in shown]
+    data = [row for i, loss in enumerate(shown) for row in _bars(loss, i)]
+    height = BAR * (1 + max(row["order"] for row in data))
+    marks = [mark for loss in shown for mark in marks_of(loss.point)]
+    parts = ["lines: 95 % intervals", "a bar that goes up is a gain, or noise"]
+    parts += filter(None, (hollow_note(marks),))
+    if len(ordered) > len(shown):
+        parts.append(f"{len(ordered) - len(shown):,} of {len(ordered):,} points are in the table alone")
+    return [
+        Chart(
+            "waterfall",
+            "From 100 % efficiency to the measured one",
+            "breakdown",
+            spec_of({"height": height, "layer": _waterfall_layers(data)}, {BARS: data}, [_choice(POINT, labels)]),
+            "What each part of a step takes away from 100 % efficiency, of one point that is chosen below; the table "
+            "of losses has the figures of all points.",
+            sentence(parts),
+        )
+    ]
+
+
+def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
+    """The ideal efficiency, what each part takes away from where the one before ended, and what is left."""
+    hollow = is_hollow(marks_of(loss.point))
+    shared = {"point": at, "hollow": hollow, "where": where(loss.point), "marks": marks_text(loss.point)}
+    shared |= {"baseline": baseline(loss.point), "basis": printable(loss.basis or "none")}
+
+    def bar(label: str, start: float, end: float, text: str, figure: str) -> dict[str, Any]:
+        whole = {**shared, "label": label, "start": min(start, end), "end": max(start, end)}
+        return {**whole, "text": minus(text), "figure": minus(figure)}
+
+    rows = [bar(IDEAL_BAR, 0, 1, "100 %", "100 %")]
+    level = 1.0
+    for part, share in loss.shares.items():
+        name = LOSS_NAMES[part].replace(" together", "")
+        row = bar(name, level, level - share.value, tenths(share.value), share_text(share))
+        if share.low is not None and share.high is not None:
+            row |= {"low": level - share.high, "high": level - share.low}
+        rows.append({**row, "part": part})
+        level -= share.value
+    rows.append(bar(MEASURED_BAR, 0, level, percent(level, 1), percent(level, 1)))
+    return [{**row, "order": i} for i, row in enumerate(rows)]
+
+
+def _waterfall_layers(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    ends = [row[name] for row in data for name in ("start", "end", "low", "high") if row.get(name) is not None]
+    # To the right of the bars there is room for their figures.
+    low, high = min(0.0, *ends), max(1.0, *ends)
+    y = alt.Y("label:N", sort=alt.EncodingSortField("order", op="min"), title=None, axis=alt.Axis(labelLimit=170))
+    x = alt.X(
+        "start:Q",
+        title="efficiency",
+        scale=alt.Scale(domain=[low, high + 0.16], nice=False),
+        axis=alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], labelExpr="format(100 * datum.value, '.0f') + ' %'", grid=True),
+    )
+    at = [keep(f"datum.point === {POINT}")]
+    names = [IDEAL_BAR, *(LOSS_NAMES[part].replace(" together", "") for part in PARTS), MEASURED_BAR]
+    colours = [IDEAL.colour, *(look.colour for look in PARTS.values()), IDEAL.colour]
+    scale = alt.Scale(domain=names, range=colours)
+    hovering = tooltips(
+        label="part", figure="efficiency", basis="interval from", where="on", baseline="relative to", marks="marks"
+    )
+    whiskers = layer(
+        BARS,
+        alt.MarkDef(type="rule", strokeWidth=1.2, style=WHISKER, tooltip=None),
+        [*at, keep("isValid(datum.low)")],
+        y=y,
+        x=alt.X("low:Q"),
+        x2=alt.X2("high:Q"),
+    )
+    return [
+        layer(
+            BARS,
+            alt.MarkDef(type="bar", height={"band": 0.68}, strokeWidth=1.4),
+            at,
+            y=y,
+            x=x,
+            x2=alt.X2("end:Q"),
+            fill=alt.Fill("label:N", scale=scale, legend=None),
+            stroke=alt.Stroke("label:N", scale=scale, legend=None),
+            fillOpacity=alt.FillOpacity(condition={"test": "datum.hollow", "value": 0.12}, value=0.9),
+            tooltip=hovering,
+        ),
+        *([whiskers] if any("low" in row for row in data) else []),
+        layer(
+            BARS,
+            alt.MarkDef(type="text", align="left", baseline="middle", dx=6, tooltip=None),
+            [*at, alt.CalculateTransform(calculate="max(datum.end, datum.high || 0)", **{"as": "edge"})],
+            y=y,
+            x=alt.X("edge:Q"),
+            text=alt.Text("text:N"),
+        ),
+    ]
+
+
+def _parts(losses: Losses, looks: Looks) -> list[Chart]:
+    """Seconds of each part over the number of GPUs, of the series that is chosen."""
+    known = [loss for loss in losses.points if loss.parts is not None and loss.point["series"] in looks.names]
+    groups = [list(group) for _, group in groupby(_by_series(known, looks), key=lambda loss: loss.point["series"])]
+    if not groups:
+        return []
+    shown = groups[:MOST_SERIES]
+    labels = [looks.own[group[0].point["series"]] for group in shown]
+    data = [row for i, group in enumerate(shown) for loss in group for row in _stack(loss, i)]
+    devices = {loss.point["device"] for group in shown for loss in group}
+    title = unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
+    marks = [mark for group in shown for loss in group for mark in marks_of(loss.point)]
+    parts = ["lines: 95 % intervals of each part, at its end", "a part below 0 is noise of the measurement"]
+    parts += filter(None, ((hollow_note(marks) or "").replace("hollow", "pale"),))
+    if len(groups) > len(shown):
+        parts.append(f"{len(groups) - len(shown):,} of {len(groups):,} series are in the table alone")
+    return [
+        Chart(
+            "step-time",
+            "Where the time of a step goes",
+            "breakdown",
+            spec_of({"height": HEIGHT, "layer": _stack_layers(title, data)}, {STEPS: data}, [_choice(SERIES, labels)]),
+            f"Seconds of each part of a step over the number of {title}, of one series that is chosen below; the table "
+            "of losses has the same figures.",
+            sentence(parts),
+        )
+    ]
+
+
+def _stack(loss: Loss, at: int) -> list[dict[str, Any]]:
+    """Parts above 0 stand on each other, in milliseconds; those below hang from it."""
+    assert loss.parts is not None
+    point, parts = loss.point, loss.parts
+    shared = {"series": at, "gpus": point["gpus"], "on": where(point), "hollow": is_hollow(marks_of(point))}
+    shared |= {"marks": marks_text(point), "basis": printable(parts.basis), "runs": runs_text(point)}
+    up = down = 0.0
+    rows: list[dict[str, Any]] = []
+    for order, part in enumerate(name for name in PARTS if name in parts.seconds):
+        seconds: Ranged = parts.seconds[part]
+        start = up if seconds.value >= 0 else down
+        end = start + seconds.value
+        up, down = (end, down) if seconds.value >= 0 else (up, end)
+        interval = "none" if seconds.low is None else span(seconds.low, seconds.high, duration)
+        row = {**shared, "part": PART_NAMES[part], "order": order, "start": 1000 * start, "end": 1000 * end}
+        row |= {"said": minus(duration(seconds.value)), "interval": minus(interval)}
+        row["share"] = minus(percent(seconds.value / parts.step_seconds, 1))
+        if seconds.low is not None and seconds.high is not None:
+            row |= {"low": 1000 * (start + seconds.low), "high": 1000 * (start + seconds.high)}
+        rows.append(row)
+    rows[-1] |= {"top": 1000 * up, "total": duration(parts.step_seconds)}
+    return rows
+
+
+def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    at = [keep(f"datum.series === {SERIES}")]
+    x = alt.X("on:N", title=title, sort=alt.EncodingSortField("gpus", op="min"), axis=_counts_alone())
+    y = alt.Y(
+        "start:Q", title="milliseconds per step", axis=alt.Axis(tickCount=6, labelExpr="format(datum.value, ',~r')")
+    )
+    looks = {PART_NAMES[part]: look.colour for part, look in PARTS.items()}
+    found = [name for name in looks if any(row["part"] == name for row in data)]
+    scale = alt.Scale(domain=found, range=[looks[name] for name in found])
+    hovering = tooltips(
+        part="part",
+        said="time",
+        interval="95 % interval",
+        share="of the step",
+        on="on",
+        runs="runs",
+        basis="from",
+        marks="marks",
+    )
+    whiskers = layer(
+        STEPS,
+        alt.MarkDef(type="rule", strokeWidth=1.2, style=WHISKER, tooltip=None),
+        [*at, keep("isValid(datum.low)")],
+        x=x,
+        xOffset=alt.XOffset("order:O", scale=alt.Scale(paddingOuter=1)),
+        y=alt.Y("low:Q"),
+        y2=alt.Y2("high:Q"),
+    )
+    return [
+        layer(
+            STEPS,
+            alt.MarkDef(type="bar", width={"band": 0.62}, strokeWidth=1),
+            at,
+            x=x,
+            y=y,
+            y2=alt.Y2("end:Q"),
+            color=alt.Color("part:N", scale=scale, legend=alt.Legend(columns=2, symbolType="square")),
+            opacity=alt.Opacity(condition={"test": "datum.hollow", "value": 0.45}, value=1),
+            tooltip=hovering,
+        ),
+        *([whiskers] if any("low" in row for row in data) else []),
+        layer(
+            STEPS,
+            alt.MarkDef(type="text", dy=-7, tooltip=None),
+            [*at, keep("isValid(datum.total)")],
+            x=x,
+            y=alt.Y("top:Q"),
+            text=alt.Text("total:N"),
+        ),
+    ]
+
+
+def _counts_alone() -> alt.Axis:
+    """'8 GPUs on 2 nodes' needs no unit on an axis that has it, and has two lines."""
+    words = "split(replace(datum.label, / (GPUs?|CPU ranks?)/, ''), ' on ')"
+    return alt.Axis(labelAngle=0, labelExpr=words, labelLimit=90)
+
+
+def _by_series(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
+    """In the order of the palette; of a series in the order given."""
+    places = {key: i for i, key in enumerate(looks.names)}
+    return sorted(losses, key=lambda loss: places[loss.point["series"]])
+
+
+def _choice(name: str, labels: Sequence[str]) -> alt.VariableParameter:
+    """Which of the labels is drawn, by its index: a list to choose from, where there is a choice."""
+    if len(labels) == 1:
+        return alt.VariableParameter(name=name, value=0)
+    said = [shortened(label, CHOICE_LENGTH) for label in labels]
+    bind = alt.BindRadioSelect(input="select", options=list(range(len(labels))), labels=said, name="shown: ")
+    return alt.VariableParameter(name=name, value=0, bind=bind)

@@ -1,0 +1,141 @@
+"""What training costs against how long it takes: of an epoch, and to a target accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from analysis.base.text import duration, hours_unit, number, printable, span
+from analysis.measures.decisions import work_of
+from analysis.report.charts.axes import by_x, by_y, log_axis, log_x_axis
+from analysis.report.charts.chart import (
+    HEIGHT,
+    Chart,
+    calculated,
+    choices,
+    chosen,
+    keep,
+    layer,
+    log_switches,
+    picked_in_legend,
+    spec_of,
+)
+from analysis.report.charts.looks import Looks, bar, faded, hovered, reference_line, signs, tooltips
+from analysis.report.charts.names import batches, identity, marks_text, sentence, where
+from analysis.report.palette import hollow_note, is_hollow
+from analysis.tables.warnings import marks_of
+
+COSTS = "costs"  # name of the dataset
+MOST_POINTS = 400
+# (name, title, column of the time, of the cost, of being on the front, "an epoch")
+KINDS = (
+    ("cost-epoch", "An epoch: GPU-hours against time", "epoch_seconds", "epoch_gpu_hours", "epoch_front"),
+    ("cost-target", "To the target: GPU-hours against time", "to_train_seconds", "to_gpu_hours", "target_front"),
+)
+HOVERED = {
+    "series": "series",
+    "where": "on",
+    "time": "time",
+    "cost": "cost",
+    "on_front": "none beaten in both",
+    "batches": "batch",
+    "basis": "interval from",
+    "marks": "marks",
+}
+
+
+def cost_charts(decisions: Sequence[Mapping[str, Any]], looks: Looks) -> list[Chart]:
+    """decisions: of analysis/measures/decisions.py. Each of KINDS where points have both its figures."""
+    charts = []
+    for kind in KINDS:
+        rows = [row for row in decisions if row["series"] in looks.names]
+        rows = [row for row in rows if row[kind[2]] is not None and row[kind[3]] is not None]
+        if rows:
+            charts.append(_chart(kind, rows, looks))
+    return charts
+
+
+def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any]], looks: Looks) -> Chart:
+    name, title, _, _, on_front = kind
+    # Those on the front first: they are what is chosen from.
+    shown = sorted(rows, key=lambda row: not row[on_front])[:MOST_POINTS]
+    works = list(dict.fromkeys(map(work_of, shown)))
+    data = [_row(row, kind, works.index(work_of(row)), looks) for row in shown]
+    units = {hours_unit(row["device"]) for row in rows}
+    unit = units.pop() if len(units) == 1 else "GPU-hours or rank-hours"
+    marks = [mark for row in shown for mark in marks_of(row)]
+    parts = ["dashed: points that no other of the same work beats in both time and cost"]
+    if any(row["low"] is not None for row in data):
+        parts.append("slanted bars: 95 % intervals, as both follow from the throughput")
+    parts += filter(None, (hollow_note(marks),))
+    if len(shown) < len(rows):
+        parts.append(f"{len(rows) - len(shown):,} of {len(rows):,} points are in the table alone")
+    return Chart(
+        name,
+        title.replace("GPU-hours", unit),
+        "cost",
+        spec_of(
+            {"height": HEIGHT, "layer": _layers(data, unit, looks)},
+            {COSTS: data},
+            [*choices(), *log_switches(log_x=True, log_y=True)],
+        ),
+        f"{unit} against seconds of training of {len(shown)} points; the table of costs has the same figures.",
+        sentence(parts),
+    )
+
+
+def _row(row: Mapping[str, Any], kind: tuple[str, str, str, str, str], work: int, looks: Looks) -> dict[str, Any]:
+    _, _, time, cost, on_front = kind
+    low, high = row.get(f"{time}_low"), row.get(f"{time}_high")
+    known = low is not None and high is not None
+    interval = f" ({span(low, high, duration)})" if known else ""
+    return {
+        **identity(row),
+        "name": looks.names[row["series"]],
+        "gpus": row["gpus"],
+        "seconds": row[time],
+        "hours": row[cost],
+        "low": low,
+        "high": high,
+        "hours_low": row.get(f"{cost}_low"),
+        "hours_high": row.get(f"{cost}_high"),
+        "front": bool(row[on_front]),
+        "work": work,
+        "hollow": is_hollow(marks_of(row)),
+        "where": where(row),
+        "size": str(row["gpus"]),
+        "time": f"{duration(row[time])}{interval}",
+        "cost": f"{number(row[cost])} {hours_unit(row['device'])}",
+        "on_front": "yes" if row[on_front] else "no",
+        "batches": batches(row),
+        "basis": printable(row["basis"] or "none") if known else "none",
+        "marks": marks_text(row),
+    }
+
+
+def _layers(data: Sequence[Mapping[str, Any]], unit: str, looks: Looks) -> list[dict[str, Any]]:
+    drawn = {"x": by_x("seconds"), "x_low": by_x("low"), "x_high": by_x("high")}
+    drawn |= {"y": by_y("hours"), "y_low": by_y("hours_low"), "y_high": by_y("hours_high")}
+    at = [chosen(), *calculated(**drawn)]
+    x = log_x_axis("x", [row["seconds"] for row in data], "seconds of training")
+    y = log_axis("y", [row["hours"] for row in data], unit)
+    front = [*at, keep("datum.front")]
+    ends: dict[str, Any] = {
+        "x": log_x_axis("x_low", [row["seconds"] for row in data], "seconds of training"),
+        "x2": alt.X2("x_high:Q"),
+        "y": log_axis("y_low", [row["hours"] for row in data], unit),
+        "y2": alt.Y2("y_high:Q"),
+    }
+    value: dict[str, Any] = {"x": x, "y": y, "opacity": faded()}
+    sizes = alt.MarkDef(type="text", align="left", dx=8, dy=-7, tooltip=None)
+    picked = [picked_in_legend("name")]
+    bars = layer(COSTS, bar(), [*at, keep("isValid(datum.low)")], **ends, color=looks.colour(), opacity=faded())
+    return [
+        layer(COSTS, reference_line(), front, x=x, y=y, order=alt.Order("seconds:Q"), detail=alt.Detail("work:N")),
+        *([bars] if any(row["low"] is not None for row in data) else []),
+        *signs(COSTS, data, at, looks, params=picked, **value),
+        layer(COSTS, sizes, front, **value, text=alt.Text("size:N")),
+        layer(COSTS, hovered(), at, x=x, y=y, tooltip=tooltips(**HOVERED)),
+    ]

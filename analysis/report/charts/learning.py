@@ -1,0 +1,204 @@
+"""Accuracy over the samples and over the seconds of training: each seed a thin line, their median a bold one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import altair as alt
+
+from analysis.base.text import gpus_text, percent
+from analysis.measures.learning import Learning
+from analysis.report.charts.axes import percent_axis
+from analysis.report.charts.chart import (
+    HEIGHT,
+    Chart,
+    calculated,
+    choices,
+    chosen,
+    keep,
+    layer,
+    picked_in_legend,
+    spec_of,
+    where_picked,
+)
+from analysis.report.charts.looks import Looks, faded, hovered, line, reference_line, reference_text, signs, tooltips
+from analysis.report.charts.names import identity, marks_text, sentence, where
+from analysis.report.palette import hollow_note, is_hollow
+from analysis.report.sentences import seeds_text
+from analysis.tables.warnings import marks_of
+
+EVALUATIONS, POINTS, TARGET = "evaluations", "points", "target"  # names of datasets
+MOST_POINTS, MOST_ROWS = 40, 1500  # points of the study; evaluations, of all their runs
+# (name, title, what is on the x axis, its label)
+KINDS = (
+    ("accuracy-by-seconds", "Accuracy against time", "train_seconds", "seconds of training, without evaluations"),
+    ("accuracy-by-samples", "Accuracy against samples", "samples", "training samples, all ranks together"),
+)
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [1, 3])  # of the numbers of GPUs, the largest first
+HOVERED = {
+    "series": "series",
+    "where": "on",
+    "said": "test accuracy",
+    "who": "of",
+    "seeds": "seeds",
+    "marks": "marks",
+}
+
+
+def learning_charts(learning: Learning, looks: Looks) -> list[Chart]:
+    """None where no run was evaluated more than once."""
+    points = [
+        point
+        for point in learning.points
+        if point["series"] in looks.names and any(len(curve) > 1 for curve in point["curves"])
+    ]
+    if not points:
+        return []
+    order = {key: i for i, key in enumerate(looks.names)}
+    points.sort(key=lambda point: (order[point["series"]], -point["gpus"]))
+    shown = points[:MOST_POINTS]
+    each = max(2, MOST_ROWS // sum(len(point["curves"]) for point in shown))
+    return [_chart(kind, shown, len(points), each, learning.target, looks) for kind in KINDS]
+
+
+def medians(curves: Sequence[Sequence[Mapping[str, Any]]], quantity: str) -> list[tuple[float, float]]:
+    """(x, accuracy) after equal numbers of samples, of the evaluations that all runs have: medians over the runs."""
+    found = []
+    for samples in sorted({row["samples"] for curve in curves for row in curve}):
+        rows = [row for curve in curves for row in curve if row["samples"] == samples and row[quantity] is not None]
+        if len(rows) == len(curves):
+            found.append((median(row[quantity] for row in rows), median(row["accuracy"] for row in rows)))
+    return found
+
+
+def _chart(
+    kind: tuple[str, str, str, str],
+    points: Sequence[Mapping[str, Any]],
+    all_points: int,
+    each: int,
+    target: float | None,
+    looks: Looks,
+) -> Chart:
+    name, title, quantity, label = kind
+    data = [row for i, point in enumerate(points) for row in _rows(point, i, quantity, each)]
+    facts = [_facts(point, i, looks) for i, point in enumerate(points)]
+    ends = [{"x": x, "y": target} for x in (0, max((row["x"] for row in data), default=0))]
+    thinned = any(len(curve) > each for point in points for curve in point["curves"])
+    marks = [mark for point in points for mark in marks_of(point)]
+    parts = ["thin lines: one run each; bold: the median of a point's runs, where all were evaluated"]
+    parts += filter(None, (hollow_note(marks),))
+    if thinned:
+        parts.append(f"of each run {each} evaluations, evenly spread, and the last: learning.csv has all")
+    if len(points) < all_points:
+        parts.append(f"{all_points - len(points):,} of {all_points:,} points are in the table alone")
+    return Chart(
+        name,
+        title,
+        "learning",
+        spec_of(
+            {"height": HEIGHT, "layer": _layers(data, facts, label, target, looks)},
+            {EVALUATIONS: data, POINTS: facts, TARGET: ends if target is not None else []},
+            choices(),
+        ),
+        f"Test accuracy over {label}, of {len(points)} points, one line for each run and a bold one for their median; "
+        "the table of accuracies has the last ones.",
+        sentence(parts),
+    )
+
+
+def _facts(point: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
+    return {
+        "point": at,
+        **identity(point),
+        "name": looks.names[point["series"]],
+        "gpus": point["gpus"],
+        "hollow": is_hollow(marks_of(point)),
+        "where": where(point),
+        "size": gpus_text(point["gpus"], point["device"]),
+        "seeds": seeds_text(point),
+        "marks": marks_text(point),
+    }
+
+
+def _rows(point: Mapping[str, Any], at: int, quantity: str, each: int) -> list[dict[str, Any]]:
+    """who: the run that a thin line is of, or the median."""
+    rows = []
+    for i, curve in enumerate(point["curves"]):
+        who = f"seed {curve[0]['seed']}, repeat {curve[0]['repeat']} (run {i + 1} of {len(point['curves'])})"
+        known = [row for row in _thinned(curve, each) if row[quantity] is not None]
+        rows += [{"point": at, "x": row[quantity], "y": row["accuracy"], "who": who, "bold": False} for row in known]
+    whole = _thinned(medians(point["curves"], quantity), each)
+    return rows + [{"point": at, "x": x, "y": y, "who": "the median of its runs", "bold": True} for x, y in whole]
+
+
+def _thinned(values: Sequence[Any], most: int) -> list[Any]:
+    """At most so many, evenly spread, the last one among them."""
+    step = math.ceil(len(values) / most)
+    return list(values[::-1][::step][::-1]) if step > 1 else list(values)
+
+
+def _layers(
+    data: Sequence[Mapping[str, Any]],
+    facts: Sequence[Mapping[str, Any]],
+    label: str,
+    target: float | None,
+    looks: Looks,
+) -> list[dict[str, Any]]:
+    best = max((row["y"] for row in data), default=1.0)
+    top = min(1.0, 1.1 * max(best, target or 0.0))
+    x = alt.X("x:Q", title=label, axis=alt.Axis(labelExpr="format(datum.value, ',~r')", tickCount=5))
+
+    def y() -> alt.Y:
+        return percent_axis("y", "test accuracy", top)
+
+    fields = [name for name in facts[0] if name != "point"]
+    joined = alt.LookupTransform(
+        lookup="point", **{"from": alt.LookupData(data=alt.NamedData(POINTS), key="point", fields=fields)}
+    )
+    said = {
+        "said": "format(100 * datum.y, '.2f') + ' %'",
+        "after": "format(datum.x, ',.4~r')",
+        "line": "datum.point + ': ' + datum.who",
+    }
+    at, each = [joined, chosen(), *calculated(**said)], alt.Detail("line:N")
+    picked = [picked_in_legend("name")]
+    thin = alt.Opacity(**where_picked(0.4, 0.06))
+    bold, runs = [*at, keep("datum.bold")], [*at, keep("!datum.bold")]
+    value: dict[str, Any] = {"x": x, "y": y(), "opacity": faded()}
+    colour, dash = looks.colour(), _dash(facts)
+    hovering = tooltips(**HOVERED, after=label.split(",")[0])
+    layers = [
+        layer(EVALUATIONS, line(strokeWidth=0.8), runs, x=x, y=y(), color=colour, detail=each, opacity=thin),
+        layer(
+            EVALUATIONS,
+            line(strokeWidth=2.2),
+            bold,
+            picked,
+            **value,
+            color=colour,
+            detail=each,
+            strokeDash=dash,
+        ),
+        *signs(EVALUATIONS, facts, bold, looks, 26, **value),
+        layer(EVALUATIONS, hovered(120), at, x=x, y=y(), tooltip=hovering),
+    ]
+    if target is None:
+        return layers
+    text = reference_text(f"target: {percent(target, 1)}", align="left")
+    return [
+        layer(TARGET, reference_line(), x=x, y=y()),
+        layer(TARGET, text, [keep("datum.x === 0")], x=x, y=y()),
+        *layers,
+    ]
+
+
+def _dash(facts: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
+    """Numbers of GPUs of a series are told apart by the line, as the legend says."""
+    labels = {row["gpus"]: row["size"] for row in facts}
+    domain = [labels[n] for n in sorted(labels, reverse=True)]
+    dashes = [DASHES[min(i, len(DASHES) - 1)] for i in range(len(domain))]
+    legend = alt.Legend(symbolType="stroke", columns=3) if 1 < len(domain) <= len(DASHES) else None
+    return alt.StrokeDash("size:N", scale=alt.Scale(domain=domain, range=dashes), legend=legend)

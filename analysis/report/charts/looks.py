@@ -1,0 +1,123 @@
+"""The colours and shapes of series as channels, and the layers that all drawings of series are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from analysis.report.charts.chart import keep, layer, where_picked
+from analysis.report.charts.names import further, short_names
+from analysis.report.charts.theme import HOLLOW, REFERENCE
+from analysis.report.palette import LOOKS, UNNAMED
+from analysis.tables.series import series_in_order
+
+FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of what is not picked; of bands, picked and not
+
+
+@dataclass(frozen=True)
+class Looks:
+    """names: of the series in the legend, by key. domain: these names in the order of the palette. own: names of all
+    series, also of those that the legend has together."""
+
+    names: Mapping[str, str]
+    domain: Sequence[str]
+    own: Mapping[str, str]
+
+    def colour(self) -> alt.Color:
+        return alt.Color("name:N", scale=self._colours(), legend=alt.Legend(symbolOpacity=1))
+
+    def stroke(self) -> alt.Stroke:
+        return alt.Stroke("name:N", scale=self._colours(), legend=alt.Legend(symbolOpacity=1))
+
+    def shape(self) -> alt.Shape:
+        shapes = [LOOKS[i].shape if i < len(LOOKS) else UNNAMED.shape for i in range(len(self.domain))]
+        scale = alt.Scale(domain=list(self.domain), range=shapes)
+        return alt.Shape("name:N", scale=scale, legend=alt.Legend(symbolOpacity=1))
+
+    def _colours(self) -> alt.Scale:
+        return alt.Scale(domain=list(self.domain), range="category")
+
+
+def looks_of(rows: Sequence[Mapping[str, Any]]) -> Looks:
+    """rows: of the table of points, all of them: a series looks the same in every drawing."""
+    own = short_names(series_in_order(rows))
+    names = {
+        key: name if i < len(LOOKS) else further(len(own) - len(LOOKS)) for i, (key, name) in enumerate(own.items())
+    }
+    return Looks(names, list(dict.fromkeys(names.values())), own)
+
+
+def faded() -> alt.Opacity:
+    return alt.Opacity(**where_picked(1, FADED))
+
+
+def pale() -> alt.Opacity:
+    return alt.Opacity(**where_picked(PALE, PALER))
+
+
+def line(**changes: Any) -> alt.MarkDef:
+    return alt.MarkDef(type="line", **{"strokeWidth": 1.8, "tooltip": None, **changes})
+
+
+def band() -> alt.MarkDef:
+    return alt.MarkDef(type="area", tooltip=None)
+
+
+def bar() -> alt.MarkDef:
+    """An interval of one point."""
+    return alt.MarkDef(type="rule", strokeWidth=1.4, tooltip=None)
+
+
+def signs(
+    dataset: str,
+    rows: Sequence[Mapping[str, Any]],
+    at: Sequence[alt.Transform],
+    looks: Looks,
+    size: int = 58,
+    params: Sequence[alt.TopLevelSelectionParameter] = (),
+    **encoding: Any,
+) -> list[dict[str, Any]]:
+    """The points of the dataset, each in the colour and shape of its series; those that are hollow are filled with the
+    page's own colour. rows: whose `hollow` says which of both there are: an empty layer would have no extent. params:
+    of one of the layers."""
+    full = alt.MarkDef(type="point", size=size, filled=True, tooltip=None)
+    ring = alt.MarkDef(type="point", size=0.9 * size, filled=True, strokeWidth=1.7, style=HOLLOW, tooltip=None)
+    of_full = {**encoding, "color": looks.colour(), "shape": looks.shape()}
+    of_ring = {**encoding, "stroke": looks.stroke(), "shape": looks.shape()}
+    layers = []
+    if any(not row["hollow"] for row in rows):
+        layers.append(layer(dataset, full, [*at, keep("!datum.hollow")], params, **of_full))
+    if any(row["hollow"] for row in rows):
+        own = () if layers else params
+        layers.append(layer(dataset, ring, [*at, keep("datum.hollow")], own, **of_ring))
+    return layers
+
+
+def hovered(size: int = 420) -> alt.MarkDef:
+    """Wider than the sign that is seen, for fingers too."""
+    return alt.MarkDef(type="circle", size=size, opacity=0)
+
+
+def reference_line(**changes: Any) -> alt.MarkDef:
+    """Dashed, of no series."""
+    return alt.MarkDef(
+        **{"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.2, "style": REFERENCE, "tooltip": None, **changes}
+    )
+
+
+def reference_text(text: str, **changes: Any) -> alt.MarkDef:
+    """Beside such a line, in place of a legend."""
+    style = {"align": "right", "dy": -7, "style": f"{REFERENCE}-text", "tooltip": None}
+    return alt.MarkDef(type="text", text=text, **{**style, **changes})
+
+
+def dotted_where(test: str) -> alt.StrokeDash:
+    return alt.StrokeDash(condition={"test": test, "value": [2, 2]}, value=[1, 0])
+
+
+def tooltips(**titles: str) -> list[alt.Tooltip]:
+    """Fields of the rows, with what they are called. Their values are texts, which the page shows as texts."""
+    return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]

@@ -1,0 +1,90 @@
+"""What series are called beside a drawing: as short as tells them apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.base.text import count, gpus_text, printable, shortened
+from analysis.tables.warnings import marks_of
+from harness.core.spec import WEAK
+
+NAME_LENGTH, LABEL_LENGTH = 80, 300  # characters
+IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "device", "detail")
+
+
+def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """By the key of a series: what it differs in from the others, in words; no two are the same."""
+    parts = {group[0]["series"]: _parts(group[0]) for group in series}
+    differing = [name for name in IN_ORDER if len({of[name] for of in parts.values()}) > 1] or ["what"]
+    names: dict[str, str] = {}
+    for key, of in parts.items():
+        name = shortened(printable(", ".join(of[part] for part in differing if of[part])), NAME_LENGTH) or "others"
+        same = Counter(names.values())
+        names[key] = name if name not in same else _another(name, names.values())
+    return names
+
+
+def further(n: int) -> str:
+    """What those beyond the last look are called together."""
+    return f"{n} further series"
+
+
+def identity(row: Mapping[str, Any]) -> dict[str, str]:
+    """What the page's controls choose by, and the whole name of the series."""
+    label = ", ".join(filter(None, (row["label"], row["precision"], row["detail"])))
+    chosen = {name: printable(row[name]) for name in ("framework", "model", "strategy")}
+    return {**chosen, "series": shortened(printable(label), LABEL_LENGTH)}
+
+
+def where(row: Mapping[str, Any]) -> str:
+    """'8 GPUs on 2 nodes'."""
+    return gpus_text(row["gpus"], row["device"]) + (f" on {row['nodes']} nodes" if row["nodes"] > 1 else "")
+
+
+def batches(row: Mapping[str, Any]) -> str:
+    """'1,024 in all, 128 per GPU'."""
+    return f"{count(row['global_batch'])} in all, {count(row['batch_per_gpu'])} per {_rank(row)}"
+
+
+def runs_text(row: Mapping[str, Any]) -> str:
+    """'3', or '2 of 3: the others did not complete'."""
+    done, asked = row["runs_completed"], row["runs_all"]
+    return str(done) if done == asked else f"{done} of {asked}"
+
+
+def marks_text(row: Mapping[str, Any]) -> str:
+    return printable(", ".join(marks_of(row))) or "none"
+
+
+def minus(text: str) -> str:
+    """With a real minus sign, as the axes have it."""
+    return text.replace("-", "−")
+
+
+def sentence(parts: Sequence[str]) -> str:
+    """The parts of a note as one sentence."""
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _parts(row: Mapping[str, Any]) -> dict[str, str]:
+    batch = row["batch_per_gpu"] if row["scaling"] == WEAK else row["global_batch"]
+    per = f" per {_rank(row)}" if row["scaling"] == WEAK else " in all"
+    return {
+        "what": f"{row['framework']} {row['strategy']}",
+        "scaling": f"{row['scaling']} scaling, {count(batch)}{per}",
+        **{name: row[name] or "" for name in ("model", "dataset", "precision", "cluster", "device", "detail")},
+    }
+
+
+def _rank(row: Mapping[str, Any]) -> str:
+    return "rank" if row["device"] == "cpu" else "GPU"
+
+
+def _another(name: str, taken: Any) -> str:
+    n = 2
+    while f"{name} ({n})" in taken:
+        n += 1
+    return f"{name} ({n})"

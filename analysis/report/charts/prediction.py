@@ -1,0 +1,217 @@
+"""What larger sizes would give: measured efficiency, and beyond it the predicted one with its bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from analysis.base.text import gpus_text, hours_unit, number, percent, printable, shortened, span, unit
+from analysis.report.charts.axes import by_x, counts_axis, percent_axis
+from analysis.report.charts.chart import (
+    HEIGHT,
+    Chart,
+    calculated,
+    choices,
+    chosen,
+    keep,
+    layer,
+    log_switches,
+    picked_in_legend,
+    spec_of,
+    where_picked,
+)
+from analysis.report.charts.looks import (
+    Looks,
+    band,
+    faded,
+    hovered,
+    line,
+    reference_line,
+    reference_text,
+    signs,
+    tooltips,
+)
+from analysis.report.charts.names import identity, sentence
+from analysis.report.palette import LOOKS, hollow_note, is_hollow
+from analysis.scaling.report_forecast import Outlook
+from analysis.tables.series import series_in_order
+from analysis.tables.warnings import marks_of
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+SIZES = "sizes"  # name of the dataset
+MOST_REFUSALS = 6  # sentences of the note
+HOVERED = {
+    "series": "series",
+    "where": "on",
+    "what": "efficiency",
+    "interval": "90 % interval",
+    "middle": "50 % interval",
+    "rate": "samples per second",
+    "trivial": "linear, flat",
+    "hours": "an epoch costs",
+    "marks": "marks",
+}
+
+
+def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
+    """None where no series could be predicted: the reasons are in `findings.outlook`."""
+    predicted = [one for one in findings.outlook if one.forecasts]
+    if not predicted:
+        return []
+    marks = {(row["series"], row["gpus"], row["nodes"]): marks_of(row) for row in findings.rows}
+    data = [row for one in predicted for row in _rows(one, looks, marks)]
+    max(data, key=lambda row: row["gpus"])["labelled"] = True
+    counts = {row["gpus"] for row in data}
+    devices = {one.point["device"] for one in predicted}
+    title = unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
+    return [
+        Chart(
+            "prediction",
+            "Efficiency at sizes that were not measured",
+            "prediction",
+            spec_of(
+                {"height": HEIGHT, "layer": _layers(data, looks, counts_axis(counts, title))},
+                {SIZES: data},
+                [*choices(), *log_switches(log_x=True)],
+            ),
+            f"Measured and predicted efficiency of {len(predicted)} series over the number of {title}, up to eight "
+            "times the largest measured size, with 50 % and 90 % intervals; the table beside it has the same figures.",
+            _note(findings, predicted),
+        )
+    ]
+
+
+def _rows(
+    outlook: Outlook, looks: Looks, marks_at: Mapping[tuple[str, int, int], Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Of the measured sizes what was measured; from the largest of them on what is predicted. Efficiency is relative to
+    what is predicted of the smallest measured size, as `python -m analysis predict` has it."""
+    first = outlook.forecasts[0]
+    assert first.rate is not None, "a measured size is never refused"
+    one_gpu = first.rate / first.gpus
+    device, marks = outlook.point["device"], ", ".join(outlook.marks)
+    rows = []
+    for one in outlook.forecasts:
+        if one.rate is None:
+            continue
+
+        def share(rate: float | None, gpus: int = one.gpus) -> float | None:
+            return None if rate is None else rate / gpus / one_gpu
+
+        known = one.measured is not None
+        value = one.measured if known else one.rate
+        hours = (
+            f"{number(one.epoch_gpu_hours)} {hours_unit(device)}" if one.epoch_gpu_hours is not None else "not known"
+        )
+        remarks = ", ".join(filter(None, (*one.caveats, marks)))
+        rows.append(
+            {
+                **identity(outlook.point),
+                "name": looks.names[outlook.point["series"]],
+                "gpus": one.gpus,
+                "known": known,
+                "beyond": one.gpus >= outlook.largest,
+                "hollow": is_hollow(marks_at.get((outlook.point["series"], one.gpus, one.nodes), outlook.marks)),
+                "y": share(value),
+                "law": share(one.rate),
+                "low50": share(one.low50),
+                "high50": share(one.high50),
+                "low90": share(one.low90),
+                "high90": share(one.high90),
+                "linear": share(one.linear),
+                "flat": share(one.flat),
+                "where": gpus_text(one.gpus, device) + (f" on {one.nodes} nodes" if one.nodes > 1 else ""),
+                "what": f"{percent(share(value), 1)}, {'measured' if known else 'predicted'}",
+                "interval": span(share(one.low90), share(one.high90), percent),
+                "middle": span(share(one.low50), share(one.high50), percent),
+                "rate": number(value) + ("" if known else f" ({span(one.low90, one.high90)})"),
+                "trivial": f"{number(one.linear)}, {number(one.flat)} samples/s",
+                "hours": hours if not known else f"{hours}, by the prediction",
+                "marks": shortened(printable(remarks), 200) or "none",
+            }
+        )
+    return rows
+
+
+def _layers(data: Sequence[Mapping[str, Any]], looks: Looks, x: alt.X) -> list[dict[str, Any]]:
+    top = max(1.1, *(row["high90"] for row in data if row["beyond"]), *(row["y"] for row in data))
+
+    def y(field: str) -> alt.Y:
+        return percent_axis(field, "efficiency", min(top, 1.6))
+
+    at = [chosen(), *calculated(x=by_x("gpus"))]
+    beyond = [*at, keep("datum.beyond")]
+    each, colour = alt.Detail("series:N"), looks.colour()
+    value: dict[str, Any] = {"x": x, "y": y("y"), "opacity": faded()}
+
+    def banded(level: int, opacity: float) -> dict[str, Any]:
+        shade = alt.Opacity(**where_picked(opacity, 0.02))
+        return layer(
+            SIZES,
+            band(),
+            beyond,
+            x=x,
+            y=y(f"low{level}"),
+            y2=alt.Y2(f"high{level}:Q"),
+            color=colour,
+            detail=each,
+            opacity=shade,
+        )
+
+    known = [*at, keep("datum.known")]
+    picked = [picked_in_legend("name")]
+    dot = alt.MarkDef(type="point", size=18, filled=True, tooltip=None)
+    further = layer(SIZES, dot, [*at, keep("!datum.known")], **value, color=colour)
+    return [
+        layer(SIZES, reference_line(), at, x=x, y=y("linear"), detail=each),
+        layer(SIZES, reference_text("linear"), [*at, keep("datum.labelled")], x=x, y=y("linear")),
+        banded(90, 0.12),
+        banded(50, 0.22),
+        layer(SIZES, reference_line(), beyond, x=x, y=y("flat"), stroke=looks.stroke(), detail=each, opacity=faded()),
+        layer(
+            SIZES,
+            line(strokeWidth=1.2),
+            beyond,
+            picked,
+            x=x,
+            y=y("law"),
+            color=colour,
+            detail=each,
+            opacity=faded(),
+        ),
+        layer(SIZES, line(), known, **value, color=colour, detail=each),
+        *signs(SIZES, [row for row in data if row["known"]], known, looks, **value),
+        *([further] if any(not row["known"] for row in data) else []),
+        layer(SIZES, hovered(), at, x=x, y=y("y"), tooltip=tooltips(**HOVERED)),
+    ]
+
+
+def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
+    parts = [
+        "large signs: measured; small ones: predicted, with 50 % and 90 % intervals of one more measurement there",
+        "dashed: linear scaling, and the last measured efficiency kept",
+    ]
+    marks = [mark for one in predicted for mark in one.marks]
+    parts += filter(None, (hollow_note(marks),))
+    refused = [
+        f"no prediction for {printable(one.point['label'])}: {printable(reason)}"
+        for one in findings.outlook
+        for reason in one.refusals
+    ]
+    parts += refused[:MOST_REFUSALS]
+    if len(refused) > MOST_REFUSALS:
+        parts.append(f"{len(refused) - MOST_REFUSALS} further refusals")
+    parts += filter(None, (not_looked_into(findings),))
+    return sentence(parts)
+
+
+def not_looked_into(findings: Findings) -> str | None:
+    """How many measured series have no outlook here; None: all have."""
+    rest = len(series_in_order(findings.rows)) - len(LOOKS)
+    if rest <= 0:
+        return None
+    return f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"

@@ -1,0 +1,266 @@
+"""Speedup, efficiency and throughput over the number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from analysis.base.text import number, percent, printable, span, times, unit
+from analysis.measures.speedup import OWN_BASELINE
+from analysis.report.charts.axes import by_x, by_y, counts_axis, log_axis, percent_axis
+from analysis.report.charts.chart import (
+    HEIGHT,
+    Chart,
+    calculated,
+    choices,
+    chosen,
+    keep,
+    layer,
+    log_switches,
+    picked_in_legend,
+    spec_of,
+)
+from analysis.report.charts.looks import (
+    Looks,
+    band,
+    bar,
+    dotted_where,
+    faded,
+    hovered,
+    line,
+    pale,
+    reference_line,
+    reference_text,
+    signs,
+    tooltips,
+)
+from analysis.report.charts.names import batches, identity, marks_text, runs_text, sentence, where
+from analysis.report.palette import hollow_note, is_hollow
+from analysis.report.sentences import baseline
+from analysis.tables.bases import ONE_RUN
+from analysis.tables.series import series_in_order
+from analysis.tables.warnings import SINGLE_RUN, marks_of
+from harness.core.spec import STRONG, WEAK
+
+MOST_POINTS = 400  # of a drawing: more could not be told apart, and a page of 10,000 points would be no page
+FEW_RUNS = 5  # up to so many, the interval is wide with Student's t, and each point has a bar of its own
+POINTS, IDEAL = "points", "ideal"  # names of datasets
+NAMES = {"samples_per_second": "throughput"}  # of a drawing, where it is not that of the column
+HOVERED = {
+    "series": "series",
+    "where": "on",
+    "said": "value",
+    "interval": "95 % interval",
+    "baseline": "relative to",
+    "runs": "runs",
+    "batches": "batch",
+    "marks": "marks",
+}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """name: of the columns. show: a value in words. log: whether a logarithmic axis makes sense."""
+
+    name: str
+    title: str
+    axis: str
+    show: Callable[[float | None], str]
+    log: bool
+
+
+SPEEDUP = Quantity("speedup", "Speedup", "speedup", times, True)
+EFFICIENCY = Quantity("efficiency", "Parallel efficiency", "efficiency", percent, False)
+THROUGHPUT = Quantity("samples_per_second", "Throughput", "samples per second", number, True)
+
+
+def scaling_charts(rows: Sequence[Mapping[str, Any]], looks: Looks) -> list[Chart]:
+    """rows: of the table of points. None where no point has a figure."""
+    series = series_in_order(rows)
+    if not series:
+        return []
+    drawn, left_out = _fitting(series)
+    return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, THROUGHPUT)]
+
+
+def _fitting(series: Sequence[list[Mapping[str, Any]]]) -> tuple[list[Mapping[str, Any]], str | None]:
+    """The rows of the first series that there is room for, and what is said of the others."""
+    drawn: list[Mapping[str, Any]] = []
+    for i, group in enumerate(series):
+        if drawn and len(drawn) + len(group) > MOST_POINTS:
+            rest = len(series) - i
+            return drawn, f"{rest:,} of {len(series):,} series have no room here: the table has them"
+        drawn += group[:MOST_POINTS]
+    return drawn, None
+
+
+def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, left_out: str | None) -> Chart:
+    data = _cut([_row(row, quantity, looks) for row in _with_line(rows)])
+    counts = {row["gpus"] for row in rows}
+    logarithmic = len(counts) > 1 and max(counts) > 16
+    devices = {row["device"] for row in rows}
+    title = unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
+    x, axis = counts_axis(counts, title), _axis(quantity, data)
+    layers = [*_ideal(quantity, x, axis), *_series(quantity, data, looks, x, axis)]
+    marks = [mark for row in rows for mark in marks_of(row)]
+    return Chart(
+        NAMES.get(quantity.name, quantity.name),
+        quantity.title,
+        "scaling",
+        spec_of(
+            {"height": HEIGHT, "layer": layers},
+            {POINTS: data, IDEAL: _ideal_rows(quantity, rows)},
+            [*choices(), *log_switches(log_x=logarithmic, log_y=logarithmic and quantity.log)],
+        ),
+        f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
+        "the table of points has the same figures.",
+        _note(marks, left_out),
+    )
+
+
+def _with_line(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """line: whether the series' line goes through the point: the first one of each count."""
+    seen: set[tuple[str, int]] = set()
+    found = []
+    for row in rows:
+        key = (row["series"], row["gpus"])
+        found.append({**row, "line": key not in seen})
+        seen.add(key)
+    return found
+
+
+def _row(row: Mapping[str, Any], quantity: Quantity, looks: Looks) -> dict[str, Any]:
+    name = quantity.name
+    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    basis = row[f"{name}_basis"]
+    interval = f"{span(low, high, quantity.show)}, from {basis}" if low is not None else basis
+    ideal = {
+        "speedup": row["ideal_speedup"],
+        "efficiency": 1.0,
+        "samples_per_second": row["samples_per_second"] / row["speedup"] * row["ideal_speedup"],
+    }[name]
+    return {
+        **identity(row),
+        "name": looks.names[row["series"]],
+        "gpus": row["gpus"],
+        "scaling": row["scaling"],
+        "value": value,
+        "value_low": low,
+        "value_high": high,
+        "ideal": ideal,
+        "line": row["line"],
+        "hollow": is_hollow(marks_of(row)),
+        "bar": low is not None and row["runs_completed"] <= FEW_RUNS,
+        "one_run": ONE_RUN in (basis or ""),
+        "where": where(row),
+        "said": quantity.show(value),
+        "interval": printable(interval or "none"),
+        "baseline": baseline(row),
+        "runs": runs_text(row),
+        "batches": batches(row),
+        "marks": marks_text(row),
+    }
+
+
+def _cut(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """drawn_low, drawn_high: the interval, cut so that those of few runs do not press all else flat; hovering and the
+    table say its ends. What others are relative to is its own value: the band begins there."""
+    for row in data:
+        low, high, value = row["value_low"], row["value_high"], row["value"]
+        if low is None:
+            low = high = value if row["interval"].endswith(OWN_BASELINE) else None
+        row["drawn_low"] = None if low is None else max(low, value / 2)
+        row["drawn_high"] = None if high is None else min(high, value * 1.5)
+    return data
+
+
+def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[str], alt.Y]:
+    if quantity is EFFICIENCY:
+        top = max(1.1, *(row["drawn_high"] or row["value"] for row in data))
+        return lambda field: percent_axis(field, quantity.axis, top)
+    values = [row[name] for row in data for name in ("value", "ideal", "drawn_low") if row[name]]
+    return lambda field: log_axis(field, values, quantity.axis, 2 if quantity is SPEEDUP else 10)
+
+
+def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[dict[str, Any]]:
+    """Dashed: of the throughput a line for each series, of the others one for each baseline."""
+    if quantity is THROUGHPUT:
+        own = [chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
+        return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
+    at = calculated(x=by_x("gpus"), y=by_y("value", quantity.log))
+    return [
+        layer(IDEAL, reference_line(), at, x=x, y=axis("y"), detail=alt.Detail("from:N")),
+        layer(IDEAL, reference_text("ideal"), [keep("datum.last"), *at], x=x, y=axis("y")),
+    ]
+
+
+def _ideal_rows(quantity: Quantity, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """From each baseline to the largest count that is relative to it; at every count, as it is bent where one axis is
+    logarithmic."""
+    if quantity is THROUGHPUT:
+        return []
+    found = []
+    for base in sorted({row["relative_to_gpus"] for row in rows}):
+        counts = sorted({base, *(row["gpus"] for row in rows if row["relative_to_gpus"] == base)})
+        for n in counts:
+            value = n / base if quantity is SPEEDUP else 1.0
+            found.append({"gpus": n, "value": value, "from": base, "last": False})
+    if found:
+        max(found, key=lambda row: row["gpus"])["last"] = True
+    return found
+
+
+def _series(
+    quantity: Quantity,
+    data: Sequence[Mapping[str, Any]],
+    looks: Looks,
+    x: alt.X,
+    axis: Callable[[str], alt.Y],
+) -> list[dict[str, Any]]:
+    drawn = {"y": "value", "low": "drawn_low", "high": "drawn_high"}
+    at = [chosen(), *calculated(x=by_x("gpus"), **{to: by_y(field, quantity.log) for to, field in drawn.items()})]
+    value: dict[str, Any] = {"x": x, "y": axis("y"), "opacity": faded()}
+    interval: dict[str, Any] = {"x": x, "y": axis("low"), "y2": alt.Y2("high:Q"), "color": looks.colour()}
+    each = alt.Detail("series:N")
+    on_line = [*at, keep("datum.line")]
+    picked = [picked_in_legend("name")]
+    dotted = dotted_where("datum.one_run")
+    bands = layer(POINTS, band(), on_line, **interval, detail=each, opacity=pale())
+    bars = layer(POINTS, bar(), [*at, keep("datum.bar")], **interval, opacity=faded(), strokeDash=dotted)
+    return [
+        *([bands] if any(row["drawn_low"] is not None for row in data) else []),
+        *([bars] if any(row["bar"] for row in data) else []),
+        layer(
+            POINTS,
+            line(),
+            on_line,
+            picked,
+            **value,
+            color=looks.colour(),
+            detail=each,
+            strokeDash=_dash(data),
+        ),
+        *signs(POINTS, data, at, looks, **value),
+        layer(POINTS, hovered(), at, x=x, y=axis("y"), tooltip=tooltips(**HOVERED)),
+    ]
+
+
+def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
+    """Two kinds of scaling in one drawing are told apart by the line, as the legend says."""
+    kinds = [kind for kind in (WEAK, STRONG) if any(row["scaling"] == kind for row in rows)]
+    legend = alt.Legend(labelExpr="datum.label + ' scaling'") if len(kinds) > 1 else None
+    dashes = {WEAK: [1, 0], STRONG: [8, 3]}
+    return alt.StrokeDash(
+        "scaling:N", scale=alt.Scale(domain=kinds, range=[dashes[kind] for kind in kinds]), legend=legend
+    )
+
+
+def _note(marks: Sequence[str], left_out: str | None) -> str:
+    parts = ["dashed: ideal", "bands: 95 % intervals", f"bars: those of {FEW_RUNS} runs or fewer"]
+    if SINGLE_RUN in marks:
+        parts.append("dotted bars: from the blocks of a single run")
+    parts += filter(None, (hollow_note(marks), left_out))
+    return sentence(parts)

@@ -1,0 +1,172 @@
+"""How steady each run was: the step time of its blocks, relative to the median of its point, over the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from analysis.base.frames import records
+from analysis.base.text import printable, shortened
+from analysis.read.columns.steadiness import DRIFT, step_seconds
+from analysis.read.run import COMPLETED
+from analysis.report.charts.chart import HEIGHT, Chart, choices, chosen, layer, picked_in_legend, spec_of, where_picked
+from analysis.report.charts.looks import FADED, Looks, faded, hovered, tooltips
+from analysis.report.charts.names import identity, marks_text, sentence, where
+from analysis.report.charts.theme import REFERENCE
+from analysis.stats.stability import outliers
+from analysis.tables.warnings import marks_of
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+BLOCKS, RUNS = "blocks", "runs"  # names of datasets
+MOST_RUNS, MOST_BLOCKS = 24, 3000
+MOST_REACH = 3.0  # times the median, above it: one block of a thousand times would press all others flat
+OUTLIER = "#C2410C"  # seen on both themes
+HOVERED = {
+    "series": "series",
+    "where": "on",
+    "run": "run",
+    "block_text": "block",
+    "said": "step time",
+    "from_median": "from the point's median",
+    "outside": "outside Tukey's fences",
+    "marks": "marks",
+}
+
+
+def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
+    """None where no run has two blocks. Where not all runs have room, those of points that drifted or have the most
+    blocks outside Tukey's fences are drawn."""
+    by_id = {run["run_id"]: run for run in records(findings.study.runs) if run["status"] == COMPLETED}
+    points = [row for row in findings.rows if row["series"] in looks.names and (row["blocks"] or 0) > 1]
+    members = [(row, by_id[name]) for row in points for name in row["run_ids"].split(";") if name in by_id]
+    if not members:
+        return []
+    members.sort(key=lambda pair: _steadiness(*pair))
+    drawn = members[:MOST_RUNS]
+    each = max(2, MOST_BLOCKS // len(drawn))
+    middles = _medians(drawn, by_id)
+    data, facts, thinned = [], [], False
+    for at, (point, run) in enumerate(drawn):
+        times = step_seconds(run)
+        thinned = thinned or len(times) > each
+        data += _blocks(times, at, middles[point["run_ids"]], each)
+        facts.append(_facts(point, run, at, looks))
+    parts = ["rings: blocks outside Tukey's fences of their run; all of them count"]
+    if any(DRIFT in marks_of(point) for point, _ in drawn):
+        parts.append(f"bold: runs of points marked {DRIFT}")
+    if len(drawn) < len(members):
+        parts.append(f"{len(drawn)} of {len(members):,} runs are drawn, the least steady ones")
+    if thinned:
+        parts.append(f"of a run at most {each} blocks, evenly spread, and those outside the fences")
+    return [
+        Chart(
+            "block-times",
+            "Step time over each run",
+            "steadiness",
+            spec_of({"height": HEIGHT, "layer": _layers(data, facts, looks)}, {BLOCKS: data, RUNS: facts}, choices()),
+            f"Step time of the blocks of {len(drawn)} runs relative to the median of their point, from the first block "
+            "to the last; the table of steadiness has the figures of each point.",
+            sentence(parts),
+        )
+    ]
+
+
+def _steadiness(point: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[bool, float]:
+    return DRIFT not in marks_of(point), -(run["outlier_blocks"] or 0)
+
+
+def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]], by_id: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds per step of a point's blocks, by the names of its runs."""
+    found: dict[str, float] = {}
+    for key in {point["run_ids"] for point, _ in drawn}:
+        times = [value for name in key.split(";") if name in by_id for value in step_seconds(by_id[name])]
+        found[key] = median(times) or 1.0
+    return found
+
+
+def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[dict[str, Any]]:
+    """x: where in the run the block is, from 0 to 1."""
+    outside = set(outliers(times))
+    stride = math.ceil(len(times) / most)
+    # A run of outliers alone would have no bound: as many of them as of the others.
+    rings = set(sorted(outside)[:most])
+    kept = [i for i in range(len(times)) if i % stride == 0 or i in rings]
+    return [
+        {"run_at": at, "block": i + 1, "x": (i + 0.5) / len(times), "y": times[i] / middle - 1, "seconds": times[i]}
+        | ({"out": True} if i in outside else {})
+        for i in kept
+    ]
+
+
+def _facts(point: Mapping[str, Any], run: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
+    return {
+        "run_at": at,
+        **identity(point),
+        "name": looks.names[point["series"]],
+        "where": where(point),
+        "run": shortened(printable(run["run_id"]), 80),
+        "of": len(step_seconds(run)),
+        "drift": DRIFT in marks_of(point),
+        "marks": marks_text(point),
+    }
+
+
+def _layers(
+    data: Sequence[Mapping[str, Any]], facts: Sequence[Mapping[str, Any]], looks: Looks
+) -> list[dict[str, Any]]:
+    fields = [name for name in facts[0] if name != "run_at"]
+    joined = alt.LookupTransform(
+        lookup="run_at", **{"from": alt.LookupData(data=alt.NamedData(RUNS), key="run_at", fields=fields)}
+    )
+    said = {
+        "said": "format(1000 * datum.seconds, ',.4~r') + ' ms'",
+        "from_median": "format(100 * datum.y, '+.2f') + ' %'",
+        "block_text": "datum.block + ' of ' + datum.of",
+        "outside": "datum.out ? 'yes' : 'no'",
+    }
+    at = [joined, chosen(), *(alt.CalculateTransform(calculate=text, **{"as": name}) for name, text in said.items())]
+    lowest, highest = min(row["y"] for row in data), max(row["y"] for row in data)
+    reach = min(-0.02, lowest), max(0.02, min(highest, MOST_REACH))
+    x = alt.X(
+        "x:Q",
+        title="the run, from its first timed step to its last",
+        scale=alt.Scale(domain=[0, 1], nice=False),
+        axis=alt.Axis(values=[0, 0.5, 1], labelExpr="datum.value === 0 ? 'start' : datum.value === 1 ? 'end' : 'half'"),
+    )
+    y = alt.Y(
+        "y:Q",
+        title="step time, from the median",
+        scale=alt.Scale(domain=list(reach), nice=True, clamp=True),
+        axis=alt.Axis(labelExpr="format(100 * datum.value, datum.value ? '+~r' : 'd') + ' %'", tickCount=6),
+    )
+    each, colour = alt.Detail("run_at:N"), looks.colour()
+    zero = alt.MarkDef(type="rule", strokeWidth=1, strokeDash=[5, 4], style=REFERENCE, tooltip=None)
+    thread = alt.MarkDef(type="line", tooltip=None)
+    ring = alt.MarkDef(type="point", size=34, strokeWidth=1.2, filled=False, color=OUTLIER, tooltip=None)
+    out = [*at, alt.FilterTransform(filter="datum.out")]
+    width = alt.StrokeWidth(condition={"test": "datum.drift", "value": 2.2}, value=0.9)
+    picked = [picked_in_legend("name")]
+    thin = alt.Opacity(**where_picked(0.5, FADED / 2))
+    return [
+        layer(BLOCKS, zero, y=alt.Y(datum=0)),
+        layer(
+            BLOCKS,
+            thread,
+            at,
+            picked,
+            x=x,
+            y=y,
+            color=colour,
+            detail=each,
+            strokeWidth=width,
+            opacity=thin,
+        ),
+        layer(BLOCKS, ring, out, x=x, y=y, opacity=faded()),
+        layer(BLOCKS, hovered(60), at, x=x, y=y, tooltip=tooltips(**HOVERED)),
+    ]

@@ -1,0 +1,33 @@
+"""Every drawing of a study's page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.report.charts.chart import Chart
+    from analysis.report.findings import Findings
+
+
+def charts_of(findings: Findings) -> list[Chart]:
+    """Every drawing that the study has figures for, in the order of the page."""
+    from altair.utils.schemapi import debug_mode
+
+    from analysis.report.charts.breakdown import breakdown_charts
+    from analysis.report.charts.cost import cost_charts
+    from analysis.report.charts.learning import learning_charts
+    from analysis.report.charts.looks import looks_of
+    from analysis.report.charts.prediction import prediction_charts
+    from analysis.report.charts.scaling import scaling_charts
+    from analysis.report.charts.steadiness import steadiness_charts
+
+    looks = looks_of(findings.rows)
+    with debug_mode(False):  # each part against Vega-Lite's schema: the tests do that
+        return [
+            *scaling_charts(findings.rows, looks),
+            *breakdown_charts(findings.losses, looks),
+            *learning_charts(findings.learning, looks),
+            *cost_charts(findings.decisions, looks),
+            *prediction_charts(findings, looks),
+            *steadiness_charts(findings, looks),
+        ]

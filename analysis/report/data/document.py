@@ -1,0 +1,225 @@
+"""report.json: all findings in one document, as analysis/report/data/report.schema.json says.
+
+The schema is read here, too: it names what each part holds, with its unit, so that file and document cannot differ.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.text import printable
+from analysis.measures.resources import is_recorded
+from analysis.read.study import statuses
+from analysis.report.headline import headline_sentences
+from analysis.report.losses import breakdown_row
+from analysis.report.sentences import (
+    GOODPUT_NOTE,
+    INTERVAL_NOTE,
+    LEARNING_NOTE,
+    RESOURCES_NOTE,
+    WORK_NOTE,
+    accuracy_notes,
+    compared_with,
+    sample_notes,
+)
+from analysis.stats.estimates import CONFIDENCE
+from analysis.tables.warnings import marks_of
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+VERSION = 1
+DISTRIBUTION = "scaling-harness"
+PACKAGES = ("numpy", "pandas", "scipy", "pyarrow")
+SCHEMA = Path(__file__).with_name("report.schema.json")
+FIGURE = "#/$defs/figure"
+# Figures of a point without a completed run: null, with its runs' reasons.
+WITHOUT_RUNS = ("samples_per_second_reason", "speedup_reason", "efficiency_reason")
+
+
+def report_json(findings: Findings) -> bytes:
+    """The document, an element of its lists on each line. Raises ValueError for a number that JSON does not have."""
+    lines = []
+    for name, value in report(findings).items():
+        text = _elements(value) if isinstance(value, list) else _compact(value)
+        lines.append(f"{json.dumps(name)}: {text}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("utf-8")
+
+
+def report(findings: Findings) -> dict[str, Any]:
+    """The document as plain values."""
+    study, rows = findings.study, findings.rows
+    index = {run_id: i for i, row in enumerate(rows) for run_id in row["run_ids"].split(";")}
+    comparisons = findings.comparisons
+    return {
+        "v": VERSION,
+        "study": {
+            "name": study.name,
+            "created": _finite(study.created),
+            "target_accuracy": findings.learning.target,
+            "commands": [_command(invocation) for invocation in study.invocations],
+            "left_out": list(study.skipped),
+        },
+        "program": _program(),
+        "method": {"confidence": CONFIDENCE, "notes": _notes(findings)},
+        "headlines": headline_sentences(findings),
+        "points": _points(findings),
+        "comparisons": [_part("comparison", row, marks_of(row)) for row in comparisons.rows],
+        "not_compared": list(comparisons.left_out),
+        "data_prices": [_part("data_price", row, marks_of(row)) for row in findings.prices],
+        "failure_costs": list(findings.failure_costs),
+        "published": [
+            {"published": both.published, "own": both.own, "verdict": both.verdict} for both in findings.published
+        ],
+        "problems": [*study.problems, *findings.work.problems],
+        "damage": [_part("damage", row, ()) for row in study.damage],
+        "statuses": dict(sorted(statuses(study.runs).items())),
+        "runs": [_part("run", {**run, "point": index.get(run["run_id"])}, ()) for run in records(study.runs)],
+    }
+
+
+def figure(
+    value: float | None,
+    unit: str,
+    marks: Sequence[str],
+    ends: tuple[float | None, float | None] = (None, None),
+    basis: str | None = None,
+    reason: str | None = None,
+) -> dict[str, Any] | None:
+    """One figure as the schema has it; None where there is neither a value nor a range nor a reason for lacking it."""
+    low, high = (_finite(end) for end in ends)
+    known = _finite(value)
+    if known is None and value is not None:
+        reason = f"not finite: {value}"
+    if known is None and low is None and reason is None:
+        return None
+    found: dict[str, Any] = {"value": known, "unit": unit, "marks": list(marks)}
+    if low is not None and high is not None:
+        found |= {"low": low, "high": high}
+    if basis and (known is not None or low is not None):
+        found["basis"] = basis
+    if known is None:
+        found["reason"] = reason or "low and high are those of the runs that have one"
+    return found
+
+
+def _part(name: str, row: Mapping[str, Any], marks: Sequence[str]) -> dict[str, Any]:
+    """What the schema's definition names, from a row: figures where there are any, all else as it is, or null."""
+    plain, figures = _properties(name)
+    found: dict[str, Any] = {}
+    for key in plain:
+        value = row.get(key)
+        found[key] = _finite(value) if isinstance(value, float) else value
+    for key, low, high, why, unit, basis in figures:
+        value, reason = row.get(key), row.get(why)
+        if value is None and reason is None and row.get(low) is None:
+            continue
+        made = figure(value, unit, marks, (row.get(low), row.get(high)), basis and row.get(basis), reason)
+        if made is not None:
+            found[key] = made
+    return found
+
+
+@cache
+def _properties(name: str) -> tuple[tuple[str, ...], tuple[tuple[str, str, str, str, str, str | None], ...]]:
+    """Of the schema's definition: what is taken over as it is; and of each figure the columns of value, low, high and
+    reason, its unit, and the column of its basis."""
+    about = schema()["$defs"][name]["properties"]
+    figures = {key: one for key, one in about.items() if one.get("$ref") == FIGURE}
+    columns = tuple(
+        (key, f"{key}_low", f"{key}_high", f"{key}_reason", one["unit"], one.get("basis"))
+        for key, one in figures.items()
+    )
+    return tuple(key for key in about if key not in figures), columns
+
+
+def _points(findings: Findings) -> list[dict[str, Any]]:
+    losses = {loss.point["run_ids"]: breakdown_row(loss) for loss in findings.losses.points if loss.parts is not None}
+    decisions = {row["run_ids"]: row for row in findings.decisions}
+    learned = {row["run_ids"]: {**row, **_learning_bases(row)} for row in findings.learning.points}
+    resources = {row["run_ids"]: row for row in findings.resources if is_recorded(row)}
+    work = {run_id: row for row in findings.work.rows for run_id in row["run_ids"].split(";")}
+    parts = {"breakdown": losses, "decisions": decisions, "learning": learned, "resources": resources}
+    found = []
+    for row in findings.rows:
+        key, marks = row["run_ids"], marks_of(row)
+        equal = next((work[run_id] for run_id in key.split(";") if run_id in work), None)
+        why = {} if row["runs_completed"] else dict.fromkeys(WITHOUT_RUNS, row["reasons"] or row["status"])
+        named = {**row, "series": row["label"], "detail": row["detail"] or None, "marks": marks}
+        point = {
+            **named,
+            "figures": _part("figures", row | why, marks),
+            **{part: _part(part, by_ids[key], marks) if key in by_ids else None for part, by_ids in parts.items()},
+            "equal_work": equal and {"verdict": equal["verdict"], "compared_with": compared_with(equal)},
+        }
+        found.append({name: point[name] for name in schema()["$defs"]["point"]["properties"]})
+    return found
+
+
+def _learning_bases(row: Mapping[str, Any]) -> dict[str, str]:
+    n, reached = row["seeds"], row.get("reached")
+    seeds = f"range of {n} seeds" if n > 1 else "one seed: no spread"
+    return {"basis": seeds} | ({"to_basis": f"range of {reached} of {row['runs']} runs"} if reached else {})
+
+
+def _command(invocation: Mapping[str, Any]) -> dict[str, Any]:
+    """One command of study.json; parts of another form than ours are null."""
+    command, runs, t = invocation.get("command"), invocation.get("runs"), invocation.get("t")
+    said = {name: invocation.get(name) for name in ("code_version", "cluster")}
+    return {
+        "t": _finite(t) if isinstance(t, (int, float)) and not isinstance(t, bool) else None,
+        "command": printable(shlex.join(map(str, command))) if isinstance(command, list) else None,
+        **{name: printable(str(value)) if value else None for name, value in said.items()},
+        "runs": len(runs) if isinstance(runs, list) else None,
+    }
+
+
+def _program() -> dict[str, Any]:
+    try:
+        version = importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    packages["python"] = platform.python_version()
+    return {"name": DISTRIBUTION, "version": version, "packages": packages}
+
+
+def _notes(findings: Findings) -> list[str]:
+    from analysis.measures.comparisons import COMPARISON_NOTE
+    from analysis.measures.decisions import DECISIONS_NOTE
+    from analysis.report.losses import BREAKDOWN_NOTE
+    from analysis.report.sentences import STEADINESS_NOTE
+
+    notes = [INTERVAL_NOTE, GOODPUT_NOTE, STEADINESS_NOTE, COMPARISON_NOTE, BREAKDOWN_NOTE, DECISIONS_NOTE]
+    return [
+        *(*notes, LEARNING_NOTE, RESOURCES_NOTE, WORK_NOTE),
+        *(*sample_notes(findings.rows), *accuracy_notes(findings.rows)),
+    ]
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """analysis/report/data/report.schema.json"""
+    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _elements(values: list[Any]) -> str:
+    return "[\n" + ",\n".join(map(_compact, values)) + "\n]" if values else "[]"

@@ -1,0 +1,107 @@
+"""What a run did over its steps, for programs that draw curves: throughput, loss, accuracy, and when that was."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.values import count_of, number_of
+from analysis.read.attempts import pieces_of, read_attempts
+from analysis.read.log.packed import unpacked
+from analysis.read.run import COMPLETED
+from analysis.report.data.runs import run_rows
+from harness.core.events import attempt_dirs, read_events
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.read.study import Study
+
+
+@dataclass(frozen=True)
+class Block:
+    """Timed steps between two fences. step: steps of training done at its end. samples: of all ranks. t: unix seconds
+    at its end, and loss: of the last batch, both by rank 0; None: not logged, or not finite."""
+
+    step: int
+    steps: int
+    seconds: float
+    samples: int
+    t: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """row: what runs.csv has of it. spec: of its point, `{}` where it could not be read. evaluations: as
+    `analysis.read.columns.evaluations` has them, by step."""
+
+    row: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    blocks: tuple[Block, ...]
+    evaluations: tuple[Mapping[str, Any], ...]
+
+    @property
+    def run_id(self) -> str:
+        return str(self.row["run_id"])
+
+    @property
+    def marks(self) -> list[str]:
+        return self.row["marks"].split(";") if self.row["marks"] else []
+
+    @property
+    def completed(self) -> bool:
+        return bool(self.row["status"] == COMPLETED)
+
+    @property
+    def folder_name(self) -> str:
+        """The run's id as a name that every file system takes: an id is what a file says."""
+        name = re.sub(r"[^A-Za-z0-9._+=-]", "_", self.run_id).lstrip(".")[:200]
+        return name if name == self.run_id else f"{name}-{sha256(self.run_id.encode()).hexdigest()[:12]}"
+
+    def time_of(self, evaluation: Mapping[str, Any]) -> float | None:
+        """Unix seconds of an evaluation: wall_seconds after the begin, where there is one attempt."""
+        began, after = self.row["started"], evaluation["wall_seconds"]
+        return None if began is None or after is None or self.row["attempts"] != 1 else began + after
+
+
+def exported_runs(study: Study, points: pd.DataFrame) -> Iterator[ExportedRun]:
+    """Every run of the study, whatever became of it, one after the other: a history is long. points: as
+    `analysis.measures.speedup` makes them."""
+    rows = run_rows(study, records(points))
+    for run, row in zip(records(study.runs), rows, strict=True):
+        spec = json.loads(run["point"] or "{}")
+        evaluations = tuple(json.loads(run["evaluations"] or "[]"))
+        yield ExportedRun(row, spec, _blocks(study.folder / "runs" / run["run_id"], run), evaluations)
+
+
+def _blocks(run_dir: Path, run: Mapping[str, Any]) -> tuple[Block, ...]:
+    if not run["blocks"]:
+        return ()
+    logged = _logged(run_dir, run["status"] == COMPLETED)
+    return tuple(
+        Block(first + n, n, seconds, samples, *logged.get(first, (None, None)))
+        for first, n, seconds, samples in zip(*unpacked(run["blocks"]), strict=True)
+    )
+
+
+def _logged(run_dir: Path, completed: bool) -> dict[int, tuple[float | None, float | None]]:
+    """(t, loss) of rank 0 by the first step of each block, from the attempts whose steps count."""
+    found: dict[int, tuple[float | None, float | None]] = {}
+    try:
+        folders = {int(path.name.removeprefix("attempt-")): path for path in attempt_dirs(run_dir)}
+        for piece in pieces_of(read_attempts(run_dir), completed):
+            counted = {block.step for block in piece.blocks}
+            for event in read_events(folders[piece.attempt.number] / "events.rank0.jsonl").events:
+                step = count_of(event, "step", 0) if event["ev"] == "steps" else None
+                if step in counted:
+                    found[step] = (number_of(event, "t"), number_of(event, "loss", float("-inf")))
+    except (OSError, ValueError):  # written to, or removed, since the study was read
+        return {}
+    return found

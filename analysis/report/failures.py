@@ -1,0 +1,82 @@
+"""What failures on purpose cost: each point with one beside the same point without."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.constants import FAULT, NO_FAULT
+from analysis.base.frames import records
+from analysis.base.text import DASH, duration, gpus_text, number, percent
+from analysis.read.run import COMPLETED
+from analysis.tables.throughput import goodput
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FAILURES_NOTE = (
+    "Cost of a failure: means over the completed runs of a point, beside the same without a failure. Allocated is from "
+    "the begin to the end of every attempt: a second start-up, checkpoints and steps that are done twice are in it, "
+    "the time between the attempts is not. The differences are of means, without a test."
+)
+
+Runs = Sequence[Mapping[str, Any]]
+
+
+def failure_costs(runs: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each of the points that has a failure, completed runs, and a counterpart that has them."""
+    by_point: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    point_of = {}
+    for run in records(runs):
+        if run["point"] is not None:
+            point_of[run["run_id"]] = run["point"]
+            if run["status"] == COMPLETED:
+                by_point[run["point"]].append(run)
+    without = {_without_fault(key): key for key in by_point if json.loads(key)[FAULT]["name"] == NO_FAULT}
+    found = []
+    for point in points:
+        key = point_of[point["run_ids"].split(";")[0]]
+        counterpart = without.get(_without_fault(key))
+        if by_point.get(key) and counterpart not in (None, key):
+            found.append(_sentence(point, by_point[key], by_point[str(counterpart)]))
+    return found
+
+
+def _sentence(point: Mapping[str, Any], failed: Runs, whole: Runs) -> str:
+    took, would = _mean(failed, "allocated_seconds"), _mean(whole, "allocated_seconds")
+    cost = "not known"
+    if took is not None and would is not None:
+        unit = "rank" if point["device"] == "cpu" else "GPU"
+        hours = point["gpus"] * (took - would) / 3600
+        cost = f"{_signed(took - would)}, {number(hours)} {unit}-hours"
+    return (
+        f"{point['label']} [{point['detail']}], {gpus_text(point['gpus'], point['device'])}: allocated {_time(took)} "
+        f"instead of {_time(would)} ({cost}); goodput {_goodput(failed)} instead of {_goodput(whole)}; "
+        f"{number(_mean(failed, 'lost_steps'))} steps lost, {_time(_mean(failed, 'idle_seconds'))} between attempts"
+    )
+
+
+def _without_fault(key: str) -> str:
+    spec = json.loads(key)
+    return json.dumps({name: spec[name] for name in sorted(spec) if name != FAULT})
+
+
+def _mean(runs: Runs, name: str) -> float | None:
+    """None where it is not known of one of them."""
+    values = [run[name] for run in runs]
+    return None if None in values else fmean(values)
+
+
+def _goodput(runs: Runs) -> str:
+    return percent(goodput((run["useful_seconds"] for run in runs), (run["allocated_seconds"] for run in runs)))
+
+
+def _time(seconds: float | None) -> str:
+    return DASH if seconds is None else "0 s" if seconds == 0 else duration(seconds)
+
+
+def _signed(seconds: float) -> str:
+    return f"+{duration(seconds)}" if seconds > 0 else duration(seconds)

@@ -1,0 +1,78 @@
+"""All that is said of a study, worked out once: the report, the terminal and the files show parts of the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.measures.comparisons import Comparisons, comparisons_of
+from analysis.measures.data_price import prices
+from analysis.measures.decisions import decisions_of
+from analysis.measures.equal_work import EqualWork, equal_work
+from analysis.measures.learning import Learning, learning_of
+from analysis.measures.losses import Losses, losses_of
+from analysis.measures.resources import resources_of
+from analysis.measures.speedup import points_of
+from analysis.read.study import Study
+from analysis.report.failures import failure_costs
+from analysis.report.palette import LOOKS
+from analysis.report.published import Beside, beside_published
+from analysis.report.roofline import roofline_of
+from analysis.report.startup import startup_of
+from analysis.scaling.report_forecast import Outlook, outlook_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Findings:
+    """study: as read. points: the table of `analysis.measures.speedup`; rows: the same as dicts. All else is what the
+    function that makes it says."""
+
+    study: Study
+    points: pd.DataFrame
+    rows: list[dict[str, Any]]
+    work: EqualWork
+    learning: Learning
+    losses: Losses
+    comparisons: Comparisons
+    resources: list[dict[str, Any]]
+    decisions: list[dict[str, Any]]
+    prices: list[dict[str, Any]]
+    failure_costs: list[str]
+    published: list[Beside]
+    startup: list[dict[str, Any]]
+    roofline: list[dict[str, Any]]
+
+    @cached_property
+    def outlook(self) -> list[Outlook]:
+        """What larger sizes would give, of the series that have a look of their own in the drawings."""
+        return outlook_of(self.rows, self.points, self.study.runs, len(LOOKS))
+
+
+def findings_of(study: Study, target: float | None = None) -> Findings:
+    """target: the accuracy whose cost is asked for; None: that of the study's commands."""
+    work = equal_work(study.folder, study.runs)
+    points = points_of(study.runs, work.differing)
+    rows = records(points)
+    learning = learning_of(study.runs, points, study.target_accuracy if target is None else target)
+    resources = resources_of(study.runs, points)
+    return Findings(
+        study=study,
+        points=points,
+        rows=rows,
+        work=work,
+        learning=learning,
+        losses=losses_of(study.runs, points),
+        comparisons=comparisons_of(study.runs, rows),
+        resources=resources,
+        decisions=decisions_of(study.runs, points, learning, resources),
+        prices=prices(study.runs, points),
+        failure_costs=failure_costs(study.runs, rows),
+        published=beside_published(rows),
+        startup=startup_of(study.runs, points),
+        roofline=roofline_of(study.runs, points),
+    )

@@ -1,0 +1,34 @@
+"""What a study comes to, as texts in the order in which they are worth reading; `analysis.report.answers` has the
+words."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from analysis.base.text import gpus_text, printable
+from analysis.report.answers import Answer, answers_of
+from analysis.report.sentences import is_own_baseline
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+
+def headline_sentences(findings: Findings) -> list[str]:
+    """One text per series: those with a speedup, those that are no scaling result, those with a throughput alone, and
+    at last those without any figure. Each group is in the order of the points."""
+    answers = sorted(answers_of(findings.rows, findings.losses), key=_rank)
+    said = [answer.text for answer in answers]
+    for _, group in groupby(findings.rows, key=lambda row: row["series"]):
+        series = list(group)
+        if all(row["samples_per_second"] is None for row in series):
+            why = ", ".join(f"{gpus_text(row['gpus'], row['device'])} ({row['status']})" for row in series)
+            detail = f" [{series[0]['detail']}]" if series[0]["detail"] else ""
+            said.append(f"{series[0]['label']}{detail}: no figure for {why}.")
+    return [printable(text) for text in said]
+
+
+def _rank(answer: Answer) -> int:
+    if is_own_baseline(answer.point):
+        return 2
+    return 0 if answer.warning is None else 1

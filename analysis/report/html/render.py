@@ -1,0 +1,294 @@
+"""The report from the findings. All text goes through Jinja's autoescape; what is Markup here was written by us."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from analysis.base import text
+from analysis.base.frames import records
+from analysis.base.text import hours_unit
+from analysis.measures.breakdown import PART_NAMES
+from analysis.measures.comparisons import COMPARISON_NOTE
+from analysis.measures.data_price import DATA_NOTE, interval_text
+from analysis.measures.decisions import DECISIONS_NOTE, front_sentences
+from analysis.measures.equal_work import differs
+from analysis.measures.network import BOUNDS
+from analysis.measures.pop import EFFICIENCIES
+from analysis.measures.resources import is_recorded
+from analysis.read.columns.traces import TRACES_NOTE, traced
+from analysis.read.run import COMPLETED
+from analysis.read.study import statuses
+from analysis.report.answers import answers_of
+from analysis.report.charts.study import charts_of
+from analysis.report.charts.vega import kept_vega_script
+from analysis.report.failures import FAILURES_NOTE
+from analysis.report.html.differences import MOST_VALUES, configurations, environments, hosts
+from analysis.report.html.drawings import by_section, one_theme
+from analysis.report.html.folding import folded, json_script
+from analysis.report.html.glance import figures_at_a_glance
+from analysis.report.html.printed import printed_of
+from analysis.report.html.runs import attempts_cost, damages, details_block, other_runs
+from analysis.report.losses import (
+    BREAKDOWN_NOTE,
+    lacking_sentences,
+    loss_sentences,
+    losses_by_series,
+    network_text,
+    part_text,
+    share_text,
+)
+from analysis.report.published import PUBLISHED_NOTE
+from analysis.report.roofline import ROOFLINE_NOTE
+from analysis.report.sentences import (
+    ENOUGH_SEEDS,
+    GOODPUT_NOTE,
+    INTERVAL_NOTE,
+    LEARNING_NOTE,
+    RESOURCES_NOTE,
+    STEADINESS_NOTE,
+    WORK_NOTE,
+    accuracy_notes,
+    baseline,
+    compared_with,
+    left_out,
+    sample_notes,
+    seeds_text,
+    target_text,
+)
+from analysis.report.startup import SHOWN, STARTUP_NOTE, shown
+from analysis.tables.throughput import goodput
+from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+FOLDER = Path(__file__).parent
+MOST_ANSWERS = 12  # the others stand in a fold below them
+MOST_COMPARISONS = 200
+FEW_COMPARISONS = 6
+MOST_KEYS = 40  # in which a run without a figure differs from others, named beside it
+FEW_RUNS = 12  # up to so many, their tables are open
+# The marks after which a figure is not what it seems; the others say how firmly it stands.
+WARNINGS = ("fault injected", "profiled", "emulated")
+_SECTION = re.compile(r'<section id="([a-z]+)"[^>]*>\s*<h2>([^<]*)</h2>')
+
+
+def page_of(findings: Findings) -> dict[str, bytes]:
+    """report.html"""
+    return {"report.html": render_report(findings).encode("utf-8")}
+
+
+def render_report(findings: Findings) -> str:
+    """The report as HTML."""
+    study, learning, losses, rows = findings.study, findings.learning, findings.losses, findings.rows
+    runs = records(study.runs)
+    printed = printed_of(runs, study.folder)
+    settings = configurations(runs), environments(runs, study.folder)
+    details = details_block(runs, *settings, printed)
+    reasons = {row["oversubscribed"] for row in rows if OVERSUBSCRIBED in marks_of(row)}
+    answers = answers_of(rows, losses)
+    charts = charts_of(findings)
+    config, light, dark = one_theme()
+    places = {row["series"]: i for i, row in enumerate(rows)}
+    completed = sorted((run for run in runs if run["status"] == COMPLETED), key=lambda run: _place(run, places))
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            study=study,
+            invocations=[_invocation(invocation) for invocation in study.invocations],
+            facts=_facts(runs),
+            answers=answers,
+            most_answers=MOST_ANSWERS,
+            glance=figures_at_a_glance(findings, {answer.point["series"]: answer.name for answer in answers}),
+            choices=_choices(runs),
+            charts=by_section(charts),
+            vega=Markup(kept_vega_script()) if charts else None,
+            vega_config=config,
+            drawn_light=Markup(light),
+            drawn_dark=Markup(dark),
+            labels={row["series"]: row for row in rows},
+            comparisons=findings.comparisons,
+            most_comparisons=MOST_COMPARISONS,
+            few_comparisons=FEW_COMPARISONS,
+            few_runs=FEW_RUNS,
+            comparison_note=COMPARISON_NOTE,
+            failure_costs=findings.failure_costs,
+            failures_note=FAILURES_NOTE,
+            data=findings.prices,
+            data_note=DATA_NOTE,
+            published=findings.published,
+            published_note=PUBLISHED_NOTE,
+            oversubscribed=sorted(reason for reason in reasons if reason),
+            series=_by_series(rows),
+            losses=losses_by_series([loss for loss in losses.points if loss.parts is not None]),
+            every_loss=losses_by_series(losses.points),
+            loss_sentences=loss_sentences(losses),
+            breakdown_note=BREAKDOWN_NOTE,
+            lacking=lacking_sentences(losses, len(runs)),
+            measured=_by_series([run for run in completed if run["stopped"] is not None]),
+            messages=_by_series([row for row in rows if row["allreduce"]]),
+            resources=_by_series([row for row in findings.resources if is_recorded(row)]),
+            resources_note=RESOURCES_NOTE,
+            startup=_by_series(findings.startup),
+            startup_headings=list(SHOWN),
+            startup_note=STARTUP_NOTE,
+            roofline=_by_series(findings.roofline),
+            roofline_note=ROOFLINE_NOTE,
+            decisions=_by_series(findings.decisions),
+            front_sentences=front_sentences(findings.decisions),
+            decisions_note=DECISIONS_NOTE,
+            late=_by_series([row for row in rows if row["staleness_max"] is not None]),
+            steady=_by_series([row for row in rows if row["blocks"]]),
+            steadiness_note=STEADINESS_NOTE,
+            learning=learning,
+            learned=_by_series(learning.points),
+            learning_note=LEARNING_NOTE,
+            interval_note=INTERVAL_NOTE,
+            goodput_note=GOODPUT_NOTE,
+            sample_notes=[*sample_notes(rows), *accuracy_notes(rows)],
+            work=findings.work.rows,
+            work_note=WORK_NOTE,
+            traced=[found for run in runs if (found := traced(run))],
+            traces_note=TRACES_NOTE,
+            left_out=left_out(study),
+            problems=[*study.problems, *findings.work.problems],
+            damages=damages(runs),
+            statuses=sorted(statuses(study.runs).items()),
+            completed=_by_series(completed),
+            n_completed=len(completed),
+            others=other_runs(runs, *settings, printed),
+            configuration=settings[0],
+            environment=settings[1],
+            hosts=hosts(runs),
+            most_values=MOST_VALUES,
+            most_keys=MOST_KEYS,
+            details=details,
+        )
+    )
+
+
+def source(name: str) -> Markup:
+    """A file of this folder that stands in the page as it is."""
+    return Markup((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def is_warning(mark: str) -> bool:
+    """Whether a figure with such a mark is not what it seems to be."""
+    return mark in WARNINGS or "oversubscribed" in mark or "work differs" in mark
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        **{f.__name__: f for f in (text.number, text.count, text.percent, text.times, text.span, text.duration)},
+        **{f.__name__: f for f in (text.energy, text.size, text.moment, text.gpus_text, text.scientific)},
+        **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
+        **{f.__name__: f for f in (part_text, share_text, network_text)},
+        "marks": marks_of,
+        "attempts_cost": attempts_cost,
+        "price_interval": interval_text,
+        "run_goodput": lambda run: goodput([run["useful_seconds"]], [run["allocated_seconds"]]),
+        "startup_cells": shown,
+        "json": json.loads,
+        "contents": _contents,
+    }
+    environment.globals |= {
+        "DASH": text.DASH,
+        "source": source,
+        "json_script": json_script,
+        "folded": folded,
+        "spec_script": lambda chart: json_script(f"spec-{chart.name}", chart.spec),
+        "is_warning": is_warning,
+        "BOUNDS": BOUNDS,
+        "PART_NAMES": PART_NAMES,
+        "EFFICIENCIES": EFFICIENCIES,
+        "differs": differs,
+        "tenths": lambda f: text.percent(f, 1),
+        "percents": text.percent,
+        "durations": text.duration,
+        "energies": text.energy,
+        "ENOUGH_SEEDS": ENOUGH_SEEDS,
+    }
+    return environment
+
+
+def _contents(main: str) -> list[tuple[str, Markup]]:
+    """(id, title) of every section that is there, as our templates write them."""
+    return [(name, Markup(title)) for name, title in _SECTION.findall(main)]
+
+
+def series_facts(group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What all points of a series ran on, and with; every value that occurs."""
+
+    def every(name: str, separator: str = " / ") -> str:
+        return separator.join(dict.fromkeys(row[name] for row in group if row[name]))
+
+    parts = [every("precision"), every("cluster"), every("device_names") or every("device"), every("detail")]
+    return [
+        *filter(None, parts),
+        f"communication: {every('communication') or text.DASH}",
+        f"versions: {every('versions') or text.DASH}",
+    ]
+
+
+def _by_series(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    return [list(group) for _, group in groupby(rows, key=lambda row: row["series"])]
+
+
+def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
+    """One command of study.json, as one would type it; parts of another form than ours are left out."""
+    command = invocation.get("command")
+    runs = invocation.get("runs")
+    return {
+        "t": invocation.get("t"),
+        "command": text.printable(shlex.join(map(str, command))) if isinstance(command, list) else text.DASH,
+        "code_version": text.printable(str(invocation.get("code_version") or text.DASH)),
+        "cluster": text.printable(str(invocation.get("cluster") or text.DASH)),
+        "runs": len(runs) if isinstance(runs, list) else None,
+    }
+
+
+def _facts(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What the runs ran on: clusters, devices, code and versions, each with every value that occurs."""
+    versions: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for run in runs:
+        if run["versions"]:
+            versions[run["framework"]].append(json.loads(run["versions"]))
+    facts = [
+        ("Cluster", {run["cluster"] for run in runs}),
+        ("Device", {name for run in runs for name in json.loads(run["device_names"] or "[]")}),
+        ("Code version", {run["code_version"] for run in runs}),
+    ]
+    facts += [(f"Versions, {framework}", {text.versions_text(versions[framework])}) for framework in sorted(versions)]
+    return [(name, ", ".join(sorted(v for v in values if v)) or text.DASH) for name, values in facts]
+
+
+def _choices(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What the runs can be chosen by, and every value that occurs; nothing to choose from is no choice."""
+    found = {name: sorted({run[name] for run in runs if run[name]}) for name in ("framework", "model", "strategy")}
+    found["status"] = sorted({run["status"] for run in runs})
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def _place(run: Mapping[str, Any], series: Mapping[str, int]) -> tuple[int, ...]:
+    """Where a run stands among the others: by series as the points do, then by size."""
+    return series[run["series"]], run["gpus"], run["nodes"], run["seed"], run["repeat"]

@@ -1,0 +1,195 @@
+"""The HTTP server: reads, and nothing else. The standard library's, since there are three pages and no state of users.
+
+Only GET and HEAD. What is asked for is looked up among names that are there, never joined to a path as it came. The
+Host header has to be the address that is served: another name that leads here (DNS rebinding) is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from analysis.base.errors import StudyError
+from analysis.base.text import printable
+from analysis.report.live.studies import LiveStudy, study_names
+
+LOCAL, EVERY = ("127.0.0.1", "localhost"), ("", "0.0.0.0")
+PAGE_RUNS = 100  # runs of one page of the table
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+# The report is one file with its style and script in it.
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+STATIC = {"/live.css": "text/css; charset=utf-8", "/live.js": "text/javascript; charset=utf-8"}
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Serves the studies of a folder. hosts: what a Host header may say, without the port; None: anything."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, results: Path, host: str, port: int) -> None:
+        super().__init__((host, port), _Handler)
+        self.results = results
+        self.hosts = set(LOCAL) if host in LOCAL else None if host in EVERY else {host.lower()}
+        self._studies: dict[str, LiveStudy] = {}
+        self._reports: dict[str, tuple[str, bytes]] = {}
+        self._lock, self._report_lock = threading.Lock(), threading.Lock()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def study(self, name: str) -> LiveStudy | None:
+        """The study of this name, as it is now; None where there is none."""
+        if name not in study_names(self.results):
+            return None
+        with self._lock:
+            study = self._studies.setdefault(name, LiveStudy(self.results / name))
+        study.refresh()
+        return study
+
+    def report(self, study: LiveStudy) -> bytes:
+        """The full report, made when it is asked for and the study has changed since. Raises StudyError."""
+        from analysis.read.study import read_study
+        from analysis.report.findings import findings_of
+        from analysis.report.outputs import documents_of
+
+        with self._report_lock:  # one at a time: each takes a core for some seconds
+            version = study.digest()
+            kept = self._reports.get(study.folder.name)
+            if kept is None or kept[0] != version:
+                findings = findings_of(read_study(study.folder, keep=False))
+                page = documents_of(findings, ("html",))["report.html"]
+                kept = self._reports[study.folder.name] = (version, page)
+            return kept[1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LiveServer
+    server_version, sys_version = "analysis", ""
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def do_GET(self) -> None:
+        if self.server.hosts is not None and _host(self.headers.get("Host", "")) not in self.server.hosts:
+            return self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server does not go by that name")
+        url = urlsplit(self.path)
+        parts = [unquote(part) for part in url.path.split("/") if part]
+        try:
+            self._answer(url.path, parts, parse_qs(url.query))
+        except StudyError as error:
+            self._refuse(HTTPStatus.CONFLICT, printable(str(error)))
+        except (BrokenPipeError, ConnectionResetError):  # the browser has gone on
+            self.close_connection = True
+        return None
+
+    do_HEAD = do_GET
+
+    def _answer(self, path: str, parts: list[str], query: Mapping[str, list[str]]) -> None:
+        if path in STATIC:
+            return self._send((TEMPLATES / path[1:]).read_bytes(), STATIC[path])
+        if not parts:
+            return self._page("studies.html.j2", studies=self._studies())
+        if path == "/studies.json":
+            return self._json(self._studies())
+        if parts[0] != "study" or len(parts) not in (2, 3):
+            return self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+        study = self.server.study(parts[1])
+        if study is None:
+            return self._refuse(HTTPStatus.NOT_FOUND, "there is no such study")
+        what = parts[2] if len(parts) == 3 else ""
+        if what == "":
+            return self._page("study.html.j2", name=printable(parts[1]), url=_url(parts[1]))
+        if what == "runs.json":
+            return self._json(_runs(study, query))
+        if what == "report.html":
+            return self._send(self.server.report(study), "text/html; charset=utf-8", REPORT_POLICY)
+        return self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def _studies(self) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        for name in study_names(self.server.results):
+            if (study := self.server.study(name)) is not None:
+                counts = study.counts()
+                found.append({"name": printable(name), "url": _url(name), "counts": counts, "runs": len(study.rows)})
+        return found
+
+    def _page(self, template: str, **values: Any) -> None:
+        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+        page = environment.get_template(template).render(**values)
+        self._send(page.encode("utf-8", "replace"), "text/html; charset=utf-8")
+
+    def _json(self, value: Any) -> None:
+        self._send(json.dumps(value).encode(), "application/json")
+
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        self._send(sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status=status)
+
+    def _send(self, body: bytes, kind: str, policy: str = POLICY, status: HTTPStatus = HTTPStatus.OK) -> None:
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        if status == HTTPStatus.OK and self.headers.get("If-None-Match") == tag:
+            status, body = HTTPStatus.NOT_MODIFIED, b""
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "ETag": tag,
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": policy,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: the terminal is for what the user is to know."""
+
+
+def _host(header: str) -> str | None:
+    """The name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{header}").hostname
+    except ValueError:
+        return None
+
+
+def _url(name: str) -> str:
+    return f"/study/{quote(name, safe='')}"
+
+
+def _runs(study: LiveStudy, query: Mapping[str, list[str]]) -> Mapping[str, Any]:
+    """A page of the runs: those of a status, if one is asked for, with what is looked for in their names."""
+    status, text = query.get("status", [""])[0], query.get("text", [""])[0]
+    rows = [row for row in study.rows if status in ("", row["status"]) and text in row["run_id"]]
+    asked = query.get("page", ["0"])[0]
+    last = max(0, (len(rows) - 1) // PAGE_RUNS)
+    page = min(int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0, last)
+    return {
+        "counts": study.counts(),
+        "runs": len(study.rows),
+        "found": len(rows),
+        "page": page,
+        "last_page": last,
+        "rows": rows[page * PAGE_RUNS : (page + 1) * PAGE_RUNS],
+    }

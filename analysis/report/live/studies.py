@@ -1,0 +1,169 @@
+"""What a page says of studies that run: read from the folder, and of each run only what has changed since.
+
+Only the end of each log is looked at, and nothing is written: the figures are a glance, not those of the report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.base.text import printable
+from analysis.base.values import count_of, number_of, seconds_of
+from analysis.read.cache import signature
+from analysis.read.log.file import check_document, open_file
+from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs
+
+TAIL_BYTES = 1 << 14
+# Between two looks at a study: at least so many seconds, and so many times as long as the last one took.
+SHORTEST_SECONDS, REST = 0.5, 4
+RUNNING, WAITING, MISSING, UNREADABLE = "running", "waiting", "missing", "unreadable"
+STATUSES = (RUNNING, WAITING, FAILED, UNREADABLE, MISSING, COMPLETED)
+
+
+@dataclass
+class LiveStudy:
+    """What was seen of a study last. rows: of its runs, by name. version: changes with them."""
+
+    folder: Path
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    version: int = 0
+    _seen: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    _next: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def refresh(self) -> int:
+        """Looks at all runs, and reads those that have changed; returns how many."""
+        with self._lock:
+            # Whoever asks while little time has passed gets what is known: many who watch cost no more than one.
+            begin = time.monotonic()
+            if begin < self._next:
+                return 0
+            seen, changed = {}, 0
+            requested = _requested(self.folder)
+            for name in _run_names(self.folder):
+                digest = signature(os.path.join(self.folder, "runs", name)).digest
+                old = self._seen.get(name)
+                if old is None or old[0] != digest:
+                    old = (digest, live_row(self.folder / "runs" / name))
+                    changed += 1
+                seen[name] = old
+            rows = [row for _, row in seen.values()]
+            rows += [{"run_id": printable(name), "status": MISSING} for name in requested if name not in seen]
+            if rows != self.rows:
+                self.version += 1
+            self.rows, self._seen = rows, seen
+            took = time.monotonic() - begin
+            self._next = time.monotonic() + max(SHORTEST_SECONDS, REST * took)
+            return changed
+
+    def digest(self) -> str:
+        """Changes with any file of any run."""
+        return hashlib.sha256(repr([(name, seen[0]) for name, seen in self._seen.items()]).encode()).hexdigest()
+
+    def counts(self) -> Mapping[str, int]:
+        found = Counter(row["status"] for row in self.rows)
+        return {status: found[status] for status in STATUSES if found[status]}
+
+
+def study_names(results: Path) -> list[str]:
+    """The folders in it that are studies; links that lead out of it are none."""
+    try:
+        with os.scandir(results) as entries:
+            names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(name for name in names if (results / name / "study.json").is_file())
+
+
+def live_row(run_dir: Path) -> Mapping[str, Any]:
+    """run_id, status, reason, gpus, steps done and asked for, samples per second of all ranks over the last block, as
+    rank 0 logged it, its last accuracy and when it last wrote (unix seconds); None for what is not known."""
+    row: dict[str, Any] = {"run_id": printable(run_dir.name), "status": WAITING}
+    try:
+        spec = _document(run_dir / "spec.json").get("spec")
+        spec = spec if isinstance(spec, dict) else {}
+        measure: Mapping[str, Any] = given if isinstance(given := spec.get("measure"), dict) else {}
+        row |= {"gpus": count_of(spec, "gpus", 1), "steps_asked": count_of(measure, "steps", 1)}
+        row |= {name: _text(spec.get(name)) for name in ("framework", "strategy", "model")}
+        attempts = attempt_dirs(run_dir)
+        result = _document(run_dir / "result.json")
+        if attempts:
+            row["attempt"] = len(attempts)
+            log = attempts[-1] / "events.rank0.jsonl"
+            if log.exists():
+                row["status"] = RUNNING
+                row |= _last_of(log, count_of(spec, "global_batch", 1))
+        if result.get("status") in (COMPLETED, FAILED):
+            row |= {"status": result["status"], "reason": _text(result.get("reason"))}
+    except (OSError, ValueError) as error:
+        return row | {"status": UNREADABLE, "reason": _text(getattr(error, "strerror", None) or error)}
+    return row
+
+
+def _last_of(log: Path, global_batch: int | None) -> Mapping[str, Any]:
+    """What the end of a log says: of its last block, and of the last evaluation in it."""
+    with open_file(log) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - TAIL_BYTES))
+        lines = file.read(TAIL_BYTES).split(b"\n")
+    found: dict[str, Any] = {}
+    # The first may be cut, the last is not there yet.
+    for line in reversed(lines[1 if size > TAIL_BYTES else 0 :]):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(event, dict) or event.get("v") != SCHEMA_VERSION:
+            continue
+        found.setdefault("last_t", seconds_of(event, "t"))
+        if event.get("ev") == "eval" and (accuracy := number_of(event, "accuracy")) is not None and accuracy <= 1:
+            found.setdefault("accuracy", accuracy)
+        if event.get("ev") == "steps" and "steps_done" not in found:
+            step, n, seconds = count_of(event, "step", 0), count_of(event, "n", 1), seconds_of(event, "seconds")
+            if step is not None and n is not None and seconds:
+                found |= {"steps_done": step + n, "phase": _text(event.get("phase"))}
+                found["samples_per_second"] = global_batch * n / seconds if global_batch else None
+    return found
+
+
+def _run_names(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder / "runs") as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _requested(folder: Path) -> list[str]:
+    """The runs that the study's commands asked for, each once."""
+    try:
+        invocations = _document(folder / "study.json").get("invocations")
+    except OSError:
+        return []
+    names: deque[Any] = deque()
+    for invocation in invocations if isinstance(invocations, list) else ():
+        runs = invocation.get("runs") if isinstance(invocation, dict) else None
+        names.extend(runs if isinstance(runs, list) else ())
+    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    check_document(path)
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else printable(str(value))

@@ -1,0 +1,207 @@
+"""Where the time went, in words, as a table for the terminal, and as CSV."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from analysis.base.text import DASH, duration, gpus_text, number, percent, printable, span
+from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
+from analysis.measures.losses import Loss, Losses
+from analysis.measures.pop import EFFICIENCIES
+from analysis.report.sentences import baseline
+from analysis.stats.rounds import Ranged
+from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
+
+# Of a part that is larger than in the base.
+LOSS_NAMES = {**PART_NAMES, COMPUTE: "slower compute", UNDIVIDED: "compute and communication together"}
+
+BREAKDOWN_NOTE = (
+    "Parts of a step's time: medians over the rounds of the probes. Below each, what it costs in efficiency, relative "
+    "to the base, with its 95 % interval. Shown as measured: a negative one is noise, or a gain. Unexplained is what "
+    "the timed steps took beyond the probes' full step."
+)
+
+POINT_COLUMNS = [
+    *("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "cluster", "device"),
+    *("device_names", "gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "runs_completed"),
+    *("relative_to_gpus", "relative_to_strategy", "efficiency", "step_seconds"),
+]
+
+
+def loss_sentences(losses: Losses) -> list[str]:
+    """One sentence per series, on its largest point that has parts; none where the interval of the largest loss holds
+    0, or there is no interval."""
+    sentences = []
+    for _, group in groupby(losses.points, key=lambda loss: loss.point["series"]):
+        with_parts = [loss for loss in group if loss.shares]
+        if with_parts and (said := _sentence(with_parts[-1])):
+            sentences.append(said)
+    return sentences
+
+
+def _sentence(loss: Loss) -> str | None:
+    part, share = max(loss.shares.items(), key=lambda item: item[1].value)
+    if share.value <= 0 or not share.excludes_zero:
+        return None
+    point = loss.point
+    name = point["label"] + (f" [{point['detail']}]" if point["detail"] else "")
+    figure = f"{tenths(share.value)} ({span(share.low, share.high, tenths)}; 95 % interval from {loss.basis})"
+    on = f"{name}, on {gpus_text(point['gpus'], point['device'])} relative to {baseline(point)}"
+    if part == UNEXPLAINED:
+        text = f"{on}: The largest part of the loss is not explained by the probes, {figure}"
+    else:
+        text = f"{on}: The largest loss is {LOSS_NAMES[part]}, {figure}"
+    marks = marks_of(point)
+    if marks:
+        text += f" ({'; '.join(marks)})"
+    if OVERSUBSCRIBED in marks or BASELINE_OVERSUBSCRIBED in marks:
+        return f"{text}. This is not a scaling result: ranks shared cores or GPUs."
+    return f"{text}."
+
+
+def lacking_sentences(losses: Losses, most: int) -> list[str]:
+    """Which runs have no probes, and why; of each reason so many by name."""
+    sentences = []
+    for reason, ids in losses.lacking.items():
+        more = f" and {len(ids) - most:,} more" if len(ids) > most else ""
+        sentences.append(f"where the time went is not known of {', '.join(ids[:most])}{more}: {reason}")
+    return sentences
+
+
+def losses_by_series(losses: Iterable[Loss]) -> list[list[Loss]]:
+    return [list(group) for _, group in groupby(losses, key=lambda loss: loss.point["series"])]
+
+
+def loss_tables(losses: Losses) -> list[Table]:
+    """One per series that has parts, two lines for each point."""
+    tables = []
+    for rows in losses_by_series(loss for loss in losses.points if loss.parts is not None):
+        point = rows[0].point
+        name = ", ".join(filter(None, (point["label"], point["precision"], point["detail"])))
+        table = Table(
+            title=Text(printable(f"Where the time went: {name}"), style="bold"),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            show_edge=False,
+            header_style="bold",
+        )
+        table.add_column("ranks\nn x r" if point["device"] == "cpu" else "GPUs\nn x r")
+        parts = [part for part in PART_NAMES if any(part in row.parts.seconds for row in rows if row.parts)]
+        headings = ["step\nefficiency", *(_heading(part) for part in parts), "overlap\nparallel"]
+        for heading in headings:
+            table.add_column(heading, justify="right", overflow="fold")
+        table.add_column("intervals from\nmarks", overflow="fold")
+        for row in rows:
+            table.add_row(*_cells(row, parts))
+        tables.append(table)
+    return tables
+
+
+def _heading(part: str) -> str:
+    return PART_NAMES[part].replace(" ", "\n", 1)
+
+
+def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
+    point = loss.point
+    assert loss.parts is not None
+    cells = [
+        f"{point['gpus']}\n{point['nodes']} x {point['ranks_per_node']}",
+        f"{duration(loss.parts.step_seconds)}\n{percent(point['efficiency'])}",
+        *(f"{part_text(loss.parts.seconds.get(part))}\n{share_text(loss.shares.get(part))}" for part in parts),
+        f"{percent(loss.network.overlap.value) if loss.network.overlap else DASH}\n"
+        f"{percent(loss.efficiencies['parallel_efficiency'])}",
+    ]
+    basis = Text(loss.basis or loss.parts.basis)
+    basis.append("\n" + ", ".join(marks_of(point)), style="yellow")
+    return [*map(Text, cells), basis]
+
+
+def part_text(part: Ranged | None) -> str:
+    return DASH if part is None else duration(part.value)
+
+
+def share_text(share: Ranged | None) -> str:
+    """'9.1 % (7.0-11.2 %)', or without an interval '9.1 %'."""
+    if share is None:
+        return DASH
+    interval = "" if share.low is None else f" ({span(share.low, share.high, tenths)})"
+    return tenths(share.value) + interval
+
+
+def tenths(share: float | None) -> str:
+    """In percent; what is rounded to 0 has no sign."""
+    return percent(None if share is None else round(share, 3) + 0.0, 1)
+
+
+def network_text(loss: Loss) -> str:
+    """The bus bandwidth with what it is compared with, in one line."""
+    network = loss.network
+    if network.bus_gb_per_s is None:
+        return DASH
+    text = f"{number(network.bus_gb_per_s)} GB/s"
+    if network.bus_of_nominal is not None:
+        text += f", {percent(network.bus_of_nominal, 1)} of {number(network.nominal_gb_per_s)} GB/s"
+    return text
+
+
+def breakdown_csv(losses: Losses) -> str:
+    """One row per point with a figure; units in the names of the columns, absent values empty. Bandwidths and rates in
+    10^9 bytes and 10^12 operations per second."""
+    import pandas as pd
+
+    stream = io.StringIO()
+    rows = [breakdown_row(loss) for loss in losses.points]
+    table = pd.DataFrame(rows, columns=list(rows[0]) if rows else None)
+    counts = {name: "Int64" for name in ("allreduce_bytes", "probe_rounds") if rows}
+    table.astype(counts).to_csv(stream, index=False, lineterminator="\n")
+    return stream.getvalue()
+
+
+def breakdown_row(loss: Loss) -> dict[str, Any]:
+    """What breakdown.csv has of a point, by the names of its columns."""
+    point, parts, network = loss.point, loss.parts, loss.network
+    row: dict[str, Any] = {name: point[name] for name in POINT_COLUMNS}
+    row["ideal_step_seconds"] = loss.ideal_seconds
+    for name in PART_NAMES:
+        row |= _ranged(f"{name}_seconds", parts.seconds.get(name) if parts else None)
+    row["parts_basis"] = parts.basis if parts else None
+    for name in PART_NAMES:
+        row |= _ranged(f"lost_to_{name}_seconds", loss.lost.get(name))
+    for name in PART_NAMES:
+        row |= _ranged(f"efficiency_lost_to_{name}", loss.shares.get(name))
+    row["lost_basis"] = loss.basis
+    row |= {name: loss.efficiencies[name] for name in EFFICIENCIES}
+    row |= _ranged("allreduce_seconds", parts.allreduce if parts else None)
+    row["allreduce_bytes"] = parts.allreduce_bytes if parts else None
+    row |= _ranged("overlap", network.overlap)
+    row |= {
+        "algorithm_gb_per_s": network.algorithm_gb_per_s,
+        "bus_gb_per_s": network.bus_gb_per_s,
+        "step_bus_gb_per_s_at_most": network.step_bus_gb_per_s,
+        "nominal_gb_per_s": network.nominal_gb_per_s,
+        "bus_of_nominal": network.bus_of_nominal,
+        "tflops_per_gpu": loss.tflops,
+        "peak_tflops": loss.peak.tflops,
+        "peak_source": loss.peak.source,
+        "model_flops_utilisation": loss.utilisation,
+        "probe_rounds": loss.probe_rounds,
+        "probe_share": loss.probe_share,
+        "notes": "; ".join(loss.notes) or None,
+        "marks": point["marks"],
+        "oversubscribed": point["oversubscribed"],
+        "run_ids": point["run_ids"],
+    }
+    return row
+
+
+def _ranged(name: str, figure: Ranged | None) -> Mapping[str, float | None]:
+    value, low, high = figure or (None, None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

@@ -1,0 +1,45 @@
+"""What `python -m analysis` writes of a study, by kind: each is a function of the findings.
+
+A kind's module is imported when it is asked for: a page needs no matplotlib, a table no browser's script.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from analysis.base.errors import StudyError
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+# (module, function, what it writes). The function takes Findings and returns bytes by the names of their files, which
+# are relative to the folder of the report.
+OUTPUTS = {
+    "html": ("analysis.report.html.render", "page_of", "report.html"),
+    "csv": ("analysis.report.data.csv_tables", "csv_of", "a table of each kind as .csv"),
+    "data": ("analysis.report.data.files", "data_of", "runs.csv, runs.parquet, report.json"),
+    "pdf": ("analysis.report.print.pdf", "pdf_of", "report.pdf"),
+    "tex": ("analysis.report.print.tables", "tex_of", "tables.tex, with booktabs"),
+    "figures": ("analysis.report.print.figures", "figures_of", "figures/ as .pdf, .svg, .png, with a LaTeX .pgf"),
+}
+
+
+def kinds_of(text: str | None) -> tuple[str, ...]:
+    """The kinds that a text such as "html,csv" names; None: all. Raises StudyError for one that there is not."""
+    if text is None:
+        return tuple(OUTPUTS)
+    kinds = tuple(dict.fromkeys(kind.strip() for kind in text.split(",")))
+    if unknown := [kind for kind in kinds if kind not in OUTPUTS]:
+        raise StudyError(f"--only {text}: there is no '{unknown[0]}'; the kinds are {', '.join(OUTPUTS)}")
+    return kinds
+
+
+def documents_of(findings: Findings, kinds: Iterable[str]) -> Mapping[str, bytes]:
+    """The content of the files of these kinds, by their names."""
+    documents: dict[str, bytes] = {}
+    for kind in kinds:
+        module, function, _ = OUTPUTS[kind]
+        documents |= getattr(importlib.import_module(module), function)(findings)
+    return documents

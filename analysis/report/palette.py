@@ -1,0 +1,66 @@
+"""How series are told apart in every drawing: a colour and a shape each, the same for a series wherever it is drawn.
+
+Colours are those of Okabe and Ito (2008), told apart by the colour-blind; no drawing relies on colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, UNDIVIDED, UNEXPLAINED
+from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN
+from harness.core.spec import EMULATED
+
+
+@dataclass(frozen=True)
+class Look:
+    """colour: on white; dark: on a dark page. marker: matplotlib's name of the shape; shape: Vega's."""
+
+    colour: str
+    dark: str
+    marker: str
+    shape: str
+
+
+CROSS = "M-.35,-1L.35,-1L.35,-.35L1,-.35L1,.35L.35,.35L.35,1L-.35,1L-.35,.35L-1,.35L-1,-.35L-.35,-.35Z"
+# An X and a star, which Vega has no names for, as SVG paths within [-1, 1].
+EX = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
+STAR = "M0,-1L.26,-.36L.95,-.31L.42,.14L.59,.81L0,.44L-.59,.81L-.42,.14L-.95,-.31L-.26,-.36Z"
+
+# Of the series in the order of `analysis.tables.series.series_in_order`.
+LOOKS = (
+    Look("#0072B2", "#4AA3DF", "o", "circle"),
+    Look("#D55E00", "#F0803C", "s", "square"),
+    Look("#009E73", "#2FBF95", "^", "triangle-up"),
+    Look("#CC79A7", "#DD93BB", "D", "diamond"),
+    Look("#E69F00", "#F0B429", "v", "triangle-down"),
+    Look("#56B4E9", "#8CCBF2", "P", CROSS),
+    Look("#000000", "#F3F4F6", "X", EX),
+    Look("#7A4E9E", "#B08AD0", "*", STAR),
+)
+UNNAMED = Look("#B4B9C0", "#5B626D", ".", "circle")  # of the series beyond the eighth
+IDEAL = Look("#6B7280", "#9CA3AF", "", "circle")  # what is measured against: ideal lines, targets
+
+# The parts of a step, and of lost efficiency.
+PARTS = {
+    COMPUTE: Look("#CC79A7", "#DD93BB", "", ""),
+    UNDIVIDED: Look("#56B4E9", "#8CCBF2", "", ""),
+    COMMUNICATION: Look("#0072B2", "#4AA3DF", "", ""),
+    IMBALANCE: Look("#009E73", "#2FBF95", "", ""),
+    DATA: Look("#E69F00", "#F0B429", "", ""),
+    UNEXPLAINED: Look("#7A4E9E", "#B08AD0", "", ""),
+}
+
+# Points of these are drawn hollow: their figures are no scaling result, or nothing says how far a next run would be.
+HOLLOW = (OVERSUBSCRIBED, EMULATED, SINGLE_RUN)
+
+
+def is_hollow(marks: Iterable[str]) -> bool:
+    return any(mark in HOLLOW for mark in marks)
+
+
+def hollow_note(marks: Iterable[str]) -> str | None:
+    """'hollow: oversubscribed or single run', of those that occur; None where none does."""
+    found = [mark for mark in HOLLOW if mark in set(marks)]
+    return f"hollow: {' or '.join(found)}" if found else None

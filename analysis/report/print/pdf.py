@@ -1,0 +1,155 @@
+"""report.pdf: what a study found, to be read on paper: the answers first, then figures, tables, method and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.base.frames import records
+from analysis.base.text import moment, shortened
+from analysis.measures.comparisons import COMPARISON_NOTE
+from analysis.measures.data_price import price_sentences
+from analysis.measures.decisions import front_sentences
+from analysis.read.run import COMPLETED
+from analysis.read.study import statuses
+from analysis.report.answers import answers_of
+from analysis.report.failures import FAILURES_NOTE
+from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences
+from analysis.report.print.document import Block, Bullets, Heading, Paragraph, Picture
+from analysis.report.print.figures import drawings, drawn
+from analysis.report.print.tables import measured_on, paper_tables, unit_of
+from analysis.report.print.typst import pdf_of_blocks
+from analysis.report.sentences import (
+    GOODPUT_NOTE,
+    INTERVAL_NOTE,
+    LEARNING_NOTE,
+    accuracy_notes,
+    left_out,
+    sample_notes,
+    steadiness_lines,
+)
+from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+MOST_ANSWERS = 12  # all are in report.html
+MOST_REASON = 400  # characters of why a run has no figure
+CAPTIONS = {
+    "speedup": "Speedup over the number of {unit}.",
+    "efficiency": "Parallel efficiency over the number of {unit}.",
+    "accuracy_by_samples": "Test accuracy over the samples of training.",
+    "accuracy_by_seconds": "Test accuracy over the seconds of training.",
+    "waterfall": "From 100 % efficiency to the measured one, by what took it away.",
+    "block_times": "Step time of each measured block.",
+}
+WIDE = ("block_times",)
+
+
+def pdf_of(findings: Findings) -> dict[str, bytes]:
+    """report.pdf"""
+    pictures = {name.removesuffix(".pdf"): pdf for name, pdf in drawn(findings, ["pdf"]).items()}
+    study, rows = findings.study, findings.rows
+    subtitle = f"{moment(study.created)}. {measured_on(rows)}" if rows else moment(study.created)
+    return {"report.pdf": pdf_of_blocks(study.name, subtitle, study.created, blocks_of(findings), pictures)}
+
+
+def blocks_of(findings: Findings) -> list[Block]:
+    blocks = _answers(findings)
+    there = drawings(findings)
+    what = unit_of(findings.rows)
+    blocks += [
+        Picture(name, caption.format(unit=what), name in WIDE) for name, caption in CAPTIONS.items() if name in there
+    ]
+    if tables := paper_tables(findings):
+        blocks += [Heading("Tables"), *tables]
+    return [
+        *blocks,
+        *_section("On what the answers stand", _evidence(findings)),
+        *_section("What else was found", _further(findings)),
+        Heading("Method in short"),
+        *(Paragraph((note,)) for note in _notes(findings)),
+        *_runs(findings),
+        *_section("Problems", [*findings.study.problems, *findings.work.problems, *left_out(findings.study)]),
+    ]
+
+
+def _answers(findings: Findings) -> list[Block]:
+    sentences = [answer.text for answer in answers_of(findings.rows, findings.losses)]
+    marks = {mark for row in findings.rows for mark in marks_of(row)}
+    blocks: list[Block] = []
+    if OVERSUBSCRIBED in marks:
+        reasons = sorted({row["oversubscribed"] for row in findings.rows if row["oversubscribed"]})
+        blocks.append(
+            Paragraph(
+                (f"Not all of this is a scaling result. Oversubscribed: {shortened('; '.join(reasons), 300)}.",), True
+            )
+        )
+    if EMULATED in marks:
+        blocks.append(Paragraph(("Some figures are emulated: their costs were set, and nothing was computed.",), True))
+    if not sentences:
+        blocks.append(Paragraph(("No run of this study has completed: there is no figure to report.",), True))
+    return [*blocks, *_answer_lines(sentences)]
+
+
+def _evidence(findings: Findings) -> list[str]:
+    """The answers with what they are relative to, where their intervals come from, and every mark."""
+    return [
+        *(answer.evidence for answer in answers_of(findings.rows, findings.losses)),
+        *loss_sentences(findings.losses),
+    ]
+
+
+def _further(findings: Findings) -> list[str]:
+    costs = [*findings.failure_costs, FAILURES_NOTE] if findings.failure_costs else []
+    published = [f"published: {both.published}; this study: {both.own}; {both.verdict}" for both in findings.published]
+    return [
+        *findings.comparisons.sentences,
+        *front_sentences(findings.decisions),
+        *price_sentences(findings.prices),
+        *published,
+        *steadiness_lines(findings.rows),
+        *costs,
+    ]
+
+
+def _notes(findings: Findings) -> list[str]:
+    notes = [INTERVAL_NOTE, GOODPUT_NOTE]
+    if any(loss.parts for loss in findings.losses.points):
+        notes.append(BREAKDOWN_NOTE)
+    if findings.comparisons.rows:
+        notes.append(COMPARISON_NOTE)
+    if findings.learning.points:
+        notes.append(LEARNING_NOTE)
+    return [*notes, *sample_notes(findings.rows), *accuracy_notes(findings.rows)]
+
+
+def _runs(findings: Findings) -> list[Block]:
+    """How the runs ended, and each that has no figure with its reason."""
+    study = findings.study
+    ended = ", ".join(f"{n:,} {status}" for status, n in sorted(statuses(study.runs).items()))
+    others = [run for run in records(study.runs) if run["status"] != COMPLETED]
+    lines = [
+        f"{run['run_id']}: {run['status']}: {shortened(run['reason'] or 'no reason given', MOST_REASON)}"
+        for run in others
+    ]
+    lines += lacking_sentences(findings.losses, len(study.runs))
+    return [
+        Heading("Runs"),
+        Paragraph((f"{len(study.runs):,} runs: {ended}.",)),
+        *([Bullets([(line,) for line in lines])] if lines else []),
+    ]
+
+
+def _section(title: str, sentences: Sequence[str]) -> list[Block]:
+    return [Heading(title), Bullets([(sentence,) for sentence in sentences])] if sentences else []
+
+
+def _answer_lines(sentences: Sequence[str]) -> list[Block]:
+    if not sentences:
+        return []
+    shown = list(sentences[:MOST_ANSWERS])
+    if len(sentences) > MOST_ANSWERS:
+        shown.append(f"and {len(sentences) - MOST_ANSWERS:,} more, in report.html")
+    return [Bullets([(sentence,) for sentence in shown], answers=True)]

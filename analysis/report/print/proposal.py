@@ -1,0 +1,351 @@
+"""The scaling section of a computing-time proposal, of one series of a study. What only the user knows is a gap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.text import (
+    DASH,
+    count,
+    duration,
+    gpus_text,
+    hours_unit,
+    listed,
+    number,
+    percent,
+    shortened,
+    span,
+    times,
+    unit,
+)
+from analysis.measures.losses import Losses
+from analysis.report.answers import answers_of
+from analysis.report.losses import loss_sentences
+from analysis.report.print.document import (
+    Block,
+    Bullets,
+    Column,
+    Footnotes,
+    Gap,
+    Group,
+    Heading,
+    Line,
+    Paragraph,
+    Picture,
+    Table,
+)
+from analysis.report.print.request import Range, Request, Size
+from analysis.report.print.tables import mark_words, measured_on, series_name
+from analysis.report.sentences import baseline, sample_notes
+from analysis.scaling.prediction import SeriesPrediction
+from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN, marks_of
+from harness.core.spec import EMULATED, WEAK
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+PICTURE = "proposal"
+MOST_REASON = 300  # characters of why a size has no figure
+PREDICTED = "predicted, not measured: the median and the 90 % interval of one measurement there"
+
+
+def proposal_of(findings: Findings, request: Request) -> list[Block]:
+    """All of the section, its picture under the name PICTURE."""
+    return [
+        Heading("Scaling and requested resources"),
+        *_warnings(request),
+        Heading("Test case and machine", 2),
+        Paragraph(_test_case(findings, request)),
+        Paragraph(_machine(request)),
+        Heading("Scaling behaviour", 2),
+        Paragraph(_scaling(findings, request)),
+        proposal_table(request),
+        Picture(PICTURE, _picture_caption(request), wide=True),
+        Heading("Justification of the requested size", 2),
+        Bullets(_justification(findings, request)),
+        Heading("Requested resources", 2),
+        Paragraph(_resources(request)),
+        Heading("Method", 2),
+        Paragraph((_method(request),)),
+    ]
+
+
+def proposal_table(request: Request) -> Table:
+    """A row for each size, the one that is asked for in bold."""
+    footnotes = Footnotes()
+    hours = hours_unit(request.source.device)
+    headings = [
+        *(unit(request.source.device), "Time per step", "Speedup", "95 %", "Efficiency", "95 %"),
+        *(f"{hours[:1].upper()}{hours[1:]} per run", "Runs", "Total"),
+    ]
+    rows = [_cells(request, size, footnotes) for size in request.sizes]
+    strong = frozenset(i for i, size in enumerate(request.sizes) if size is request.asked)
+    row = request.rows[-1]
+    caption = (
+        f"{series_name(row)}: time per step, speedup and efficiency relative to {baseline(row)}, "
+        f"and what {_runs_text(request)} cost. In bold: the size that is asked for. {measured_on(request.rows)}"
+    )
+    columns = [Column(heading, right=number > 0) for number, heading in enumerate(headings)]
+    return Table("proposal", caption, columns, [Group("", rows, strong)], footnotes.notes)
+
+
+def _cells(request: Request, size: Size, footnotes: Footnotes) -> list[Line]:
+    row = size.row
+    if row is None:
+        said, interval = footnotes.raised(PREDICTED, *_caveats(request)), footnotes.raised(None)
+    else:
+        alone = "the framework alone" if row["series"] != request.rows[-1]["series"] else None
+        said, interval = footnotes.raised(alone, *mark_words(row)), footnotes.raised(_basis(row))
+    cost = request.gpu_hours(size)
+    runs = request.ask.runs
+    costs: list[Line] = [(number(cost),), (count(runs),), (DASH if cost is None else number(cost * runs),)]
+    if cost is None and size is request.asked:
+        costs = [(Gap("hours"),), (count(runs),), (Gap("total"),)]
+    return [
+        (count(size.gpus), *said),
+        (duration(size.seconds.value),),
+        (times(size.speedup.value),),
+        (span(size.speedup.low, size.speedup.high, times), *interval),
+        (percent(size.efficiency.value),),
+        (span(size.efficiency.low, size.efficiency.high, percent), *interval),
+        *costs,
+    ]
+
+
+def _basis(row: Mapping[str, Any]) -> str:
+    return row["efficiency_basis"] if row["efficiency_low"] is None else f"interval from {row['efficiency_basis']}"
+
+
+def _warnings(request: Request) -> list[Block]:
+    """What nobody is to overlook who reads the table."""
+    rows = request.rows
+    said = []
+    shared = sorted(
+        {row["oversubscribed"] for row in rows if OVERSUBSCRIBED in marks_of(row) and row["oversubscribed"]}
+    )
+    if shared:
+        at = listed([count(row["gpus"]) for row in rows if OVERSUBSCRIBED in marks_of(row)], "and")
+        said.append(
+            f"This is not a scaling result at {at}: oversubscribed, {shortened('; '.join(shared), MOST_REASON)}."
+        )
+    if any(EMULATED in marks_of(row) for row in rows):
+        said.append("These figures are emulated: their costs were set, and nothing was computed.")
+    if request.source.device == "cpu":
+        said.append("Measured with CPU ranks, not with GPUs: this says nothing of how GPUs scale.")
+    single = [count(row["gpus"]) for row in rows if SINGLE_RUN in marks_of(row)]
+    if single:
+        said.append(
+            f"A single run at {listed(single, 'and')}: its interval says how steady it was, not what another run would "
+            "give."
+        )
+    if request.asked.row is None:
+        said.append(f"{_where(request)} were not measured: their figures are predicted.")
+    return [Paragraph((sentence,), warning=True) for sentence in said]
+
+
+def _where(request: Request) -> str:
+    return gpus_text(request.ask.gpus, request.source.device)
+
+
+def _test_case(findings: Findings, request: Request) -> Line:
+    row = request.rows[-1]
+    spec = json.loads(row["series"])
+    run = next((r for r in findings.study.runs.to_dict("records") if r["run_id"] in row["run_ids"].split(";")), {})
+    samples = request.source.train_samples
+    parts = [
+        f"{row['model']}{_of_parameters(run.get('parameters'))} on {row['dataset']}"
+        + (f" ({count(samples)} samples per epoch)" if samples else ""),
+        f"in {row['precision']}",
+        f"trained with {row['framework']}, strategy {row['strategy']}",
+        f"optimiser {spec['optimizer']['name']}"
+        if isinstance(spec.get("optimizer"), dict) and "name" in spec["optimizer"]
+        else "",
+    ]
+    device = "rank" if row["device"] == "cpu" else "GPU"
+    batch = (
+        f"weak scaling, {count(row['batch_per_gpu'])} samples per {device} and step"
+        if row["scaling"] == WEAK
+        else f"strong scaling, a global batch of {count(row['global_batch'])} samples"
+    )
+    detail = f" Settings: {row['detail']}." if row["detail"] else ""
+    notes = " ".join(sample_notes(request.rows))
+    text = f"{', '.join(filter(None, parts))}: {batch}.{detail}{f' {notes}' if notes else ''} "
+    return (text, Gap("why this test case stands for the production runs"))
+
+
+def _of_parameters(parameters: Any) -> str:
+    return (
+        f" ({count(parameters)} parameters)"
+        if isinstance(parameters, (int, float)) and parameters == parameters
+        else ""
+    )
+
+
+def _machine(request: Request) -> Line:
+    measured = [row for row in request.rows if row["nodes"]]
+    most = max(measured, key=lambda row: row["gpus"])
+    sizes = f"{gpus_text(most['gpus'], most['device'])} on {most['nodes']} node{'s' * (most['nodes'] != 1)}"
+    text = f"{measured_on(request.rows)} The largest measured size is {sizes}, {most['ranks_per_node']} per node. "
+    return (text, Gap("the machine that time is asked for on, and how it differs from the measured one, if it does"))
+
+
+def _scaling(findings: Findings, request: Request) -> Line:
+    base = gpus_text(request.base["gpus"], request.base["device"])
+    series = request.rows[-1]["series"]
+    said = "".join(
+        f"{one.headline} " for one in answers_of(findings.rows, findings.losses) if one.point["series"] == series
+    )
+    text = f"{said}Speedup and efficiency are relative to {baseline(request.rows[-1])}, the smallest measured size. "
+    named = [f"{gpus_text(row['gpus'], row['device'])} ({_why_none(row)})" for row in request.lacking]
+    if named:
+        text += f"There is no figure for {listed(named, 'and')}. "
+    gap = (Gap(f"why nothing smaller than {base} is feasible, such as memory"),) if request.base["gpus"] > 1 else ()
+    return (text, *gap)
+
+
+def _why_none(row: Mapping[str, Any]) -> str:
+    return f"{row['status']}: {shortened(row['reasons'] or 'no reason given', MOST_REASON)}"
+
+
+def _picture_caption(request: Request) -> str:
+    text = f"Speedup and efficiency relative to {baseline(request.rows[-1])}, with intervals."
+    return text + (" Hollow diamond: predicted." if request.asked.row is None else "")
+
+
+def _justification(findings: Findings, request: Request) -> list[Line]:
+    asked = request.asked
+    verb, level = ("are predicted to reach", "90 %") if asked.row is None else ("reach", "95 %")
+    brackets = "" if asked.speedup.low is None else f"; in brackets the {level} interval"
+    said: list[Line] = [
+        (
+            f"{_where(request)} {verb} {_ranged(asked.speedup, times)} of the throughput of "
+            f"{baseline(request.rows[-1])}, at an efficiency of {_ranged(asked.efficiency, percent)}{brackets}.",
+        )
+    ]
+    said += [(line,) for line in _marginal(findings, request)]
+    if (hours := request.hours(asked)) is not None:
+        first = request.hours(request.sizes[0])
+        assert first is not None
+        said.append(
+            (
+                f"One run takes {_ranged(hours, number)} hours there, instead of {number(first.value)} on "
+                f"{gpus_text(request.sizes[0].gpus, request.source.device)}.",
+            )
+        )
+    said += [(line,) for line in loss_sentences(_losses_of(findings, request))]
+    if request.prediction is not None:
+        said += [(line,) for line in _prediction(request, request.prediction)]
+    said.append((Gap(f"why the time to a result, or the memory, asks for {_where(request)} and not for fewer"),))
+    return said
+
+
+def _marginal(findings: Findings, request: Request) -> list[str]:
+    """What the last GPUs added: up to the asked size, and beyond it where that was measured."""
+    series = request.rows[-1]["series"]
+    lines = []
+    for row in findings.decisions:
+        if row["series"] != series or row["marginal_efficiency"] is None or row["added_to_gpus"] is None:
+            continue
+        beyond = row["added_to_gpus"] == request.ask.gpus
+        if row["gpus"] == request.ask.gpus or beyond:
+            one = "rank" if row["device"] == "cpu" else "GPU"
+            added = Range(*(row[f"marginal_efficiency{end}"] for end in ("", "_low", "_high")))
+            lines.append(
+                f"{'Beyond it, from' if beyond else 'From'} {row['added_to_gpus']} to "
+                f"{gpus_text(row['gpus'], row['device'])}, each one added {_ranged(added, percent)} of one {one}'s "
+                "throughput."
+            )
+    smaller = [size for size in request.sizes if size.gpus < request.ask.gpus]
+    if request.asked.row is None and smaller:
+        last = smaller[-1]
+        one = request.base["samples_per_second"] / request.base["gpus"]
+        added = (request.asked.rate.value - last.rate.value) / (request.ask.gpus - last.gpus) / one
+        lines.append(
+            f"From {last.gpus} to {_where(request)}, each one is predicted to add {percent(added)} of one's throughput."
+        )
+    return lines
+
+
+def _losses_of(findings: Findings, request: Request) -> Losses:
+    series = request.rows[-1]["series"]
+    return Losses(tuple(loss for loss in findings.losses.points if loss.point["series"] == series), {})
+
+
+def _prediction(request: Request, prediction: SeriesPrediction) -> list[str]:
+    """How far it reaches, on what it stands, and how well the same law does where it can be checked."""
+    largest = prediction.source.series.largest
+    lines = [
+        f"The prediction reaches to {request.ask.gpus / largest.gpus:.3g} times the largest measured size, "
+        f"{gpus_text(largest.gpus, request.source.device)}. It is made by {prediction.why}.",
+        *(f"{caveat}." for caveat in _caveats(request)),
+        *(f"{line}." for line in prediction.basis),
+    ]
+    if prediction.own_test is not None:
+        test = prediction.own_test
+        lines.append(
+            f"From the sizes up to half of it, {gpus_text(test.size.gpus, request.source.device)} would have been "
+            f"predicted as {number(test.predicted.median)} samples/s "
+            f"({span(test.predicted.low90, test.predicted.high90)}); measured: {number(test.measured)}, "
+            f"{percent(test.error, 1)} off."
+        )
+    return [line[:1].upper() + line[1:] for line in lines]
+
+
+def _caveats(request: Request) -> Sequence[str]:
+    if request.prediction is None:
+        return ()
+    return next(one.caveats for one in request.prediction.predicted if one.size.gpus == request.ask.gpus)
+
+
+def _resources(request: Request) -> Line:
+    unit_of = hours_unit(request.source.device)
+    cost = request.gpu_hours(request.asked)
+    runs = _runs_text(request)
+    why = Gap(f"why {runs} {'is' if request.ask.runs == 1 else 'are'} needed")
+    if cost is None:
+        return (f"{runs} on {_where(request)} each: ", Gap(f"hours of one run, and {unit_of} in total"), ". ", why)
+    hours = request.hours(request.asked)
+    assert hours is not None
+    length = _length(request)
+    high = ""
+    if hours.high is not None:
+        high = f", up to {number(hours.high * request.ask.gpus * request.ask.runs)} at the end of the interval"
+    text = (
+        f"{runs} of {length} on {_where(request)} each, {number(cost)} {unit_of} per run, come to "
+        f"{number(cost * request.ask.runs)} {unit_of}{high}. These are the steps of training alone. "
+    )
+    return (text, Gap("what start-up, evaluation, checkpoints and failed runs add"), " ", why)
+
+
+def _length(request: Request) -> str:
+    ask = request.ask
+    for value, what in ((ask.epochs, "epoch"), (ask.steps, "step"), (ask.hours, "hour")):
+        if value is not None:
+            return f"{value:g} {what}{'s' * (value != 1)}"
+    return DASH
+
+
+def _runs_text(request: Request) -> str:
+    return f"{count(request.ask.runs)} run{'s' * (request.ask.runs != 1)}"
+
+
+def _method(request: Request) -> str:
+    """Two sentences."""
+    first = (
+        "Each figure is the mean seconds per sample over the completed runs of a size, in steps that are timed in "
+        "blocks between synchronisations of the device, after a warm-up, the slowest rank counting"
+    )
+    second = (
+        "Intervals are Student's t at 95 % over the runs, or from a block bootstrap within the run where there is only "
+        "one, and speedups are ratios of these means"
+    )
+    if request.asked.row is None:
+        second += "; what was not measured is predicted by a scaling law fitted to all sizes, with 90 % intervals"
+    return f"{first}. {second}."
+
+
+def _ranged(value: Range, show: Any) -> str:
+    interval = "" if value.low is None else f" ({span(value.low, value.high, show)})"
+    return show(value.value) + interval

@@ -1,0 +1,191 @@
+"""What computing time is asked for, and what the study says of it: the sizes of a series with their costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.errors import StudyError
+from analysis.base.text import printable, shortened
+from analysis.measures.metrics import gpu_hours
+from analysis.report.print.tables import series_name
+from analysis.scaling.prediction import SeriesPrediction, predict_series
+from analysis.scaling.study_series import StudySeries, study_series
+from analysis.tables.series import without_strategy
+from harness.core.spec import WEAK
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+Row = Mapping[str, Any]
+
+MOST_NAMED = 6  # series in an error message
+
+
+@dataclass(frozen=True)
+class Ask:
+    """gpus, runs: of the request. hours, steps, epochs: of one run, on as many GPUs; at most one is given. series:
+    words of its name. gpus_per_node, bytes_per_second, cluster: as of a prediction."""
+
+    gpus: int
+    runs: int
+    hours: float | None = None
+    steps: float | None = None
+    epochs: float | None = None
+    series: str | None = None
+    cluster: str | None = None
+    gpus_per_node: int | None = None
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Range:
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Size:
+    """One number of GPUs. row: of the table of points; None: predicted. seconds: of a step. rate: samples per second.
+    Intervals: 95 % of what was measured, 90 % of what is predicted."""
+
+    gpus: int
+    row: Row | None
+    seconds: Range
+    rate: Range
+    speedup: Range
+    efficiency: Range
+
+
+@dataclass(frozen=True)
+class Request:
+    """sizes: of the series, and `asked`, the one that is asked for, ascending; before them the base, where that is the
+    framework alone. lacking: points of the series without a figure. samples: of one run; None: its length is not
+    known. prediction: None where the size that is asked for was measured."""
+
+    ask: Ask
+    source: StudySeries
+    base: Row
+    sizes: tuple[Size, ...]
+    asked: Size
+    lacking: tuple[Row, ...]
+    samples: float | None
+    prediction: SeriesPrediction | None
+
+    @property
+    def rows(self) -> list[Row]:
+        """Of the sizes that were measured."""
+        return [size.row for size in self.sizes if size.row is not None]
+
+    def hours(self, size: Size) -> Range | None:
+        """Of one run, on the clock; its steps alone."""
+        if self.samples is None:
+            return None
+        rate = size.rate
+        low, high = (None if r is None else self.samples / r / 3600 for r in (rate.high, rate.low))
+        return Range(self.samples / rate.value / 3600, low, high)
+
+    def gpu_hours(self, size: Size) -> float | None:
+        """Of one run."""
+        hours = self.hours(size)
+        return None if hours is None else gpu_hours(size.gpus, hours.value * 3600)
+
+
+def request_of(findings: Findings, ask: Ask) -> Request:
+    """StudyError where the study does not say what such a request needs."""
+    source, group = _series(findings, ask)
+    measured = [row for row in group if row["samples_per_second"] is not None]
+    if not measured:
+        raise StudyError(
+            f"series {shortened(series_name(group[0]), 120)}: no run has completed; there is nothing to show"
+        )
+    base = _base(findings.rows, measured[0])
+    sizes = {row["gpus"]: _measured(row) for row in reversed(measured)}  # of several placements the first
+    prediction = None
+    if ask.gpus not in sizes:
+        prediction = predict_series(source, (ask.gpus,), ask.gpus_per_node, ask.bytes_per_second)
+        sizes[ask.gpus] = _predicted(prediction, ask.gpus, base, measured[0])
+    asked = sizes[ask.gpus]
+    alone = [] if any(row is base for row in measured) else [_measured(base)]
+    ordered = (*alone, *(sizes[gpus] for gpus in sorted(sizes)))
+    lacking = tuple(row for row in group if row["samples_per_second"] is None)
+    return Request(ask, source, base, ordered, asked, lacking, _samples(ask, source, asked, measured[0]), prediction)
+
+
+def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Row]]:
+    sources = study_series(findings.points, findings.study.runs)
+    clusters = sorted({source.cluster for source in sources})
+    if ask.cluster is not None and ask.cluster not in clusters:
+        raise StudyError(f"cluster={ask.cluster}: this study measured nothing there, only on {', '.join(clusters)}")
+    found = [source for source in sources if ask.cluster in (None, source.cluster)]
+    if ask.series is not None:
+        exact = [source for source in found if source.series.name == ask.series]
+        found = exact or [source for source in found if ask.series.lower() in source.series.name.lower()]
+    names = "; ".join(printable(source.series.name) for source in (found or sources)[:MOST_NAMED])
+    if not found:
+        raise StudyError(f"series={ask.series}: no series has that in its name; there are: {names}")
+    if len(found) > 1:
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise StudyError(f"a proposal is about one series; choose one with series=…, words of its name: {names}{more}")
+    return found[0], [row for row in findings.rows if series_name(row) == found[0].series.name]
+
+
+def _base(rows: Sequence[Row], row: Row) -> Row:
+    """The point that this one is relative to."""
+    at = (row["relative_to_gpus"], row["relative_to_strategy"])
+    alike = [
+        other for other in rows if (other["gpus"], other["strategy"]) == at and other["samples_per_second"] is not None
+    ]
+    own = [other for other in alike if other["series"] == row["series"]]
+    return (own or [other for other in alike if without_strategy(other["series"]) == without_strategy(row["series"])])[
+        0
+    ]
+
+
+def _measured(row: Row) -> Size:
+    names = ("samples_per_second", "speedup", "efficiency")
+    rate, speedup, efficiency = (Range(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names)
+    return Size(row["gpus"], row, Range(row["step_seconds"]), rate, speedup, efficiency)
+
+
+def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> Size:
+    """Relative to the measured base, as the measured sizes are."""
+    if prediction.why_not is not None:
+        raise StudyError(f"gpus={gpus} was not measured and cannot be predicted: {prediction.why_not}")
+    one = next(each for each in prediction.predicted if each.size.gpus == gpus)
+    if one.rate is None:
+        raise StudyError(f"gpus={gpus} was not measured, and its prediction is {'; '.join(one.caveats)}")
+    rate = Range(one.rate.median, one.rate.low90, one.rate.high90)
+    ideal = gpus / base["gpus"]
+    batch = _global_batch(row, gpus)
+    return Size(
+        gpus,
+        None,
+        _map(rate, lambda r: batch / r, swapped=True),
+        rate,
+        _map(rate, lambda r: r / base["samples_per_second"]),
+        _map(rate, lambda r: r / base["samples_per_second"] / ideal),
+    )
+
+
+def _map(given: Range, change: Any, swapped: bool = False) -> Range:
+    ends = [None if end is None else change(end) for end in (given.low, given.high)]
+    return Range(change(given.value), *(reversed(ends) if swapped else ends))
+
+
+def _global_batch(row: Row, gpus: int) -> float:
+    """On so many GPUs, of the series that the point is of."""
+    return row["global_batch"] / row["gpus"] * gpus if row["scaling"] == WEAK else row["global_batch"]
+
+
+def _samples(ask: Ask, source: StudySeries, asked: Size, row: Row) -> float | None:
+    """Of one run: the same at every size, so that all sizes do the same work."""
+    if ask.epochs is not None:
+        if source.train_samples is None:
+            raise StudyError("epochs=: the runs do not say how many samples an epoch has; give hours= or steps=")
+        return ask.epochs * source.train_samples
+    if ask.steps is not None:
+        return ask.steps * _global_batch(row, ask.gpus)
+    return None if ask.hours is None else ask.hours * 3600 * asked.rate.value

@@ -1,0 +1,247 @@
+"""The tables of a paper: scaling, breakdown, decisions, accuracy; each with what it was measured on and its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.text import DASH, count, duration, hours_unit, number, percent, shortened, span, times, unit
+from analysis.measures.breakdown import PART_NAMES
+from analysis.measures.losses import Loss
+from analysis.report.losses import losses_by_series, part_text, tenths
+from analysis.report.print.document import Column, Footnotes, Group, Line, Table
+from analysis.report.print.latex import tables_tex
+from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text
+from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+Row = Mapping[str, Any]
+
+MOST_REASON, MOST_WORDS = 300, 400  # characters of a failure's reason, and of what a table was measured on
+MARK_WORDS = {
+    OVERSUBSCRIBED: "oversubscribed: ranks shared cores or GPUs, not a scaling result",
+    EMULATED: "emulated: its costs were set, not found",
+    "single run": "a single run: its interval says how steady it was, not what another run would give",
+}
+
+
+def paper_tables(findings: Findings) -> list[Table]:
+    """Those that have rows."""
+    tables = [scaling_table(findings), breakdown_table(findings), decisions_table(findings), accuracy_table(findings)]
+    return [table for table in tables if table.groups]
+
+
+def tex_of(findings: Findings) -> dict[str, bytes]:
+    """tables.tex, in ASCII."""
+    return {"tables.tex": tables_tex(paper_tables(findings), findings.study.name).encode("ascii")}
+
+
+def series_name(row: Row) -> str:
+    return ", ".join(filter(None, (row["label"], row["precision"], row["detail"])))
+
+
+def measured_on(rows: Sequence[Row]) -> str:
+    """Devices, clusters, communication, versions and code of the points, every value that occurs."""
+
+    def every(name: str) -> str:
+        values = dict.fromkeys(part for row in rows for part in (row[name] or "").split(";") if part)
+        return shortened(" / ".join(values), MOST_WORDS)
+
+    parts = [
+        every("device_names") or every("device"),
+        f"cluster {every('cluster')}",
+        every("communication"),
+        every("versions"),
+        f"code {every('code_versions')}" if every("code_versions") else "",
+    ]
+    return f"Measured on {'; '.join(filter(None, parts))}."
+
+
+def mark_words(row: Row) -> list[str]:
+    """The marks of a point as footnotes say them."""
+    return [MARK_WORDS.get(mark, mark) for mark in marks_of(row)]
+
+
+def scaling_table(findings: Findings) -> Table:
+    """Throughput, speedup and efficiency of every point, those without a figure too."""
+    rows = findings.rows
+    footnotes = Footnotes()
+    what = unit_of(rows)
+    headings = [what, "Nodes", "Global batch", "Samples/s", "95 %", "Speedup", "95 %", "Efficiency", "95 %", "Runs"]
+    groups = [Group(_heading(group), [_scaling_cells(row, footnotes) for row in group]) for group in _by_series(rows)]
+    caption = (
+        f"Scaling in study {findings.study.name}: throughput, speedup and parallel efficiency. {measured_on(rows)}"
+    )
+    notes = [("", note) for note in sample_notes(rows)]
+    return Table("scaling", caption, _columns(headings), groups, [*footnotes.notes, *notes])
+
+
+def _scaling_cells(row: Row, footnotes: Footnotes) -> list[Line]:
+    first: Line = (count(row["gpus"]), *footnotes.raised(*mark_words(row)))
+    if row["samples_per_second"] is None:
+        reason = shortened(f"no figure: {row['status']}: {row['reasons'] or 'no reason given'}", MOST_REASON)
+        cell: Line = (count(row["gpus"]), *footnotes.raised(reason))
+        return [cell, (count(row["nodes"]),), (count(row["global_batch"]),), *[(DASH,)] * 6, _runs(row)]
+    return [
+        first,
+        (count(row["nodes"]),),
+        (count(row["global_batch"]),),
+        (number(row["samples_per_second"]),),
+        _interval(row, "samples_per_second", number, footnotes),
+        (times(row["speedup"]),),
+        _interval(row, "speedup", times, footnotes),
+        (percent(row["efficiency"]),),
+        _interval(row, "efficiency", percent, footnotes),
+        _runs(row),
+    ]
+
+
+def _runs(row: Row) -> Line:
+    done, asked = row["runs_completed"], row["runs_all"]
+    return (count(done) if done == asked else f"{count(done)} of {count(asked)}",)
+
+
+def _interval(row: Row, name: str, show: Any, footnotes: Footnotes) -> Line:
+    low, high, basis = (row[f"{name}_{end}"] for end in ("low", "high", "basis"))
+    if low is None:
+        return (DASH, *footnotes.raised(basis))
+    return (span(low, high, show), *footnotes.raised(f"95 % interval from {basis}"))
+
+
+def breakdown_table(findings: Findings) -> Table:
+    """Of the points that have parts: the seconds of each part, and below them what it cost in efficiency."""
+    found = [loss for loss in findings.losses.points if loss.parts is not None]
+    parts = [part for part in PART_NAMES if any(loss.parts and part in loss.parts.seconds for loss in found)]
+    names = [PART_NAMES[part].capitalize() for part in parts]
+    headings = [unit_of([loss.point for loss in found]), "Step", "Efficiency", *names]
+    footnotes = Footnotes()
+    groups = [
+        Group(
+            _heading([loss.point for loss in group]),
+            [row for loss in group for row in _parts_rows(loss, parts, footnotes)],
+        )
+        for group in losses_by_series(found)
+    ]
+    caption = (
+        f"Where the time of a step went in study {findings.study.name}: seconds of each part, and below them what it "
+        f"cost in efficiency, with 95 % intervals. {measured_on([loss.point for loss in found])}"
+    )
+    return Table("breakdown", caption, _columns(headings), groups, footnotes.notes)
+
+
+def _parts_rows(loss: Loss, parts: Sequence[str], footnotes: Footnotes) -> list[list[Line]]:
+    point = loss.point
+    assert loss.parts is not None
+    basis = f"95 % intervals from {loss.basis}" if loss.basis else None
+    seconds: list[Line] = [
+        (count(point["gpus"]), *footnotes.raised(*mark_words(point), basis)),
+        (duration(loss.parts.step_seconds),),
+        (percent(point["efficiency"]),),
+        *((part_text(loss.parts.seconds.get(part)),) for part in parts),
+    ]
+    if not loss.shares:
+        return [seconds]
+    shares = [loss.shares.get(part) for part in parts]
+    spans = ["" if share is None else f"({span(share.low, share.high, tenths)})" for share in shares]
+    return [
+        seconds,
+        [(), (), (), *((DASH if share is None else tenths(share.value),) for share in shares)],
+        [(), (), (), *((text,) for text in spans)],
+    ]
+
+
+def decisions_table(findings: Findings) -> Table:
+    """What each number of GPUs added, and what an epoch took and cost there."""
+    rows = findings.decisions
+    footnotes = Footnotes()
+    hours = _hours(rows)
+    headings = [
+        *(unit_of(rows), "Serial fraction", "95 %", "Marginal eff.", "95 %"),
+        *("Epoch", f"{hours[:1].upper()}{hours[1:]} per epoch", "On the front"),
+    ]
+    groups = [Group(_heading(group), [_decision_cells(row, footnotes) for row in group]) for group in _by_series(rows)]
+    caption = (
+        f"What each number of {unit_of(rows)} gave and cost in study {findings.study.name}: serial fraction of Karp "
+        "and Flatt; marginal efficiency, the throughput that was added beyond the next smaller size, relative to "
+        "one's; an epoch's steps alone; whether no other point of the same work takes both less time and less cost. "
+        f"{measured_on(rows)}"
+    )
+    return Table("decisions", caption, _columns(headings), groups, footnotes.notes)
+
+
+def _decision_cells(row: Row, footnotes: Footnotes) -> list[Line]:
+    return [
+        (count(row["gpus"]), *footnotes.raised(*mark_words(row))),
+        (number(row["serial_fraction"]),),
+        (span(row["serial_fraction_low"], row["serial_fraction_high"]),),
+        (percent(row["marginal_efficiency"]),),
+        (span(row["marginal_efficiency_low"], row["marginal_efficiency_high"], percent),),
+        (duration(row["epoch_seconds"]),),
+        (number(row["epoch_gpu_hours"]),),
+        ({True: "yes", False: "no"}.get(row["epoch_front"], DASH),),
+    ]
+
+
+def accuracy_table(findings: Findings) -> Table:
+    """What the points learned; with a target, what it took."""
+    learning = findings.learning
+    rows = learning.points
+    footnotes = Footnotes()
+    headings = [unit_of(rows), "Global batch", "Test accuracy", "Range", "Seeds", "Test loss", "Epochs"]
+    if learning.target is not None:
+        hours = _hours(rows)
+        headings += [f"To {percent(learning.target, 1)}", "Training", f"{hours[:1].upper()}{hours[1:]}"]
+    groups = [
+        Group(_heading(group), [_accuracy_cells(row, learning.target, footnotes) for row in group])
+        for group in _by_series(rows)
+    ]
+    caption = (
+        f"Accuracy in study {findings.study.name}, at each run's last evaluation: mean and range of the seeds. "
+        f"{measured_on(rows)}"
+    )
+    notes = [("", note) for note in sample_notes(rows)]
+    return Table("accuracy", caption, _columns(headings), groups, [*footnotes.notes, *notes])
+
+
+def _accuracy_cells(row: Row, target: float | None, footnotes: Footnotes) -> list[Line]:
+    cells: list[Line] = [
+        (count(row["gpus"]), *footnotes.raised(*mark_words(row))),
+        (count(row["global_batch"]),),
+        (percent(row["accuracy"], 1),),
+        (span(row["accuracy_low"], row["accuracy_high"], lambda value: percent(value, 1)),),
+        (count(row["seeds"]), *footnotes.raised(seeds_text(row))),
+        (number(row["loss"]),),
+        (number(row["epochs"]),),
+    ]
+    if target is not None:
+        cells += [(target_text(row),), (duration(row["to_train_seconds"]),), (number(row["to_gpu_hours"]),)]
+    return cells
+
+
+def _columns(headings: Sequence[str]) -> list[Column]:
+    return [Column(heading, right=number > 0) for number, heading in enumerate(headings)]
+
+
+def _by_series(rows: Sequence[Row]) -> list[list[Row]]:
+    return [list(group) for _, group in groupby(rows, key=lambda row: row["series"])]
+
+
+def _heading(group: Sequence[Row]) -> str:
+    """The series, and what its speedups are relative to."""
+    bases = [baseline(row) for row in group if row["relative_to_gpus"] is not None]
+    return series_name(group[0]) + (f"; relative to {bases[0]}" if bases else "")
+
+
+def unit_of(rows: Sequence[Row]) -> str:
+    """What is counted in these rows: ranks on processors are no GPUs."""
+    devices = {row["device"] for row in rows}
+    return unit(next(iter(devices))) if len(devices) == 1 else "GPUs or CPU ranks"
+
+
+def _hours(rows: Sequence[Row]) -> str:
+    units = {hours_unit(row["device"]) for row in rows}
+    return next(iter(units)) if len(units) == 1 else "GPU- or rank-hours"

@@ -1,0 +1,106 @@
+"""How far each point's step is from what its devices give: a roofline with measured ceilings.
+
+Williams, Waterman and Patterson 2009 (Roofline, CACM 52(4)): a step takes at least the larger of its operations at the
+rate of a matrix product, and its bytes at that of a copy. The operations are the catalogue's arithmetic, the bytes the
+least that must go to memory (analysis/scaling/roofline.py; docs/roofline.md). Other than MFU
+(analysis/measures/flops.py), whose ceiling is the maker's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.measures.flops import training_flops_per_sample
+from analysis.read.run import COMPLETED
+from analysis.scaling.roofline import work_of
+from harness.core.spec import EMULATED, MODEL_PARALLEL
+from models import catalog
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Strategies under which a rank has less than all of the weights, or of their update: its bytes are not those counted.
+DIVIDED = frozenset({*MODEL_PARALLEL, "zero1", "fsdp"})
+COMPUTE, MEMORY = "compute", "memory"
+ROOFLINE_NOTE = (
+    "What a step would take if all of it ran as fast as the device's own best: the larger of its operations at the "
+    "rate of a product of two square matrices, and its bytes at the rate of a copy. Both rates were measured by the "
+    "run, after training, in its precision, with its threads, on all ranks at the same time; the rank with the least "
+    "counts. The operations are the catalogue's arithmetic; the bytes are estimated: the least that must go to memory, "
+    "as if everything that can be fused were. So the limit is a lower one. Of the limit: limit / measured step, "
+    "communication and data included; alone: without what the ranks exchange, from cached batches. This is not the MFU "
+    "of the section on lost time, whose ceiling is the maker's figure. docs/roofline.md."
+)
+COLUMNS = {
+    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
+    **dict.fromkeys(["cluster", "device"], "string"),
+    **dict.fromkeys(["gpus", "nodes", "global_batch", "runs"], "Int64"),
+    **dict.fromkeys(["flops_per_step", "bytes_per_step", "flops_per_byte"], "Float64"),
+    "bytes_basis": "string",
+    **dict.fromkeys(["ceiling_flops_per_second", "ceiling_bytes_per_second"], "Float64"),
+    **dict.fromkeys(["ceiling_basis", "bound"], "string"),
+    **dict.fromkeys(["limit_seconds", "step_seconds", "of_limit", "alone_seconds", "alone_of_limit"], "Float64"),
+    **dict.fromkeys(["reason", "marks", "run_ids"], "string"),
+}
+
+
+def roofline_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row per point that has a completed run with a word about its ceilings: the row of the point, and keys of
+    COLUMNS. Rates and bytes are of one rank."""
+    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["ceilings"]}
+    rows = []
+    for point in records(points):
+        members = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+        if members:
+            rows.append({**point, "runs": len(members), **_row(members, point)})
+    return rows
+
+
+def _row(members: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    told = [json.loads(run["ceilings"]) for run in members]
+    flops, moved = ([one[name] for one in told if one[name]] for name in ("flops", "bytes"))
+    if flops and moved:
+        columns |= {"ceiling_flops_per_second": fmean(flops), "ceiling_bytes_per_second": fmean(moved)}
+        columns["ceiling_basis"] = "measured"
+    work = _work(json.loads(members[0]["point"]), point["batch_per_gpu"])
+    if isinstance(work, str):
+        return columns | {"reason": work}
+    operations, memory = work
+    columns |= {"flops_per_step": operations, "bytes_per_step": memory, "flops_per_byte": operations / memory}
+    columns["bytes_basis"] = "estimated"
+    if "ceiling_basis" not in columns:
+        reasons = sorted({one["reason"] for one in told if one["reason"]})
+        return columns | {"reason": "; ".join(reasons) or "its ceilings are not known"}
+    computing = operations / columns["ceiling_flops_per_second"]
+    moving = memory / columns["ceiling_bytes_per_second"]
+    limit = max(computing, moving)
+    alone = point["no_sync_seconds"]
+    return columns | {
+        "bound": COMPUTE if computing >= moving else MEMORY,
+        "limit_seconds": limit,
+        "of_limit": limit / point["step_seconds"] if point["step_seconds"] else None,
+        "alone_seconds": alone,
+        "alone_of_limit": limit / alone if alone else None,
+    }
+
+
+def _work(spec: Mapping[str, Any], batch: int) -> tuple[float, float] | str:
+    """(floating-point operations, bytes at least) of a rank's step; or why they are not known. spec: plain values."""
+    if spec.get("framework") == EMULATED:
+        return "an emulated framework computes nothing"
+    if spec["strategy"] in DIVIDED:
+        return f"strategy={spec['strategy']} divides the network, or its update, between ranks: not counted per rank"
+    dataset = spec["dataset"]
+    per_sample = training_flops_per_sample(spec["model"], dataset)
+    if per_sample is None:
+        return f"the catalogue has no {spec['model']} for this data set"
+    size = dataset.get("context") or dataset["image_size"]
+    layers = catalog.network(spec["model"]).layers(dataset["channels"], dataset["classes"], size)
+    half = spec["precision"] != "fp32"
+    work = work_of(layers, per_sample, dataset["channels"], size, half, batch)
+    return float(per_sample) * batch, work.memory_bytes

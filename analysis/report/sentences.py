@@ -1,0 +1,205 @@
+"""The figures in plain sentences, the same in the terminal and in the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.constants import PLAIN
+from analysis.base.text import DASH, gpus_text, number, percent, span, times, unit
+from analysis.stats.stability import DRIFT_FRACTION, DRIFT_LEVEL, FEWEST_VALUES
+from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
+from harness.core.spec import DALI, EMULATED
+
+if TYPE_CHECKING:
+    from analysis.read.study import Study
+
+INTERVAL_NOTE = (
+    "95 %: Student's t interval of the mean seconds per sample over the runs of a point, on the scale of logarithms; "
+    "of speedup and efficiency, that of a ratio of two means. From the blocks of one run, by block bootstrap, where a "
+    "point has a single run: how steady it was, not what another run would give."
+)
+
+GOODPUT_NOTE = (
+    "Goodput: seconds of the steps that count by the seconds from begin to end of every attempt, start-up, evaluation, "
+    "probes, checkpoints and lost steps included; not the time in the queue."
+)
+
+
+WORK_NOTE = (
+    "Equal work: the parameters; the first synchronised gradient, its sum and its sum of magnitudes, as differences by "
+    "the latter; and with verify=true, from one rank in fp32, the largest difference of the logits, the norm of the "
+    "gradients' difference by their norm, and the largest relative difference of the first losses. Each with its bound."
+)
+
+
+DALI_NOTE = (
+    "Decoded by DALI: samples, their order, crops and flips are those of the other input pipelines, whose batches are "
+    "the same byte for byte; pixel values differ slightly, as NVIDIA DALI decodes and resizes the images itself."
+)
+
+
+# Of fewer seeds, a range says little of what the next one gives.
+ENOUGH_SEEDS = 3
+
+LEARNING_NOTE = (
+    "Accuracy of the test samples at each run's last evaluation: mean and range of the seeds. Seconds, epochs and "
+    "GPU-hours are those of training, warm-up included, evaluations not."
+)
+
+STEADINESS_NOTE = (
+    "All measured blocks count in every figure. Outside the fences: blocks farther than 1.5 interquartile ranges from "
+    "the quartiles of their run (Tukey). Drift: a trend of the step time over the blocks of a run, or over "
+    f"{FEWEST_VALUES} runs or more in the order of their starts, that the Mann-Kendall test sees (p < {DRIFT_LEVEL:g}) "
+    f"and that moved it by more than {percent(DRIFT_FRACTION)} (Theil-Sen). Intervals, tests, and how the twelve rules "
+    "of Hoefler and Belli (SC'15) are kept: docs/method.md."
+)
+
+RESOURCES_NOTE = (
+    "Of the timed steps. Energy is measured where a counter of the device holds it, estimated where the figure may "
+    "hold others' energy or is added up from samples of power, absent where nothing tells: never 0. Memory: the most "
+    "that any rank held. Sent: by all machines, as their network interfaces count, whoever sent; on one node through "
+    "its loopback interface; what goes over NVLink or shared memory is in no such counter. Read: by all ranks, the "
+    "page cache included. resources.csv has every figure."
+)
+
+
+def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a sample is, of each data set that does not hold images, and of each that stands for another; and that not
+    all points see the same pixels, where DALI decodes them."""
+    # A series is known by the JSON of what its points share.
+    specs = [json.loads(point["series"]) for point in points]
+    datasets = [spec["dataset"] for spec in specs]
+    notes = [
+        f"A sample of {data['name']} is one sequence of {data['context']} tokens; the accuracy is that of tokens."
+        for data in datasets
+        if data["context"]
+    ]
+    notes += [
+        f"{data['name']} is made from the seed, in the shape of {data['stands_for']}: its accuracy says nothing of "
+        f"{data['stands_for']}."
+        for data in datasets
+        if data.get("stands_for")
+    ]
+    if any(spec.get("data", {}).get("pipeline") == DALI for spec in specs):
+        notes.append(DALI_NOTE)
+    return list(dict.fromkeys(notes))
+
+
+def accuracy_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That accuracies are no comparison, where the step time decided how long each run trained; and that they are of
+    several views of each test image, where they are."""
+    measures = [json.loads(point["series"])["measure"] for point in points if point["test_accuracy"] is not None]
+    notes = []
+    # Of any type: it is what a file holds.
+    if any(measure.get("evaluate_views", 1) != 1 for measure in measures):
+        notes.append(
+            "Where measure.evaluate_views is above 1, accuracy and loss are of the mean logits of several views of a "
+            "test image, mirrored or moved: not to be set beside those of the images as they are."
+        )
+    if all(measure.get("precision") is None and measure.get("warmup_limit_steps") is None for measure in measures):
+        return notes
+    return [
+        *notes,
+        "Runs with measure.precision or measure.warmup_limit_steps train until their step time is known, each for "
+        "another number of steps: their accuracies are not to be compared; for that take measure=learning.",
+    ]
+
+
+def headlines(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One sentence per series, on its largest measured point. The points come ordered by series, then by GPUs."""
+    sentences = []
+    for _, group in groupby(points, key=lambda point: point["series"]):
+        measured: list[Mapping[str, Any]] = []
+        lacking: list[Mapping[str, Any]] = []
+        for point in group:
+            (lacking if point["samples_per_second"] is None else measured).append(point)
+        if measured:
+            without = [f"{gpus_text(point['gpus'], point['device'])} ({point['status']})" for point in lacking]
+            gaps = f" No figure for {', '.join(without)}." if without else ""
+            sentences.append(sentence(measured[-1]) + gaps)
+    return sentences
+
+
+def sentence(point: Mapping[str, Any]) -> str:
+    """What the point shows, with all its marks; for an oversubscribed one, that it is no scaling result and why."""
+    gpus = gpus_text(point["gpus"], point["device"])
+    name = point["label"] + (f" [{point['detail']}]" if point["detail"] else "")
+    marks = marks_of(point)
+    if is_own_baseline(point):
+        rate = f"{number(point['samples_per_second'])} samples/s on {gpus}"
+        one = f"one number of {unit(point['device'])} was measured"
+        text = f"{name}: {rate}; no speedup to state, {'the framework alone' if point['strategy'] == PLAIN else one}"
+        remarks = [interval_text(point, "samples_per_second", number), *marks]
+    else:
+        text = f"{name}: {times(point['speedup'])} on {gpus} relative to {baseline(point)}"
+        text += f", {percent(point['efficiency'])} efficiency"
+        remarks = [interval_text(point, "efficiency", percent), *marks]
+    if remarks:
+        text += f" ({'; '.join(remarks)})"
+    if EMULATED in marks:
+        text += ". Emulated: its costs were set, and nothing was computed"
+    if OVERSUBSCRIBED in marks:
+        return f"{text}. This is not a scaling result: {point['oversubscribed']}."
+    if BASELINE_OVERSUBSCRIBED in marks:
+        return f"{text}. This is not a scaling result: the point that it is relative to was oversubscribed."
+    return f"{text}."
+
+
+def interval_text(point: Mapping[str, Any], name: str, show: Callable[[float | None], str]) -> str:
+    """'95 % interval 51–64 %, from 3 runs each', or why there is none."""
+    low, high, basis = (point[f"{name}_{end}"] for end in ("low", "high", "basis"))
+    return basis if low is None else f"95 % interval {span(low, high, show)}, from {basis}"
+
+
+def baseline(point: Mapping[str, Any]) -> str:
+    """What the speedup and the efficiency of a measured point are relative to: '1 GPU', or '1 GPU, plain'."""
+    plain = f", {PLAIN}" if point["relative_to_strategy"] == PLAIN else ""
+    return gpus_text(point["relative_to_gpus"], point["device"]) + plain
+
+
+def is_own_baseline(point: Mapping[str, Any]) -> bool:
+    """Whether the point has no more GPUs than what it is relative to, and the same strategy."""
+    own = (point["gpus"], point["strategy"])
+    return own == (point["relative_to_gpus"], point["relative_to_strategy"])
+
+
+def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
+    """The reference of a row of the equal work: framework, strategy, and the number of GPUs where that is another."""
+    if row.get("reference_framework") is None:
+        return DASH
+    gpus = row["reference_gpus"]
+    at = "" if gpus == row["gpus"] else f" on {gpus_text(gpus, row['device'])}"
+    return f"{row['reference_framework']}{separator}{row['reference_strategy']}{at}"
+
+
+def left_out(study: Study) -> list[str]:
+    """What the study's sweeps left out, in full sentences."""
+    return [f"left out, because it does not exist: {sentence}" for sentence in study.skipped]
+
+
+def seeds_text(point: Mapping[str, Any]) -> str:
+    """On how many seeds the figures of a point's learning stand; said where they are too few for a spread."""
+    n = point["seeds"]
+    if n == 1:
+        return "1 seed: no spread"
+    return f"spread over {n} seeds" + (f": fewer than {ENOUGH_SEEDS}" if n < ENOUGH_SEEDS else "")
+
+
+def target_text(point: Mapping[str, Any]) -> str:
+    """Whether the runs of a point reached the target."""
+    if not point["reached"]:
+        return "not reached"
+    return "reached" if point["reached"] == point["runs"] else f"{point['reached']} of {point['runs']} runs"
+
+
+def steadiness_lines(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The notes of the points, for the terminal."""
+    return [
+        f"{point['label']}{' [' + point['detail'] + ']' if point['detail'] else ''}, "
+        f"{gpus_text(point['gpus'], point['device'])}: {point['notes']}"
+        for point in points
+        if point["notes"]
+    ]

@@ -1,0 +1,98 @@
+"""What is waited for at the start of each point's runs: a table of analysis/read/columns/startup.py's parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.text import duration, span
+from analysis.read.columns.startup import PARTS
+from analysis.read.run import COMPLETED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STAGING = "Staging"
+# What the page shows together.
+SHOWN = {
+    "Batch script": ("job",),
+    STAGING: ("stage",),
+    "Launch": ("launch",),
+    "Interpreter": ("interpreter",),
+    "Imports": ("imports",),
+    "Data": ("data",),
+    "Rendezvous": ("rendezvous",),
+    "Build": ("build", "rendezvous_and_build"),
+    "Rest": ("verify", "facts", "resume"),
+    "First step": ("first_step",),
+}
+STARTUP_NOTE = (
+    "From the start of the job to the end of the first step, in the parts of the rank that met the others last; below "
+    "each part its shortest and longest over all ranks and runs. Batch script: until the ranks' watchers run, modules "
+    "included; not known outside of Slurm. Staging: the environment, unpacked on the nodes, from the archive where it "
+    "lies (tar) or from copies that Slurm brings (sbcast). Launch: until the rank's own process runs. First step: with "
+    "compilation. Rest: what a run looks up about its machine, a checkpoint, verify=true. Of the first attempt of each "
+    "run."
+)
+COLUMNS = {
+    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
+    **dict.fromkeys(["cluster", "device"], "string"),
+    **dict.fromkeys(["gpus", "nodes", "global_batch", "runs"], "Int64"),
+    "total_seconds": "Float64",
+    "total_from": "string",
+    "slowest_ranks": "string",
+    "staged": "string",
+    **dict.fromkeys(
+        (f"{part}{end}" for part in PARTS for end in ("_seconds", "_seconds_min", "_seconds_max")), "Float64"
+    ),
+    **dict.fromkeys(["marks", "run_ids"], "string"),
+}
+
+
+def startup_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row per point that has a completed run with a start-up that is told: the row of the point, and keys of
+    COLUMNS. Means over the runs; shortest and longest over all of their ranks."""
+    by_id = {
+        run["run_id"]: json.loads(run["startup_split"])
+        for run in records(runs)
+        if run["startup_split"] and run["status"] == COMPLETED
+    }
+    rows = []
+    for point in records(points):
+        told = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+        if told:
+            rows.append({**point, "runs": len(told), **_row(told)})
+    return rows
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """By the headings of SHOWN: (of the slowest rank, shortest to longest) as text; "" where nothing is known."""
+    cells = {}
+    for heading, parts in SHOWN.items():
+        there = [part for part in parts if row.get(f"{part}_seconds") is not None]
+        value = sum(row[f"{part}_seconds"] for part in there)
+        low, high = (sum(row[f"{part}_seconds_{end}"] for part in there) for end in ("min", "max"))
+        beside = [span(low, high, duration), *([row["staged"]] if heading == STAGING and row.get("staged") else [])]
+        cells[heading] = (duration(value), ", ".join(beside)) if there else ("", "")
+    return cells
+
+
+def _row(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        "total_seconds": fmean(one["total"] for one in told),
+        "total_from": ";".join(sorted({one["from"] for one in told})),
+        "slowest_ranks": ";".join(str(one["slowest_rank"]) for one in told),
+        "staged": ";".join(sorted({one["staged"] for one in told if one["staged"]})) or None,
+    }
+    for part in PARTS:
+        found = [one["parts"][part] for one in told if part in one["parts"]]
+        if found:
+            columns |= {
+                f"{part}_seconds": fmean(slowest for slowest, _, _ in found),
+                f"{part}_seconds_min": min(low for _, low, _ in found),
+                f"{part}_seconds_max": max(high for _, _, high in found),
+            }
+    return columns

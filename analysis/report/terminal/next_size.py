@@ -1,0 +1,139 @@
+"""What to measure next as a table with ready command lines, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.text import DASH, gpus_text, number, percent, printable, span
+from analysis.report.terminal.prediction import MARK_WORDS
+from analysis.scaling.next_size import Candidate, NextSizes
+from harness.core.spec import WEAK
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN = 3  # candidates whose command is printed
+PROGRAM = ["python", "-m", "harness"]
+# Of a study's command: what decides how many runs there are of a size, or whether there are any.
+LEFT_OUT = {"gpus", "repeat", "repeats", "retry", "plan_only", "budget_node_hours"}
+NOTE = (
+    "Width: of the 90 % interval of the mean of many runs at the target (a single one scatters more), relative to its "
+    "median; that after one more run is expected by the pooled law, not measured. Node-hours: of one run as long as "
+    "those on the nearest measured size, waiting in the queue not included."
+)
+
+
+def print_next(
+    console: Console, study: str, found: Sequence[NextSizes], commands: Sequence[Sequence[str | None]]
+) -> None:
+    """commands: for each series, one for each candidate (`command_of`)."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    for one, lines in zip(found, commands, strict=True):
+        console.print(Text(f"{printable(study)}: {one.source.series.name}", style="bold"))
+        for sentence in _sentences(one):
+            console.print(Text(sentence))
+        if one.candidates:
+            table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), show_edge=False)
+            unit = "ranks" if one.source.device == "cpu" else "GPUs"
+            for heading in (unit, "nodes", "what", "width after", "narrower by", "node-hours", "by node-hour"):
+                table.add_column(heading, justify="right", overflow="fold")
+            for candidate in one.candidates:
+                table.add_row(*_cells(candidate))
+            console.print(table)
+        for line in lines[:SHOWN]:
+            # Not wrapped: it is there to be copied.
+            console.print(Text(f"  {line or 'no command of this study is known'}"), soft_wrap=True)
+        console.print()
+    console.print(Text(NOTE, style="dim"))
+
+
+def next_json(study: str, found: Sequence[NextSizes], commands: Sequence[Sequence[str | None]]) -> dict[str, Any]:
+    """Rates in samples per second, widths and narrowings fractions."""
+    return {
+        "study": study,
+        "series": [
+            {
+                "series": one.source.series.name,
+                "cluster": one.source.cluster,
+                "marks": list(one.source.marks),
+                "target": None if one.target is None else dataclasses.asdict(one.target),
+                "today": None if one.today is None else dataclasses.asdict(one.today),
+                "width_today": one.width,
+                "candidates": [
+                    {**dataclasses.asdict(each), "narrowing_per_node_hour": each.per_node_hour, "command": line}
+                    for each, line in zip(one.candidates, lines, strict=True)
+                ],
+                "remarks": _sentences(one),
+            }
+            for one, lines in zip(found, commands, strict=True)
+        ],
+    }
+
+
+def command_of(
+    candidate: Candidate,
+    one: NextSizes,
+    runs: Mapping[str, Mapping[str, Any]],
+    invocations: Sequence[Mapping[str, Any]],
+) -> str | None:
+    """The study's own command that measured the series, for this one run: of what it sweeps over, what the series has.
+    None where study.json has no such command."""
+    names = [name for own in one.source.run_ids for name in own]
+    for invocation in reversed(invocations):
+        words, asked = invocation.get("command"), invocation.get("runs")
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            continue
+        if words[:3] == PROGRAM and isinstance(asked, list) and set(asked) & set(names):
+            break
+    else:
+        return None
+    run = runs[names[-1]]
+    own = {key: run[key] for key in ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster")}
+    own |= {"seed": run["seed"], "batch": run["batch_per_gpu" if run["scaling"] == WEAK else "global_batch"]}
+    kept = []
+    for word in words[3:]:
+        key, equals, value = word.partition("=")
+        if word in ("-m", "--multirun") or (equals and key in LEFT_OUT):
+            continue
+        if equals and key in own and str(own[key]) in value.split(","):
+            word = f"{key}={own[key]}"
+        kept.append(word)
+    repeat = [] if candidate.repeat is None else [f"repeat={candidate.repeat}"]
+    return shlex.join([*PROGRAM, "-m", f"gpus={candidate.size.gpus}", *repeat, *kept])
+
+
+def _cells(candidate: Candidate) -> list[str]:
+    rate = candidate.per_node_hour
+    return [
+        str(candidate.size.gpus),
+        str(candidate.size.nodes),
+        "new" if candidate.repeat is None else "repeat",
+        percent(candidate.width, 1),
+        percent(candidate.narrowing),
+        number(candidate.node_hours),
+        DASH if rate is None else percent(rate),
+    ]
+
+
+def _sentences(one: NextSizes) -> list[str]:
+    if one.why_not is not None:
+        return [printable(one.why_not)]
+    assert one.target is not None
+    assert one.today is not None
+    device = one.source.device
+    marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in one.source.marks)
+    lines = [
+        f"{gpus_text(one.target.gpus, device)} today: {number(one.today.median)} samples/s, "
+        f"{span(one.today.low90, one.today.high90)} (90 %, mean of many runs): "
+        f"{percent(one.width, 1)} wide" + (f" [{marks}]" if marks else ""),
+        *one.basis,
+    ]
+    if not one.candidates:
+        lines.append("No further run would narrow it by more than the noise of this calculation.")
+    return [printable(line) for line in lines]

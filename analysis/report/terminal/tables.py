@@ -1,0 +1,259 @@
+"""The tables of a study for the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.base.frames import records
+from analysis.base.text import DASH, count, number, percent, printable, scientific, shortened, span, times
+from analysis.measures.comparisons import COMPARISON_NOTE
+from analysis.measures.data_price import DATA_NOTE, price_sentences
+from analysis.measures.decisions import front_sentences
+from analysis.measures.equal_work import differs
+from analysis.measures.network import BOUNDS
+from analysis.read.run import COMPLETED
+from analysis.read.study import statuses
+from analysis.report.failures import FAILURES_NOTE
+from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences, loss_tables
+from analysis.report.published import PUBLISHED_NOTE
+from analysis.report.sentences import (
+    GOODPUT_NOTE,
+    INTERVAL_NOTE,
+    LEARNING_NOTE,
+    WORK_NOTE,
+    accuracy_notes,
+    baseline,
+    compared_with,
+    headlines,
+    left_out,
+    sample_notes,
+    steadiness_lines,
+)
+from analysis.report.terminal.learning import learning_tables
+from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from harness.core.spec import EMULATED
+
+if TYPE_CHECKING:
+    from analysis.report.findings import Findings
+
+MOST_LOSS_TABLES = 6  # in the terminal, one per series
+MOST_LACKING = 3  # runs named for each reason why they have no probes
+MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
+WIDTH_OF_A_FILE = 160  # columns, where the output is no terminal
+WIDTH_OF_ALL_COLUMNS = 150
+WIDTH_OF_GOODPUT = 95  # less has no room for it
+SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
+FIGURE_COLUMNS = [
+    *("global batch\nper GPU", "samples/s\n95 %", "runs\n95 % from", "speedup\nrelative to"),
+    *("efficiency\n95 %", "test acc.\nrange"),
+]
+NARROW_COLUMNS = [
+    "batch\nper GPU",
+    "samples/s\n95 %",
+    "runs\n95 % of",
+    "speedup\nrelative",
+    "eff.\n95 %",
+    "test acc.\nrange",
+]
+GOODPUT_COLUMN = "goodput\nrange"
+MARK_WORDS = {
+    OVERSUBSCRIBED: "oversubscribed: not a scaling result",
+    EMULATED: "emulated: its costs were set, not found",
+}
+WORK_COLUMNS = [
+    *("{unit}\nglobal batch", "compared\nwith", "parameters\nof reference"),
+    *("first gradient\nbound", "logits\nbound", "gradients\nbound", "loss curve\nbound", "verdict"),
+]
+NARROW_WORK_COLUMNS = ["what", "{unit}\nbatch", "compared\nwith", "verdict"]
+
+
+def terminal(stream: TextIO) -> Console:
+    """A console on the stream: as wide as the terminal, or wide enough for the table where there is none."""
+    width = None if stream.isatty() or "COLUMNS" in os.environ else WIDTH_OF_A_FILE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def print_tables(console: Console, findings: Findings) -> None:
+    """Prints the points, what they come to in words, where their time went, what they cost, what they learned, whether
+    their work was the same, and every run that has no figure, with its reason."""
+    study, rows, work, learning, losses = (
+        findings.study,
+        findings.rows,
+        findings.work,
+        findings.learning,
+        findings.losses,
+    )
+    for table in points_tables(study.name, rows, console.width):
+        console.print(table)
+    _print_lines(console, headlines(rows), "series")
+    if findings.prices:
+        _print_lines(console, price_sentences(findings.prices), "points")
+        console.print(Text(DATA_NOTE, style="dim"))
+    if findings.published:
+        lines = [
+            line
+            for both in findings.published
+            for line in (f"published: {both.published}", f"this study: {both.own}", f"  {both.verdict}")
+        ]
+        _print_lines(console, lines)
+        console.print(Text(PUBLISHED_NOTE, style="dim"))
+    if lines := steadiness_lines(rows):
+        _print_lines(console, lines, "points")
+    comparisons = findings.comparisons
+    _print_lines(console, comparisons.sentences, "comparisons")
+    _print_lines(console, list(comparisons.left_out))
+    if comparisons.rows:
+        console.print(Text(COMPARISON_NOTE, style="dim"))
+    if findings.failure_costs:
+        _print_lines(console, findings.failure_costs, "points")
+        console.print(Text(FAILURES_NOTE, style="dim"))
+    notes = [INTERVAL_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [INTERVAL_NOTE]
+    console.print(Text(" ".join([*notes, *sample_notes(rows), *accuracy_notes(rows)]), style="dim"))
+    if tables := loss_tables(losses):
+        for table in tables[:MOST_LOSS_TABLES]:
+            console.print(table)
+        if len(tables) > MOST_LOSS_TABLES:
+            console.print(Text(f"  and {len(tables) - MOST_LOSS_TABLES:,} more series, in report.html"))
+        _print_lines(console, loss_sentences(losses), "series")
+        console.print(Text(BREAKDOWN_NOTE, style="dim"))
+    _print_lines(console, lacking_sentences(losses, MOST_LACKING), "reasons")
+    _print_lines(console, front_sentences(findings.decisions), "fronts")
+    if learning.asked_for:
+        for table in learning_tables(learning):
+            console.print(table)
+        console.print(Text(LEARNING_NOTE, style="dim"))
+    if work.rows:
+        # The differing ones first, where not all are shown.
+        shown = sorted(work.rows, key=differs, reverse=True) if len(work.rows) > MOST_NAMED_RUNS else work.rows
+        console.print(work_table(shown[:MOST_NAMED_RUNS], console.width))
+        if len(shown) > MOST_NAMED_RUNS:
+            console.print(Text(f"  and {len(shown) - MOST_NAMED_RUNS:,} more points, in report.html"))
+        console.print(Text(WORK_NOTE, style="dim"))
+    others = [run for run in records(study.runs) if run["status"] != COMPLETED]
+    ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
+    _print_lines(console, [f"{len(study.runs):,} runs: {ended}"])
+    named = [f"  {run['run_id']}: {run['status']}: {run['reason'] or 'no reason given'}" for run in others]
+    _print_lines(console, named, "runs")
+    _print_lines(console, left_out(study))
+    problems = [f"  problem: {problem}" for problem in (*study.problems, *work.problems)]
+    _print_lines(console, problems, "problems")
+
+
+def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Table]:
+    """One row per point, two lines each. Where that does not fit, a table per series under the series' name."""
+    if width >= WIDTH_OF_ALL_COLUMNS:
+        return [_table(title, rows, all_columns=True, goodput=True)]
+    tables = []
+    for _, group in groupby(rows, key=lambda row: row["series"]):
+        series = list(group)
+        name = ", ".join(filter(None, (series[0]["label"], series[0]["precision"], series[0]["detail"])))
+        tables.append(_table(name, series, all_columns=False, goodput=width >= WIDTH_OF_GOODPUT))
+    return tables
+
+
+def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """Whether the work was the same: two lines for each point that was to be compared."""
+    wide = width >= WIDTH_OF_ALL_COLUMNS
+    table = Table(
+        title=Text("Equal work", style="bold"),
+        title_justify="left",
+        box=box.HORIZONTALS if wide else box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=wide,
+        header_style="bold",
+    )
+    unit = "ranks" if all(row["device"] == "cpu" for row in rows) else "GPUs"
+    for heading in [*SERIES_COLUMNS, *WORK_COLUMNS] if wide else NARROW_WORK_COLUMNS:
+        table.add_column(heading.format(unit=unit), overflow="fold")
+    for row in rows:
+        gpus = Text(f"{row['gpus']}\n{count(row['global_batch'])}")
+        reference = Text(compared_with(row, "\n"))
+        verdict = Text(row["verdict"], style="red" if differs(row) else "")
+        if wide:
+            table.add_row(*_series_cells(row), gpus, reference, *_difference_cells(row), verdict)
+        else:
+            what = ", ".join(filter(None, (row["model"], row["dataset"], row["scaling"], row["detail"])))
+            table.add_row(Text(f"{row['framework']} {row['strategy']}\n{what}"), gpus, reference, verdict)
+    return table
+
+
+def _table(title: str, rows: list[dict[str, Any]], all_columns: bool, goodput: bool) -> Table:
+    table = Table(
+        title=Text(printable(title), style="bold"),
+        title_justify="left",
+        box=box.HORIZONTALS if all_columns else box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=all_columns,
+        header_style="bold",
+    )
+    unit = "ranks" if rows and all(row["device"] == "cpu" for row in rows) else "GPUs"
+    headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    figures = FIGURE_COLUMNS if all_columns else NARROW_COLUMNS
+    for heading in [*figures, GOODPUT_COLUMN] if goodput else figures:
+        table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
+    table.add_column("status\nmarks", overflow="fold")
+    for i, row in enumerate(rows):
+        last = i + 1 == len(rows) or rows[i + 1]["series"] != row["series"]
+        table.add_row(*(_series_cells(row) if all_columns else ()), *_cells(row, goodput), end_section=last)
+    return table
+
+
+def _series_cells(row: Mapping[str, Any]) -> list[Text]:
+    what = Text(f"{row['framework']}\n{row['strategy']}")
+    if row["detail"]:
+        what.append("\n" + shortened(row["detail"], 72), style="dim")
+    return [what, Text(f"{row['model']}\n{row['dataset']}"), Text(f"{row['scaling']}\n{row['precision']}")]
+
+
+def _cells(row: Mapping[str, Any], goodput: bool) -> list[Text]:
+    rate_range = span(row["samples_per_second_low"], row["samples_per_second_high"])
+    relative = DASH if row["relative_to_gpus"] is None else f"to {baseline(row)}"
+    basis = DASH if row["samples_per_second_low"] is None else row["samples_per_second_basis"]
+    basis = basis.replace(" one", "\none")  # else that column is wide, and the marks are cut
+    marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in marks_of(row))
+    status = Text(row["status"], style="" if row["status"] == COMPLETED else "red")
+    status.append("\n" + marks, style="yellow")
+    cells = [
+        f"{row['gpus']}\n{row['nodes']} x {row['ranks_per_node']}",
+        f"{count(row['global_batch'])}\n{count(row['batch_per_gpu'])}",
+        f"{number(row['samples_per_second'])}\n{rate_range}",
+        f"{row['runs_completed']}\n{basis}",
+        f"{times(row['speedup'])}\n{relative}",
+        f"{percent(row['efficiency'])}\n{span(row['efficiency_low'], row['efficiency_high'], percent)}",
+        f"{percent(row['test_accuracy'], 1)}\n{span(row['test_accuracy_low'], row['test_accuracy_high'], _tenths)}",
+    ]
+    if goodput:
+        cells.append(f"{percent(row['goodput'])}\n{span(row['goodput_low'], row['goodput_high'], percent)}")
+    return [*(Text(cell) for cell in cells), status]
+
+
+def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
+    """Each figure over its bound."""
+    gradient = dict.fromkeys(scientific(row.get(f"gradient_{name}_difference")) for name in ("sum", "magnitude"))
+    cells = [
+        f"{count(row['parameters'])}\n{count(row.get('reference_parameters'))}",
+        f"{', '.join(gradient)}\n{scientific(row.get('gradient_bound'))}",
+        *(f"{scientific(row.get(f'{n}_difference'))}\n{scientific(row.get(f'{n}_bound'))}" for n in BOUNDS),
+    ]
+    return [Text(cell) for cell in cells]
+
+
+def _tenths(fraction: float | None) -> str:
+    return percent(fraction, 1).removesuffix(" %")  # the figure above it has the unit
+
+
+def _print_lines(console: Console, lines: list[str], what: str = "lines") -> None:
+    for line in lines[:MOST_NAMED_RUNS]:
+        console.print(Text(printable(line)))
+    if len(lines) > MOST_NAMED_RUNS:
+        console.print(Text(f"  and {len(lines) - MOST_NAMED_RUNS:,} more {what}, in report.html"))

@@ -1,0 +1,131 @@
+"""How well the laws would have predicted what was measured: the largest size from all up to half of it, and each size
+from all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.scaling.baselines import BEST_LAW, FLAT, LINEAR, RING, best_law, flat, linear, ring_term
+from analysis.scaling.bayesian import Interval, posteriors
+from analysis.scaling.series import Series, Size
+from analysis.scaling.single_node import one_node
+
+PEERS: Mapping[str, Callable[[Series, Size], float | None]] = {
+    LINEAR: linear,
+    FLAT: flat,
+    RING: ring_term,
+    BEST_LAW: best_law,
+}
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A measurement that was left out, and what the rest predicted; rates in samples per second."""
+
+    size: Size
+    measured: float
+    predicted: Interval
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted.median / self.measured - 1)
+
+    @property
+    def in_50(self) -> bool:
+        return self.predicted.low50 <= self.measured <= self.predicted.high50
+
+    @property
+    def in_90(self) -> bool:
+        return self.predicted.low90 <= self.measured <= self.predicted.high90
+
+
+@dataclass(frozen=True)
+class SeriesBacktest:
+    """Of one series. largest: the largest size from those up to half of it; None: `why_not` says why. peers: what they
+    predict of it, samples per second; None where a peer cannot. left_out: each size from all others.
+    one_node: the largest size from the sizes on one node and a bandwidth; None where that does not apply."""
+
+    series: Series
+    used: tuple[Size, ...]
+    largest: Fold | None
+    why_not: str | None
+    peers: Mapping[str, float | None]
+    left_out: tuple[Fold, ...]
+    one_node: Fold | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of one predictor over several series: mean and worst absolute relative error of the largest size."""
+
+    count: int
+    mean: float | None
+    worst: float | None
+
+
+def try_series(series: Series, bandwidth: float | None = None) -> SeriesBacktest:
+    """bandwidth: bytes per second between nodes; None: the one that the series' system text names, if it does."""
+    keep = series.up_to_half()
+    if len(series.sizes) == 1:
+        return SeriesBacktest(series, (), None, "one size only: how it scales cannot be concluded", {}, (), None)
+    others = [[j != i for j in range(len(series.sizes))] for i in range(len(series.sizes))]
+    kept = [*others, keep] if any(keep) else others
+    found = posteriors(series, kept)
+    left_out = tuple(
+        Fold(size, rate, found[i].predict(size))
+        for i, (size, rate) in enumerate(zip(series.sizes, series.rates, strict=True))
+    )
+    if not any(keep):
+        why = f"no size up to half of {series.words(-1)}: nothing to predict it from"
+        return SeriesBacktest(series, (), None, why, {}, left_out, None)
+    rate, target, below = series.rates[-1], series.largest, series.only(keep)
+    return SeriesBacktest(
+        series,
+        below.sizes,
+        Fold(target, rate, found[-1].predict(target)),
+        None,
+        {name: peer(below, target) for name, peer in PEERS.items()},
+        left_out,
+        _from_one_node(series, bandwidth),
+    )
+
+
+def summary(tests: Sequence[SeriesBacktest], peer: str | None = None) -> Summary:
+    """Of a peer, or of the pooled law; over the series that it predicts."""
+    errors = []
+    for test in tests:
+        if test.largest is None:
+            continue
+        if peer is None:
+            errors.append(test.largest.error)
+        elif (rate := test.peers.get(peer)) is not None:
+            errors.append(abs(rate / test.largest.measured - 1))
+    return summary_of(errors)
+
+
+def summary_of(errors: Sequence[float]) -> Summary:
+    return Summary(len(errors), sum(errors) / len(errors), max(errors)) if errors else Summary(0, None, None)
+
+
+def coverage(folds: Sequence[Fold]) -> tuple[float, float] | None:
+    """Shares of the folds that lie in their 50 % and in their 90 % interval."""
+    if not folds:
+        return None
+    return sum(fold.in_50 for fold in folds) / len(folds), sum(fold.in_90 for fold in folds) / len(folds)
+
+
+def all_folds(tests: Sequence[SeriesBacktest]) -> list[Fold]:
+    """Every prediction of the pooled law: of the largest sizes, and of each size from all others."""
+    largest = [test.largest for test in tests if test.largest is not None]
+    return largest + [fold for test in tests for fold in test.left_out]
+
+
+def _from_one_node(series: Series, bandwidth: float | None) -> Fold | None:
+    keep = [size.nodes == 1 for size in series.sizes]
+    if not any(keep) or series.largest.nodes == 1:
+        return None
+    predicted = one_node(series.only(keep), bandwidth)
+    if predicted.posterior is None:
+        return None
+    return Fold(series.largest, series.rates[-1], predicted.posterior.predict(series.largest))

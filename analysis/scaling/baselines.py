@@ -1,0 +1,47 @@
+"""The trivial predictors, which every prediction is printed beside."""
+
+from __future__ import annotations
+
+from analysis.scaling.series import Series, Size
+from analysis.scaling.textbook import best_by_leave_one_out, fit
+from harness.core.spec import WEAK
+
+LINEAR, FLAT, RING, BEST_LAW, EXTRA_P = "linear", "flat", "ring term", "best law", "Extra-P"
+
+
+def linear(series: Series, size: Size) -> float:
+    """Samples per second: those per GPU of the smallest measured size, on every GPU."""
+    return series.rates[0] / series.sizes[0].gpus * size.gpus
+
+
+def flat(series: Series, size: Size) -> float:
+    """Samples per second: those per GPU of the largest measured size, on every GPU."""
+    return series.rates[-1] / series.largest.gpus * size.gpus
+
+
+def ring_term(series: Series, size: Size) -> float:
+    """Step seconds = a + b (n-1)/n by least squares, n: nodes for a size on several, over the sizes with as many GPUs a
+    node; else GPUs. From one such size alone: flat."""
+    import numpy as np
+
+    if size.nodes > 1:
+        used = [i for i, own in enumerate(series.sizes) if own.gpus_per_node == size.gpus_per_node]
+        counts, target = [series.sizes[i].nodes for i in used], size.nodes
+    else:
+        used = list(range(len(series.sizes)))
+        counts, target = [own.gpus for own in series.sizes], size.gpus
+    if len(used) < 2:
+        return flat(series, size)
+    n = np.array(counts, float)
+    weight = 1.0 if series.scaling == WEAK else np.array([series.sizes[i].gpus for i in used], float)
+    columns = np.stack([np.ones_like(n), weight * (n - 1) / n], axis=1)
+    solution = np.linalg.lstsq(columns, series.costs[used], rcond=None)[0]
+    cost = solution[0] + solution[1] * (1 if series.scaling == WEAK else size.gpus) * (target - 1) / target
+    return size.gpus / float(cost) if cost > 0 else flat(series, size)
+
+
+def best_law(series: Series, size: Size) -> float | None:
+    """By the law of the textbooks that has the smallest leave-one-out error; None where none can be judged."""
+    law = best_by_leave_one_out(series)
+    fitted = None if law is None else fit(law, series)
+    return None if fitted is None else fitted.rate(size)

@@ -1,0 +1,82 @@
+"""What a training costs at each size, and which size a budget allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.base.text import gpus_text, number, percent
+from analysis.scaling.prediction import Predicted
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of training on so many samples at one size; hours on the clock, start-up and evaluation not included. low, high:
+    the ends of the 90 % interval."""
+
+    predicted: Predicted
+    hours: float
+    hours_low: float
+    hours_high: float
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.hours * self.predicted.size.gpus
+
+    @property
+    def gpu_hours_high(self) -> float:
+        return self.hours_high * self.predicted.size.gpus
+
+    @property
+    def node_hours(self) -> float:
+        return self.hours * self.predicted.size.nodes
+
+
+def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
+    """Of every size that is not refused."""
+    return [
+        Cost(one, *(samples / rate / 3600 for rate in (one.rate.median, one.rate.high90, one.rate.low90)))
+        for one in predicted
+        if one.rate is not None
+    ]
+
+
+def best_plan(found: Sequence[Cost], budget_gpu_hours: float) -> Cost | None:
+    """The fastest of those whose GPU-hours are within the budget also at the upper end of the 90 % interval."""
+    within = [cost for cost in found if cost.gpu_hours_high <= budget_gpu_hours]
+    return min(within, key=lambda cost: cost.hours, default=None)
+
+
+def cost_sentence(cost: Cost, efficiency: float, device: str) -> str:
+    """'8 GPUs: 91 % efficiency, 14 h, 112 GPU-h'."""
+    unit = "rank-h" if device == "cpu" else "GPU-h"
+    caveats = f" ({'; '.join(cost.predicted.caveats)})" if cost.predicted.caveats else ""
+    return (
+        f"{gpus_text(cost.predicted.size.gpus, device)}: {percent(efficiency)} efficiency, "
+        f"{number(cost.hours)} h, {number(cost.gpu_hours)} {unit}{caveats}"
+    )
+
+
+def plan_sentence(found: Sequence[Cost], budget: float, device: str) -> str:
+    """Which size the budget allows, in GPU-hours."""
+    unit = "rank-h" if device == "cpu" else "GPU-h"
+    best = best_plan(found, budget)
+    if best is None:
+        cheapest = min(found, key=lambda cost: cost.gpu_hours_high)
+        return (
+            f"No size is sure to stay within {number(budget)} {unit}: the cheapest, "
+            f"{gpus_text(cheapest.predicted.size.gpus, device)}, takes {number(cheapest.gpu_hours)} {unit}, "
+            f"up to {number(cheapest.gpu_hours_high)}."
+        )
+    text = (
+        f"Within {number(budget)} {unit}: {gpus_text(best.predicted.size.gpus, device)}, {number(best.hours)} h and "
+        f"{number(best.gpu_hours)} {unit}, up to {number(best.gpu_hours_high)}."
+    )
+    faster = [cost for cost in found if cost.hours < best.hours and cost.gpu_hours <= budget]
+    if faster:
+        bold = min(faster, key=lambda cost: cost.hours)
+        text += (
+            f" {gpus_text(bold.predicted.size.gpus, device)} would take {number(bold.hours)} h and rather fit than "
+            f"not: {number(bold.gpu_hours)} {unit}, up to {number(bold.gpu_hours_high)}."
+        )
+    return text

@@ -1,0 +1,186 @@
+"""Which size to measure next: the one that narrows the prediction of a target most per node-hour.
+
+For each size a run there is imagined: the law says what it would measure, with its uncertainty and the study's own
+noise; with each of a few such values in the series the law is fitted again, and the mean width of the 90 % interval at
+the target is what the run would leave (preposterior analysis: Raiffa and Schlaifer 1961, Applied Statistical Decision
+Theory, chapter 5). The interval is that of the mean of many runs at the target: how far a single run is from it no
+measurement narrows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.scaling.bayesian import NOISE_MEDIAN, Interval, Prior, posterior, posteriors, usual_prior
+from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed
+from analysis.scaling.series import Series, Size
+from analysis.scaling.study_series import StudySeries
+
+# What a run would measure: quantiles of its prediction, each with the share of outcomes that it stands for.
+OUTCOMES = (("low90", 0.15), ("low50", 0.225), ("median", 0.25), ("high50", 0.225), ("high90", 0.15))
+# Samplers whose widths are averaged. Of one, the width at the target has a relative standard deviation of 2.5 to 5.5 %
+# from seed to seed (three made-up series of 3 to 8 sizes, 12 seeds each).
+SAMPLERS, SAMPLERS_OF_OUTCOME = 8, 2
+# Less narrowing than this is noise of the samplers: twice the 2.7 % that remain in a difference of two such means.
+NOTHING = 0.05
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One more run. repeat: its number among repeated runs, where the size was measured; None: a new size. width: of
+    the 90 % interval at the target, relative to its median, expected after it. narrowing: of that width, as a share of
+    today's. node_hours: of a run as long as those on the nearest measured size; None: not known."""
+
+    size: Size
+    repeat: int | None
+    width: float
+    narrowing: float
+    node_hours: float | None
+
+    @property
+    def per_node_hour(self) -> float | None:
+        return self.narrowing / self.node_hours if self.node_hours else None
+
+
+@dataclass(frozen=True)
+class NextSizes:
+    """today: what is predicted of the mean of many runs at the target. candidates: those that narrow it, best first: by
+    narrowing per node-hour, or, where no run says how long it took, by narrowing. width: of today's 90 % interval,
+    relative to its median. why_not: why there is no answer. basis: what else went in."""
+
+    source: StudySeries
+    target: Size | None
+    today: Interval | None
+    width: float | None
+    candidates: tuple[Candidate, ...]
+    why_not: str | None
+    basis: tuple[str, ...]
+
+
+def next_sizes(
+    source: StudySeries,
+    runs: Mapping[str, Mapping[str, Any]],
+    gpus: int,
+    gpus_per_node: int | None,
+    bytes_per_second: float | None,
+) -> NextSizes:
+    """runs: rows by run id. gpus: the target. gpus_per_node, bytes_per_second: as in `predict_series`."""
+    series = source.series
+    if not series.sizes:
+        return _none(source, "no completed run: nothing can be concluded; measure any size first")
+    per_node, basis = node_size(source) if gpus_per_node is None else (gpus_per_node, ())
+    target = placed(gpus, per_node)
+    if target.gpus % target.nodes:
+        return _none(source, f"{gpus} GPUs cannot be placed evenly on {target.nodes} nodes")
+    if gpus > TOO_FAR * series.largest.gpus:
+        far = f"{gpus} GPUs are more than {TOO_FAR} times the largest measured size ({series.words(-1)})"
+        return _none(source, f"{far}, and nothing is said beyond: take a smaller target first")
+    from_link, link_basis = calibration(source, bytes_per_second)
+    prior = None if from_link is None else from_link.prior
+    prior = usual_prior(noise=series.noise) if prior is None else prior
+    now = posterior(series, prior)
+    today = now.predict_mean(target)
+    width_today = _width(series, [1.0] * len(series.sizes), prior, target, SAMPLERS)
+    basis += link_basis
+    if len(series.sizes) == 1:
+        basis += ("one size was measured: how it scales is what is usual, until there is a second",)
+    if series.noise is None:
+        basis += ("no size was measured twice: how far runs differ is not known, so repeats are not among these",)
+    found = []
+    for size in _new_sizes(series, target, per_node):
+        width = _width_after(source, prior, now.predict(size), size, target)
+        found.append(_candidate(source, runs, size, None, width, width_today))
+    if series.noise is not None:
+        for i, size in enumerate(series.sizes):
+            width = _width_after_repeat(source, prior, i, target)
+            repeat = 1 + max((runs[name]["repeat"] for name in source.run_ids[i]), default=0)
+            found.append(_candidate(source, runs, size, repeat, width, width_today))
+    useful = [one for one in found if one.narrowing > NOTHING]
+    if any(one.per_node_hour is None for one in useful):
+        basis += ("how long runs take is not known: ordered by narrowing alone",)
+        useful.sort(key=lambda one: -one.narrowing)
+    else:
+        useful.sort(key=lambda one: -(one.per_node_hour or 0.0))
+    return NextSizes(source, target, today, width_today, tuple(useful), None, basis)
+
+
+def relative_width(interval: Interval) -> float:
+    return (interval.high90 - interval.low90) / interval.median
+
+
+def _none(source: StudySeries, why: str) -> NextSizes:
+    return NextSizes(source, None, None, None, (), why, ())
+
+
+def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]:
+    """Up to the target, not measured yet: powers of two, and nodes in powers of two and three times them."""
+    counts = {target.gpus}
+    for i in range(target.gpus.bit_length()):
+        counts |= {2**i} | ({2**i * per_node, 3 * 2**i * per_node} if per_node else set())
+    sizes = {placed(n, per_node) for n in counts if n <= target.gpus}
+    return sorted(size for size in sizes - set(series.sizes) if size.gpus % size.nodes == 0)
+
+
+def _width_after(source: StudySeries, prior: Prior, outcomes: Interval, size: Size, target: Size) -> float:
+    """After one run at a new size, which counts for less than a size that has the mean of several."""
+    series = source.series
+    runs = sum(map(len, source.run_ids)) / len(source.run_ids)
+    counts = [1.0] * len(series.sizes) + [_variance(series, runs) / _variance(series, 1)]
+    total = 0.0
+    for name, share in OUTCOMES:
+        rows = sorted(zip((*series.sizes, size), (*series.rates, getattr(outcomes, name)), counts, strict=True))
+        sizes, rates, ordered = zip(*rows, strict=True)
+        after = dataclasses.replace(series, sizes=sizes, rates=rates)
+        total += share * _width(after, ordered, prior, target, SAMPLERS_OF_OUTCOME)
+    return total
+
+
+def _width_after_repeat(source: StudySeries, prior: Prior, index: int, target: Size) -> float:
+    """The size counts for more by as much as one more run makes its mean more certain."""
+    series, runs = source.series, len(source.run_ids[index])
+    counts = [1.0] * len(series.sizes)
+    counts[index] = _variance(series, runs) / _variance(series, runs + 1)
+    return _width(series, counts, prior, target, SAMPLERS)
+
+
+def _width(series: Series, counts: Sequence[float], prior: Prior, target: Size, samplers: int) -> float:
+    """Of the 90 % interval of the mean at the target, relative to its median. counts: of each size (`posteriors`)."""
+    found = posteriors(series, [counts] * samplers, prior)
+    return sum(relative_width(each.predict_mean(target)) for each in found) / samplers
+
+
+def _variance(series: Series, runs: float) -> float:
+    """Of a mean of so many runs about the law: that of the runs by their number, and what no law has."""
+    return NOISE_MEDIAN**2 + (series.noise or 0.0) ** 2 / runs
+
+
+def _candidate(
+    source: StudySeries,
+    runs: Mapping[str, Mapping[str, Any]],
+    size: Size,
+    repeat: int | None,
+    width: float,
+    width_today: float,
+) -> Candidate:
+    hours = _hours(source, runs, size)
+    narrowing = 1 - width / width_today
+    return Candidate(size, repeat, width, narrowing, None if hours is None else hours * size.nodes)
+
+
+def _hours(source: StudySeries, runs: Mapping[str, Mapping[str, Any]], size: Size) -> float | None:
+    """Of a run on the nearest measured size, from its start to its end, on average."""
+    spans: list[tuple[float, float]] = []
+    for own, names in zip(source.series.sizes, source.run_ids, strict=True):
+        seconds = _seconds(runs, names)
+        if seconds:
+            ratio = max(own.gpus, size.gpus) / min(own.gpus, size.gpus)
+            spans.append((ratio, sum(seconds) / len(seconds) / 3600))
+    return min(spans)[1] if spans else None
+
+
+def _seconds(runs: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> list[float]:
+    pairs = [(runs[name]["started"], runs[name]["ended"]) for name in names]
+    return [end - start for start, end in pairs if start is not None and end is not None and end > start]

@@ -1,0 +1,54 @@
+"""How much is known before a prediction is made, and by how much each such level is usually off.
+
+The errors of the last two are those that `python -m analysis backtest benchmarks/published/throughput.csv` prints, of
+the first those of the same table's single-GPU lines (tests/analysis/scaling/test_estimate.py works all of them out
+again).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.base.text import percent
+
+
+@dataclass(frozen=True)
+class UsualError:
+    """|predicted / measured - 1| of the largest size over published series."""
+
+    mean: float
+    worst: float
+    series: int
+
+    def __str__(self) -> str:
+        return (
+            f"{percent(self.mean, 1)} on average, {percent(self.worst, 1)} at worst, on {self.series} published series"
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """Measured throughput of one GPU as a fraction of the roofline's, over published lines."""
+
+    low: float
+    median: float
+    high: float
+    lines: int
+    of_what: str
+
+
+# Those three networks of the catalogue that the table has on GPUs of analysis/measures/devices.json.
+ROOFLINE_SHARE = Share(0.503, 0.587, 1.349, 14, "ResNet-50, AlexNet and VGG-16 in fp32 on one V100 or P100")
+CALIBRATED_ERROR = UsualError(0.040, 0.079, 8)
+FITTED_ERROR = UsualError(0.028, 0.128, 23)
+
+ROOFLINE = (
+    f"roofline, from nominal figures alone: measured throughput of one GPU was {ROOFLINE_SHARE.low:.2f} to "
+    f"{ROOFLINE_SHARE.high:.2f} of it, median {ROOFLINE_SHARE.median:.2f} ({ROOFLINE_SHARE.lines} published lines: "
+    f"{ROOFLINE_SHARE.of_what}; above 1 because Winograd's convolutions multiply less than is counted)"
+)
+CALIBRATED = f"calibrated, from one node and a link's bandwidth: usually off by {CALIBRATED_ERROR}"
+FITTED = (
+    f"fitted to the measured sizes: usually off by {FITTED_ERROR}, at twice the largest size; they are of GPUs "
+    "and weak scaling, and what it is elsewhere is not known"
+)

@@ -1,0 +1,133 @@
+"""What the study's series say of larger sizes, for the report: what `python -m analysis predict` says at twice,
+four and eight times the largest measured size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.measures.metrics import gpu_hours
+from analysis.tables.series import series_in_order, without_strategy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.scaling.prediction import SeriesPrediction
+
+DOUBLINGS = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one size. measured: samples per second, where the size was; rate and its central 50 % and 90 %, of one more
+    measurement there; efficiency likewise, relative to the smallest measured size; linear, flat: what the trivial
+    predictors say. epoch_gpu_hours: of an epoch's steps, at the median. Rates and what follows from them are None where
+    the size is refused; `caveats` say why, or what the prediction goes beyond."""
+
+    gpus: int
+    nodes: int
+    measured: float | None
+    rate: float | None
+    low50: float | None
+    high50: float | None
+    low90: float | None
+    high90: float | None
+    efficiency: float | None
+    efficiency_low90: float | None
+    efficiency_high90: float | None
+    linear: float
+    flat: float
+    epoch_gpu_hours: float | None
+    caveats: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Of one series. point: the row of its first measured point (framework, model, strategy, label, detail, device …).
+    forecasts: of the measured sizes and of DOUBLINGS times the largest, in ascending order. why_not: why there are
+    none. marks: of the points that it comes from. basis: on what it stands, and what was left out; sentences."""
+
+    point: dict[str, Any]
+    forecasts: tuple[Forecast, ...]
+    why_not: str | None
+    marks: tuple[str, ...]
+    basis: tuple[str, ...]
+
+    @property
+    def largest(self) -> int:
+        """GPUs of the largest measured size."""
+        return max(one.gpus for one in self.forecasts if one.measured is not None)
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why there is no figure: of the series, or of sizes; sentences."""
+        if self.why_not is not None:
+            return (self.why_not,)
+        refused = [one for one in self.forecasts if one.rate is None]
+        return tuple(f"{one.gpus}: {'; '.join(one.caveats)}" for one in refused)
+
+
+def outlook_of(
+    rows: Sequence[Mapping[str, Any]], points: pd.DataFrame, runs: pd.DataFrame, most_series: int
+) -> list[Outlook]:
+    """Of the first `most_series` series that are drawn, in their order; rows: those of `points`. A prediction draws
+    from a posterior, which takes 0.1 s for a series of four sizes, 0.3 s for one of eight."""
+    from analysis.scaling.prediction import predict_series
+    from analysis.scaling.study_series import study_series
+
+    first = {group[0]["series"]: dict(group[0]) for group in series_in_order(rows)[:most_series]}
+    alike = {without_strategy(key) for key in first}
+    # Of the same framework alone too: it is the size of one GPU, where a series has none.
+    wanted = {row["series"] for row in rows if without_strategy(row["series"]) in alike}
+    found = {}
+    for source in study_series(points[points["series"].isin(wanted)], runs):
+        if source.key in first:
+            largest = source.series.largest.gpus if source.series.sizes else 0
+            prediction = predict_series(source, tuple(largest * n for n in DOUBLINGS), None, None)
+            found[source.key] = _outlook(first[source.key], prediction)
+    return [found[key] for key in first if key in found]
+
+
+def _outlook(point: dict[str, Any], prediction: SeriesPrediction) -> Outlook:
+    source = prediction.source
+    falls = source.series.falls() if len(source.series.sizes) > 1 else None
+    basis = [*source.series.remarks, *prediction.basis, *([falls] if falls else [])]
+    return Outlook(
+        point=point,
+        forecasts=tuple(_forecasts(prediction)),
+        why_not=prediction.why_not,
+        marks=source.marks,
+        basis=tuple(basis),
+    )
+
+
+def _forecasts(prediction: SeriesPrediction) -> list[Forecast]:
+    from analysis.scaling.prediction import efficiency_of
+
+    found = []
+    for one in prediction.predicted:
+        rate = one.rate
+        low, middle, high = efficiency_of(prediction, one) or (None, None, None)
+        samples = prediction.source.train_samples
+        hours = None if rate is None or samples is None else gpu_hours(one.size.gpus, samples / rate.median)
+        found.append(
+            Forecast(
+                gpus=one.size.gpus,
+                nodes=one.size.nodes,
+                measured=one.measured,
+                rate=None if rate is None else rate.median,
+                low50=None if rate is None else rate.low50,
+                high50=None if rate is None else rate.high50,
+                low90=None if rate is None else rate.low90,
+                high90=None if rate is None else rate.high90,
+                efficiency=middle,
+                efficiency_low90=low,
+                efficiency_high90=high,
+                linear=one.linear,
+                flat=one.flat,
+                epoch_gpu_hours=hours,
+                caveats=one.caveats,
+            )
+        )
+    return found

@@ -1,0 +1,88 @@
+"""A series of measurements: one training on several numbers of GPUs, all else equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.core.spec import WEAK
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, order=True)
+class Size:
+    """Where a training runs: so many GPUs, evenly on so many nodes."""
+
+    gpus: int
+    nodes: int
+
+    @property
+    def gpus_per_node(self) -> float:
+        return self.gpus / self.nodes
+
+    def words(self, unit: str = "GPU") -> str:
+        """'1 GPU', '16 GPUs on 2 nodes'."""
+        counted = f"{self.gpus} {unit}" + ("" if self.gpus == 1 else "s")
+        return counted + (f" on {self.nodes} nodes" if self.nodes > 1 else "")
+
+
+@dataclass(frozen=True)
+class Series:
+    """sizes, rates: what was measured, in ascending order of sizes, each size once; rates in samples per second.
+
+    scaling: harness.core.spec.WEAK (batch per GPU is constant) or STRONG (global batch is). system, model, precision,
+    batch_per_gpu: as far as known; a prediction from one node needs them. noise: relative standard deviation between
+    repeated runs of a size, where sizes were repeated. unit: what a rank has, in
+    words. remarks: sentences on what was left out.
+    """
+
+    name: str
+    sizes: tuple[Size, ...]
+    rates: tuple[float, ...]
+    scaling: str = WEAK
+    system: str = ""
+    model: str = ""
+    precision: str = ""
+    batch_per_gpu: int | None = None
+    noise: float | None = None
+    unit: str = "GPU"
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def costs(self) -> np.ndarray:
+        """GPU-seconds per sample at each size, shape (sizes,): constant where scaling is ideal."""
+        import numpy as np
+
+        return np.array([size.gpus / rate for size, rate in zip(self.sizes, self.rates, strict=True)])
+
+    def words(self, index: int) -> str:
+        """One of the sizes, such as '16 GPUs on 2 nodes'."""
+        return self.sizes[index].words(self.unit)
+
+    @property
+    def largest(self) -> Size:
+        return self.sizes[-1]
+
+    def only(self, keep: list[bool]) -> Series:
+        """The series with only those sizes that are marked."""
+        import dataclasses
+
+        sizes = tuple(size for size, kept in zip(self.sizes, keep, strict=True) if kept)
+        rates = tuple(rate for rate, kept in zip(self.rates, keep, strict=True) if kept)
+        return dataclasses.replace(self, sizes=sizes, rates=rates)
+
+    def up_to_half(self) -> list[bool]:
+        """Marks the sizes that have at most half as many GPUs as the largest one."""
+        return [2 * size.gpus <= self.largest.gpus for size in self.sizes]
+
+    def falls(self) -> str | None:
+        """A sentence, where a larger size is slower than a smaller one."""
+        for i in range(1, len(self.sizes)):
+            if self.rates[i] < self.rates[i - 1]:
+                return (
+                    f"throughput falls from {self.words(i - 1)} to {self.words(i)}: no law here has a maximum that it "
+                    "would find in a few sizes, so what is beyond is little more than the last efficiency"
+                )
+        return None

@@ -1,0 +1,1 @@
+"""Runs into points and series: identity, throughput, warnings."""

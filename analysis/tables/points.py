@@ -1,0 +1,149 @@
+"""The points of a study: what each is, its throughput, and its marks.
+
+A point is all completed runs that differ only in seed and repeat. A series is all points that differ only in the
+number of GPUs, their placement, and the batch that follows from it (the global batch in weak scaling, the batch per
+GPU in strong scaling).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from analysis.base.frames import records
+from analysis.base.text import versions_text
+from analysis.read.run import COMPLETED
+from analysis.tables.bases import basis_text
+from analysis.tables.throughput import cost, estimate_of, goodput, throughput
+from analysis.tables.warnings import point_marks, point_notes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def measured_series(runs: pd.DataFrame, differing: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """The points of each series, by GPUs and nodes; each with its completed runs.
+
+    differing: points, as runs name them, whose work is not that of the others (analysis/measures/equal_work.py). Runs
+    whose spec could not be read belong to no point.
+    """
+    by_point: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for run in records(runs):
+        if run["point"] is not None:
+            by_point[run["point"]].append(run)
+    series: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for key, group in by_point.items():
+        series[group[0]["series"]].append(_point(group, key in differing))
+    for points in series.values():
+        points.sort(key=lambda point: (point["gpus"], point["nodes"]))
+    return series
+
+
+def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
+    completed = [run for run in group if run["status"] == COMPLETED]
+    kept = ("series", "framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device")
+    counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
+    oversubscribed = _distinct(run["oversubscribed"] for run in (completed or group))
+    devices = _distinct(name for run in completed for name in json.loads(run["device_names"] or "[]"))
+    others = [f"{run['run_id']}: {run['status']}, {run['reason']}" for run in group if run["status"] != COMPLETED]
+    return {
+        **{name: group[0][name] for name in (*kept, *counts)},
+        **_measured_columns(completed),
+        **_goodput_columns(completed),
+        "status": _status_text(run["status"] for run in group),
+        "reasons": "; ".join(others) or None,
+        "run_ids": ";".join(run["run_id"] for run in group),
+        "completed": completed,
+        "runs_completed": len(completed),
+        "runs_all": len(group),
+        "marks": point_marks(group, completed, bool(oversubscribed), work_differs),
+        "oversubscribed": "; ".join(oversubscribed) or None,
+        "device_names": ";".join(devices) or None,
+        "communication": " / ".join(_distinct(run["communication"] for run in completed)) or None,
+        "versions": versions_text(json.loads(run["versions"] or "{}") for run in completed) or None,
+        "code_versions": ";".join(_distinct(run["code_version"] for run in (completed or group))),
+    }
+
+
+def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+    if not completed:
+        return {"samples_per_second": None}
+    estimate = estimate_of(completed)
+    low, high, basis = estimate.rate_interval()
+    rates = [run["samples"] / run["seconds"] for run in completed]
+    accuracies = [run["accuracy"] for run in completed if run["accuracy"] is not None]
+    return {
+        "estimate": estimate,
+        "samples_per_second": throughput(cost(run) for run in completed),
+        "samples_per_second_low": low,
+        "samples_per_second_high": high,
+        "samples_per_second_basis": basis_text(basis),
+        "samples_per_second_min": min(rates),
+        "samples_per_second_max": max(rates),
+        "blocks": sum(run["measured_blocks"] for run in completed),
+        "outlier_blocks": sum(run["outlier_blocks"] for run in completed),
+        "notes": "; ".join(point_notes(completed, estimate)) or None,
+        "step_seconds": step_seconds_of(completed),
+        "cached_batch_seconds": _mean(run["cached_batch_seconds"] for run in completed),
+        "no_sync_seconds": _mean(run["no_sync_seconds"] for run in completed),
+        "startup_seconds": _mean(run["startup_seconds"] for run in completed),
+        "first_step_seconds": _mean(run["first_step_seconds"] for run in completed),
+        "first_block_seconds": _mean(run["first_block_seconds"] for run in completed),
+        "staleness_mean": _mean(run["staleness_mean"] for run in completed),
+        "staleness_max": max(
+            (run["staleness_max"] for run in completed if run["staleness_max"] is not None), default=None
+        ),
+        "test_accuracy": _mean(accuracies),
+        "test_accuracy_low": min(accuracies) if len(accuracies) > 1 else None,
+        "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,
+        "test_accuracy_basis": f"range of {len(accuracies)} runs" if len(accuracies) > 1 else None,
+        "test_samples": _common(run["test_samples"] for run in completed),
+        "samples_seen": _common(run["samples_seen"] for run in completed),
+    }
+
+
+def _goodput_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+    """attempts: of all completed runs together. Low and high: of the runs, where there is more than one."""
+    if not completed:
+        return {}
+    rates = [goodput([run["useful_seconds"]], [run["allocated_seconds"]]) for run in completed]
+    known = [rate for rate in rates if rate is not None]
+    ranged = len(known) == len(rates) > 1
+    return {
+        "goodput": goodput((r["useful_seconds"] for r in completed), (r["allocated_seconds"] for r in completed)),
+        "goodput_low": min(known) if ranged else None,
+        "goodput_high": max(known) if ranged else None,
+        "goodput_basis": f"range of {len(known)} runs" if ranged else None,
+        "attempts": sum(run["attempts"] for run in completed),
+    }
+
+
+def step_seconds_of(completed: list[dict[str, Any]]) -> float:
+    """Of several runs, each counts once, however many steps it took."""
+    return fmean(run["seconds"] / run["steps"] for run in completed)
+
+
+def _status_text(statuses: Iterable[str]) -> str:
+    """'completed' where all runs are; otherwise how many ended how."""
+    counted = Counter(statuses)
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{n} {status}" for status, n in sorted(counted.items()))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _common(values: Iterable[int | None]) -> int | None:
+    """The value that all runs share; None where they differ, since no one number would be true of the point."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _distinct(values: Iterable[str | None]) -> list[str]:
+    return sorted({value for value in values if value})

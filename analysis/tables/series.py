@@ -1,0 +1,117 @@
+"""What a series is called: the same words in table, plot and report, and no two series with the same words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, PLAIN
+from analysis.base.text import count, printable
+from harness.core.spec import WEAK
+
+
+def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """(label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
+
+    The detail says in which fields of the spec this series differs from the others with the same label. A failure on
+    purpose is always said, also where there is no other series: nobody is to take it for a plain measurement.
+    """
+    by_label: dict[str, list[str]] = defaultdict(list)
+    for key, run in series.items():
+        by_label[_label(run)].append(key)
+    names = {}
+    for label, keys in by_label.items():
+        fields = {key: _fields(json.loads(key)) for key in keys}
+        differing = [name for name in _all_names(fields) if len({f.get(name, "none") for f in fields.values()}) > 1]
+        for key in keys:
+            own = fields[key]
+            said = {**{name: own.get(name, "none") for name in differing}, FAULT: own[FAULT]}
+            detail = ", ".join(text for name, value in sorted(said.items()) if (text := _said(name, value)))
+            names[key] = (label, printable(detail))
+    return names
+
+
+def without_strategy(key: str) -> str:
+    """What a series, given by its key, shares with those of the same framework that differ only in the strategy."""
+    spec = json.loads(key)
+    return json.dumps({name: spec[name] for name in sorted(spec) if name not in ("strategy", "strategy_options")})
+
+
+def series_in_order(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The measured rows of each series that is drawn, those with the most counts of GPUs first.
+
+    rows: of the table of points. Left out is a framework alone that others are relative to: by definition it has a
+    speedup of 1 on one GPU.
+    """
+    measured = [row for row in rows if row["samples_per_second"] is not None]
+    every = [list(group) for _, group in groupby(measured, key=lambda row: row["series"])]
+    wrapped = {without_strategy(group[0]["series"]) for group in every if group[0]["strategy"] != PLAIN}
+    series = [g for g in every if g[0]["strategy"] != PLAIN or without_strategy(g[0]["series"]) not in wrapped]
+    series.sort(key=lambda group: -len({row["gpus"] for row in group}))
+    return series
+
+
+def natural_order(text: str) -> list[tuple[int, int, str]]:
+    """A sort key under which resnet20 comes before resnet110, and a batch of 64 before one of 1,024."""
+    parts = re.split(r"([0-9]{1,18})", text.replace(",", ""))
+    return [(1, int(part), "") if part.isdecimal() and part.isascii() else (0, 0, part) for part in parts if part]
+
+
+def scaling_text(run: Mapping[str, Any]) -> str:
+    """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024': of a run, or of a point."""
+    if run["scaling"] == WEAK:
+        batch = f"{count(run['batch_per_gpu'])} per {'rank' if run['device'] == 'cpu' else 'GPU'}"
+    else:
+        batch = f"global batch {count(run['global_batch'])}"
+    return f"{run['scaling']} scaling, {batch}"
+
+
+def _label(run: Mapping[str, Any]) -> str:
+    return f"{run['framework']} {run['strategy']}, {run['model']} on {run['dataset']} ({scaling_text(run)})"
+
+
+def _fields(spec: dict[str, Any]) -> dict[str, str]:
+    """The fields of a spec as texts, by their dotted names; the two whose parts say little alone, in words."""
+    checkpoint, fault = spec.pop("checkpoint", {}), spec.pop("fault", {})
+    return flat(spec) | {CHECKPOINT: _checkpoint(**checkpoint), FAULT: _fault(**fault)}
+
+
+def _checkpoint(interval_steps: Any = 0, **others: Any) -> str:
+    """'checkpoint every 20 steps'; empty at the default."""
+    every = [f"checkpoint every {interval_steps} steps"] if interval_steps else []
+    return ", ".join(every + _assigned(CHECKPOINT, others))
+
+
+def _fault(name: Any = NO_FAULT, step: Any = 0, rank: Any = 0, seconds: Any = 0, **others: Any) -> str:
+    """'fault=kill_rank at step 50', with the rank unless it is rank 0, and the seconds if there are any; empty at the
+    default."""
+    words = f"fault={name} at step {step}" if step or name != NO_FAULT else ""
+    words += f" on rank {rank}" if rank else ""
+    words += f", {seconds} s per step" if seconds else ""
+    return ", ".join(([words] if words else []) + _assigned(FAULT, others))
+
+
+def _assigned(prefix: str, fields: Mapping[str, Any]) -> list[str]:
+    return [f"{prefix}.{name}={value}" for name, value in sorted(fields.items())]
+
+
+def _said(name: str, value: str) -> str:
+    return value if name in (CHECKPOINT, FAULT) else f"{name}={value}"
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """A spec, or a part of it, as texts by dotted names."""
+    if isinstance(value, dict) and value:
+        found: dict[str, str] = {}
+        for name, inner in value.items():
+            found |= flat(inner, f"{prefix}.{name}" if prefix else str(name))
+        return found
+    return {prefix: value if isinstance(value, str) else json.dumps(value)}
+
+
+def _all_names(fields: Mapping[str, Mapping[str, str]]) -> list[str]:
+    return sorted({name for flat in fields.values() for name in flat})

@@ -1,0 +1,136 @@
+"""The marks of a point: what a reader has to know before using its figures; and the notes that say more of some."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from analysis.base.text import percent
+from analysis.read.columns.issue_time import LAUNCH_BOUND, is_launch_bound, issue_notes
+from analysis.read.columns.steadiness import DRIFT, moved, trend_of
+from analysis.stats.estimates import Estimate
+from analysis.stats.stability import Trend, trend
+from harness.core.spec import DALI, EMULATED
+
+OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED = "oversubscribed", "baseline oversubscribed"
+WORK_DIFFERS, BASELINE_WORK_DIFFERS = "work differs", "baseline work differs"
+# What a point takes over from the one that it is relative to, and in which words.
+BASELINE_MARKS = {OVERSUBSCRIBED: BASELINE_OVERSUBSCRIBED, WORK_DIFFERS: BASELINE_WORK_DIFFERS}
+SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "mixed machines"
+# Of a run that went on from a checkpoint, its measurement is not of one piece.
+CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
+# Its images have slightly other pixel values than with the other input pipelines.
+DECODED_BY_DALI = "decoded by DALI"
+# The step time was still changing when the timed steps began; runs whose accuracies are averaged took other steps.
+NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
+# Each test image was scored in several views: no accuracy to set beside one of images as they are.
+SEVERAL_VIEWS = "accuracy of several views"
+THROTTLED, FELL_BACK = "throttled", "fell back"
+# Between runs: how many times what the blocks let expect. Chance alone does it to two runs in 1 of 370 cases.
+WIDER = 3.0
+
+
+def marks_of(point: Mapping[str, Any]) -> list[str]:
+    """The marks of a point, as a list."""
+    return point["marks"].split(";") if point["marks"] else []
+
+
+def point_marks(
+    group: Sequence[Mapping[str, Any]], completed: Sequence[Mapping[str, Any]], oversubscribed: bool, work_differs: bool
+) -> list[str]:
+    """group: all runs of the point; completed: those of them that are."""
+    marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
+    if group[0]["framework"] == EMULATED:
+        marks.append(EMULATED)
+    if group[0]["fault"] is not None:
+        marks.append(FAULT_INJECTED)
+    spec = json.loads(group[0]["point"])
+    if "trace" in spec:
+        marks.append(PROFILED)
+    if spec.get("data", {}).get("pipeline") == DALI:
+        marks.append(DECODED_BY_DALI)
+    if len(completed) == 1:
+        marks.append(SINGLE_RUN)
+    if any(run["continued"] for run in completed):
+        marks.append(CONTINUED)
+    marks += steadiness_marks(completed)
+    if any(run["stationary"] is False for run in completed):
+        marks.append(NOT_STATIONARY)
+    if len({run["samples_seen"] for run in completed if run["accuracy"] is not None}) > 1:
+        marks.append(UNEQUAL_TRAINING)
+    if spec["measure"].get("evaluate_views", 1) != 1 and any(run["accuracy"] is not None for run in completed):
+        marks.append(SEVERAL_VIEWS)
+    return marks
+
+
+def steadiness_marks(completed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of a point's completed runs: whether one of them drifted, or they did from the first to the last; whether a GPU
+    of theirs lowered its clocks; and whether something was not done as it was asked for."""
+    within = any(found is not None and found.is_drift for found in map(trend_of, completed))
+    between = _between(completed)
+    drifted = within or (between is not None and between.is_drift)
+    throttled = any(_throttled(run)[0] for run in completed)
+    fell_back = any(run.get("fallbacks") for run in completed)
+    bound = any(map(is_launch_bound, completed))
+    found = ((DRIFT, drifted), (THROTTLED, throttled), (FELL_BACK, fell_back), (LAUNCH_BOUND, bound))
+    return [mark for mark, has in found if has]
+
+
+def series_marks(completed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of all completed runs of a series, and of those that they are relative to."""
+    marks = []
+    if len({run["code_version"] for run in completed}) > 1:
+        marks.append(MIXED_CODE)
+    if len({name for run in completed for name in json.loads(run["device_names"] or "[]")}) > 1:
+        marks.append(MIXED_MACHINES)
+    return marks
+
+
+def point_notes(completed: Sequence[Mapping[str, Any]], estimate: Estimate) -> list[str]:
+    """What a reader should know of how a point's runs differ."""
+    notes = []
+    drifted = sum(found is not None and found.is_drift for found in map(trend_of, completed))
+    if drifted:
+        notes.append(f"the step time drifted within {drifted} of {len(completed)} runs")
+    between = _between(completed)
+    if between is not None and between.is_drift:
+        notes.append(f"{DRIFT} between runs: {moved(between)} from the first to the last of {len(completed)} runs")
+    notes += dict.fromkeys(what for run in completed for what in json.loads(run.get("fallbacks") or "[]"))
+    notes += issue_notes(completed)
+    shares, reasons = zip(*map(_throttled, completed), strict=True)
+    if max(shares):
+        why = ", ".join(sorted({reason for listed in reasons for reason in listed}))
+        notes.append(f"GPUs lowered their clocks ({why}) in up to {percent(max(shares))} of a run's samples")
+    within = _within_error(completed)
+    if estimate.runs > 1 and within is not None and estimate.missing is None:
+        from_run_to_run = estimate.error * math.sqrt(estimate.runs)
+        if from_run_to_run > WIDER * within:
+            notes.append(
+                f"the runs differ by {percent(from_run_to_run, 1)} (standard deviation), their blocks would let expect "
+                f"{percent(within, 1)}: a single run looks surer than it is"
+            )
+    return notes
+
+
+def _throttled(run: Mapping[str, Any]) -> tuple[float, list[str]]:
+    """(share of the samples of its devices' state that give a reason for lower clocks, the reasons), as the run
+    recorded them (column `resources`); (0, []) where it recorded none."""
+    device = json.loads(run.get("resources") or "{}").get("device") or {}
+    return device.get("throttled") or 0.0, device.get("throttle") or []
+
+
+def _within_error(runs: Sequence[Mapping[str, Any]]) -> float | None:
+    """The standard error, relative, that the blocks of one of these runs promise; None where one has too few."""
+    errors = [run["blocks_error"] for run in runs]
+    return None if None in errors else math.sqrt(fmean(error**2 for error in errors))
+
+
+def _between(completed: Sequence[Mapping[str, Any]]) -> Trend | None:
+    """Of the runs' step times, in the order in which they were started; None where that is not known of one."""
+    if any(run["started"] is None for run in completed):
+        return None
+    runs = sorted(completed, key=lambda run: run["started"])
+    return trend([float(i) for i in range(len(runs))], [run["seconds"] / run["steps"] for run in runs])

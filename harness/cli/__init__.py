@@ -1,0 +1,1 @@
+"""The commands beside a sweep: status, cancel, shards; and what the terminal shows."""

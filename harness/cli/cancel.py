@@ -1,0 +1,63 @@
+"""`python -m harness.cancel results/<study>`: cancels what of the study is in Slurm's queue, and only that."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.core.errors import UserError
+from harness.slurm.client import Client, SlurmUnavailable
+from harness.study import run_status, submissions
+
+# scancel takes them as arguments: far below the system's limit, and one call of Slurm each.
+JOBS_PER_CALL = 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 nothing of the study is left in the queue, 1 Slurm refused, 2 a mistake or no answer."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.cancel",
+        description="Cancels the jobs of a study that are pending or running, and no others. Runs that go on save "
+        "their state first, as far as Slurm's KillWait lets them; the study's own command continues them.",
+    )
+    parser.add_argument("study", type=Path, help="the study's folder, results/<study>")
+    arguments = parser.parse_args(argv)
+    try:
+        return _cancel(arguments.study)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _cancel(folder: Path) -> int:
+    document = run_status.document(folder)
+    client = Client()
+    try:
+        queue = client.queue()
+        known = submissions.read(folder)
+        # By the token in their names: so those are found too whose submitter died before it noted their number.
+        ours = {job for job, queued in queue.items() if queued.name.rpartition("-")[2] in known}
+        if not ours:
+            print(f"no job of study {document['study']} is in the queue")
+            return 0
+        running = sum(queue[job].state in ("RUNNING", "COMPLETING") for job in ours)
+        jobs = sorted(ours)
+        refused = [
+            words
+            for start in range(0, len(jobs), JOBS_PER_CALL)
+            if (words := client.cancel(jobs[start : start + JOBS_PER_CALL]))
+        ]
+    except SlurmUnavailable as error:
+        raise UserError(f"Slurm does not answer ({error}); nothing is known to be cancelled, try again later") from None
+    if refused:
+        print(f"error: Slurm did not cancel all of them: {'; '.join(refused)}", file=sys.stderr)
+        return 1
+    print(f"cancelled {len(jobs)} jobs of study {document['study']}: {running} running, {len(jobs) - running} pending")
+    print("finished runs stay; the study's own command runs what is missing")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

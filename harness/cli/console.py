@@ -1,0 +1,192 @@
+"""What the harness says on the terminal: the plan, each run's end, the summary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.core import events
+from harness.core.spec import EMULATED
+from harness.plan import memory
+from harness.plan.cost import Expected
+from harness.plan.plan import Array, Plan, Request, gpu_hours, node_hours
+from harness.study.study import Study
+
+# Into a file or a pipe, tables are not squeezed into 80 columns.
+_console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+
+LISTED_RUNS = 12
+
+
+def note(text: str) -> None:
+    _console.print(escape(text))
+
+
+def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: Sequence[str]) -> None:
+    """The plan as a table: arrays, nodes, GPUs, wall limit, node-hours; what needs no launch, and what is left out."""
+    where = {
+        "local": "on this machine, one run after another",
+        "slurm": "through Slurm, one job array per resource shape",
+        "allocation": "inside this allocation, one run after another",
+    }
+    _console.print(f"study [bold]{study.name}[/] in {escape(str(study.folder))}; runs {where[scheduler]} "
+                   f"(cluster={scheduler}; force it with cluster=local|slurm)")  # fmt: skip
+    gpu = any(request.spec.cluster.device == "cuda" for request in plan.requests)
+    table = Table(title=f"plan: {len(plan.to_launch)} runs in {len(plan.arrays)} arrays", title_justify="left")
+    for name in (
+        "array",
+        "runs",
+        "nodes",
+        "ranks/node",
+        "GPUs" if gpu else "ranks (CPU)",
+        "wall limit",
+        "node-hours",
+        "",
+    ):
+        table.add_column(name, justify="left" if name in ("array", "") else "right")
+    for number, array in enumerate(plan.arrays, start=1):
+        table.add_row(*_row(number, array))
+    if plan.arrays:
+        _console.print(table)
+        gpu_hours_text = f" ({gpu_hours(plan.arrays):.2f} {'GPU' if gpu else 'rank'}-hours)"
+        _console.print(
+            f"at most {node_hours(plan.arrays):.2f} node-hours{gpu_hours_text}, if every run took its whole wall "
+            "limit, each time that it may start"
+        )
+        _console.print(expected.sentence)
+    for why in dict.fromkeys(request.site.oversubscribed for request in plan.to_launch):
+        if why:
+            _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result, and marked so everywhere[/]")
+    _memory(plan.requests)
+    for data in dict.fromkeys(request.spec.dataset for request in plan.requests):
+        if data.context:
+            _console.print(
+                f"a sample of data set '{escape(data.name)}' is one sequence of {data.context} tokens; loss and "
+                "accuracy are means over tokens"
+            )
+    if plan.completed:
+        _console.print(f"{len(plan.completed)} runs are completed already and are not run again")
+    if plan.failed:
+        _console.print(f"{len(plan.failed)} runs have failed and are not tried again (retry=none)")
+    if plan.queued:
+        _console.print(f"{len(plan.queued)} runs are already pending or running and are waited for")
+    for sentence in skipped:
+        _console.print(f"left out, because it does not exist: {escape(sentence)}")
+    if plan.repeated:
+        _console.print(f"{plan.repeated} points of the sweep are the same run as another one and are run once")
+
+
+def _memory(requests: Sequence[Request]) -> None:
+    """The points and what they need on each GPU; of many, only those that may not fit."""
+    requests = [request for request in requests if request.spec.framework != EMULATED]  # it has no network
+    tight = [request for request in requests if not memory.fits(request.spec, request.gpu_memory_gb)]
+    listed = requests if len(requests) <= LISTED_RUNS else tight[:LISTED_RUNS]
+    for request in listed:
+        said = escape(memory.sentence(request.spec, request.gpu_memory_gb))
+        _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}")
+        _console.print(f"    [yellow]{said}[/]" if request in tight else f"    {said}")
+    if tight[len(listed) :] and listed is not requests:
+        _console.print(f"[yellow]{len(tight)} runs in all may not fit into the memory of a GPU[/]")
+    if listed:
+        _console.print("memory is an estimate: without workspace, buffers of messages and fragmentation")
+
+
+def mixed_code(completed: int, others: set[str], now: str) -> None:
+    _console.print(
+        f"[yellow]warning: of the {completed} completed runs some were measured with code "
+        f"{escape(', '.join(sorted(others)))}, this is {escape(now)}: the study mixes code versions, and the report "
+        "will say so; retry=all measures all again[/]"
+    )
+
+
+def left(study: Study, kept_back: int) -> int:
+    """After a submission that is not waited for. The exit code."""
+    if kept_back:
+        _console.print(
+            f"[yellow]{kept_back} runs are not submitted yet (cluster.max_submit): "
+            "the same command submits them later[/]"
+        )
+    _console.print(f"not waited for (wait=false); how it stands: python -m harness.status {study.folder}")
+    _console.print(f"to end its jobs: python -m harness.cancel {study.folder}")
+    return 0
+
+
+class Progress:
+    """Prints each run's end and counts."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.total = len(plan.to_launch) + len(plan.queued)
+        self.already = len(plan.completed)
+        self.not_retried = len(plan.failed)
+        self.failed: list[str] = []
+        self.completed = 0
+
+    def report(self, run_id: str, result: dict[str, Any] | None) -> None:
+        done = self.completed + len(self.failed) + 1
+        if result is not None and result["status"] == events.COMPLETED:
+            self.completed += 1
+            mark = (
+                f" [yellow](oversubscribed: {escape(result['oversubscribed'])})[/]" if result["oversubscribed"] else ""
+            )
+            _console.print(f"\\[{done}/{self.total}] [green]completed[/] {run_id}{mark}")
+            return
+        self.failed.append(run_id)
+        reason = str((result or {}).get("reason") or "no result")
+        _console.print(f"\\[{done}/{self.total}] [red]failed[/] {run_id}: {escape(reason)}")
+        for line in (result or {}).get("stderr_tail", [])[-3:]:
+            _console.print(f"    {escape(line)}")
+
+    def summary(self, study: Study) -> int:
+        """Prints how the study stands; gives the exit code."""
+        _console.print(f"{self.completed} completed, {len(self.failed)} failed, {self.already} were completed before")
+        if self.not_retried:
+            _console.print(f"{self.not_retried} failed before and were not tried again (retry=none)")
+        if self.failed:
+            _console.print(f"the log of a failed run: {study.run_dir(self.failed[0])}; the same command runs it again")
+        _console.print(f"report: python -m analysis {study.folder}")
+        return 1 if self.failed else 0
+
+
+def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
+    left = progress.total - progress.completed - len(progress.failed)
+    what = "the jobs go on in Slurm" if on_slurm else f"{left} runs are left"
+    _console.print(f"\ninterrupted; {progress.completed} runs completed, nothing is lost; {what}; "
+                   "the same command again continues the study")  # fmt: skip
+    if on_slurm:
+        _console.print(f"how it stands: python -m harness.status {study.folder}")
+        _console.print(f"to end its jobs: python -m harness.cancel {study.folder}")
+
+
+def _row(number: int, array: Array) -> list[str]:
+    placement = array.resources.placement
+    why = next((r.site.oversubscribed for r in array.requests if r.site.oversubscribed), None)
+    remarks = (_servers(array), "packed" if array.packed else "", "[yellow]oversubscribed[/]" if why else "")
+    return [
+        str(number),
+        str(len(array.requests)),
+        str(array.resources.nodes),
+        str(placement.ranks_per_node),
+        str(placement.world_size),
+        f"{array.resources.timeout_minutes:g} min" + (f" x {array.starts}" if array.starts > 1 else ""),
+        f"{array.worst_case_node_hours:.2f}",
+        ", ".join(filter(None, remarks)),
+    ]
+
+
+def _servers(array: Array) -> str:
+    servers = array.resources.server_nodes
+    if not servers:
+        return ""
+    what = f"{servers} server{'s' * (servers > 1)}"
+    # As many nodes as asked for are only where a scheduler gives them.
+    own = array.resources.nodes > array.resources.placement.nodes
+    return f"{what} on nodes of their own" if own else f"{what} in processes of their own on this one node"
+
+
+def _batches(spec: Any) -> str:
+    return f"{spec.scaling} scaling, {spec.global_batch} samples per step, {spec.batch_per_gpu} per GPU"

@@ -1,0 +1,164 @@
+"""`python -m harness.status results/<study>`: how the study stands, without disturbing it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.errors import UserError
+from harness.study import run_status
+from harness.study.run_status import RunState, StudyState
+
+STYLES = {
+    run_status.COMPLETED: "green",
+    run_status.FAILED: "red",
+    run_status.RUNNING: "bold cyan",
+    run_status.STOPPED: "red",
+}
+# More rows than a person reads; --all shows every run.
+MOST_ROWS = 40
+WIDTH_OF_A_FILE = 150
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 the study could be read, 2 a mistake in what was asked for, 130 a watch that was ended."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.status", description="How a study stands: from its run directories, then from Slurm."
+    )
+    parser.add_argument("study", type=Path, help="the study's folder, results/<study>")
+    parser.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="again every so often (5)")
+    parser.add_argument("--json", action="store_true", help="for programs; with --watch one object per line")
+    parser.add_argument("--all", action="store_true", help="every run, not only the first of each state")
+    arguments = parser.parse_args(argv)
+    if arguments.watch is not None and not 0.5 <= arguments.watch < float("inf"):
+        parser.error(f"--watch {arguments.watch:g}: give seconds of at least 0.5")
+    slurm = run_status.Slurm()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
+    try:
+        if arguments.watch is None:
+            now = run_status.read(arguments.study, slurm)
+            _print_json(now, 1) if arguments.json else console.print(shown(now, arguments.all))
+        elif arguments.json:
+            while True:
+                _print_json(run_status.read(arguments.study, slurm), None)
+                time.sleep(arguments.watch)
+        else:
+            _watch(arguments, slurm, console)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `| head`
+        sys.stderr.close()
+    return 0
+
+
+def shown(now: StudyState, every_run: bool) -> RenderableType:
+    """The summary, and a table of the runs: those first that a person looks for."""
+    parts: list[RenderableType] = [_summary(now)]
+    if now.remark:
+        parts.append(Text(now.remark, style="yellow"))
+    order = {name: i for i, name in enumerate(run_status.STATES)}
+    runs = sorted(now.runs, key=lambda run: (order[run.state], run.gpus or 0, run.run_id))
+    rows = runs if every_run else _few(runs)
+    if rows:
+        parts.append(_table(rows))
+    if len(rows) < len(runs):
+        parts.append(Text(f"{len(runs) - len(rows):,} more runs; --all shows every one", style="dim"))
+    if any(run.oversubscribed for run in runs):
+        parts.append(Text("oversubscribed runs: their throughput is no scaling result", style="yellow"))
+    return Group(*parts)
+
+
+def _summary(now: StudyState) -> Text:
+    counts = Counter(run.state for run in now.runs)
+    text = Text(f"study {now.study}: ")
+    named = [(f"{counts[name]:,} {name}", STYLES.get(name, "")) for name in run_status.STATES if counts[name]]
+    for i, (words, style) in enumerate(named):
+        text.append(", " if i else "")
+        text.append(words, style=style)
+    if not named:
+        text.append("no runs")
+    used = sum(run.node_hours for run in now.runs)
+    text.append(f"; node-hours: {_hours(used)} used, at most {_hours(now.planned_node_hours)} planned")
+    return text
+
+
+def _few(runs: list[RunState]) -> list[RunState]:
+    """What is going on and what went wrong; completed and waiting runs as far as there is room."""
+    first = [run for run in runs if run.state not in (run_status.COMPLETED, run_status.PENDING)]
+    rest = [run for run in runs if run.state in (run_status.COMPLETED, run_status.PENDING)]
+    return [*first[:MOST_ROWS], *rest[: max(0, MOST_ROWS - len(first))]]
+
+
+def _steps(run: RunState) -> str:
+    if run.fixed:
+        return f"{run.steps_done}/{run.steps}"
+    return f"{run.steps_done}" if run.state == run_status.COMPLETED else f"{run.steps_done}/≤{run.steps}"
+
+
+def _table(runs: list[RunState]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("run", overflow="fold")
+    table.add_column("state")
+    for name in ("ranks", "step", "samples/s", "ETA", "node-h"):
+        table.add_column(name, justify="right")
+    table.add_column("job")
+    table.add_column("", overflow="fold", ratio=1)
+    for run in runs:
+        attempts = f"attempt {run.attempts}" if run.attempts > 1 else None
+        over = "oversubscribed" if run.oversubscribed else None
+        table.add_row(
+            escape(run.run_id),
+            Text(run.state, style=STYLES.get(run.state, "")),
+            "" if run.gpus is None else f"{run.gpus}",
+            "" if run.steps is None else _steps(run),
+            "" if run.samples_per_second is None else f"{run.samples_per_second:,.0f}",
+            "" if run.eta_seconds is None else ("" if run.fixed else "≤ ") + _duration(run.eta_seconds),
+            _hours(run.node_hours) if run.node_hours else "",
+            run.job or "",
+            escape("; ".join(filter(None, (attempts, over, run.note)))),
+        )
+    return table
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.2f}" if hours >= 1 or hours == 0 else f"{hours:.2g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _watch(arguments: argparse.Namespace, slurm: run_status.Slurm, console: Console) -> None:
+    """Until everything has ended, or Ctrl-C."""
+    over = {run_status.COMPLETED, run_status.FAILED, run_status.MISSING, run_status.STOPPED}
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            now = run_status.read(arguments.study, slurm)
+            live.update(shown(now, arguments.all), refresh=True)
+            if all(run.state in over for run in now.runs):
+                return
+            time.sleep(arguments.watch)
+
+
+def _print_json(now: StudyState, indent: int | None) -> None:
+    print(json.dumps(now.plain(), indent=indent, allow_nan=False), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

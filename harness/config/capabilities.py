@@ -1,0 +1,160 @@
+"""Which combinations of framework, strategy, options, precision, optimiser and number of ranks there are."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from harness.config import determinism, input_pipelines, model_parallel, parameter_servers, performance_options
+from harness.config.schema import Compress, Config
+from harness.core.spec import EMULATED, MODEL_PARALLEL
+from models import catalog
+
+# The framework whose loss smooths labels.
+SMOOTHING = "pytorch"
+# The framework that takes steps of another size for some weights, and has slow weights beside those that it trains.
+BESIDE = "pytorch"
+# Those with layers that are made from the training images; without them a network is only counted.
+WHITENING = ("pytorch", EMULATED)
+# Where not all of it is offered.
+COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
+
+
+def unsupported(config: Config) -> str | None:
+    """Why there is no such combination of framework, strategy, precision, optimiser and number of ranks; None where
+    there is."""
+    framework, strategy = config.framework, config.strategy
+    if strategy.name not in framework.strategies:
+        return (
+            f"strategy '{strategy.name}' is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.strategies)}"
+        )
+    if config.precision.name not in framework.precisions:
+        return (
+            f"precision={config.precision.name} is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.precisions)}"
+        )
+    if config.optimizer.name.name not in framework.optimizers:
+        return (
+            f"optimizer.name={config.optimizer.name.name} is not offered by framework '{framework.name}'; "
+            f"{framework.name} offers: {', '.join(framework.optimizers)}"
+        )
+    if config.optimizer.label_smoothing and framework.name != SMOOTHING:
+        return (
+            f"optimizer.label_smoothing={config.optimizer.label_smoothing:g} is not offered by framework "
+            f"'{framework.name}'; framework={SMOOTHING} offers it"
+        )
+    if (
+        sentence := _of_the_step(config)
+        or _of_the_network(config)
+        or input_pipelines.unsupported(config)
+        or performance_options.unsupported(config)
+        or determinism.unsupported(config)
+    ):
+        return sentence
+    for option in framework.without:
+        of, _, name = option.partition(".")
+        if of != strategy.name:
+            continue
+        default = getattr(type(strategy.options)(), name)
+        if getattr(strategy.options, name) != default:
+            return (
+                f"strategy.options.{name} has no effect in framework '{framework.name}'; "
+                f"leave it at {_as_text(default)}"
+            )
+    if getattr(strategy.options, "compress", Compress.none) not in COMPRESS.get(strategy.name, Compress):
+        return (
+            f"strategy.options.compress={strategy.options.compress.name} is not offered by strategy '{strategy.name}'; "
+            f"it offers: {', '.join(known.name for known in COMPRESS[strategy.name])}"
+        )
+    if framework.name == "keras" and framework.options.jit_compile and strategy.name != "plain":
+        return (
+            "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
+            f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
+            "compiles all but the exchange"
+        )
+    if strategy.name == "fsdp" and config.optimizer.name.name == "lars":
+        return "optimizer.name=lars is not offered with strategy 'fsdp': no rank has a whole layer; take sgd or adam"
+    if strategy.name == "hybrid" and framework.options.compile:
+        return (
+            "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
+        )
+    if strategy.name in MODEL_PARALLEL:
+        return model_parallel.unsupported(config)
+    if strategy.name == "hybrid" and config.dataset.context:
+        return (
+            "strategy 'hybrid' is not offered for text: its layers see each token, and not each sample, whose "
+            "sufficient factors are mostly more bytes than the gradients; take allreduce"
+        )
+    if strategy.name in parameter_servers.STRATEGIES:
+        return parameter_servers.unsupported(config)
+    if strategy.name == "plain" and config.gpus > 1:
+        return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
+    return None
+
+
+def _of_the_step(config: Config) -> str | None:
+    """Why what is beside the optimiser's own rule is not offered: it is done where one rank has all weights."""
+    optimizer, framework, strategy = config.optimizer, config.framework.name, config.strategy.name
+    asked = {"norm_bias_factor": optimizer.norm_bias_factor != 1, "lookahead_steps": optimizer.lookahead_steps != 0}
+    for key in (key for key, wanted in asked.items() if wanted):
+        given = f"optimizer.{key}={getattr(optimizer, key):g}"
+        if framework != BESIDE:
+            return f"{given} is not offered by framework '{framework}'; framework={BESIDE} offers it"
+        if strategy not in performance_options.OWN_EQUAL_STEP:
+            return (
+                f"{given} is not offered with strategy '{strategy}'; it is with: "
+                f"{', '.join(performance_options.OWN_EQUAL_STEP)}, "
+                "where each rank takes the whole step"
+            )
+    known = catalog.CATALOG.get(config.model.name)
+    if asked["norm_bias_factor"] and known is not None and not _has_batch_norm(config, known):
+        return (
+            f"optimizer.norm_bias_factor={optimizer.norm_bias_factor:g} has no effect: model '{known.name}' has no "
+            "BatchNorm; leave it at 1"
+        )
+    return None
+
+
+def _has_batch_norm(config: Config, row: catalog.Network) -> bool:
+    data = config.dataset
+    if row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # refused elsewhere
+        return row.inputs != catalog.TEXT
+    layers = row.layers(data.channels, data.classes, data.image_size)
+    return any(isinstance(layer, catalog.BatchNorm) for layer in catalog.flat(layers))
+
+
+def _of_the_network(config: Config) -> str | None:
+    """Why the framework has no such network, or the network no such data."""
+    framework, known = config.framework, catalog.CATALOG.get(config.model.name)
+    if known is None:  # refused elsewhere
+        return None
+    if known.inputs not in framework.inputs:
+        offered = [row.name for row in catalog.CATALOG.values() if row.inputs in framework.inputs]
+        return (
+            f"model '{known.name}' is a network for {known.inputs}, which framework '{framework.name}' does not offer; "
+            f"{framework.name} offers: {', '.join(offered)}; framework=pytorch offers all networks"
+        )
+    if bool(config.dataset.context) == bool(config.dataset.image_size):  # so is this
+        return None
+    if known.whitens and framework.name not in WHITENING:
+        return (
+            f"model '{known.name}' begins with a layer that is made from the training images, which framework "
+            f"'{framework.name}' does not offer; framework={WHITENING[0]} offers it"
+        )
+    holds = catalog.TEXT if config.dataset.context else catalog.IMAGES
+    if known.inputs != holds:
+        fitting = [row.name for row in catalog.CATALOG.values() if row.inputs == holds]
+        return (
+            f"model '{known.name}' is a network for {known.inputs}, and data set '{config.dataset.name}' holds {holds};"
+            f" networks for {holds}: {', '.join(fitting)}"
+            + ("; data sets of text: dataset=text, synthetic_text" if holds == catalog.IMAGES else "")
+        )
+    return None
+
+
+def _as_text(value: Any) -> str:
+    """As it is written in YAML."""
+    if isinstance(value, Enum):
+        return value.name
+    return "null" if value is None else str(value).lower()

@@ -1,0 +1,152 @@
+"""Input pipelines: which a framework offers, what `auto` becomes, and which options have an effect on each."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import subprocess
+from dataclasses import replace
+
+from harness.config.schema import Config, Data, Pipeline
+from harness.core.data_location import IMAGE_FOLDER, SHARDS
+from harness.core.errors import UserError
+from harness.core.spec import DALI, DEVICE, FRAMEWORK, HARNESS, InputSpec
+
+GIB = 2**30
+# Of a GPU's memory, what `auto` fills with samples at most; and how much where nobody says how large that memory is.
+SHARE_OF_MEMORY, UNKNOWN_MEMORY_GB = 0.1, 1.0
+# The framework whose eager step a thread that makes batches holds up: both want Python's lock.
+HELD_UP = "pytorch"
+PINNING = "pytorch"  # the others decide themselves
+ON_DEVICE = (DEVICE, DALI)  # their batches do not come from the host, where there is another device
+ABSENT = 3  # exit code
+QUESTION = (
+    "import sys; from importlib.util import find_spec; "
+    f"sys.exit(0 if find_spec('nvidia') and find_spec('nvidia.dali') else {ABSENT})"
+)
+
+
+def resolved(config: Config, device: str | None, gpu_memory_gb: float | None) -> tuple[Config, str]:
+    """The configuration with the pipeline that data.pipeline=auto stands for, so that a run's id is that of a concrete
+    one; and a sentence for the plan, empty where nothing was to be chosen.
+
+    device: what the ranks run on; None: not known, which is refused elsewhere. gpu_memory_gb: of each GPU, in 2^30
+    bytes; None: not known.
+    """
+    data = config.data
+    if data.pipeline is not Pipeline.auto:
+        return config, ""
+    chosen, why = Pipeline.harness, ""
+    if device == "cuda" and config.framework.name == HELD_UP and config.dataset.reader != SHARDS and data.workers:
+        against = _against_device(config, gpu_memory_gb)
+        chosen = Pipeline.framework if against else Pipeline.device
+        here = f"the samples of data set '{config.dataset.name}' lie on each GPU"
+        beside = f"worker processes make the batches, since {against}"
+        why = f"data.pipeline=auto is {chosen.value}: {beside if against else here}"
+    return replace(config, data=replace(data, pipeline=chosen)), why
+
+
+def _against_device(config: Config, gpu_memory_gb: float | None) -> str:
+    """Why `auto` does not put all samples on the device; empty where nothing speaks against it."""
+    data, dataset, default = config.data, config.dataset, Data()
+    for key in ("workers", "prefetch", "pin"):
+        if (asked := getattr(data, key)) != getattr(default, key):
+            return f"data.{key}={str(asked).lower()} is for them"
+    if dataset.reader == IMAGE_FOLDER:
+        return f"data set '{dataset.name}' is image files, which are decoded anew for each batch"
+    if dataset.train_samples < 1:
+        return f"the configuration of data set '{dataset.name}' does not say how many samples it has"
+    shape = (dataset.context,) if dataset.context else (dataset.image_size, dataset.image_size, dataset.channels)
+    size = dataset.train_samples * math.prod(shape) / GIB
+    most = UNKNOWN_MEMORY_GB if gpu_memory_gb is None else SHARE_OF_MEMORY * gpu_memory_gb
+    if size <= most:
+        return ""
+    known = (
+        "a GPU's memory is not known (cluster.gpu_memory_gb)"
+        if gpu_memory_gb is None
+        else f"{SHARE_OF_MEMORY:.0%} of it"
+    )
+    return f"the samples of data set '{dataset.name}' are {size:.1f} GB, and at most {most:.1f} GB go on a GPU: {known}"
+
+
+def unsupported(config: Config) -> str | None:
+    """Why there is no such pipeline; None where there is. The configuration is one of `resolved`."""
+    data, framework = config.data, config.framework
+    asked, default = data.pipeline.value, Data()
+    if asked not in framework.pipelines:
+        why = f", as '{framework.name}' has no loader of its own" if asked == FRAMEWORK else ""
+        return (
+            f"data.pipeline={asked} is not offered by framework '{framework.name}'{why}; it offers: "
+            f"{', '.join(framework.pipelines)}"
+        )
+    if asked != HARNESS and config.dataset.reader == SHARDS:
+        return (
+            f"data.pipeline={asked} is not offered with dataset.reader={SHARDS}, which each rank reads in sequence; "
+            f"take data.pipeline={HARNESS}"
+        )
+    if asked == HARNESS and data.workers > 1:
+        return (
+            f"data.workers={data.workers}: data.pipeline={HARNESS} has one thread (1), or makes batches in the rank "
+            f"itself (0); data.pipeline={FRAMEWORK} has more"
+        )
+    if asked == DALI and config.dataset.reader != IMAGE_FOLDER:
+        return (
+            f"data.pipeline={DALI} decodes image files (dataset.reader={IMAGE_FOLDER}), and data set "
+            f"'{config.dataset.name}' has dataset.reader={config.dataset.reader}; take data.pipeline={HARNESS}"
+        )
+    if asked == DALI and config.dataset.crop_reflect:
+        return (
+            f"dataset.crop_reflect=true: what NVIDIA DALI cuts beyond an image's edge is black (data.pipeline={DALI}); "
+            f"take data.pipeline={HARNESS}, or leave it at false"
+        )
+    if asked == DALI and not data.workers:
+        return f"data.workers=0: data.pipeline={DALI} works with threads of its own; give at least 1"
+    if asked == DEVICE and data.workers != default.workers:
+        return f"data.workers={data.workers} has no effect with data.pipeline={DEVICE}; leave it at {default.workers}"
+    if (asked == DEVICE or not data.workers) and data.prefetch != default.prefetch:
+        where = f"data.pipeline={DEVICE}" if asked == DEVICE else "data.workers=0"
+        return f"data.prefetch={data.prefetch} has no effect with {where}; leave it at {default.prefetch}"
+    return None
+
+
+def spec(config: Config, device: str) -> InputSpec:
+    """Without what has no effect. device: what the ranks run on. Raises UserError."""
+    data, asked = config.data, config.data.pipeline.value
+    if not data.pin and (config.framework.name != PINNING or device != "cuda" or asked in ON_DEVICE):
+        raise UserError(
+            f"data.pin=false has no effect with framework={config.framework.name}, data.pipeline={asked} on device "
+            f"{device}; it is for {PINNING} on a GPU, with batches that come from the host: leave it at true"
+        )
+    if asked != DEVICE:
+        return InputSpec(asked, data.workers, data.prefetch if data.workers else 0, data.pin)
+    if config.dataset.train_samples < 1:
+        raise UserError(
+            f"data.pipeline={DEVICE}: the configuration of data set '{config.dataset.name}' does not say how many "
+            "samples a device would hold; set dataset.train_samples"
+        )
+    return InputSpec(asked, workers=0, prefetch=0, samples=config.dataset.train_samples)
+
+
+def check_package(config: Config, python: str) -> None:
+    """python: the interpreter of the run's environment. Raises UserError where it is to use NVIDIA DALI and has none;
+    what a container holds, or a job loads first, only the run knows."""
+    cluster = config.cluster
+    if config.data.pipeline.value != DALI or cluster.container.runtime or cluster.modules or cluster.setup:
+        return
+    if not _has_dali(python):
+        raise UserError(
+            f"data.pipeline={DALI}: NVIDIA DALI is not in the environment of {python}; build that with `DALI=1 "
+            f"sbatch/env/pytorch.sh`, or install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there; or take "
+            f"data.pipeline={HARNESS}"
+        )
+
+
+@functools.lru_cache
+def _has_dali(python: str) -> bool:
+    """Also where the interpreter does not answer: the run itself says what it lacks."""
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
+    try:
+        return subprocess.run([python, "-c", QUESTION], capture_output=True, env=env, timeout=60).returncode != ABSENT
+    except (OSError, subprocess.TimeoutExpired):
+        return True

@@ -1,0 +1,141 @@
+"""Where a data set lies on this machine. Standard library only: the login node asks too, before a job is sent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from harness.core.data_errors import DataError
+from harness.core.shards import INDEX
+
+__all__ = ["DataError", "files_in", "locate"]
+
+# A layout lists what a folder must hold; each entry gives the names under which that thing is known.
+Layout = tuple[tuple[str, ...], ...]
+
+SYNTHETIC, TEXT, SHARDS, IMAGE_FOLDER = "synthetic", "text", "shards", "imagefolder"
+
+
+def locate(spec_name: str, reader: str, root: str | None) -> Path | None:
+    """The folder that holds all files of a data set; None for the synthetic reader, which needs none.
+
+    spec_name: the data set's name. root: the configuration's `data.root`, a folder that holds data sets in
+    subfolders or is the data set itself; None when it is not set.
+    Raises DataError with every place looked at, what is missing there, and how to get the data set.
+    """
+    if reader == SYNTHETIC:
+        return None
+    if reader not in _LAYOUTS:
+        valid = ", ".join([*_LAYOUTS, SYNTHETIC])
+        raise DataError(f"data set '{spec_name}' asks for reader '{reader}'; valid readers: {valid}")
+    candidates = _candidates(spec_name, reader, root)
+    for folder in candidates:
+        if files_in(reader, folder) is not None:
+            return folder
+    looked = "; ".join(f"{folder}: {_what_is_wrong(reader, folder)}" for folder in candidates) or "nowhere"
+    unset = " (data.root is not set)" if root is None else ""
+    raise DataError(
+        f"data set '{spec_name}' was not found; looked in {looked}{unset}. To get it: {_how_to_get(spec_name, reader)}"
+    )
+
+
+def files_in(reader: str, folder: Path) -> tuple[str, ...] | None:
+    """The names, relative to `folder`, of the first layout that is complete there, in the layout's order; or None."""
+    if reader == TEXT:
+        # Any number of files, under any name.
+        return tuple(sorted(name for name in _listed(folder) if name.endswith(".txt"))) or None
+    for layout in _LAYOUTS[reader]:
+        names = [_present(folder, entry) for entry in layout]
+        if all(names):
+            return tuple(name for name in names if name)
+    return None
+
+
+_CIFAR_BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
+_IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+_LAYOUTS: dict[str, tuple[Layout, ...]] = {
+    "cifar10": (tuple((f"{name}.bin",) for name in _CIFAR_BATCHES), tuple((name,) for name in _CIFAR_BATCHES)),
+    "idx": (tuple((name, f"{name}.gz") for name in _IDX_FILES),),
+    IMAGE_FOLDER: (
+        (("TrainImages.txt",), ("TestImages.txt",), ("Images", "indoorCVPR_09/Images")),
+        (("train",), ("test", "val")),
+    ),
+    TEXT: (),
+    SHARDS: (((INDEX,),),),
+}
+
+# Folder names that come out of the published archives.
+_PUBLISHED_FOLDERS: dict[str, tuple[str, ...]] = {
+    "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py"),
+    "fashion_mnist": ("fashion-mnist",),
+    "indoor67": ("indoorCVPR_09",),
+}
+
+_SYSTEM_FOLDERS: dict[str, str] = {"fashion_mnist": "/usr/share/datasets/fashion-mnist"}
+
+_HOW_TO_GET: dict[str, str] = {
+    "cifar10": "download cifar-10-binary.tar.gz or cifar-10-python.tar.gz from "
+    "https://www.cs.toronto.edu/~kriz/cifar.html and unpack it under data.root",
+    "fashion_mnist": "run sbatch/data/fashion-mnist.sh, or apt-get install dataset-fashion-mnist",
+    "indoor67": "download the images and both lists from https://web.mit.edu/torralba/www/indoor.html, so that "
+    "Images/, TrainImages.txt and TestImages.txt lie in one folder under data.root",
+}
+
+_WHAT_IS_NEEDED: dict[str, str] = {
+    "cifar10": "put data_batch_1.bin to data_batch_5.bin and test_batch.bin (or the Python version's files)",
+    "idx": "put " + ", ".join(_IDX_FILES) + " (each plain or .gz)",
+    IMAGE_FOLDER: "put train/<class>/ and test/<class>/ (or val/<class>/), "
+    "or Images/<class>/ with TrainImages.txt and TestImages.txt,",
+    TEXT: "put any text as files *.txt",
+}
+
+
+def _candidates(spec_name: str, reader: str, root: str | None) -> list[Path]:
+    folders = []
+    if root is not None:
+        base = Path(os.path.expanduser(root))
+        if reader == SHARDS:
+            return [base / f"{spec_name}-shards", base / spec_name, base]
+        published = _PUBLISHED_FOLDERS.get(spec_name, ())
+        folders.append(base / spec_name)
+        folders.extend(base / spec_name / name for name in published)
+        folders.extend(base / name for name in published)
+        folders.append(base)
+    if spec_name in _SYSTEM_FOLDERS and reader != SHARDS:
+        folders.append(Path(_SYSTEM_FOLDERS[spec_name]))
+    return folders
+
+
+def _present(folder: Path, entry: tuple[str, ...]) -> str | None:
+    # os.path.exists is False where a folder may not be searched; Path.exists raises there.
+    return next((name for name in entry if os.path.exists(folder / name)), None)
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _what_is_wrong(reader: str, folder: Path) -> str:
+    if not os.path.isdir(folder):
+        return "no such folder"
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return "no permission to read"
+    begun: list[list[str]] = []
+    for layout in _LAYOUTS[reader]:
+        missing = [" or ".join(entry) for entry in layout if _present(folder, entry) is None]
+        if len(missing) < len(layout):
+            begun.append(missing)
+    if not begun:
+        return "none of its files"
+    fewest = min(begun, key=len)
+    return "missing " + ", ".join(fewest)
+
+
+def _how_to_get(spec_name: str, reader: str) -> str:
+    if reader == SHARDS:
+        return f"make shards of it with python -m harness.shards dataset={spec_name}"
+    return _HOW_TO_GET.get(spec_name, f"{_WHAT_IS_NEEDED[reader]} into the folder {spec_name} under data.root")

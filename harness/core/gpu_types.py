@@ -1,0 +1,161 @@
+"""NVIDIA GPUs by name, and which builds of the frameworks run on them. Standard library only.
+
+As a program it tells the capability of a GPU that is named, for scripts: `python -m harness.core.gpu_types v100` prints
+7.0.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence, Tuple
+
+Capability = Tuple[int, int]
+# Tensor cores for bf16 and TF32 came with Ampere. Older GPUs emulate bf16 and ignore TF32.
+AMPERE: Capability = (8, 0)
+# Names as sites and drivers write them -> compute capability (developer.nvidia.com/cuda-gpus). A space stands for any
+# separator or none; N for a digit. The first row that fits counts: names that contain a shorter one come before it. The
+# first name of a row is what messages call a GPU of that capability.
+CAPABILITIES = (
+    (("gb10",), (12, 1)),
+    (("rtx5090", "rtx pro NNNN", "rtx 50NN"), (12, 0)),
+    (("b300", "gb300"), (10, 3)),
+    (("b200", "b100", "gb200"), (10, 0)),
+    (("h100", "h200", "h800", "h20", "gh200", "hopper"), (9, 0)),
+    (("l40", "l40s", "l20", "l4", "l2", "rtx 40NN", "rtx NNNN ada", "ada"), (8, 9)),
+    (("a40", "a16", "a10", "a10g", "a2", "rtx aNNNN", "aN000", "rtx 30NN"), (8, 6)),
+    (("a100", "a800", "a30", "ampere"), (8, 0)),
+    (("t4", "t4g", "turing", "rtx 20NN", "rtx 8000", "quadro rtx NNNN", "titan rtx", "gtx 16NN"), (7, 5)),
+    (("v100", "v100s", "titan v", "gv100", "volta", "voltaNN"), (7, 0)),
+    (("p100", "gp100", "pascal"), (6, 0)),
+    (("p40", "p4", "gtx 10NN", "titan xp", "titan"), (6, 1)),
+    (("m40", "m60", "gtx 9NN", "maxwell"), (5, 2)),
+    (("k80",), (3, 7)),
+    (("k20", "k40"), (3, 5)),
+)
+# What follows a name without a separator: a100sxm4, rtx2080ti, v10032gb.
+SUFFIX = r"(?:ti|super|s|x|d|m|sxm\d?|pcie|nvl|nvlink|\d\dgb?)?"
+# The oldest capability that a CUDA version compiles for (CUDA release notes, "Deprecated Architectures").
+OLDEST_OF_CUDA = ((13, (7, 5)), (12, (5, 0)), (11, (3, 5)))
+# cuDNN dropped GPUs before Turing after 9.10 (cuDNN support matrix).
+CUDNN_WITHOUT_VOLTA = (9, 11)
+TURING: Capability = (7, 5)
+# The oldest driver for a CUDA version (CUDA compatibility, minor-version compatibility); major versions.
+OLDEST_DRIVER = ((13, 580), (12, 525), (11, 450))
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a framework was built for.
+
+    name: the framework and its version. cuda, cudnn: versions, such as '12.6' and '9.10.2'; None where it does not
+    tell. architectures: those that it has kernels for, such as 'sm_70' and 'compute_90' (PTX, which the driver compiles
+    for newer GPUs); empty where it does not tell. last: whether no build for newer GPUs will follow.
+    """
+
+    name: str
+    cuda: Optional[str] = None
+    cudnn: Optional[str] = None
+    architectures: Tuple[str, ...] = ()
+    last: bool = False
+
+
+def capability(gpu_type: Optional[str]) -> Optional[Capability]:
+    """The compute capability of a GPU by its name, such as v100, nvidia_a100_80gb_pcie or Tesla T4; None if unknown."""
+    name = re.sub(r"[^a-z0-9]+", " ", (gpu_type or "").lower())
+    name = re.sub(r"^(?:(?:nvidia|tesla|geforce|gpu) ?)+", "", name)
+    for patterns, found in CAPABILITIES:
+        if any(re.search(_expression(pattern), name) for pattern in patterns):
+            return found
+    return None
+
+
+def written(found: Capability) -> str:
+    """(7, 0) -> '7.0'."""
+    return "{}.{}".format(*found)
+
+
+def usual_name(found: Capability) -> Optional[str]:
+    """What GPUs of a capability are called: (7, 0) -> 'v100'; None if unknown."""
+    return next((names[0] for names, of in CAPABILITIES if of == found), None)
+
+
+def misfit(build: Build, found: Capability) -> Optional[str]:
+    """Why a build has no kernels for GPUs of a capability, as a clause about the build; None where it has, or where
+    that is not known."""
+    floor = _floor(OLDEST_OF_CUDA, build.cuda)
+    if build.architectures and not any(_runs(architecture, found) for architecture in build.architectures):
+        return f"{_with_cuda(build)} has kernels for {', '.join(build.architectures)} only"
+    if floor is not None and found < floor:
+        return f"{_with_cuda(build)} starts at {written(floor)}"
+    if found < TURING and _numbers(build.cudnn) >= CUDNN_WITHOUT_VOLTA:
+        return f"{build.name} with cuDNN {build.cudnn} starts at {written(TURING)} (cuDNN 9.10 is the last below it)"
+    return None
+
+
+def old_driver(build: Build, driver: Optional[str]) -> Optional[str]:
+    """Why the driver is too old for a build, as a sentence without its end; None where it is not."""
+    needed = _floor(OLDEST_DRIVER, build.cuda)
+    if needed is None or not _numbers(driver) or _numbers(driver) >= (needed,):
+        return None
+    return f"{_with_cuda(build)} needs an NVIDIA driver of version {needed} or newer, and here it is {driver}"
+
+
+def advice(build: Build, found: Optional[Capability], environment: str, builder: bool) -> str:
+    """What to do about a misfit. builder: whether sbatch/env/ has a script that builds the environment."""
+    if build.last and found is not None and not any(_of_architecture(a) >= found for a in build.architectures):
+        return "no newer build of it exists: take another framework on this GPU"
+    gpu = usual_name(found) if found else None
+    if builder and gpu:
+        return f"build the environment for it: `GPU={gpu} sbatch/env/{environment}.sh`"
+    if builder:
+        return f"build the environment again on such a node: `sbatch/env/{environment}.sh`"
+    return f"install a build that fits in the environment '{environment}', or set framework.environment to one"
+
+
+def _runs(architecture: str, found: Capability) -> bool:
+    """Whether code for an architecture runs: binaries (sm_) within a major version, PTX (compute_) on all newer GPUs.
+    Architecture-specific code ('sm_90a') runs on that GPU only, family-specific ('sm_100f') as binaries do."""
+    of = _of_architecture(architecture)
+    if architecture.endswith("a"):
+        return found == of
+    if architecture.startswith("compute_"):
+        return found >= of
+    return found[0] == of[0] and found >= of
+
+
+def _of_architecture(architecture: str) -> Capability:
+    digits = re.sub(r"\D", "", architecture)
+    return int(digits[:-1] or 0), int(digits[-1:] or 0)
+
+
+def _floor(table: Sequence[Tuple[int, Any]], version: Optional[str]) -> Any:
+    """Of the row for a CUDA version's major number; None where there is none."""
+    return dict(table).get(_numbers(version)[0]) if _numbers(version) else None
+
+
+def _numbers(version: Optional[str]) -> Tuple[int, ...]:
+    """'9.10.2' -> (9, 10, 2); empty where it is not known."""
+    return tuple(int(number) for number in re.findall(r"\d+", version or ""))
+
+
+def _with_cuda(build: Build) -> str:
+    return f"{build.name} with CUDA {build.cuda}" if build.cuda else build.name
+
+
+def _expression(pattern: str) -> str:
+    return r"\b" + pattern.replace(" ", " ?").replace("N", r"\d") + SUFFIX + r"\b"
+
+
+def main(arguments: Sequence[str]) -> int:
+    found = capability(arguments[0]) if len(arguments) == 1 else None
+    if found is None:
+        print(f"error: no NVIDIA GPU of the name '{' '.join(arguments)}' is known here", file=sys.stderr)
+        return 2
+    print(written(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""Who am I among the ranks, and where is rank 0: from what Slurm, submitit, MPI or torchrun gives.
+
+Pure functions of the environment variables. Standard library only, no syntax newer than Python 3.8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.core import environment_variables
+from harness.core.ports import JOB_PORTS
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """rank: from 0, over all nodes. local_rank, local_world_size: on this node. master_*: where rank 0 listens."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    master_address: str
+    master_port: int
+
+    def environment(self) -> dict[str, str]:
+        """The variables that torchrun sets, which every framework's launcher understands."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "MASTER_ADDR": self.master_address,
+            "MASTER_PORT": str(self.master_port),
+        }
+
+
+def from_environment(environ: Mapping[str, str]) -> Rendezvous:
+    """For a rank: torchrun's variables where they are complete, else what the launcher gave.
+
+    Raises ValueError where neither is there.
+    """
+    if all(name in environ for name in environment_variables.TORCHRUN):
+        return Rendezvous(
+            rank=int(environ["RANK"]),
+            world_size=int(environ["WORLD_SIZE"]),
+            local_rank=int(environ["LOCAL_RANK"]),
+            local_world_size=int(environ["LOCAL_WORLD_SIZE"]),
+            master_address=environ["MASTER_ADDR"],
+            master_port=int(environ["MASTER_PORT"]),
+        )
+    return from_launcher(environ)
+
+
+def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
+    """For a task that submitit's local executor, `srun` or Open MPI's `mpirun` started. Raises ValueError."""
+    if "SUBMITIT_LOCAL_GLOBALID" in environ:
+        ranks = int(environ["SUBMITIT_LOCAL_NTASKS"])
+        return Rendezvous(
+            rank=int(environ["SUBMITIT_LOCAL_GLOBALID"]),
+            world_size=ranks,
+            local_rank=int(environ["SUBMITIT_LOCAL_LOCALID"]),
+            local_world_size=ranks,
+            master_address="127.0.0.1",
+            master_port=_port(environ, environ.get("SUBMITIT_LOCAL_JOB_ID", "0")),
+        )
+    if "OMPI_COMM_WORLD_RANK" in environ:  # before Slurm's, which are those of mpirun, or of its daemon on the node
+        ranks, on_node = int(environ["OMPI_COMM_WORLD_SIZE"]), int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+        address = environ.get("MASTER_ADDR", "127.0.0.1")
+        if "SLURM_JOB_NODELIST" in environ and ranks > on_node:
+            address = first_host(environ["SLURM_JOB_NODELIST"])
+        return Rendezvous(
+            rank=int(environ["OMPI_COMM_WORLD_RANK"]),
+            world_size=ranks,
+            local_rank=int(environ["OMPI_COMM_WORLD_LOCAL_RANK"]),
+            local_world_size=on_node,
+            master_address=address,
+            master_port=_port(environ, environ.get("MASTER_PORT", "0")),
+        )
+    if "SLURM_PROCID" in environ:
+        tasks_per_node = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE", "1")
+        return Rendezvous(
+            rank=int(environ["SLURM_PROCID"]),
+            world_size=int(environ.get("SLURM_STEP_NUM_TASKS") or environ["SLURM_NTASKS"]),
+            local_rank=int(environ["SLURM_LOCALID"]),
+            # '4(x3)': the planner places evenly, so the first number holds for all nodes.
+            local_world_size=int(tasks_per_node.split("(")[0].split(",")[0]),
+            master_address=first_host(environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]),
+            master_port=_port(environ, environ["SLURM_JOB_ID"]),
+        )
+    raise ValueError(
+        "no rank is known: neither submitit's, nor Slurm's, nor Open MPI's, nor torchrun's variables are set; "
+        "start ranks through `python -m harness`"
+    )
+
+
+def first_host(nodelist: str) -> str:
+    """The first host of Slurm's compressed list: 'gpu[03-05,9],login' -> 'gpu03'. Task 0 runs there."""
+    depth = 0
+    for end, character in enumerate(nodelist):
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            nodelist = nodelist[:end]
+            break
+    return re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", nodelist)
+
+
+def _port(environ: Mapping[str, str], job_id: str) -> int:
+    """The port that the launcher chose; else one made from the job id, so that jobs that follow one another, and
+    therefore may share a node, do not share a port."""
+    if environment_variables.MASTER_PORT in environ:
+        return int(environ[environment_variables.MASTER_PORT])
+    return JOB_PORTS[int(job_id) % len(JOB_PORTS)]

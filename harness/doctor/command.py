@@ -1,0 +1,153 @@
+"""`python -m harness.doctor [key=value ...]`: what works here for this configuration, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.config.schema import Config
+    from harness.doctor.checks import Check
+
+STYLES = {"ok": "green", "missing": "bold red", "note": "yellow"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 all that the configuration needs is there, 1 something is missing, 2 a mistake in what was
+    given, 130 interrupted."""
+    arguments = _arguments(argv)
+    try:
+        from harness.config import data_source
+        from harness.config.composition import compose, register
+
+        register()
+        points = compose(arguments.overrides, False, "config", arguments.config_dir)
+        # With data=both, the one that needs files.
+        point = data_source.variants(points[0])[0]
+        if arguments.all and not arguments.probe:
+            raise UserError("--all is for --probe; leave it out, or add --probe")
+        _refuse_mistakes(point, arguments.probe)
+        checks = _checks(point, arguments)
+        missing = _print_json(checks) if arguments.json else _print(checks)
+    except ModuleNotFoundError as error:
+        # Before all else: the doctor itself needs the harness's environment.
+        print(
+            f"missing: {sys.executable} has no {error.name}; `make login` builds .venv with it",
+            file=sys.stderr,
+        )
+        return 1
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing is left behind", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `| head`
+        sys.stderr.close()
+        return 1
+    return 1 if missing else 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.doctor",
+        description="What works on this machine for a configuration, and what is missing. "
+        "Exit code 0: all that it needs is there; 1: something is missing; 2: a mistake in what was given.",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for python -m harness")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="also compute: a convolution, a compiled step, an allreduce; on Slurm in one job, and look from its node",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --probe: every framework, not the configured one alone"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs: a list of checks")
+    parser.add_argument("--config-dir", metavar="FOLDER", help="a folder with configurations of your own")
+    return parser.parse_intermixed_args(argv)
+
+
+def _refuse_mistakes(config: Config, probe: bool) -> None:
+    """Raises UserError for what a run would refuse on any machine; what this one lacks is for the checks to say."""
+    from harness.config.schema import Device, Precision, Scheduler
+    from harness.core.spec import NSYS
+    from harness.plan.request import request
+
+    if config.cluster.scheduler is Scheduler.local:
+        # Here it is the machine that decides, and a missing GPU is no mistake.
+        config = replace(config, precision=Precision.fp32, cluster=replace(config.cluster, device=Device.cpu))
+    elif probe and config.cluster.scheduler is not Scheduler.slurm:
+        raise UserError("--probe submits a job of its own; with cluster.scheduler=allocation leave it out")
+    anywhere = replace(config.framework, environment=sys.executable)
+    trace = False if config.trace == NSYS else config.trace
+    request(replace(config, framework=anywhere, data=replace(config.data, check=False), trace=trace))
+
+
+def _checks(config: Config, arguments: argparse.Namespace) -> Iterator[Check]:
+    from harness.config.schema import Scheduler
+    from harness.doctor import checks, compute, frameworks, node_probe, slurm_checks
+
+    config_dir, every = arguments.config_dir, arguments.all
+    yield from guarded("here", checks.here(config))
+    yield from guarded("Slurm", slurm_checks.slurm(config))
+    yield from guarded("frameworks", frameworks.frameworks(config, config_dir))
+    yield from guarded("data sets", checks.datasets(config, config_dir))
+    if arguments.probe and config.cluster.scheduler is Scheduler.local:
+        yield from guarded("probe", compute.here(config, config_dir, every))
+    elif arguments.probe:
+        yield from guarded("probe", node_probe.probe(config, config_dir, every, _say))
+
+
+def guarded(group: str, checks: Iterable[Check]) -> Iterator[Check]:
+    """One group of checks. One that breaks must not hide what the other groups find."""
+    from harness.doctor.checks import MISSING, Check
+
+    try:
+        yield from checks
+    except Exception as error:
+        what = f"this check itself broke: {type(error).__name__}: {error}"
+        yield Check(group, "doctor", MISSING, what, "please report it; the other checks are not affected")
+
+
+def _print(checks: Iterable[Check]) -> int:
+    """Each line as soon as it is known; then what it comes to. The number of things missing."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    group, missing = "", []
+    for check in checks:
+        if check.group != group:
+            group = check.group
+            console.print(Text(group, style="bold"))
+        if check.state == "missing":
+            missing.append(f"{check.name} ({check.group})")
+        line = Text("  ").append(f"{check.state:<8}", style=STYLES[check.state]).append(f"{check.name}: {check.found}")
+        console.print(line.append(f" -> {check.advice}" if check.advice else ""))
+    if missing:
+        console.print(Text(f"missing: {', '.join(missing)}", style=STYLES["missing"]))
+    else:
+        console.print(Text("everything that this configuration needs is there", style=STYLES["ok"]))
+    return len(missing)
+
+
+def _print_json(checks: Iterable[Check]) -> int:
+    all_of_them = list(checks)
+    print(json.dumps([asdict(check) for check in all_of_them], indent=1))
+    return sum(check.state == "missing" for check in all_of_them)
+
+
+def _say(text: str) -> None:
+    # Beside the checks, which may be read by a program.
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

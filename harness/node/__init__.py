@@ -1,0 +1,1 @@
+"""What runs on a compute node outside the framework's environment."""

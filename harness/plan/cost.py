@@ -1,0 +1,127 @@
+"""What a plan will cost: the worst case from the wall limits, the expected from runs that were measured before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.core import events, run_files
+from harness.core.errors import UserError
+from harness.core.serialization import from_plain, to_plain
+from harness.core.spec import MeasureSpec, RunSpec
+from harness.plan.plan import Array, Request, node_hours
+
+
+@dataclass(frozen=True)
+class Expected:
+    """hours: expected node-hours. same, alike: how many runs of the plan that comes from earlier runs of the same
+    point, and of the same model on another number of GPUs. unknown: how many nothing is known of, counted at their wall
+    limit."""
+
+    hours: float
+    same: int
+    alike: int
+    unknown: int
+
+    @property
+    def sentence(self) -> str:
+        parts = []
+        if self.same:
+            parts.append(f"{self.same} from earlier runs of the same point")
+        if self.alike:
+            parts.append(f"{self.alike} estimated from the same model at other sizes or lengths")
+        if not parts:
+            return "expected: unknown, no earlier run of these models in this results folder"
+        if self.unknown:
+            parts.append(f"{self.unknown} unknown, counted at their wall limit")
+        return f"expected: {self.hours:.2f} node-hours ({'; '.join(parts)})"
+
+
+def expected(arrays: Sequence[Array], study_folder: Path) -> Expected:
+    """From the completed runs of the study, and of the others beside it, that have the same model and framework."""
+    wanted = {_kind(request.spec) for array in arrays for request in array.requests}
+    earlier = list(_earlier(study_folder, wanted)) if wanted else []
+    counts = {"same": 0, "alike": 0, "unknown": 0}
+    hours = 0.0
+    for array in arrays:
+        for request in array.requests:
+            seconds, how = _seconds(request, earlier)
+            counts[how] += 1
+            hours += array.resources.nodes * seconds / 3600
+    return Expected(hours, **counts)
+
+
+def check_budget(arrays: Sequence[Array], budget: float | None, known: Expected) -> None:
+    """Raises UserError where the worst case exceeds the budget: only that is sure not to be exceeded."""
+    worst = node_hours(arrays)
+    if budget is not None and worst > budget:
+        raise UserError(
+            f"the plan can take {worst:.2f} node-hours, more than budget_node_hours={budget:g}; {known.sentence}; "
+            "take fewer runs, a shorter cluster.timeout_minutes, or a lower checkpoint.max_requeues; nothing was "
+            "submitted"
+        )
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    point: dict[str, Any]
+    kind: tuple[str, str, str]
+    seconds: float
+    steps: int
+
+
+def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[_Earlier]:
+    folders = [study_folder, *(f for f in _folders(study_folder.parent) if f != study_folder)]
+    for folder in folders:
+        for run_dir in _folders(folder / run_files.RUNS):
+            # The name begins with framework, strategy and model: what is not wanted is not opened.
+            if not any(run_dir.name.startswith("-".join(kind)) for kind in wanted):
+                continue
+            try:
+                result = events.read_result(run_dir)
+                if result is None or result["status"] != events.COMPLETED or result["attempt"] != 1:
+                    continue
+                plain = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
+                spec = to_plain(from_plain(RunSpec, plain))  # with the fields that came later than the run
+                kind = (spec["framework"], spec["strategy"], spec["model"])
+                steps = from_plain(MeasureSpec, spec["measure"]).most_steps
+                yield _Earlier(_point(spec), kind, float(result["ended"]) - float(result["started"]), int(steps))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+
+
+def _seconds(request: Request, earlier: Iterable[_Earlier]) -> tuple[float, str]:
+    limit = 60 * request.resources.timeout_minutes
+    alike = [run for run in earlier if run.kind == _kind(request.spec)]
+    if not alike:
+        return limit, "unknown"
+    asked = _point(to_plain(request.spec))
+    if same := [run.seconds for run in alike if run.point == asked]:
+        return min(median(same), limit), "same"
+    # Proportional to steps and samples per GPU: too much rather than too little, since start-up is in it.
+    measure = request.spec.measure
+    steps = measure.most_steps
+    scaled = [
+        run.seconds * max(1.0, steps / run.steps) * max(1.0, request.spec.batch_per_gpu / run.point["batch_per_gpu"])
+        for run in alike
+    ]
+    return min(median(scaled), limit), "alike"
+
+
+def _kind(spec: RunSpec) -> tuple[str, str, str]:
+    return spec.framework, spec.strategy, spec.model
+
+
+def _point(spec: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if key not in ("seed", "repeat")}
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []

@@ -1,0 +1,366 @@
+"""A composed configuration as a `Request`: checks what a schema cannot, and fills in what this machine decides."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from harness.config import (
+    data_source,
+    evaluation,
+    input_pipelines,
+    optimizers,
+    performance_options,
+    profiling,
+    value_ranges,
+)
+from harness.config.capabilities import unsupported
+from harness.config.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
+from harness.core import shards
+from harness.core.data_location import SHARDS, SYNTHETIC, DataError, locate
+from harness.core.errors import UserError
+from harness.core.launchers import MPIRUN
+from harness.core.placement import place
+from harness.core.spec import EMULATED, CheckpointSpec, ClusterSpec, DatasetSpec, FaultSpec, MeasureSpec, RunSpec, Site
+from harness.plan import environments, gpu_sharing, machine, memory, mpi, site_resources
+from harness.plan.plan import Request
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """One command: the study's folder, and the runs that it asks for. skipped: combinations of its sweep that are left
+    out, because they do not exist, one sentence each. notes: what else is to be said of the runs."""
+
+    name: str
+    folder: Path
+    scheduler: str
+    retry: str
+    wait: bool
+    pack: bool
+    budget_node_hours: float | None
+    plan_only: bool
+    target_accuracy: float | None
+    requests: tuple[Request, ...]
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def study_request(points: Sequence[Config]) -> StudyRequest:
+    """Raises UserError for the first mistake found."""
+    first = points[0]
+    of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
+    for point in points:
+        for key in (*of_the_study, "target_accuracy", "repeats"):
+            if getattr(point, key) != getattr(first, key):
+                raise UserError(f"'{key}' cannot be swept: one command makes one study")
+        if point.cluster.scheduler != first.cluster.scheduler:
+            raise UserError("clusters with different schedulers cannot be swept in one command")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", first.study):
+        raise UserError(f"study='{first.study}': use letters, digits, '.', '_' and '-', it names a folder")
+    if first.cluster.scheduler is not Scheduler.slurm:
+        for key in ("pack", "wait"):
+            if getattr(first, key) != getattr(Config(), key):
+                raise UserError(
+                    f"{key}={str(getattr(first, key)).lower()} is for job arrays; "
+                    "here runs go one after another, and this command stays with them"
+                )
+    chosen = [_with_pipeline(variant) for point in points for variant in _with_baseline(point)]
+    variants = [variant for variant, _ in chosen]
+    wanted = _repeated([each for variant in variants for each in data_source.variants(variant)])
+    refused = [unsupported(point) for point in wanted]
+    if skipped := [sentence for sentence in refused if sentence]:
+        if not first.skip_unsupported:
+            more = "; skip_unsupported=true leaves out of a sweep what does not exist" if len(points) > 1 else ""
+            raise UserError(skipped[0] + more)
+        if len(skipped) == len(wanted):
+            raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
+    offered = [point for point, sentence in zip(wanted, refused, strict=True) if not sentence]
+    requests = tuple(map(request, offered))
+    for point, asked in zip(offered, requests, strict=True):
+        input_pipelines.check_package(point, asked.site.python)
+    became = [
+        performance_options.became(point, asked.spec.cluster.device)
+        for point, asked in zip(offered, requests, strict=True)
+    ]
+    evaluation.check([asked.spec for asked in requests], first.target_accuracy)
+    if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
+        for asked in requests:
+            if asked.resources.mpi == MPIRUN:
+                mpi.mpirun(asked.site.python)
+    return StudyRequest(
+        name=first.study,
+        folder=Path(first.results).expanduser() / first.study,
+        scheduler=first.cluster.scheduler.name,
+        retry=first.retry.name,
+        wait=first.wait,
+        pack=first.pack,
+        budget_node_hours=first.budget_node_hours,
+        plan_only=first.plan_only,
+        target_accuracy=first.target_accuracy,
+        requests=requests,
+        skipped=tuple(dict.fromkeys(skipped)),
+        notes=tuple(
+            dict.fromkeys(
+                note for note in (*became, *(why for _, why in chosen), *map(_unequal_shares, requests)) if note
+            )
+        ),
+    )
+
+
+def _with_pipeline(config: Config) -> tuple[Config, str]:
+    """inputs.resolved, on the device of the point; where that is an error, `request` says so."""
+    cluster = config.cluster
+    local = cluster.scheduler is Scheduler.local
+    try:
+        device = _device(cluster.device, local)
+    except UserError:
+        device = None
+    memory_gb = cluster.gpu_memory_gb
+    if memory_gb is None and local and device == "cuda":
+        memory_gb = machine.gpu_memory_gb()
+    return input_pipelines.resolved(config, device, memory_gb)
+
+
+def _with_baseline(config: Config) -> list[Config]:
+    """The point itself, at one GPU without the strategy around the network, or both."""
+    if config.gpus > 1 or config.strategy.name == "plain" or config.baseline is Baseline.wrapped:
+        return [config]
+    plain = replace(config, strategy=Strategy(name="plain", options=NoOptions()))
+    return [plain] if config.baseline is Baseline.plain else [plain, config]
+
+
+def _repeated(points: list[Config]) -> list[Config]:
+    """Each point as often as `repeats` asks for, as repeat=0,1,… does. The plan shuffles what is made of them, so that
+    what changes on a machine in the meantime does not meet one point alone."""
+    repeats = points[0].repeats
+    if repeats is None:
+        return points
+    if repeats < 1:
+        raise UserError(f"repeats={repeats}: give a number of at least 1")
+    if numbered := [point.repeat for point in points if point.repeat]:
+        raise UserError(
+            f"repeats={repeats} and repeat={numbered[0]} both say which repeats to make: repeats={repeats} makes 0 to "
+            f"{repeats - 1}; leave one of the two out"
+        )
+    return [replace(point, repeat=repeat) for point in points for repeat in range(repeats)]
+
+
+def request(config: Config) -> Request:
+    """One run. Raises UserError."""
+    value_ranges.check(config)
+    config, _ = _with_pipeline(config)
+    cluster = config.cluster
+    results = Path(config.results).expanduser().absolute()
+    placement = place(config.gpus, cluster.gpus_per_node)
+    global_batch, batch_per_gpu = _batches(config)
+    local = cluster.scheduler is Scheduler.local
+    device = _device(cluster.device, local)
+    devices = machine.devices() if local and device == "cuda" else ()
+    local_gpus = tuple(each.name for each in devices)
+    cpus_per_gpu = cluster.cpus_per_gpu or (max(1, machine.cores() // len(local_gpus)) if local_gpus else 1)
+    if cluster.gpu_memory_gb is not None and device != "cuda":
+        raise UserError(
+            f"cluster.gpu_memory_gb={cluster.gpu_memory_gb:g} has no effect on device {device}; leave it null"
+        )
+    if config.framework.name == EMULATED and device != "cpu":
+        raise UserError(f"framework=emulated waits on the host, and not on device {device}; set cluster.device=cpu")
+    if sentence := performance_options.on_device(config, device):
+        raise UserError(sentence)
+    spec = RunSpec(
+        framework=config.framework.name,
+        framework_options=_options(
+            performance_options.resolved(config.framework.options, config.precision.name, device)
+        ),
+        environment=_environment(config),
+        strategy=config.strategy.name,
+        strategy_options=_options(config.strategy.options),
+        model=config.model.name,
+        dataset=dataset(config),
+        precision=config.precision.name,
+        gpus=config.gpus,
+        placement=placement,
+        scaling=config.scaling.name,
+        global_batch=global_batch,
+        batch_per_gpu=batch_per_gpu,
+        seed=config.seed,
+        repeat=config.repeat,
+        optimizer=optimizers.spec(config.optimizer),
+        measure=MeasureSpec(**vars(config.measure)),
+        cluster=ClusterSpec(
+            name=cluster.name,
+            device=device,
+            cpus_per_gpu=cpus_per_gpu,
+            gpu_type=cluster.gpu_type,
+            partition=cluster.partition,
+            constraint=cluster.constraint,
+        ),
+        env=dict(sorted(cluster.env.items())),
+        checkpoint=CheckpointSpec(interval_steps=config.checkpoint.interval_steps),
+        fault=_fault(config.fault),
+        verify=config.verify,
+        deterministic=config.deterministic,
+        **profiling.fields(config),
+        data=input_pipelines.spec(config, device),
+    )
+    data_root = _data_root(config, spec.replicas)
+    contained = cluster.container.runtime is not None
+    if contained and config.framework.environment == config.framework.name:
+        raise UserError(
+            f"framework.environment={config.framework.environment} names an environment outside of the container; name "
+            "the Python inside the image, such as framework.environment=python3"
+        )
+    environment = config.framework.environment
+    where = Site(
+        # In a container, only the container knows whether it is there.
+        python=environment if contained else str(_interpreter(config)),
+        data_root=data_root,
+        project=str(PROJECT),
+        code_version=machine.code_version(PROJECT),
+        oversubscribed=_oversubscribed(config.gpus, cpus_per_gpu, devices) if local else None,
+        shared_gpus=gpu_sharing.by_gloo(config, devices),
+        visible_gpus=local_gpus or None,
+        # Slurm counts whole minutes.
+        timeout_seconds=60 * (cluster.timeout_minutes if local else math.ceil(cluster.timeout_minutes)),
+        heartbeat_seconds=config.heartbeat,
+        signal_seconds=cluster.signal_seconds,
+        max_requeues=0 if local else config.checkpoint.max_requeues,
+        max_restarts=config.checkpoint.max_restarts,
+        keep_checkpoint=config.checkpoint.keep,
+        bind_cpus=_bind_cpus(config, cpus_per_gpu),
+        link_gb_per_s=cluster.link_gb_per_s,
+        gpu_link_gb_per_s=cluster.gpu_link_gb_per_s,
+        peak_tflops=dict(sorted(cluster.peak_tflops.items())),
+        container=site_resources.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
+        stage_environment=cluster.stage_environment.name,
+    )
+    starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
+    staged = site_resources.staged(cluster, where.python, starter, config.pack)
+    memory.check(spec, cluster.gpu_memory_gb, config.framework.strategies)
+    resources = site_resources.resources(cluster, placement, cpus_per_gpu, starter, spec.server_nodes, staged)
+    return Request(spec, where, resources, cluster.gpu_memory_gb)
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """As they stand in a run's spec: without those that came later and are at their default (RunSpec.run_id)."""
+    later = {f.name: f.default for f in fields(options) if f.metadata.get("later")}
+    asked = {name: value for name, value in vars(options).items() if name not in later or value != later[name]}
+    return {name: value.name if isinstance(value, Enum) else value for name, value in asked.items()}
+
+
+def dataset(config: Config) -> DatasetSpec:
+    """Without what has no effect on its reader."""
+    values = {**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
+    values |= data_source.names(config)
+    if config.dataset.reader != SYNTHETIC:
+        values |= {"train_samples": 0, "test_samples": 0}
+    if config.dataset.reader == SHARDS:
+        values |= {"shuffle_buffer": config.data.shuffle_buffer}
+    return DatasetSpec(**values)
+
+
+def _environment(config: Config) -> str:
+    """One name for the environment, however it is given; in a container, it is the image that determines what runs."""
+    container = config.cluster.container
+    name = config.framework.environment
+    if container.runtime:
+        return f"{container.runtime}:{container.image}:{name}"
+    return environments.canonical(name, PROJECT, config.cluster.modules)
+
+
+def _interpreter(config: Config) -> Path:
+    """Raises UserError."""
+    framework = config.framework
+    return environments.interpreter(framework.name, framework.environment, PROJECT, config.cluster.modules)
+
+
+def _folders(config: Config, results: Path, data_root: str | None) -> tuple[str, ...]:
+    """What a rank in a container has to see."""
+    made = config.dataset.reader == "synthetic"
+    return (str(results),) if made or data_root is None else (str(results), data_root)
+
+
+def _fault(fault: Fault) -> FaultSpec:
+    """Without what has no effect on it: two runs that do the same are the same run."""
+    if fault.name == "none":
+        return FaultSpec()
+    return FaultSpec(fault.name, fault.step, fault.rank, fault.seconds if fault.name == "slow_rank" else 0.0)
+
+
+def _bind_cpus(config: Config, cpus_per_gpu: int) -> bool:
+    cores, needed = len(os.sched_getaffinity(0)), config.gpus * cpus_per_gpu
+    if config.cluster.bind_cpus and needed > cores:
+        raise UserError(
+            f"cluster.bind_cpus=true: {config.gpus} ranks x {cpus_per_gpu} need {needed} cores of their own, this "
+            f"machine gives {cores}; take fewer gpus or cluster.cpus_per_gpu, or bind_cpus=false"
+        )
+    return config.cluster.bind_cpus
+
+
+def _batches(config: Config) -> tuple[int, int]:
+    """(global batch, batch per GPU) in samples."""
+    if config.scaling is Scaling.weak:
+        return config.batch * config.gpus, config.batch
+    if config.batch % config.gpus:
+        below = config.batch // config.gpus * config.gpus
+        nearest = f"{below} and {below + config.gpus}" if below else str(config.gpus)
+        raise UserError(
+            f"batch={config.batch} cannot be divided evenly over gpus={config.gpus} (scaling=strong: `batch` is for "
+            f"all GPUs together); the nearest batches that can: {nearest}; or take scaling=weak, where it is per GPU"
+        )
+    return config.batch, config.batch // config.gpus
+
+
+def _device(asked: Device, local: bool) -> str:
+    if local and asked is not Device.cpu and (entry := machine.unknown_device()):
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}: '{entry}' is none of the GPUs and MIG devices "
+            "that `nvidia-smi -L` lists here; correct it or unset it, or take cluster.device=cpu"
+        )
+    if asked is not Device.auto:
+        if local and asked is Device.cuda and not machine.gpus():
+            raise UserError("cluster.device=cuda, but nvidia-smi lists no GPU here; take cluster.device=cpu or auto")
+        return asked.name
+    if not local:
+        raise UserError("cluster.device=auto can be told apart only on this machine; say cuda or cpu for a cluster")
+    return "cuda" if machine.gpus() else "cpu"
+
+
+def _oversubscribed(gpus: int, cpus_per_gpu: int, devices: Sequence[machine.Device]) -> str | None:
+    cores = machine.cores()
+    if why := gpu_sharing.words(gpus, devices):
+        return why
+    if gpus * cpus_per_gpu > cores:
+        return f"{gpus} ranks x {cpus_per_gpu} threads share {cores} core{'s' * (cores > 1)}"
+    return None
+
+
+def _data_root(config: Config, replicas: int) -> str | None:
+    root = Path(config.data.root).expanduser().absolute()
+    if config.data.check:
+        try:
+            folder = locate(config.dataset.name, config.dataset.reader, str(root))
+            if config.dataset.reader == SHARDS and folder is not None:
+                shards.check_enough(len(shards.read_index(folder).train), replicas)
+        except DataError as error:
+            raise UserError(str(error)) from None
+    return str(root)
+
+
+def _unequal_shares(asked: Request) -> str:
+    """What is to be said of a data set in shards that do not divide evenly; empty where there is nothing, or where only
+    the nodes see it."""
+    if asked.spec.dataset.reader != SHARDS:
+        return ""
+    try:
+        folder = locate(asked.spec.dataset.name, SHARDS, asked.site.data_root)
+        return "" if folder is None else shards.unequal_shares(shards.read_index(folder).train, asked.spec.replicas)
+    except DataError:
+        return ""

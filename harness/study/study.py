@@ -1,0 +1,167 @@
+"""The results folder of a study: opening it, locking it, what it already has, and its `study.json`."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.core import events, run_files, spec
+from harness.core.errors import UserError
+from harness.core.events import STUDY_VERSION
+from harness.plan.plan import Array, Plan, Request
+from harness.study import outcome
+
+
+class Study:
+    """One study's folder. Reading it creates nothing; `locked` does."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Raises UserError where the folder is another study's, or not a study's at all."""
+        self.name = name
+        self.folder = folder
+        self.document = self._read()  # again under the lock, when another command may have added to it
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.folder / run_files.RUNS / run_id
+
+    def ended(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """The status of those of the runs that have a result. Raises UserError for a damaged one."""
+        results = {run_id: self.result(run_id) for run_id in run_ids}
+        return {run_id: str(result["status"]) for run_id, result in results.items() if result is not None}
+
+    def result(self, run_id: str) -> dict[str, Any] | None:
+        """Raises UserError where `result.json` cannot be read: to overwrite it could lose a finished run."""
+        try:
+            return events.read_result(self.run_dir(run_id))
+        except (ValueError, OSError) as error:
+            raise UserError(f"{error}; move it away to have the run measured again") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Creates the folder and holds it against other invocations. Raises UserError."""
+        try:
+            (self.folder / run_files.RUNS).mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}") from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    # Some parallel file systems have no locks: said, and left to the user.
+                    print(f"note: {self.folder} cannot be locked here ({error.strerror}); start one command at a time")
+                else:
+                    raise UserError(
+                        f"another harness command is at work on {self.folder}; wait for it, or take another study=…"
+                    ) from None
+            self.document = self._read()
+            yield
+        finally:
+            os.close(handle)
+
+    def prepare(self, request: Request, submission: str, element: int) -> int:
+        """Makes the run's folder ready for a new attempt; gives the attempt's number.
+
+        submission, element: which job it will be. The result of an attempt moves into that attempt's folder, so that
+        nothing is lost. A run that was completed starts afresh, one that failed from its last checkpoint.
+        """
+        run_dir = self.run_dir(request.spec.run_id)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            attempts = events.attempt_dirs(run_dir)
+            if (result := self.result(request.spec.run_id)) is not None:
+                kept = attempts[-1] if attempts else run_dir
+                (run_dir / run_files.RESULT).replace(kept / run_files.REPLACED_RESULT)
+                if result["status"] == events.COMPLETED:
+                    shutil.rmtree(run_dir / run_files.CHECKPOINT, ignore_errors=True)
+            spec.write_run(run_dir, request.spec, request.site)
+            number = run_files.attempt_number(attempts[-1]) + 1 if attempts else 1
+            (run_files.attempt_dir(run_dir, number)).mkdir()
+            outcome.write_job(run_files.attempt_dir(run_dir, number), submission, None, element)
+        except OSError as error:
+            raise UserError(f"{run_dir} cannot be written: {error.strerror}; {_OTHER}") from None
+        return number
+
+    def withdraw(self, request: Request, number: int) -> None:
+        """Takes `prepare` back, after the scheduler refused the attempt: the run is what it was before."""
+        run_dir = self.run_dir(request.spec.run_id)
+        shutil.rmtree(run_files.attempt_dir(run_dir, number), ignore_errors=True)
+        attempts = events.attempt_dirs(run_dir)
+        kept = (attempts[-1] if attempts else run_dir) / run_files.REPLACED_RESULT
+        if kept.exists():
+            kept.replace(run_dir / run_files.RESULT)
+
+    def code_versions(self, run_ids: Iterable[str]) -> set[str]:
+        """Of the code that measured these runs."""
+        return {spec.read_run(self.run_dir(run_id))[1].code_version for run_id in run_ids}
+
+    def record(
+        self,
+        plan: Plan,
+        command: Sequence[str],
+        cluster: str,
+        code_version: str,
+        skipped: Sequence[str],
+        target_accuracy: float | None = None,
+    ) -> None:
+        """Adds this command to `study.json`. skipped: what its sweep left out, one sentence each. target_accuracy:
+        whose cost the report is to state."""
+        self.document["invocations"].append(
+            {
+                "t": time.time(),
+                "command": list(command),
+                "code_version": code_version,
+                "cluster": cluster,
+                "runs": [request.spec.run_id for request in plan.requests],
+                **({"skipped": list(skipped)} if skipped else {}),
+                **({} if target_accuracy is None else {"target_accuracy": target_accuracy}),
+                "arrays": [_array(array) for array in plan.arrays],
+            }
+        )
+        try:
+            spec.write_json(self.folder / run_files.STUDY, self.document)
+        except OSError as error:
+            raise UserError(f"{self.folder / 'study.json'} cannot be written: {error.strerror}; {_OTHER}") from None
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / run_files.STUDY
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if self.folder.is_dir() and any(p.name not in (run_files.RUNS, ".lock") for p in self.folder.iterdir()):
+                raise UserError(
+                    f"{self.folder} has files but no study.json: it is not a study's folder; take another study=<name>"
+                ) from None
+            return {"v": STUDY_VERSION, "study": self.name, "created": time.time(), "invocations": []}
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read ({error}); move it away, the runs beside it stay valid") from None
+        if not isinstance(document, dict) or document.get("v") != STUDY_VERSION or "invocations" not in document:
+            raise UserError(f"{path} is not a study.json of version {STUDY_VERSION}; choose another study=<name>")
+        if document.get("study") != self.name:
+            raise UserError(
+                f"{self.folder} belongs to study '{document.get('study')}', not to '{self.name}'; "
+                "choose another results=<folder> or study=<name>"
+            )
+        return document
+
+
+def _array(array: Array) -> dict[str, Any]:
+    return {
+        "nodes": array.resources.nodes,
+        "ranks_per_node": array.resources.placement.ranks_per_node,
+        "timeout_minutes": array.resources.timeout_minutes,
+        "worst_case_node_hours": array.worst_case_node_hours,
+        "runs": [request.spec.run_id for request in array.requests],
+    }
+
+
+_OTHER = "choose another results=<folder>"

@@ -1,0 +1,73 @@
+"""Whether this rank's GPU can do what the run asks for: refused at the start, in one sentence. Knows no framework."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+from harness.core import gpu_types
+from harness.core.gpu_types import AMPERE, Build, Capability
+from harness.worker.record import capture, nvml
+
+BUILDERS = Path(__file__).resolve().parents[3] / "sbatch" / "env"
+
+
+class GpuError(RuntimeError):
+    """The GPU, its driver or the framework's build cannot do what the run asks for. The message is for the user."""
+
+
+class VersionError(RuntimeError):
+    """The framework's version lacks what the run asks for. The message is for the user."""
+
+
+def check(build: Build, environment: str, precision: str, gpu: str, capability: Optional[Capability]) -> None:
+    """Raises GpuError where the build has no kernels for the GPU, or where the GPU only emulates the precision.
+
+    Args:
+        build: of the framework.
+        environment: `spec.environment`.
+        gpu: the GPU's name.
+        capability: of the GPU; None where nothing tells it, and nothing is refused.
+    """
+    if capability is None:
+        return
+    if why := gpu_types.misfit(build, capability):
+        what = gpu_types.advice(build, capability, environment, _has_builder(environment))
+        raise GpuError(f"{gpu} has compute capability {gpu_types.written(capability)}, and {why}; {what}")
+    if precision in ("bf16", "tf32") and capability < AMPERE:
+        raise GpuError(
+            f"precision={precision}: {gpu} (compute capability {gpu_types.written(capability)}) has no tensor cores "
+            "for it; take fp16, or fp32"
+        )
+
+
+def no_gpu(build: Build, environment: str, detail: str = "") -> GpuError:
+    """What to raise where the framework sees no GPU: why, as far as the driver tells.
+
+    Args:
+        build: without a CUDA version for a CPU build.
+        environment: `spec.environment`.
+        detail: what the framework says itself.
+    """
+    gpu = nvml.find(capture.gpu_uuid())
+    if gpu is not None and build.cuda:
+        if old := gpu_types.old_driver(build, gpu.driver):
+            what = gpu_types.advice(build, None, environment, _has_builder(environment))
+            return GpuError(f"{old}; {what}, or ask for a newer driver")
+        try:
+            check(build, environment, "fp32", gpu.product or "the GPU", gpu.capability)
+        except GpuError as error:
+            return error
+    said = f" ({detail})" if detail else ""
+    kind = "" if build.cuda else ", which is a build without CUDA,"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    given = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
+    return GpuError(
+        f"the run asks for device cuda, but {build.name}{kind} sees no GPU here{given}{said}; "
+        "use a CUDA build of it on a GPU node, or set cluster.device=cpu"
+    )
+
+
+def _has_builder(environment: str) -> bool:
+    return "/" not in environment and (BUILDERS / f"{environment}.sh").is_file()

@@ -1,0 +1,124 @@
+"""With verify=true: whether the first optimiser step of the run did what the optimiser's formula says.
+
+A run's logged gradients can be right, and equal on all ranks, while the step applies them wrongly on every rank in the
+same way: a fused kernel, say, that pairs the elements of a gradient with other elements of its weight. So the weights
+after the first step are compared with those before it, stepped in NumPy with the gradients of that step.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, List, Optional
+
+import numpy as np
+
+from harness.core.events import EventWriter
+from harness.core.optimizer_spec import OptimizerSpec
+from harness.core.spec import EMULATED, RunSpec
+from harness.worker.adapter import Adapter
+
+# Strategies whose step is the optimiser's, with the mean of the gradients.
+SYNCHRONOUS = (
+    *("plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor", "horovod", "mpi"),
+    "ps_sync",
+)
+# Norm of the difference by how far the weights moved. Rounding of the step itself: below 1e-6. Gradients of other
+# elements: 0.5 and more; momentum, weight decay or a learning rate that is not the one asked for: 1e-1 and more.
+BOUND = 1e-2
+# Of the weights' norm: what storing them rounds, in fp32.
+ROUNDING = 1e-6
+
+
+class StepError(RuntimeError):
+    """The first step did something else."""
+
+
+def checked(step: Callable[[], None], spec: RunSpec, adapter: Adapter, log: EventWriter) -> Callable[[], None]:
+    """`step`, whose first call is compared and logged. It raises StepError, with a sentence."""
+    first = True
+
+    def checking() -> None:
+        nonlocal first
+        if not first:
+            step()
+            return
+        first = False
+        before = [weight.copy() for weight in adapter.weights()]  # which may be the framework's own memory
+        step()
+        adapter.fence()
+        gradients, after = adapter.gradients(), adapter.weights()
+        why = unchecked(spec) or _incomparable(before, gradients)
+        difference = None if why else _difference(spec, before, gradients, after)
+        log.write("first_step", difference=difference, bound=None if why else BOUND, unchecked=why)
+        if difference is not None and not difference <= BOUND:
+            raise StepError(
+                f"verify=true: after the first step the weights are {difference:.1e} of its length away from where "
+                f"optimizer.name={spec.optimizer.name} takes them with the step's gradients (bound {BOUND:.0e}); the "
+                "run would train something else: report this as a bug, with the run's spec.json"
+            )
+
+    return checking
+
+
+def unchecked(spec: RunSpec) -> Optional[str]:
+    """Why the step of such a run cannot be told from its gradients and weights; None where it can."""
+    optimizer = spec.optimizer
+    if spec.framework == EMULATED:
+        return "framework=emulated trains nothing"
+    if spec.strategy not in SYNCHRONOUS:
+        return f"with strategy '{spec.strategy}' a step is not that of the mean of the gradients"
+    if optimizer.norm_bias_factor != 1:
+        return "optimizer.norm_bias_factor gives some weights steps of another size"
+    if optimizer.lookahead_steps == 1:
+        return "optimizer.lookahead_steps=1 moves the weights after the step"
+    if spec.framework_options.get("half_weights"):
+        return "weights in 16 bits round the step away"
+    if optimizer.nesterov and not optimizer.weight_decay:
+        # torch's foreach SGD adds the momentum to them in place, where there is no weight decay to copy them for.
+        return "optimizer.nesterov=true without weight decay may change the gradients in the step"
+    return None
+
+
+def stepped(
+    optimizer: OptimizerSpec, rate: float, weights: List[np.ndarray], gradients: List[np.ndarray]
+) -> List[np.ndarray]:
+    """The weights after the first step, in double precision. The formulas are those of OptimizerSpec."""
+    return [
+        _stepped(optimizer, rate, weight.astype(np.float64), gradient.astype(np.float64))
+        for weight, gradient in zip(weights, gradients)
+    ]
+
+
+def _stepped(optimizer: OptimizerSpec, rate: float, weight: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    decayed = gradient + optimizer.weight_decay * weight
+    if optimizer.name == "adam":  # both means without their bias are those of this one gradient
+        return np.asarray(weight - rate * decayed / (np.abs(decayed) + optimizer.epsilon))
+    if optimizer.name == "lars":
+        norm, of_gradient = np.linalg.norm(weight), np.linalg.norm(gradient)
+        scaled = weight.ndim > 1 and norm > 0 and of_gradient > 0
+        trust = optimizer.trust * norm / (of_gradient + optimizer.weight_decay * norm) if scaled else 1.0
+        return np.asarray(weight - rate * trust * decayed)
+    if optimizer.nesterov:
+        return np.asarray(weight - rate * (1 + optimizer.momentum) * decayed)
+    return np.asarray(weight - rate * decayed)
+
+
+def _difference(spec: RunSpec, before: List[np.ndarray], gradients: List[np.ndarray], after: List[np.ndarray]) -> float:
+    """By how far the step is to move the weights; what rounding may add is taken off."""
+    rate = spec.optimizer.learning_rate(spec.global_batch, 0)
+    expected = stepped(spec.optimizer, rate, before, gradients)
+    difference = _norm([own - other for own, other in zip(after, expected)])
+    moved = _norm([own - other for own, other in zip(expected, before)])
+    left = max(0.0, difference - ROUNDING * _norm(before))
+    return left / moved if moved else float(left > 0)
+
+
+def _norm(arrays: List[np.ndarray]) -> float:
+    return float(np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in arrays)))
+
+
+def _incomparable(weights: List[np.ndarray], gradients: List[np.ndarray]) -> Optional[str]:
+    if [array.shape for array in weights] != [array.shape for array in gradients]:
+        return "not every weight has a gradient"
+    if not all(bool(np.isfinite(array).all()) for array in gradients):
+        return "the first gradient is not finite"
+    return None

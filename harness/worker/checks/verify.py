@@ -1,0 +1,115 @@
+"""Shows what a framework's network computes, so that frameworks can be compared: `python -m
+harness.worker.checks.verify <run directory> <file.npz>`, in the framework's environment, one process, before the run
+itself (verify=true).
+
+In fp32, from the weights of `models.initial`, on the study's own images and in its own order: the logits of a fixed
+batch, the gradients of the first step, and the losses of steps of SGD on one batch. `analysis/measures/equal_work.py`
+compares the files of all runs of a study.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict
+
+import numpy as np
+
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import Placement, RunSpec, Site, read_run
+from harness.worker.adapter import Adapter
+from harness.worker.data.batches import Batches
+from harness.worker.data.readers import open_dataset
+from harness.worker.data.sharding import SampleOrder
+from harness.worker.whitening import whiten
+
+FILE = "verify.npz"
+BATCH, STEPS = 16, 20
+# Rounding grows from step to step, the faster the larger the steps are. With steps as small as these the losses still
+# change by 0.1 and more, and what rounding adds stays far below what a wrong optimiser does
+# (analysis/measures/network.py).
+LEARNING_RATE = 1e-4
+# Of a large array, so many elements evenly spread over it: enough to see any difference, and small files.
+MOST_ELEMENTS = 20000
+
+
+class VerifyError(RuntimeError):
+    """The process that was to show what the network computes failed."""
+
+
+def in_own_process(run_dir: Path, attempt_dir: Path) -> None:
+    """Raises VerifyError. A process of its own, since a framework that is to join other ranks must not have been used
+    alone before."""
+    temporary = attempt_dir / f".{FILE}"
+    command = [sys.executable, "-m", "harness.worker.checks.verify", str(run_dir), str(temporary)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        said = done.stdout.decode("utf-8", "replace")
+        raise VerifyError(f"verify=true: the check of the network exited with code {done.returncode}:\n{said[-3000:]}")
+    temporary.replace(attempt_dir / FILE)
+
+
+def alone(spec: RunSpec) -> RunSpec:
+    """The same network and data, on one rank with nothing around it."""
+    return replace(
+        spec,
+        strategy="plain",
+        strategy_options={},
+        precision="fp32",
+        framework_options={name: value for name, value in spec.framework_options.items() if name != "half_weights"},
+        gpus=1,
+        placement=Placement(1, 1),
+        global_batch=BATCH,
+        batch_per_gpu=BATCH,
+        optimizer=replace(
+            spec.optimizer,
+            lr=LEARNING_RATE,
+            lr_rule="constant",
+            warmup_steps=0,
+            lr_peak_samples=0,
+            lr_end_samples=0,
+            lr_start_factor=0.0,
+            lr_end_factor=0.0,
+            label_smoothing=0.0,
+            norm_bias_factor=1.0,
+            lookahead_steps=0,
+            lookahead_decay=0.0,
+        ),
+    )
+
+
+def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
+    """logits [BATCH, classes] with the running statistics that a network starts with, losses [STEPS], and gradients
+    `g000`, `g001`, ... of the first step, in the order of `models.initial`."""
+    train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
+    batches = Batches(train, SampleOrder(len(train), spec.seed), spec.dataset, BATCH, 0, 1, spec.seed)
+    framework = importlib.import_module(f"harness.worker.{spec.framework}")
+    adapter: Adapter = framework.Adapter(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), batches)
+    whiten(spec, train, adapter)
+    found = {"logits": adapter.logits(np.ascontiguousarray(test.images(np.arange(min(BATCH, len(test))))))}
+    losses = []
+    for step in range(STEPS):
+        # One batch, so that the losses change because of the steps alone.
+        adapter.step_on_cached_batch() if step else adapter.step()
+        adapter.fence()
+        losses.append(adapter.loss())
+        if step == 0:
+            for number, gradient in enumerate(adapter.gradients()):
+                flat = gradient.reshape(-1)
+                found[f"g{number:03d}"] = flat[:: max(1, -(-flat.size // MOST_ELEMENTS))].copy()
+    found["losses"] = np.array(losses)
+    adapter.close()
+    batches.close()
+    return found
+
+
+if __name__ == "__main__":
+    run_spec, run_site = read_run(Path(sys.argv[1]))
+    with open(sys.argv[2], "wb") as file:
+        np.savez(file, **computed(alone(run_spec), run_site))  # type: ignore[arg-type]
+    sys.stdout.flush()
+    os._exit(0)  # for the reason given in harness/worker/__main__.py

@@ -1,0 +1,1 @@
+"""How the ranks of a run reach each other, whatever the framework."""

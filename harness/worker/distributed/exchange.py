@@ -1,0 +1,144 @@
+"""The ranks tell each other one value each, before any framework is asked: addresses, ports, and that all are there.
+
+Plain sockets, standard library only: it has to work in every framework's environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import socket
+import time
+from typing import Any, Dict, List
+
+from harness.core.ports import held_port
+from harness.core.rendezvous import Rendezvous
+
+RETRY_SECONDS = 0.1
+
+
+def gather(rendezvous: Rendezvous, value: Any, timeout_seconds: float) -> List[Any]:
+    """Every rank's value (what JSON can hold), in the order of ranks, on every rank.
+
+    Rank 0 listens on the rendezvous' port, which is free again afterwards. Raises RuntimeError where two processes
+    say that they are the same rank, and TimeoutError where a rank does not come or the port does not become free.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    if rendezvous.world_size == 1:
+        return [value]
+    return _serve(rendezvous, value, deadline) if rendezvous.rank == 0 else _ask(rendezvous, value, deadline)
+
+
+def own_address(rendezvous: Rendezvous) -> str:
+    """The address under which the other ranks reach this one: that of the way to rank 0, on rank 0 to anywhere."""
+    if rendezvous.world_size == rendezvous.local_world_size:
+        return "127.0.0.1"
+    address = _way_to(rendezvous.master_address)
+    # On rank 0, where its own name may lead to itself: an address of documentation (RFC 5737), for the way out.
+    return _way_to("192.0.2.1") if address.startswith("127.") else address
+
+
+_kept = contextlib.ExitStack()
+
+
+def own_port() -> int:
+    """A `held_port`, to the end of this process."""
+    return _kept.enter_context(held_port())
+
+
+def _way_to(host: str) -> str:
+    """Which of its addresses the system would use. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))
+        return str(probe.getsockname()[0])
+
+
+def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
+    values: Dict[int, Any] = {0: value}
+    peers: List[socket.socket] = []
+    with _listening(rendezvous, deadline) as server:
+        while len(values) < rendezvous.world_size:
+            server.settimeout(_left(deadline, rendezvous, values))
+            try:
+                peer, _ = server.accept()
+            except socket.timeout:
+                continue
+            peer.settimeout(_left(deadline, rendezvous, values))
+            try:
+                said = json.loads(_line(peer))
+                rank = int(said["rank"])
+            except (OSError, ValueError, KeyError, TypeError):
+                peer.close()  # a port scanner, or a rank that is gone again
+                continue
+            if rank in values or not 0 < rank < rendezvous.world_size:
+                raise RuntimeError(
+                    f"two processes say that they are rank {rank} of {rendezvous.world_size}: what started the ranks "
+                    "(srun, mpirun) has not told them apart"
+                )
+            values[rank] = said["value"]
+            peers.append(peer)
+        everything = [values[rank] for rank in range(rendezvous.world_size)]
+        for peer in peers:
+            peer.sendall(json.dumps(everything).encode() + b"\n")
+        for peer in peers:
+            # They hang up first: the port is then free at once.
+            peer.recv(1)
+            peer.close()
+    return everything
+
+
+def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
+    """Tries again while another process has the port, which may be one that a thread of this rank starts: until that is
+    the program that it is to be, it has a copy of all that is open here."""
+    while True:
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("", rendezvous.master_port))
+            server.listen(rendezvous.world_size)
+            return server
+        except OSError as error:
+            server.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if time.monotonic() + RETRY_SECONDS > deadline:
+                raise TimeoutError(
+                    f"another program on {socket.gethostname()} has port {rendezvous.master_port}, where the "
+                    f"{rendezvous.world_size} ranks were to find each other"
+                ) from error
+        time.sleep(RETRY_SECONDS)
+
+
+def _ask(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
+    while True:
+        left = _left(deadline, rendezvous, {})
+        try:
+            with socket.create_connection((rendezvous.master_address, rendezvous.master_port), timeout=left) as link:
+                link.sendall(json.dumps({"rank": rendezvous.rank, "value": value}).encode() + b"\n")
+                answer = _line(link)
+            return list(json.loads(answer))
+        except (OSError, ValueError):
+            time.sleep(RETRY_SECONDS)
+
+
+def _line(link: socket.socket) -> str:
+    """Up to the end of the line. Raises OSError where the other side hangs up before."""
+    text = b""
+    while not text.endswith(b"\n"):
+        piece = link.recv(65536)
+        if not piece:
+            raise ConnectionError("the other side hung up")
+        text += piece
+    return text.decode()
+
+
+def _left(deadline: float, rendezvous: Rendezvous, known: Dict[int, Any]) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        here = f"; only ranks {sorted(known)} have come" if known else ""
+        raise TimeoutError(
+            f"the {rendezvous.world_size} ranks did not find each other at "
+            f"{rendezvous.master_address}:{rendezvous.master_port}{here}"
+        )
+    return left

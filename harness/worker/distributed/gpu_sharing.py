@@ -1,0 +1,47 @@
+"""Ranks that share a GPU: NCCL refuses to join them. Standard library only.
+
+Which strategies go over NCCL, and the check on the node, before a framework is asked: what NCCL would say ("Duplicate
+GPU detected") names neither the cause nor what to do. What a plan knows of it: harness/plan/gpu_sharing.py.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Dict, List, Optional, Tuple
+
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+from harness.core.strategies import OVER_NCCL
+from harness.worker.distributed.exchange import gather
+from harness.worker.record import capture, nvml
+
+
+class SharedGpuError(RuntimeError):
+    """Ranks share a GPU, and the run's strategy needs NCCL."""
+
+
+def check(spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+    """Called by all ranks. Raises SharedGpuError on all of them. Does nothing where the driver does not tell which GPU
+    a rank has, and where the plan has chosen another library than NCCL."""
+    over_nccl = spec.strategy in OVER_NCCL.get(spec.framework, ())
+    if spec.cluster.device == "cuda" and rendezvous.world_size > 1 and over_nccl and not site.shared_gpus:
+        refuse_shared(spec, rendezvous, nvml.board(os.environ.get("CUDA_VISIBLE_DEVICES")), site.timeout_seconds)
+
+
+def refuse_shared(spec: RunSpec, rendezvous: Rendezvous, board: Optional[str], timeout_seconds: float) -> None:
+    """board: the GPU of this rank, or the one that it has a part of."""
+    told = gather(rendezvous, [capture.machine_id(), socket.gethostname(), board], timeout_seconds)
+    ranks: Dict[Tuple[str, str], List[int]] = {}
+    for rank, (machine, _, found) in enumerate(told):
+        if found is not None:
+            ranks.setdefault((machine, found), []).append(rank)
+    for (_, found), together in ranks.items():
+        if len(together) > 1:
+            first, second = together[:2]
+            raise SharedGpuError(
+                f"ranks {first} and {second} share one GPU of {told[first][1]} ({found}), or have parts of it (MIG), "
+                f"and strategy '{spec.strategy}' of framework '{spec.framework}' needs NCCL, which refuses that: "
+                "give each rank a whole GPU of its own (cluster.gpus_per_node, cluster.gpu_option), or take "
+                "strategy=mpi or a parameter server"
+            )

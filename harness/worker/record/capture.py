@@ -1,0 +1,148 @@
+"""What a run ran on. Standard library only; no secrets: environment variables pass an allow-list."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from harness.core import environment_variables
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec, Site
+
+ENV_VERSION = 1
+ALLOWED_VARIABLES = re.compile(
+    r"(SLURM_(JOB_ID|JOB_NAME|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|JOB_NUM_NODES|NTASKS|CPUS_ON_NODE"
+    r"|CLUSTER_NAME|CPU_BIND_TYPE|CPU_BIND_LIST)|SLURMD_NODENAME"
+    r"|(NCCL|HOROVOD|MXNET|OMPI_MCA|UCX)_\w+|GLOO_SOCKET_IFNAME|DMLC_INTERFACE|XLA_FLAGS|PJRT_NPROC"
+    r"|CUDA_VISIBLE_DEVICES|(OMP|MKL|OPENBLAS)_NUM_THREADS|TF_NUM_INTRAOP_THREADS|OMP_PROC_BIND|OMP_PLACES|KMP_AFFINITY)"
+)
+# As /proc/cpuinfo names the instructions that multiply bf16: of x86, and of Arm.
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+# Of those, none that could hold a secret: anybody may name a variable of his own NCCL_..., and Horovod does.
+REFUSED_VARIABLES = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
+
+
+def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
+    """What a rank knows of its place without its framework."""
+    declared = os.environ.get(environment_variables.CORES_DECLARED, "")
+    return {
+        "local_rank": rendezvous.local_rank,
+        "host": socket.gethostname(),
+        "machine": machine_id(),
+        "cores": os.cpu_count() or 1,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "cores_declared": int(declared) if declared.isdigit() else None,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
+
+
+def interpreter_seconds() -> Dict[str, float]:
+    """For the start-up: {"interpreter": seconds since this process was started}, to 10 ms; empty where Linux does not
+    tell. That is the interpreter's own start, what it reads of the harness and NumPy, and a profiler or a container's
+    runtime before it."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            # Behind the name, which may hold anything: field 22 of proc(5), in clock ticks since the machine started.
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return {}
+    passed = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return {"interpreter": round(passed, 6)} if passed >= 0 else {}
+
+
+def machine_id() -> str:
+    """The kernel's boot id: the same on all virtual nodes and containers of one machine, other on every other."""
+    return _read("/proc/sys/kernel/random/boot_id") or socket.gethostname()
+
+
+def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
+    """The document `env.json` (schemas/env.schema.json)."""
+    return {
+        "v": ENV_VERSION,
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "interpreter": sys.executable,
+        "versions": versions,
+        "code_version": site.code_version,
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": _lines("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader"),
+        "topology": _lines("nvidia-smi", "topo", "-m"),
+        "nvlink": _lines("nvidia-smi", "nvlink", "--status"),
+        "numa": numa_nodes(Path("/sys/devices/system/node")),
+        "variables": allowed_variables(os.environ),
+    }
+
+
+def allowed_variables(environ: Mapping[str, str]) -> Dict[str, str]:
+    """Those of the scheduler and of the libraries that can change a measurement, and no secrets."""
+    names = [name for name in environ if ALLOWED_VARIABLES.fullmatch(name) and not REFUSED_VARIABLES.search(name)]
+    return {name: environ[name] for name in names}
+
+
+def numa_nodes(folder: Path) -> Dict[str, str]:
+    """The cores of each NUMA node, as the kernel writes them: {"0": "0-15,32-47"}; empty where it does not tell."""
+    cores = {path.name[len("node") :]: _read(str(path / "cpulist")) for path in folder.glob("node[0-9]*")}
+    return {number: cores[number] or "" for number in sorted(cores, key=int)}
+
+
+def emulated(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
+    """That the processors have no instructions for the run's precision, in a sentence; empty where they have, and on
+    GPUs. cpuinfo: contents of /proc/cpuinfo; None: of this machine."""
+    if spec.cluster.device != "cpu" or spec.precision != "bf16":
+        return []
+    told = (_read("/proc/cpuinfo") or "") if cpuinfo is None else cpuinfo
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", told, re.MULTILINE)
+    if match is None:
+        return [f"precision=bf16: whether {cpu_model() or 'this processor'} has instructions for it is not known"]
+    if BF16_FLAGS.intersection(match.group(1).split()):
+        return []
+    return [
+        f"precision=bf16 was emulated: {cpu_model() or 'this processor'} has no instructions for it "
+        f"({', '.join(sorted(BF16_FLAGS))})"
+    ]
+
+
+def gpu_uuid() -> Optional[str]:
+    """Of the GPU that the launcher made visible to this rank, for frameworks that do not tell."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    if not visible.isdigit():  # a UUID already, of a GPU or of a part of one
+        return visible or None
+    return next(iter(_lines("nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader")), None)
+
+
+def mig_device() -> Optional[str]:
+    """The part of a GPU that the launcher made visible to this rank; None where it is a whole one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    return visible if visible.startswith("MIG-") else None
+
+
+def cpu_model() -> Optional[str]:
+    match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
+    return match.group(1).strip() if match else None
+
+
+def _read(path: str) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _lines(*command: str) -> List[str]:
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.decode("utf-8", errors="replace").splitlines() if done.returncode == 0 else []

@@ -1,0 +1,33 @@
+"""A parameter server beside no rank: `python -m harness.worker.servers.standalone <run's folder> <attempt's folder>`.
+
+Started like a rank (harness/node/rank.py), with a rank's environment and a number after theirs. It tells the ranks its
+address where they tell each other theirs, and ends with exit code 0 when all workers have said goodbye.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from harness.core.rendezvous import from_environment
+from harness.core.spec import read_run
+from harness.worker.distributed.exchange import gather, own_address
+from harness.worker.servers.colocated import FOR_THE_RANK, ServerBeside
+from harness.worker.servers.topology import node_name, settings
+
+
+def main(run_dir: Path) -> None:
+    for number in FOR_THE_RANK:
+        signal.signal(number, signal.SIG_IGN)  # it stays until the ranks have left
+    spec, site = read_run(run_dir)
+    rendezvous = from_environment(os.environ)
+    workers = spec.placement.nodes if spec.strategy == "ps_mixed" else spec.gpus
+    server = ServerBeside(settings(spec, workers), own_address(rendezvous))
+    gather(rendezvous, [*server.address, node_name()], site.timeout_seconds)
+    server.wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

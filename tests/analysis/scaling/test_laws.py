@@ -1,0 +1,140 @@
+"""Laws recover what a series was made from, and their intervals hold as often as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.scaling import communication, textbook
+from analysis.scaling.backtest import Fold, coverage
+from analysis.scaling.bayesian import (
+    GROWTH_MEDIAN,
+    LOSS_LOG_SD,
+    NOISE_LOG_SD,
+    NOISE_MEDIAN,
+    RING_MEDIAN,
+    posterior,
+    posteriors,
+    terms,
+)
+from analysis.scaling.series import Series, Size
+from harness.core.spec import STRONG, WEAK
+
+NODES_OF_8 = tuple(Size(gpus, max(1, gpus // 8)) for gpus in (1, 2, 4, 8, 16, 32, 64))
+TRUE = {
+    "linear": (),
+    "amdahl": (0.01,),
+    "gustafson": (0.1,),
+    "usl": (0.01, 0.0005),
+    "ring": (0.03, 0.05),
+    "tree": (0.02, 0.04),
+    "communication": (0.03, 0.05, 0.02),
+}
+
+
+def made(law: textbook.Law, values: tuple[float, ...], scaling: str = WEAK, cost: float = 0.0025) -> Series:
+    """A series without noise."""
+    fit = textbook.Fit(law, scaling, cost, values, None, (True,) * len(values))
+    return Series("made", NODES_OF_8, tuple(fit.rate(size) for size in NODES_OF_8), scaling)
+
+
+@pytest.mark.parametrize("scaling", [WEAK, STRONG])
+@pytest.mark.parametrize("law", textbook.LAWS, ids=lambda law: law.name)
+def test_fit_recovers_the_parameters(law: textbook.Law, scaling: str) -> None:
+    fitted = textbook.fit(law, made(law, TRUE[law.name], scaling))
+    assert fitted is not None
+    assert fitted.values == pytest.approx(TRUE[law.name], rel=1e-3)
+    assert fitted.cost == pytest.approx(0.0025, rel=1e-3)
+    assert fitted.intervals is not None
+    assert all(
+        low <= true + 1e-6 and true - 1e-6 <= high
+        for (low, high), true in zip(fitted.intervals, TRUE[law.name], strict=True)
+    )
+
+
+def test_the_law_that_made_a_series_has_its_smallest_leave_one_out_error() -> None:
+    for name in ("amdahl", "ring", "tree"):
+        law = next(law for law in textbook.LAWS if law.name == name)
+        series = made(law, TRUE[name])
+        error = textbook.leave_one_out(law, series)
+        assert error is not None
+        assert error < 1e-4
+        assert all(error <= (textbook.leave_one_out(other, series) or 0) + 1e-4 for other in textbook.LAWS)
+
+
+def test_what_the_sizes_say_nothing_of_is_not_known() -> None:
+    ring = next(law for law in textbook.LAWS if law.name == "ring")
+    fitted = textbook.fit(ring, Series("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0)))
+    assert fitted is not None
+    assert fitted.known == (True, False)
+
+
+def test_a_law_with_more_unknowns_than_sizes_is_not_fitted() -> None:
+    usl = next(law for law in textbook.LAWS if law.name == "usl")
+    assert textbook.fit(usl, Series("short", NODES_OF_8[:2], (1.0, 1.9))) is None
+
+
+def test_costs_of_an_allreduce() -> None:
+    # 2(n-1)/n x bytes / bandwidth: 100 MB among 4 over 12.5 GB/s take 1.5 x 8 ms.
+    assert communication.ring_seconds(4, 1e8, 12.5e9) == pytest.approx(0.012)
+    assert communication.ring_seconds(4, 1e8, 12.5e9, 1e-3) == pytest.approx(0.018)
+    assert communication.tree_seconds(4, 1e8, 12.5e9, 1e-3) == pytest.approx(0.016)
+    assert communication.exposed_seconds(0.012, 0.02, overlap=0.5) == pytest.approx(0.002)
+    assert communication.exposed_seconds(0.012, 0.02, overlap=1.0, last_bucket_seconds=0.001) == 0.001
+
+
+def test_expected_maximum_is_that_of_normal_draws() -> None:
+    draws = np.random.default_rng(1).standard_normal((20_000, 64))
+    assert communication.expected_maximum(1) == pytest.approx(0, abs=1e-12)
+    for n in (2, 8, 64):
+        assert communication.expected_maximum(n) == pytest.approx(draws[:, :n].max(axis=1).mean(), abs=0.035)
+
+
+def test_pooled_law_follows_a_series_with_many_sizes() -> None:
+    losses = np.array([0.02, 0.004, 0.03, 0.02])
+    costs = 0.0025 * (1 + losses @ terms(NODES_OF_8, WEAK))
+    rates = tuple(size.gpus / cost for size, cost in zip(NODES_OF_8, costs, strict=True))
+    found = posterior(Series("made", NODES_OF_8[:-1], rates[:-1]))
+    predicted = found.predict(NODES_OF_8[-1])
+    assert predicted.median == pytest.approx(rates[-1], rel=0.03)
+    assert predicted.low90 < rates[-1] < predicted.high90
+    ordered = [predicted.low90, predicted.low50, predicted.median, predicted.high50, predicted.high90]
+    assert ordered == sorted(ordered)
+
+
+def test_intervals_hold_as_often_as_they_say_on_simulated_series() -> None:
+    """Series drawn from what the law takes for usual: of 120 largest sizes, predicted from all up to half of them, the
+    binomial 99 % range about 90 % is 0.82 to 0.97, about 50 % 0.38 to 0.62."""
+    random = np.random.default_rng(7)
+    sizes = NODES_OF_8[:6]
+    medians = np.array([RING_MEDIAN, GROWTH_MEDIAN] * 2)
+    folds = []
+    for _ in range(120):
+        losses = medians * np.exp(LOSS_LOG_SD * random.standard_normal(4))
+        noise = NOISE_MEDIAN * np.exp(NOISE_LOG_SD * random.standard_normal())
+        costs = (1 + losses @ terms(sizes, WEAK)) * np.exp(noise * random.standard_normal(len(sizes)))
+        rates = tuple(size.gpus / cost for size, cost in zip(sizes, costs, strict=True))
+        series = Series("made", sizes, rates)
+        found = posteriors(series, [series.up_to_half()])[0]
+        folds.append(Fold(series.largest, rates[-1], found.predict(series.largest)))
+    shares = coverage(folds)
+    assert shares is not None
+    assert 0.38 < shares[0] < 0.62
+    assert 0.82 < shares[1] < 0.97
+
+
+def test_intervals_widen_with_distance_and_over_another_link_level() -> None:
+    one_node = Series("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
+    two_nodes = Series("two nodes", NODES_OF_8[:5], (400.0, 790.0, 1570.0, 3110.0, 6190.0))
+
+    def width(series: Series, size: Size) -> float:
+        predicted = posterior(series).predict(size)
+        return predicted.high90 / predicted.low90
+
+    assert width(two_nodes, Size(32, 4)) < width(two_nodes, Size(64, 8)) < width(two_nodes, Size(512, 64))
+    assert width(one_node, Size(32, 4)) > 1.5 * width(two_nodes, Size(32, 4))
+
+
+def test_the_same_series_gives_the_same_figures() -> None:
+    series = Series("again", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
+    assert posterior(series).predict(Size(16, 2)) == posterior(series).predict(Size(16, 2))

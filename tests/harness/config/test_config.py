@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf, open_dict
+
+from harness.config import composition
+from harness.config.schema import Config
+from harness.core.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    composition.register()
+
+
+def points(*overrides: str, multirun: bool = True) -> list[Config]:
+    return composition.compose(overrides, multirun, "config", None)
+
+
+def test_a_sweep_gives_every_combination() -> None:
+    found = points("gpus=1,2,4", "model=resnet20,resnet44", "seed=range(0,3)", "cluster=local")
+    assert {(p.gpus, p.model.name, p.seed) for p in found} == {
+        (gpus, model, seed) for gpus in (1, 2, 4) for model in ("resnet20", "resnet44") for seed in range(3)
+    }
+    assert len(found) == 18
+
+
+def composed_by_hydra(overrides: list[str]) -> object:
+    with initialize_config_dir(version_base="1.3", config_dir=str(composition.CONF)):
+        cfg = hydra_compose("config", overrides)
+    with open_dict(cfg):
+        cfg.pop("hydra", None)
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+
+
+def plain(point: Config) -> object:
+    # Options of strategies have types only once they are checked: to Hydra they are text.
+    cfg = OmegaConf.structured(point)
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["gpus=2", "cluster=local"],
+        ["cluster=slurm", "cluster.partition=gpu", "model=resnet110", "gpus=8"],
+        ["measure=smoke", "measure.steps=40", "cluster=local"],
+        ["measure={steps: 30}", "measure.block_steps=3", "cluster=local"],
+        ["dataset=fashion_mnist", "dataset.augment=false", "cluster=slurm"],
+        ["+cluster.env.NCCL_ALGO=Ring", "cluster=slurm"],
+    ],
+    ids=str,
+)
+def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
+    """The fast path through private functions of Hydra must not differ from its public `compose`."""
+    for multirun in (True, False):
+        assert [plain(p) for p in points(*overrides, multirun=multirun)] == [composed_by_hydra(overrides)]
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        [["gpus=1", "gpus=2"], ["seed=0", "seed=1"], ["batch=64"]],
+        [["framework=pytorch", "framework=tensorflow"], ["model=resnet20", "model=resnet44"], ["seed=0", "seed=1"]],
+        [["strategy=allreduce"], ["strategy.options.compress=none", "strategy.options.compress=fp16"]],
+        [["framework.options.compile=true", "framework.options.compile=false"], ["scaling=weak", "scaling=strong"]],
+        [["+cluster.env={A:x}", "+cluster.env={B:y}"], ["cluster.timeout_minutes=3", "cluster.timeout_minutes=4"]],
+        [["+cluster.env.NCCL_ALGO=Ring", "+cluster.env.NCCL_ALGO=Tree"], ["measure.steps=20", "measure.steps=40"]],
+        [["dataset.mean=[0.1,0.2,0.3]", "dataset.mean=[0.3,0.2,0.1]"], ["heartbeat=null", "heartbeat=60"]],
+        [["trace=true", "trace=nsys"], ["optimizer={lr: 0.1}", "optimizer={lr: 0.2, momentum: 0.5}"]],
+        [["results=r/${seed}"], ["seed=3", "seed=4"]],
+        [["trace_steps=3", "trace_steps=${gpus}"], ["gpus=1", "gpus=2"]],
+    ],
+    ids=str,
+)
+def test_each_point_of_a_sweep_is_what_it_is_alone(sweep: list[list[str]]) -> None:
+    """Points that give other values to the same keys are made from the first of them."""
+    swept = [f"{values[0].split('=', 1)[0]}=" + ",".join(v.split("=", 1)[1] for v in values) for values in sweep]
+    alone = [points(*values, "cluster=slurm", multirun=False)[0] for values in itertools.product(*sweep)]
+    found = points(*swept, "cluster=slurm")
+    assert found == alone
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ("gpus=1,", "gpus=abc"),
+        ("gpus=1,", "gpus=null"),
+        ("gpus=1,", "gpus=???"),
+        ("precision=fp32,", "precision=fp8"),
+        ("strategy.options.bucket_mb=1,", "strategy.options.bucket_mb=x"),
+        ("+cluster={gpu_type: a},", "+cluster={partion: x}"),
+        ("+framework.options={compile: true},", "+framework.options={compil: true}"),
+        ("framework.name=pytorch,", "framework.name=torch"),
+        ("+cluster.env={A:x},", "+cluster.env=x"),
+    ],
+)
+def test_a_mistake_in_a_later_point_is_said_as_in_the_first(values: str, wrong: str) -> None:
+    with pytest.raises(UserError) as first:
+        points(wrong, "strategy=allreduce", "cluster=local")
+    with pytest.raises(UserError) as later:
+        points(values + wrong.split("=", 1)[1], "strategy=allreduce", "cluster=local")
+    assert str(later.value) == str(first.value)
+
+
+def test_an_experiment_brings_its_sweep_and_the_command_line_wins(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "two.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: resnet20\nstudy: two\n"
+        "hydra:\n  sweeper:\n    params:\n      gpus: 1,2\n      seed: 0,1,2\n"
+    )
+    found = composition.compose(["+experiment=two", "seed=7", "cluster=local"], True, "config", str(tmp_path))
+    assert [(p.study, p.model.name, p.gpus, p.seed) for p in found] == [
+        ("two", "resnet20", 1, 7),
+        ("two", "resnet20", 2, 7),
+    ]
+
+
+def test_a_sweep_of_an_experiment_is_never_left_out_silently(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    for name, counts in (("two", "1,2"), ("four", "1,4")):
+        text = f"# @package _global_\nhydra:\n  sweeper:\n    params:\n      gpus: {counts}\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    with pytest.raises(UserError, match="the experiment sweeps over gpus=1,2: add -m"):
+        composition.compose(["+experiment=two", "cluster=local"], False, "config", str(tmp_path))
+    with pytest.raises(UserError, match="cannot be swept over"):
+        composition.compose(["+experiment=two,four", "cluster=local"], True, "config", str(tmp_path))
+
+
+def test_a_site_adds_its_cluster_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "mine.yaml").write_text("name: mine\nscheduler: slurm\ndevice: cuda\ngpus_per_node: 8\n")
+    (point,) = composition.compose(["cluster=mine", "gpus=8"], False, "config", str(tmp_path))
+    assert (point.cluster.name, point.cluster.gpus_per_node) == ("mine", 8)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("foo=1", "'foo' is not a key of the configuration. Valid keys: study, results"),
+        ("gpu=2", "Did you mean 'gpus'?"),
+        ("+foo=1", "'foo' is not a key of the configuration"),
+        ("measure.step=1", "'step' is not a key of 'measure'. Did you mean 'steps'?"),
+        ("+cluster.partion=x", "'partion' is not a key of 'cluster'. Did you mean 'partition'?"),
+        ("strategy.options.bucket=1", "'bucket' is not a key of 'strategy.options'. Did you mean 'bucket_mb'?"),
+        ("+strategy.options.bucket=1", "Valid keys: bucket_mb"),
+        ("~gpus", "'gpus' was removed from the configuration"),
+        ("gpus=abc", "Value 'abc' of type 'str' could not be converted to Integer"),
+        ("gpus=null", "field 'gpus' is not Optional"),
+        ("gpus=1.5", "'1.5'"),
+        ("scaling=both", "Invalid value 'both', expected one of [strong, weak]"),
+        ("precision=fp8", "expected one of [fp32, tf32, bf16, fp16]"),
+        ("framework=tensrflow", "Available options in 'framework': emulated jax keras mxnet pytorch tensorflow"),
+        ("strategy.options.bucket_mb=x", "could not be converted to Float"),
+        ("experiment=x", "use +experiment=x"),
+        ("gpus=1,,2", "'gpus=1,,2' is not of the form"),
+        ("gpus=[", "'gpus=[' is not of the form"),
+        ("hydra.verbose=true,false", "keys of hydra itself have no effect here"),
+        ("hydra/launcher=basic", "keys of hydra itself have no effect here"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        points(override, "cluster=local")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_with_commas_without_multirun_say_how_to_sweep() -> None:
+    with pytest.raises(UserError, match="To sweep over it, add --multirun"):
+        points("gpus=1,2", multirun=False)
+
+
+@pytest.fixture
+def path_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def test_the_cluster_is_slurm_exactly_where_sbatch_is_on_the_path(path_without_slurm: Path) -> None:
+    assert points()[0].cluster.name == "local"
+    (path_without_slurm / "sbatch").write_text("#!/bin/sh\n")
+    (path_without_slurm / "sbatch").chmod(0o755)
+    assert points()[0].cluster.name == "slurm"
+    assert points("cluster=local")[0].cluster.name == "local"
+
+
+def test_tab_completion_knows_groups_and_values(tmp_path: Path, project: Path) -> None:
+    """As bash does it: the function that `harness -sc install=bash` defines is asked for words."""
+    (tmp_path / "harness").write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
+    (tmp_path / "harness").chmod(0o755)
+    script = (
+        f'export PATH={tmp_path}:$PATH PYTHONPATH={project}; eval "$(harness -sc install=bash)"; '
+        'COMP_LINE="harness model=resnet1"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(harness model=resnet1); '
+        'COMP_CWORD=1; hydra_bash_completion; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["model=resnet110", "model=resnet18"], done.stderr

@@ -1,0 +1,76 @@
+"""The end of a run as its ranks' watchers and the batch script see it, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builders import make_site, make_spec
+from studies import read_json
+
+from harness.core import events, spec
+from harness.core.spec import Placement
+from harness.node import attempt
+from harness.study import outcome
+from harness.study.outcome import RankExit
+
+ONE_RANK = {
+    "SUBMITIT_LOCAL_JOB_ID": "1",
+    "SUBMITIT_LOCAL_NTASKS": "1",
+    "SUBMITIT_LOCAL_GLOBALID": "0",
+    "SUBMITIT_LOCAL_LOCALID": "0",
+}
+
+
+def test_a_rank_that_hangs_before_it_listens_is_without_progress(tmp_path: Path, project: Path) -> None:
+    """What asks it for its stacks ends it: nothing is left that could be ended after."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    site = make_site(python=str(python), project=str(project), heartbeat_seconds=2.0)
+    spec.write_run(tmp_path, make_spec(gpus=1, placement=Placement(1, 1)), site)
+    done = subprocess.run(
+        (sys.executable, "-m", "harness.node.attempt", str(tmp_path), "1", "0123456789"),
+        cwd=project,
+        env={**os.environ, **ONE_RANK},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    (ended,) = outcome.read_exits(tmp_path / "attempt-1")
+    assert ended.code == -signal.SIGUSR1
+    result = read_json(tmp_path / "result.json")
+    assert result["status"] == "failed"
+    assert result["reason"].startswith("rank 0: no progress for 2 s (heartbeat)")
+
+
+@pytest.mark.parametrize(
+    ("exits", "reason"),
+    [
+        # srun told rank 1 to end because the watcher of another was gone, and killed all before they could say why.
+        ([RankExit(0, -9, 1.0, "no progress"), RankExit(1, -9, 2.0, "no progress", True)], "rank 0: no progress"),
+        ([RankExit(0, 1, 1.0), RankExit(1, events.LEFT, 2.0)], "rank 0 exited with code 1"),
+        # Told to end by the user or by Slurm: not finished, and not failed.
+        ([RankExit(0, -9, 1.0, "the job was told to end", True), RankExit(1, 1, 2.0)], None),
+        ([RankExit(0, events.LEFT, 1.0)], None),
+    ],
+)
+def test_watchers_that_were_killed_before_they_wrote_a_result(
+    tmp_path: Path, exits: list[RankExit], reason: str | None
+) -> None:
+    spec.write_run(tmp_path, make_spec(), make_site())
+    attempt_dir = tmp_path / "attempt-1"
+    attempt_dir.mkdir()
+    outcome.write_job(attempt_dir, "0123456789", "17")
+    spec.write_json(attempt_dir / "begin.json", {"t": time.time()})
+    for exit_ in exits:
+        outcome.write_exit(attempt_dir, exit_)
+    attempt.without_word(tmp_path, 1, "0123456789", ["srun: error: n1: tasks 0-1: Killed"])
+    result = events.read_result(tmp_path)
+    assert (result and (result["status"], result["reason"])) == (reason and ("failed", reason))

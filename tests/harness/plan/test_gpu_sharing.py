@@ -1,0 +1,95 @@
+"""Ranks that share a GPU: what the plan does about NCCL, which refuses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gpus import MIG, PLAIN, machine_of
+from project import Cli
+
+from harness.plan.gpu_sharing import shared, words
+from harness.plan.machine import Device
+
+ONE = PLAIN.splitlines(keepends=True)[0]
+PARTS = "".join(MIG.splitlines(keepends=True)[:3])
+PLAN = (
+    "plan_only=true",
+    "dataset=synthetic",
+    "framework.environment=/usr/bin/env",
+    "cluster=local",
+    "baseline=wrapped",
+)
+
+
+def devices(*boards: str) -> list[Device]:
+    return [Device(f"{board}-{number}", board) for number, board in enumerate(boards)]
+
+
+def test_ranks_share_where_there_are_fewer_gpus_or_only_parts_of_one() -> None:
+    assert not shared(2, devices("a", "b"))
+    assert not shared(2, [])
+    assert shared(3, devices("a", "b"))
+    assert shared(2, devices("a", "a"))
+    assert not shared(1, devices("a", "a"))
+    assert words(2, devices("a", "b")) is None
+    assert words(3, devices("a", "b")) == "3 ranks share 2 GPUs"
+    assert words(3, devices("a", "a")) == "3 ranks share 2 parts of 1 GPU"
+    assert words(2, devices("a", "a")) == "2 ranks have parts of 1 GPU (MIG)"
+
+
+@pytest.mark.parametrize("listing", [ONE, PARTS])
+@pytest.mark.parametrize("strategy", ["allreduce", "local_sgd", "mpi", "ps_sync"])
+def test_pytorch_goes_on_without_nccl_and_is_marked(cli: Cli, tmp_path: Path, listing: str, strategy: str) -> None:
+    here = machine_of(tmp_path, listing)
+    done = cli("harness", *PLAN, "gpus=2", f"strategy={strategy}", "cluster.cpus_per_gpu=1", env=here)
+    assert done.returncode == 0, done.stderr
+    assert "oversubscribed: 2 ranks " in done.stdout
+    # Two GPUs are two: nothing is said.
+    apart = cli("harness", *PLAN, "gpus=2", f"strategy={strategy}", env=machine_of(tmp_path, PLAIN))
+    assert "ranks share" not in apart.stdout
+
+
+REFUSED = [
+    ("pytorch", "fsdp", (), "strategy=allreduce or local_sgd"),
+    ("pytorch", "hierarchical", (), "strategy=allreduce or local_sgd"),
+    ("pytorch", "horovod", (), "(mpi, ps_sync, ps_async, ps_mixed, ssp)"),
+    ("pytorch", "allreduce", ("strategy.options.compress=fp16",), "without strategy.options.compress=fp16"),
+    ("pytorch", "allreduce", ("strategy.options.overlap=false",), "without strategy.options.overlap=false"),
+    (
+        *("pytorch", "allreduce"),
+        ("framework.options.compile=true", "framework.options.compile_mode=reduce-overhead"),
+        "without framework.options.compile_mode=reduce-overhead",
+    ),
+    (
+        *("pytorch", "allreduce"),
+        ("framework.options.fused=true", "framework.options.cuda_graph=true", "measure.warmup_steps=20"),
+        "without framework.options.cuda_graph=true",
+    ),
+    ("tensorflow", "allreduce", (), "framework=pytorch with strategy=allreduce"),
+    ("keras", "horovod", (), "framework=pytorch with strategy=allreduce"),
+    ("jax", "allreduce", (), "framework=pytorch with strategy=allreduce"),
+    ("mxnet", "horovod", (), "(allreduce, mpi, ps_sync, ps_async, ps_mixed)"),
+]
+
+
+@pytest.mark.parametrize(("framework", "strategy", "options", "says"), REFUSED)
+def test_what_needs_nccl_is_refused_with_what_to_do(
+    cli: Cli, tmp_path: Path, framework: str, strategy: str, options: tuple[str, ...], says: str
+) -> None:
+    asked = (f"framework={framework}", f"strategy={strategy}", "framework.environment=/usr/bin/env", *options)
+    done = cli("harness", *PLAN, "gpus=2", *asked, env=machine_of(tmp_path, ONE))
+    assert done.returncode == 2, done.stdout
+    assert "Traceback" not in done.stderr
+    assert "gpus=2 on the 1 GPU of this machine: ranks share a GPU, which NCCL refuses" in done.stderr
+    assert "take gpus=1" in done.stderr
+    assert says in done.stderr
+
+
+def test_the_tables_name_every_strategy_that_a_framework_offers(project: Path) -> None:
+    from harness.core.strategies import OVER_NCCL
+
+    for framework, strategies in OVER_NCCL.items():
+        offered = (project / "conf" / "framework" / f"{framework}.yaml").read_text(encoding="utf-8")
+        assert all(name in offered for name in strategies), json.dumps({framework: strategies})

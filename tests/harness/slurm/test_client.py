@@ -1,0 +1,137 @@
+"""Slurm's words as values, and what is kept of a submission; the calls themselves are tested in tests/cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.core import run_files
+from harness.slurm import client
+from harness.slurm.client import Client, Queued, SlurmUnavailable
+from harness.study import outcome, submissions
+from harness.study.submissions import Submission
+
+
+@pytest.mark.parametrize(
+    ("short", "each"),
+    [
+        ("7", ["7"]),
+        ("7_3", ["7_3"]),
+        ("7_[0-2,5%4]", ["7_0", "7_1", "7_2", "7_5"]),
+        ("7_[4]", ["7_4"]),
+        ("7.batch", ["7.batch"]),
+    ],
+)
+def test_elements_of_an_array(short: str, each: list[str]) -> None:
+    assert client.array_tasks(short) == each
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+        "slurm_load_jobs error: Socket timed out on send/recv operation",
+        "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+        "squeue: error: Connection refused",
+    ],
+)
+def test_a_controller_that_is_away_is_no_refusal(said: str) -> None:
+    assert client.is_unavailable(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: invalid partition specified: nowhere",
+        "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+    ],
+)
+def test_a_refusal_is_no_absence(said: str) -> None:
+    assert not client.is_unavailable(said)
+
+
+def test_words_are_on_one_line_and_each_is_said_once() -> None:
+    said = (
+        "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
+    )
+    assert client.words(said) == "invalid partition specified: x; Batch job submission failed: Invalid partition"
+    assert client.words("squeue: error: a\nsqueue: error: a\n") == "a"
+
+
+def test_a_program_that_is_not_there_and_one_that_does_not_answer_are_away() -> None:
+    with pytest.raises(SlurmUnavailable, match="No such file"):
+        Client().run("no-such-program")
+    with pytest.raises(SlurmUnavailable, match=r"sleep did not answer within 0 s|sleep did not answer"):
+        Client(seconds=0.1).run("sleep", "5")
+
+
+def test_a_slurm_that_cannot_be_asked_about_a_requeue_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
+    assert Client().requeue("7") == "[Errno 2] No such file or directory: 'scontrol'"
+
+
+def test_a_setting_without_a_value_does_not_swallow_the_next_one() -> None:
+    # As `scontrol show config` of 22.05 aligns them.
+    text = "MaxArraySize            = 1001\nPrologFlags             = \nSlurmdTimeout           = 300 sec\n"
+    assert client.settings_of(text) == {"MaxArraySize": "1001", "PrologFlags": "", "SlurmdTimeout": "300 sec"}
+
+
+def test_each_task_of_an_array_is_a_record_of_its_own() -> None:
+    text = (
+        "JobId=9 ArrayJobId=9 ArrayTaskId=1 JobName=a b JobState=RUNNING Reason=None Comment=x=y PreemptTime=None \n"
+        "JobId=10 ArrayJobId=9 ArrayTaskId=0 JobName=a b JobState=CANCELLED Reason=None PreemptTime=None \n\n"
+    )
+    first, second = client.records(text)
+    assert (first["JobId"], first["JobState"], first["Comment"]) == ("9", "RUNNING", "x=y")
+    assert (second["JobId"], second["JobState"]) == ("10", "CANCELLED")
+    assert client.records("No jobs in the system\n") == []
+
+
+def test_a_submission_is_read_back_and_gives_its_jobs(tmp_path: Path) -> None:
+    one = Submission("aa", "17", (("r1",), ("r2",)))
+    single = Submission("bb", "18", (("r3", "r4"),))
+    for submission in (one, single):
+        submissions.write(tmp_path, submission)
+    (tmp_path / "submissions" / "torn.json").write_text('{"token": ')
+    assert submissions.read(tmp_path) == {"aa": one, "bb": single}
+    assert (one.job(1), single.job(0)) == ("17_1", "18")
+
+
+def test_an_array_whose_number_was_never_noted_is_found_by_the_token_in_its_name(tmp_path: Path) -> None:
+    unknown = Submission("cafe", None, (("r1",), ("r2",)))
+    queue = {
+        "55_1": Queued("55_1", submissions.name_of("cafe", "4gpu"), "PENDING", "Priority", ""),
+        "56": Queued("56", "somebody-else", "RUNNING", "", ""),
+    }
+    (found,) = submissions.adopt({"cafe": unknown}, queue)
+    assert found.job_id == "55"
+    assert submissions.adopt({"cafe": found}, queue) == []
+
+
+def test_the_job_of_a_run_is_that_of_its_last_submission(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "r1"
+    for number in (1, 2, 3):
+        (run_dir / f"attempt-{number}").mkdir(parents=True)
+    known = {token: Submission(token, job, (("r1",), ("r2",))) for token, job in (("aa", "17"), ("bb", None))}
+    assert submissions.job_of(run_dir, known) is None
+    outcome.write_job(run_dir / "attempt-1", "aa", None, 0)
+    assert submissions.job_of(run_dir, known) == "17_0"
+    # Attempt 2 is the same job, requeued; what a job says of itself when it begins counts like what was noted.
+    outcome.write_job(run_dir / "attempt-2", "bb", "99_4")
+    assert submissions.job_of(run_dir, known) == "99_4"
+    # The number of a local job may be that of somebody's job in Slurm.
+    outcome.write_job(run_dir / "attempt-3", "local", "17_0")
+    assert submissions.job_of(run_dir, known) is None
+
+
+def test_of_two_watchers_one_asks_for_another_attempt(tmp_path: Path) -> None:
+    assert outcome.write_again(tmp_path, outcome.BY_FAILURE, "rank 1 was ended", 4)
+    assert not outcome.write_again(tmp_path, outcome.BY_FAILURE, "rank 0 was ended", 4)
+    assert outcome.read_again(tmp_path)["reason"] == "rank 1 was ended"
+    (tmp_path / run_files.AGAIN).write_text(json.dumps([]))
+    assert outcome.read_again(tmp_path) == {}

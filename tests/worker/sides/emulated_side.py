@@ -1,0 +1,101 @@
+"""Ranks of framework=emulated that do one run after another: the half of tests that runs in the PyTorch environment.
+
+Each run is the worker's own `main`: the real loop, probes and event log. Only the processes stay, which saves the
+seconds that importing torch takes each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from builders import make_site, make_spec
+from hosts import INTERFACE, SHAPED
+
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import Placement
+from harness.worker.__main__ import main
+from harness.worker.data.readers import open_dataset
+from harness.worker.data.stream import training_batches
+from harness.worker.emulated import Adapter  # now, so that only what is measured has the priority below
+
+SENT = "sent.rank{}"
+# As in conf/framework/emulated.yaml.
+OPTIONS: Dict[str, Any] = {
+    "compute_ms": 20.0,
+    "batch_ref": None,
+    "backward_fraction": 0.5,
+    "stall_ms": 0.0,
+    "straggler_rank": 0,
+    "straggler_ms": 0.0,
+    "jitter": 0.0,
+    "message_mb": None,
+    "latency_ms": 0.0,
+    "bandwidth_mb": None,
+}
+
+
+def one_rank(turns: Sequence[Sequence[str]]) -> None:
+    """turns: of each run its folder, the port where its ranks meet, this one's rank, how many there are, and the Mbit/s
+    of its host's link; 0: as it is.
+
+    At real-time priority where that is permitted: the ranks wait nearly all of the time, and a neighbour that computes
+    would hold up each message by a time slice, which is a cost that nobody has put in.
+    """
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    for folder, port, rank, ranks, mbit in turns:
+        os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=ranks, LOCAL_WORLD_SIZE=ranks, MASTER_PORT=port)
+        attempt = Path(folder) / "attempt-1"
+        if int(mbit):
+            tbf = ("root", "tbf", "rate", f"{mbit}mbit", *SHAPED.split())
+            subprocess.run(["tc", "qdisc", "replace", "dev", INTERFACE, *tbf], check=True)
+        before = sent_bytes()
+        assert main(Path(folder), attempt)
+        (attempt / SENT.format(rank)).write_text(str(sent_bytes() - before))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def sent_bytes() -> int:
+    """That this host has put on its link, frames and all; 0 where it has none of its own."""
+    counter = Path(f"/sys/class/net/{INTERFACE}/statistics/tx_bytes")
+    return int(counter.read_text()) if counter.exists() else 0
+
+
+def weights_of(folder: str, saved: int) -> Dict[str, Any]:
+    """After 6 steps of one rank alone; saved: after so many of them it is saved, and another one goes on."""
+    Path(folder).mkdir()
+    options = {"compute_ms": 1.0, "jitter": 0.1, "message_mb": 0.01}
+    spec = make_spec(
+        framework="emulated",
+        framework_options={**OPTIONS, **options},
+        strategy="plain",
+        strategy_options={},
+        gpus=1,
+        placement=Placement(1, 1),
+        global_batch=8,
+    )
+
+    def adapter(first: int) -> Adapter:
+        train, _ = open_dataset(spec.dataset, None, spec.seed)
+        batches = training_batches(train, spec.dataset, 8, 0, 1, spec.seed, first)
+        return Adapter(spec, make_site(), Rendezvous(0, 1, 0, 1, "", 0), batches)
+
+    jitter, one = [], adapter(0)
+    for step in range(6):
+        if saved and step == saved:
+            one.save(Path(folder))
+            one = adapter(saved)
+            one.load(Path(folder))
+        jitter.append(one.compute_seconds())
+        one.step()
+    return {"weights": one.weights()[0].tolist(), "steps": one.steps, "jitter": jitter}
+
+
+if __name__ == "__main__":
+    one_rank([turn.split(",") for turn in sys.argv[1:]])

@@ -1,0 +1,105 @@
+"""Node by node without waiting: the half of tests that runs in the PyTorch environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+import torch
+from builders import make_site, make_spec
+from noise import batches
+
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import Placement
+from harness.worker.distributed.exchange import own_port
+from harness.worker.pytorch.adapter import Adapter
+from harness.worker.pytorch.strategies.hierarchical import Hierarchical, Threads
+
+BATCH, STEPS, PATIENCE = 4, 3, 60.0
+
+
+def held_back() -> List[Dict[str, Any]]:
+    """Two nodes of one rank. Rank 1 hands over no bucket before rank 0 has handed over all of its own, which it cannot
+    where one waits for rank 1. What each rank says of its last step."""
+    port = own_port()
+    code = "import hierarchical_side, sys; hierarchical_side.one_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(port), folder]) for rank in range(2)]
+        try:
+            codes = [rank.wait(300) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        assert codes == [0, 0], codes
+        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def one_rank(rank: int, port: int, folder: str) -> None:
+    spec = make_spec(
+        model="resnet20",
+        strategy="hierarchical",
+        strategy_options={"bucket_mb": 0.2},
+        gpus=2,
+        placement=Placement(2, 1),
+        global_batch=2 * BATCH,
+        batch_per_gpu=BATCH,
+    )
+    place = Rendezvous(rank, 2, 0, 1, "127.0.0.1", port)
+    handed, mean = Path(folder) / "handed", Hierarchical._mean
+    counts: List[int] = []
+    last: Dict[str, Any] = {"done": [], "waited": None}
+
+    def watched(strategy: Hierarchical, bucket: Any) -> Any:
+        step = len(counts)
+        if step == STEPS and rank == 1 and last["waited"] is None:
+            until = time.monotonic() + PATIENCE
+            while not handed.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            last["waited"] = handed.exists()
+        future = mean(strategy, bucket)
+        counts[-1] += 1
+        if step == STEPS:
+            last["done"].append(future.done())
+            if rank == 0 and counts[-1] == counts[-2]:  # the last bucket
+                handed.touch()
+        return future
+
+    Hierarchical._mean = watched  # type: ignore[method-assign]
+    adapter = Adapter(spec, make_site(timeout_seconds=2 * PATIENCE), place, batches(rank, BATCH, 0))
+    for _ in range(STEPS):  # DDP makes its buckets anew after the first
+        counts.append(0)
+        adapter.step()
+    adapter.total([0.0])
+    (Path(folder) / f"{rank}.json").write_text(json.dumps({**last, "buckets": counts}))
+    adapter.close()
+
+
+def in_order() -> Dict[str, Any]:
+    """What passes through two steps, the first of which is held up; and what becomes of an error in a step."""
+    seen: List[Any] = []
+
+    def first(tensor: torch.Tensor) -> None:
+        if int(tensor) == 3:
+            raise ValueError("three")
+        seen.append(("first", int(tensor)))
+
+    relay = Threads([first, lambda tensor: seen.append(("second", int(tensor)))])
+    futures = [relay.begin(torch.tensor(number)) for number in range(5)]
+    results: List[Any] = []
+    for future in futures:
+        try:
+            results.append(int(future.wait()))
+        except ValueError as error:
+            results.append(str(error))
+    relay.close()
+    return {
+        "results": results,
+        "first": [number for step, number in seen if step == "first"],
+        "second": [number for step, number in seen if step == "second"],
+        "alive": [thread.is_alive() for thread in relay.threads],
+    }

@@ -1,0 +1,102 @@
+"""Ranks that train together with PyTorch's strategies: the half of tests that runs in the PyTorch environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+from builders import make_site, make_spec
+from noise import batches, flat
+
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import OptimizerSpec, Placement
+from harness.worker.distributed.exchange import own_port
+from harness.worker.pytorch.adapter import Adapter
+
+BATCH, STEPS, SAVED = 4, 4, 2
+Case = Tuple[str, Dict[str, Any]]
+
+
+def against_allreduce(nodes: int, per_node: int, cases: List[Case]) -> List[Dict[str, Any]]:
+    """Of each strategy with its options: how far its weights are from those of DDP after the same steps, by how far
+    DDP's moved; and whether ranks that go on from what was saved in between end with the same weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        [reference, *_] = trained("allreduce", {"bucket_mb": None}, nodes, per_node, Path(folder), 0)
+    moved = np.linalg.norm(reference["weights"] - reference["start"])
+    said = []
+    for strategy, options in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = trained(strategy, options, nodes, per_node, Path(folder), 0)
+            again = trained(strategy, options, nodes, per_node, Path(folder), SAVED)
+        first, second, *_ = ranks
+        said.append(
+            {
+                "apart": max(float(np.linalg.norm(rank["weights"] - reference["weights"]) / moved) for rank in ranks),
+                "ranks_apart": max(float(np.abs(rank["weights"] - first["weights"]).max()) for rank in ranks),
+                "scored_apart": max(float(np.abs(rank["scored"] - first["scored"]).max()) for rank in ranks),
+                "as_before_scoring": all(np.array_equal(rank["weights"], rank["weights_after"]) for rank in ranks),
+                "continues": all(np.array_equal(one["weights"], two["weights"]) for one, two in zip(ranks, again)),
+                "world_sizes": [int(rank["world_size"]) for rank in ranks],
+                "alone_apart": float(np.abs(first["alone"] - second["alone"]).max()),
+            }
+        )
+    return said
+
+
+def trained(
+    strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: Path, first: int
+) -> List[Dict[str, np.ndarray]]:
+    """What each rank has after STEPS steps together, of which `first` were done, and saved in the folder, before."""
+    arguments, port = (strategy, options, nodes, per_node, str(folder), first), own_port()
+    code = "import strategies_side, sys; strategies_side.one_rank(*eval(sys.argv[1]))"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, repr((*arguments, rank, port))])
+        for rank in range(nodes * per_node)
+    ]
+    codes = [process.wait(300) for process in processes]
+    assert not any(codes), codes
+    return [dict(np.load(folder / f"rank{rank}.npz")) for rank in range(nodes * per_node)]
+
+
+def one_rank(
+    strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: str, first: int, rank: int, port: int
+) -> None:
+    ranks = nodes * per_node
+    spec = make_spec(
+        strategy=strategy,
+        strategy_options=options,
+        gpus=ranks,
+        placement=Placement(nodes, per_node),
+        global_batch=BATCH * ranks,
+        batch_per_gpu=BATCH,
+        # Small steps: what rounding does to a network at random grows with each.
+        optimizer=OptimizerSpec(lr=0.001, lr_rule="constant"),
+    )
+    rendezvous = Rendezvous(rank, ranks, rank % per_node, per_node, "127.0.0.1", port)
+    adapter = Adapter(spec, make_site(), rendezvous, batches(rank, BATCH, first))
+    answer: Dict[str, Any] = {"start": flat(adapter.weights()), "world_size": adapter.facts()["world_size"]}
+    if first:
+        adapter.load(Path(folder))
+    for step in range(first, STEPS):
+        if step == SAVED and not first:
+            adapter.save(Path(folder))
+        adapter.step()
+    answer["weights"] = flat(adapter.weights())
+    images, _ = next(batches(99, BATCH, 0))
+    with adapter.evaluation():
+        answer["scored"] = adapter.logits(images)
+    answer["weights_after"] = flat(adapter.weights())
+    adapter.allreduce(4096)
+    if adapter.separable:
+        adapter.step_without_sync()
+    answer["alone"] = flat(adapter.weights())
+    adapter.total([0.0])
+    np.savez(Path(folder) / f"rank{rank}.npz", **answer)
+    adapter.close()
+    sys.stdout.flush()
+    os._exit(0)
