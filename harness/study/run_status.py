@@ -152,6 +152,10 @@ def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) 
     run.attempts = len(begun)
     try:
         result = events.read_result(run_dir)
+        if result is not None and result["status"] not in (COMPLETED, FAILED):
+            raise ValueError(
+                f"{run_files.RESULT} has the unknown status {result['status']!r}; the study's command repeats this run"
+            )
     except (ValueError, OSError) as error:
         run.note = str(error)
         return run

@@ -125,7 +125,7 @@ def _commands() -> list[Command]:
         target = " --target-accuracy 0.2" if study == "sync_async_mixed" else ""
         analysis(f"{study}/summary", f"{study} --only html,csv,data,tex --out out/{study}{target}")
         analysis(f"{study}/full", f"{study} --only tex --out again --full{target}")
-    commands += [(f"out/{study}/status.txt", "harness.status", [study]) for study in (*STUDIES, NODES)]
+    commands += [(f"out/{study}/status.txt", "harness.status", [study]) for study in (*STUDIES, NODES, DAMAGED)]
     measured = STUDIES[1]
     for json_ in ("", " --json"):
         end = json_.replace(" --", "_")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,20 @@ def test_every_state_that_the_files_alone_can_show(cli: Cli, tmp_path: Path) -> 
     bad = cli("harness.status", str(study), "--watch=0")
     assert bad.returncode == 2
     assert "give seconds of at least 0.5" in bad.stderr
+
+
+@pytest.mark.parametrize("status", ["unheard-of", ["completed"], None])
+def test_a_result_of_an_unknown_status_is_one_row_that_says_so(cli: Cli, tmp_path: Path, status: object) -> None:
+    with tarfile.open(PROJECT / "benchmarks/recorded/studies/data_vs_model_parallel.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    path = next((tmp_path / "data_vs_model_parallel" / "runs").glob("*/result.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": status}))
+    sentence = f"result.json has the unknown status {status!r}; the study's command repeats this run"
+    shown = cli("harness.status", "data_vs_model_parallel", "--all")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == ""
+    assert sentence in " ".join(shown.stdout.split())
+    runs = valid(cli("harness.status", "data_vs_model_parallel", "--json").stdout)["runs"]
+    (note,) = [run["note"] for run in runs if run["run_id"] == path.parent.name]
+    assert sentence in note
+    assert len([run for run in runs if run["state"] == "stopped"]) == 1
