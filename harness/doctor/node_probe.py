@@ -236,8 +236,8 @@ def _wait(client: Client, job_id: str, folder: Path, limit_minutes: float, say: 
 
 def _job(client: Client, job_id: str) -> Job:
     """The job, from the accounting once the controller has forgotten it. Raises SlurmUnavailable."""
-    if known := client.jobs(job_id):
-        return known[0]
+    if known := client.job(job_id):
+        return known
     return Job(client.accounting([job_id]).get(job_id, "UNKNOWN").split(" ")[0])
 
 

@@ -276,8 +276,8 @@ def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[st
 
 def slurm_ends_it() -> bool:
     """Whether this job is being ended by Slurm, which starts it again, or knows why not."""
-    jobs = _this_job()
-    return bool(jobs) and jobs[0].state != "RUNNING"
+    job = _this_job()
+    return job is not None and job.state != "RUNNING"
 
 
 def job_name(environ: Mapping[str, str]) -> str | None:
@@ -299,7 +299,7 @@ def _requeue() -> str | None:
     """Puts this job back into the queue; Slurm ends it soon. Gives what went wrong, in Slurm's words."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
         return "it is no job of Slurm"
-    if any(job.state == "CANCELLED" for job in _this_job()):
+    if (job := _this_job()) is not None and job.state == "CANCELLED":
         return "it was cancelled"
     refused = SLURM.requeue(os.environ["SLURM_JOB_ID"])
     # Slurm may have been first, when it has lost a node.
@@ -308,8 +308,8 @@ def _requeue() -> str | None:
 
 def _preempted() -> bool:
     """Whether the warning came because another job takes the nodes, and not because the time is over."""
-    jobs = _this_job()
-    return bool(jobs) and all(job.preempt_time is not None for job in jobs)
+    job = _this_job()
+    return job is not None and job.preempt_time is not None
 
 
 def _all_nodes_answer() -> bool:
@@ -331,12 +331,12 @@ def _slurmd_timeout() -> float:
     return int(match[0]) + NOTICE_SECONDS if match else 0.0
 
 
-def _this_job() -> list[Job]:
-    """Slurm's record of this job; for the task that has the job array's own id, those of the other tasks follow."""
+def _this_job() -> Job | None:
+    """Slurm's record of this job; None if there is none or Slurm does not answer."""
     try:
-        return SLURM.jobs(os.environ.get("SLURM_JOB_ID", ""))
+        return SLURM.job(os.environ.get("SLURM_JOB_ID", ""))
     except SlurmUnavailable:
-        return []
+        return None
 
 
 def _wait_for_all(attempt_dir: Path, processes: int) -> None:

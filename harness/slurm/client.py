@@ -108,21 +108,22 @@ class Client:
                 states[task] = state
         return states
 
-    def jobs(self, job: str) -> list[Job]:
-        """A job, and after it the other tasks of the array whose id it is: scontrol. Empty for an unknown job."""
-        return [
-            Job(
-                state=fields["JobState"],
-                reason=fields.get("Reason"),
-                exit_code=fields.get("ExitCode"),
-                batch_host=fields.get("BatchHost"),
-                submit_time=fields.get("SubmitTime"),
-                start_time=fields.get("StartTime"),
-                preempt_time=None if (preempted := fields.get("PreemptTime")) == "None" else preempted,
-            )
-            for fields in self.show("job", job)
-            if "JobState" in fields
-        ]
+    def job(self, job_id: str) -> Job | None:
+        """One job, by its own number rather than as '123_4': scontrol. None for an unknown job."""
+        # The last task of an array has the array's number as its own; scontrol then prints the other tasks too.
+        found = [fields for fields in self.show("job", job_id) if fields.get("JobId") == job_id]
+        if not found or "JobState" not in found[0]:
+            return None
+        fields = found[0]
+        return Job(
+            state=fields["JobState"],
+            reason=fields.get("Reason"),
+            exit_code=fields.get("ExitCode"),
+            batch_host=fields.get("BatchHost"),
+            submit_time=fields.get("SubmitTime"),
+            start_time=fields.get("StartTime"),
+            preempt_time=None if (preempted := fields.get("PreemptTime")) == "None" else preempted,
+        )
 
     def node_cpus(self, node: str) -> int | None:
         """How many CPUs Slurm believes a node to have: scontrol. None for an unknown node."""

@@ -16,6 +16,7 @@ from slurm_study import LONG, SHORT, counting, in_queue, started
 from studies import failures, hosts, logged, program, read_json, run_dirs, run_of, steps_done, study_dir
 
 from harness.core import events
+from harness.slurm.client import Client
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -223,3 +224,27 @@ def test_headless_refuses_what_does_not_fit_its_allocation(slurm: Any, cli: Cli,
         cwd=PROJECT, timeout=500,
     )  # fmt: skip
     assert "this allocation has 1 x 2" in log.read_text()
+
+
+def test_the_task_that_has_the_number_of_its_array_is_told_apart_from_the_others(
+    slurm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scontrol prints all tasks where it is asked for the last one; one that was cancelled is not that one."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    submitted = slurm.run("sbatch", "--parsable", "--array=0-1", "--output=/dev/null", "--wrap=sleep 300", check=True)
+    array = submitted.stdout.strip()
+    client = Client()
+
+    def states() -> dict[str, str]:
+        return {fields["JobId"]: fields["JobState"] for fields in client.show("job", array)}
+
+    try:
+        wait_for(lambda: list(states().values()) == ["RUNNING"] * 2, 60)
+        (other,) = states().keys() - {array}
+        slurm.run("scancel", other, check=True)
+        wait_for(lambda: states().get(other) not in ("RUNNING", None), 60)
+        job = client.job(array)
+        assert job is not None
+        assert job.state == "RUNNING"
+    finally:
+        slurm.run("scancel", array)
