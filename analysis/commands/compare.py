@@ -4,7 +4,6 @@ read."""
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 
@@ -46,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.json:
         document = {"threshold": options.threshold, "exit_code": comparison.exit_code()}
-        print(json.dumps(document | dataclasses.asdict(comparison), indent=1))
+        pairs = [pair.document() for pair in comparison.pairs]
+        print(json.dumps(document | {"pairs": pairs, "only": comparison.only}, indent=1))
     else:
         print(f"{options.second} compared with {options.first}", *sentences(comparison, options.threshold), sep="\n")
         print(NOTE)

@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis.measures.breakdown import COMMUNICATION, Parts
 from analysis.read.columns.validity import SERVERS
-from analysis.stats.rounds import Ranged
+from analysis.stats.intervals import Interval
 from harness.core.spec import MODEL_PARALLEL
 
 GB = 1e9
@@ -36,7 +36,7 @@ class Network:
     nominal_gb_per_s: of the link. bus_of_nominal: bus bandwidth alone, as a fraction of it.
     """
 
-    overlap: Ranged | None = None
+    overlap: Interval | None = None
     algorithm_gb_per_s: float | None = None
     bus_gb_per_s: float | None = None
     step_bus_gb_per_s: float | None = None
@@ -56,7 +56,7 @@ def network_of(
 ) -> Network:
     """link_gb_per_s, gpu_link_gb_per_s: nominal, between nodes and inside a node; None: not known."""
     alone, size = parts.allreduce, parts.allreduce_bytes
-    if gpus == 1 or alone is None or alone.value <= 0:
+    if gpus == 1 or alone is None or alone.estimate <= 0:
         return Network()
     notes = []
     exposed = parts.seconds.get(COMMUNICATION)
@@ -74,16 +74,16 @@ def network_of(
         return Network(overlap, notes=tuple(notes))
     if not size:
         return Network(overlap, notes=tuple(notes))
-    bus = bus_bandwidth(size, alone.value, gpus)
+    bus = bus_bandwidth(size, alone.estimate, gpus)
     in_step = None
-    if exposed is not None and comparable and exposed.excludes_zero and exposed.value > 0:
-        in_step = bus_bandwidth(size, exposed.value, gpus)
+    if exposed is not None and comparable and exposed.excludes(0) and exposed.estimate > 0:
+        in_step = bus_bandwidth(size, exposed.estimate, gpus)
     nominal = link_gb_per_s if nodes > 1 else gpu_link_gb_per_s
     if nominal is None:
         notes.append(NO_NOMINAL)
     return Network(
         overlap,
-        size / alone.value / GB,
+        size / alone.estimate / GB,
         bus,
         in_step,
         nominal,
@@ -97,9 +97,7 @@ def bus_bandwidth(n_bytes: int, seconds: float, ranks: int) -> float:
     return n_bytes / seconds * 2 * (ranks - 1) / ranks / GB
 
 
-def hidden(exposed: Ranged, alone: Ranged) -> Ranged:
+def hidden(exposed: Interval, alone: Interval) -> Interval:
     """Overlap: 1 - exposed / alone. Below 0 where a step waits longer than the message takes alone; above 1 where the
     exposed time is noise below 0. The interval is that of the exposed time; the error of `alone` is not in it."""
-    share = exposed.times(1 / alone.value)
-    low, high = (None if v is None else 1 - v for v in (share.high, share.low))
-    return Ranged(1 - share.value, low, high)
+    return exposed.times(1 / alone.estimate).mapped(lambda share: 1 - share, falling=True)

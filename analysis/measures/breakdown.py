@@ -23,7 +23,8 @@ from typing import Any
 
 from analysis.read.columns import steadiness
 from analysis.read.columns.validity import SERVERS, SYNCHRONOUS
-from analysis.stats.rounds import FEWEST_ROUNDS, Ranged, difference, of_rounds, of_runs
+from analysis.stats.intervals import Interval
+from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_rounds, of_runs
 
 DATA, COMMUNICATION, IMBALANCE, COMPUTE = "data_stall", "exposed_communication", "imbalance", "compute"
 # Compute, communication and imbalance together, where a step cannot be taken without what the ranks exchange in it.
@@ -53,12 +54,12 @@ class Parts:
     """
 
     step_seconds: float
-    seconds: Mapping[str, Ranged]
-    cached: Ranged
+    seconds: Mapping[str, Interval]
+    cached: Interval
     basis: str
     rounds: int
     notes: tuple[str, ...] = ()
-    allreduce: Ranged | None = None
+    allreduce: Interval | None = None
     allreduce_bytes: int | None = None
 
     @property
@@ -69,8 +70,8 @@ class Parts:
         """The same with compute, communication and imbalance as one part."""
         if not self.divided:
             return self
-        whole = sum(self.seconds[name].value for name in INSEPARABLE if name in self.seconds)
-        seconds = {**self.seconds, UNDIVIDED: _around(whole, self.cached)}
+        whole = sum(self.seconds[name].estimate for name in INSEPARABLE if name in self.seconds)
+        seconds = {**self.seconds, UNDIVIDED: self.cached.around(whole)}
         ordered = {name: seconds[name] for name in PART_NAMES if name in seconds and name not in INSEPARABLE}
         return replace(self, seconds=ordered)
 
@@ -109,8 +110,8 @@ def run_parts(
         values[COMPUTE] = slowest if asynchronous else mean
     seconds = {name: of_rounds(of_round) for name, of_round in values.items()}
     if "full" in probes or n > 1:
-        rest = step_seconds - sum(part.value for part in seconds.values())
-        seconds[UNEXPLAINED] = _around(rest, difference(of_runs(blocks or [step_seconds]), of_rounds(full)))
+        rest = step_seconds - sum(part.estimate for part in seconds.values())
+        seconds[UNEXPLAINED] = difference(of_runs(blocks or [step_seconds]), of_rounds(full)).around(rest)
     basis = f"{n} round{'s' * (n > 1)} of one run"
     if n < FEWEST_ROUNDS:
         basis += ": too few for an interval"
@@ -155,13 +156,13 @@ def point_parts(runs: Sequence[Parts], step_seconds: float) -> Parts:
     if not all(run.divided for run in runs):
         runs = [run.together() for run in runs]
     names = [name for name in PART_NAMES if any(name in run.seconds for run in runs)]
-    seconds = {name: of_runs([run.seconds.get(name, Ranged(0.0)).value for run in runs]) for name in names}
-    alone = [run.allreduce.value for run in runs if run.allreduce is not None]
+    seconds = {name: of_runs([run.seconds.get(name, Interval(0.0)).estimate for run in runs]) for name in names}
+    alone = [run.allreduce.estimate for run in runs if run.allreduce is not None]
     one_size = len(alone) == len(runs) and len({run.allreduce_bytes for run in runs}) == 1
     own = Parts(
         step_seconds=fmean(run.step_seconds for run in runs),
         seconds=seconds,
-        cached=of_runs([run.cached.value for run in runs]),
+        cached=of_runs([run.cached.estimate for run in runs]),
         basis=f"{len(runs)} runs",
         rounds=min(run.rounds for run in runs),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
@@ -171,7 +172,7 @@ def point_parts(runs: Sequence[Parts], step_seconds: float) -> Parts:
     return _with_step(own, step_seconds)
 
 
-def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Ranged]:
+def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Interval]:
     """Seconds that each part of a step takes beyond what it would with perfect scaling; they add up to the step time
     less the ideal one, base.step_seconds x work.
 
@@ -181,10 +182,10 @@ def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Ranged]:
         parts, base = parts.together(), base.together()
     own, ideal = dict(parts.seconds), dict(base.seconds)
     if IMBALANCE not in own and IMBALANCE in ideal:  # compute is then that of the slowest rank: of the base too
-        ideal[COMPUTE] = _around(ideal.pop(IMBALANCE).value + ideal[COMPUTE].value, ideal[COMPUTE])
+        ideal[COMPUTE] = ideal[COMPUTE].around(ideal.pop(IMBALANCE).estimate + ideal[COMPUTE].estimate)
     # What is not known of one of them is in its other parts, and the difference has no interval.
     return {
-        name: difference(own.get(name, Ranged(0.0)), ideal.get(name, Ranged(0.0)).times(work))
+        name: difference(own.get(name, Interval(0.0)), ideal.get(name, Interval(0.0)).times(work))
         for name in PART_NAMES
         if name in own or name in ideal
     }
@@ -195,7 +196,7 @@ def work_relative_to(global_batch: int, gpus: int, base_global_batch: int, base_
     return (global_batch / gpus) / (base_global_batch / base_gpus)
 
 
-def shares(lost: Mapping[str, Ranged], step_seconds: float) -> dict[str, Ranged]:
+def shares(lost: Mapping[str, Interval], step_seconds: float) -> dict[str, Interval]:
     """Of efficiency: each lost part by the step time, so that 1 less all of them is the measured efficiency. The error
     of the step time itself is not in the intervals."""
     return {name: part.times(1 / step_seconds) for name, part in lost.items()}
@@ -206,17 +207,10 @@ def _with_step(parts: Parts, step_seconds: float) -> Parts:
     rest = step_seconds - parts.step_seconds
     if abs(rest) < ROUNDING * step_seconds:
         return parts
-    unexplained = parts.seconds.get(UNEXPLAINED, Ranged(0.0))
-    seconds = {**parts.seconds, UNEXPLAINED: _around(unexplained.value + rest, unexplained)}
+    unexplained = parts.seconds.get(UNEXPLAINED, Interval(0.0))
+    seconds = {**parts.seconds, UNEXPLAINED: unexplained.around(unexplained.estimate + rest)}
     return replace(parts, step_seconds=step_seconds, seconds=seconds)
 
 
 def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
     return [a - b for a, b in zip(first, second, strict=True)]
-
-
-def _around(value: float, like: Ranged) -> Ranged:
-    """An interval as wide as that of `like`, about another value: medians do not add up as means do."""
-    if like.low is None or like.high is None:
-        return Ranged(value)
-    return Ranged(value, value - (like.value - like.low), value + (like.high - like.value))

@@ -17,7 +17,7 @@ from analysis.base.frames import records
 from analysis.base.text import count, gpus_text, percent, probability_text, span, times
 from analysis.read.run import COMPLETED
 from analysis.stats.estimates import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
-from analysis.tables.bases import basis_text
+from analysis.tables.bases import columns_of
 from analysis.tables.throughput import estimate_of
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
 from harness.core.spec import EMULATED
@@ -104,17 +104,16 @@ def _same_work(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
     ratios = [rate_ratio(pair.fast_cost, pair.slow_cost) for pair in pairs]
-    testable = [i for i, found in enumerate(ratios) if not found.basis.missing]
+    testable = [i for i, found in enumerate(ratios) if not found.missing]
     p = {i: ratios[i].probability() for i in testable}
     corrected = dict(zip(testable, holm([p[i] for i in testable]), strict=True))
     shared = ("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu")
     rows = []
     for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True)):
-        low, high, basis = found.interval()
         row: dict[str, Any] = {name: pair.fast[name] for name in shared}
         row |= {"faster": _name(pair.fast), "slower": _name(pair.slow)}
         row |= {"runs_faster": pair.fast_cost.runs, "runs_slower": pair.slow_cost.runs}
-        row |= {"ratio": found.value, "ratio_low": low, "ratio_high": high, "ratio_basis": basis_text(basis)}
+        row |= columns_of("ratio", found.interval(), basis=True)
         row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}
         row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < LEVEL else NOT_SHOWN
         if i in p:

@@ -7,21 +7,20 @@ runs, so that the interval of the difference comes from the runs.
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import fmean, variance
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.frames import records
 from analysis.base.text import DASH, duration, gpus_text, percent, span
 from analysis.read.run import COMPLETED
-from analysis.stats.estimates import CONFIDENCE, quantile
+from analysis.stats.estimates import mean_difference
+from analysis.tables.bases import columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ENOUGH_RUNS = 2  # of each of the two; with fewer, nothing says how runs vary
 # Of the two data sets' specs, what is to differ.
 OF_THE_SOURCE = ("name", "reader", "train_samples", "test_samples", "shuffle_buffer", "stands_for")
 
@@ -89,39 +88,21 @@ def _price(
 ) -> dict[str, Any]:
     kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
     counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
-    price = fmean(real_steps) - fmean(synthetic_steps)
-    low, high = difference_interval(real_steps, synthetic_steps)
+    price = mean_difference(real_steps, synthetic_steps)
     marks = [mark for point in (real, synthetic) for mark in (point["marks"] or "").split(";") if mark]
     reasons = [point["oversubscribed"] for point in (real, synthetic) if point["oversubscribed"]]
     return {
         **{name: real[name] for name in (*kept, *counts)},
         "real_step_seconds": fmean(real_steps),
         "synthetic_step_seconds": fmean(synthetic_steps),
-        "price_seconds": price,
-        "price_seconds_low": low,
-        "price_seconds_high": high,
-        "price_fraction": price / fmean(synthetic_steps),
+        **columns_of("price_seconds", price),
+        "price_fraction": price.estimate / fmean(synthetic_steps),
         "real_runs": len(real_steps),
         "synthetic_runs": len(synthetic_steps),
-        "price_basis": f"{len(real_steps)} and {len(synthetic_steps)} runs" if low is not None else "single run",
+        "price_basis": f"{len(real_steps)} and {len(synthetic_steps)} runs" if price.low is not None else "single run",
         "marks": ";".join(dict.fromkeys(marks)) or None,
         "oversubscribed": "; ".join(dict.fromkeys(reasons)) or None,
     }
-
-
-def difference_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
-    """The 95 % interval of mean(first) - mean(second): t with the degrees of freedom of Welch (Biometrika 34, 1947), as
-    neither the variances nor the numbers of runs need be alike. (None, None) with fewer than two of either."""
-    if min(len(first), len(second)) < ENOUGH_RUNS:
-        return None, None
-    parts = [(variance(times) / len(times), len(times) - 1) for times in (first, second)]
-    squared = sum(part for part, _ in parts)  # of the standard error
-    difference = fmean(first) - fmean(second)
-    if not squared:  # nothing varied
-        return difference, difference
-    freedom = squared**2 / sum(part**2 / n for part, n in parts)
-    half = quantile(freedom, CONFIDENCE) * math.sqrt(squared)
-    return difference - half, difference + half
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

@@ -14,8 +14,9 @@ from analysis.base.frames import records
 from analysis.base.text import gpus_text, hours_unit, number
 from analysis.measures.metrics import gpu_hours, karp_flatt
 from analysis.read.run import COMPLETED
-from analysis.stats.estimates import CONFIDENCE, Basis, Estimate, Interval, quantile
-from analysis.tables.bases import basis_text
+from analysis.stats.estimates import CONFIDENCE, Estimate, quantile
+from analysis.stats.intervals import Interval
+from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.throughput import estimate_of
 from analysis.tables.warnings import WORK_DIFFERS, marks_of
 from harness.core.spec import EMULATED
@@ -73,7 +74,7 @@ def decisions_of(
                     **_epoch(point, own, completed),
                     **_energy(energy.get(point["run_ids"], {})),
                     **_target(learned.get(point["run_ids"], {})),
-                    "basis": basis_text(own.basis),
+                    "basis": basis_text(own.interval()),
                 }
             )
             if smaller is None or point["gpus"] > smaller[0]["gpus"]:
@@ -81,19 +82,19 @@ def decisions_of(
     return _with_fronts(rows)
 
 
-def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int, one: float) -> tuple[float, Interval]:
+def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int, one: float) -> Interval:
     """Throughput that each of the GPUs from `fewer` to `gpus` added, by `one`, that of one GPU, in samples per second.
 
     own, smaller: seconds per sample on so many GPUs. The interval is Student's t of the difference, with the fewer of
     both degrees of freedom; the error of `one` is not in it.
     """
     added = (1 / own.mean - 1 / smaller.mean) / ((gpus - fewer) * one)
-    missing = own.basis.missing or smaller.basis.missing
+    missing = own.missing or smaller.missing
     if missing:
-        return added, Interval(None, None, Basis((), missing))
+        return Interval(added, reason=(missing,))
     error = math.hypot(own.error / own.mean, smaller.error / smaller.mean) / ((gpus - fewer) * one)
     reach = quantile(min(own.freedom, smaller.freedom), CONFIDENCE) * error
-    return added, Interval(added - reach, added + reach, own.basis)
+    return Interval(added, added - reach, added + reach, (own.runs,))
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -134,12 +135,8 @@ def _serial(point: Mapping[str, Any]) -> dict[str, Any]:
     if point["speedup"] is None or point["relative_to_gpus"] is None or point["gpus"] == point["relative_to_gpus"]:
         return {}
     more = point["gpus"] / point["relative_to_gpus"]
-    low, high = (None if s is None else karp_flatt(s, more) for s in (point["speedup_high"], point["speedup_low"]))
-    return {
-        "serial_fraction": karp_flatt(point["speedup"], more),
-        "serial_fraction_low": low,
-        "serial_fraction_high": high,
-    }
+    reached = Interval(point["speedup"], point["speedup_low"], point["speedup_high"])
+    return columns_of("serial_fraction", reached.mapped(lambda times: karp_flatt(times, more), falling=True))
 
 
 def _marginal(
@@ -149,13 +146,8 @@ def _marginal(
         return {}
     # Of one GPU of what the point is relative to.
     one = point["samples_per_second"] / point["speedup"] / point["relative_to_gpus"]
-    value, (low, high, _) = marginal_efficiency(own, point["gpus"], smaller[1], smaller[0]["gpus"], one)
-    return {
-        "added_to_gpus": smaller[0]["gpus"],
-        "marginal_efficiency": value,
-        "marginal_efficiency_low": low,
-        "marginal_efficiency_high": high,
-    }
+    added = marginal_efficiency(own, point["gpus"], smaller[1], smaller[0]["gpus"], one)
+    return {"added_to_gpus": smaller[0]["gpus"], **columns_of("marginal_efficiency", added)}
 
 
 def _epoch(point: Mapping[str, Any], own: Estimate, completed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,13 +155,9 @@ def _epoch(point: Mapping[str, Any], own: Estimate, completed: Sequence[Mapping[
     if len(samples) != 1 or None in samples:
         return {}
     (epoch,) = samples
-    low, high, _ = own.interval()
-    columns: dict[str, Any] = {}
-    for suffix, cost in (("", own.mean), ("_low", low), ("_high", high)):
-        seconds = None if cost is None else cost * epoch
-        columns[f"epoch_seconds{suffix}"] = seconds
-        columns[f"epoch_gpu_hours{suffix}"] = gpu_hours(point["gpus"], seconds)
-    return columns
+    seconds = own.interval().times(epoch)
+    hours = seconds.mapped(lambda each: gpu_hours(point["gpus"], each))
+    return columns_of("epoch_seconds", seconds) | columns_of("epoch_gpu_hours", hours)
 
 
 def _energy(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,15 @@ took to reach a target."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.frames import records
 from analysis.measures.metrics import gpu_hours
 from analysis.read.run import COMPLETED
+from analysis.stats.intervals import range_of
+from analysis.tables.bases import columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ def _curve(run: Mapping[str, Any], point: Mapping[str, Any]) -> list[dict[str, A
             **shared,
             **entry,
             "epochs": entry["samples"] / run["train_samples"] if run["train_samples"] else None,
-            "gpu_hours": gpu_hours(run["gpus"], entry["train_seconds"]),
+            "gpu_hours": None if entry["train_seconds"] is None else gpu_hours(run["gpus"], entry["train_seconds"]),
         }
         for entry in json.loads(run["evaluations"])
     ]
@@ -95,8 +96,8 @@ def _last(curves: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     columns: dict[str, Any] = {"seeds": len(by_seed)}
     for name in ("accuracy", "loss", "samples", "epochs"):
         # Repeats of a seed are no further seeds: each seed counts once.
-        means = [_mean(last[name] for last in lasts) for lasts in by_seed.values()]
-        columns |= _ranged(name, means)
+        of_seeds = [range_of([last[name] for last in lasts]) for lasts in by_seed.values()]
+        columns |= columns_of(name, range_of([None if one is None else one.estimate for one in of_seeds]))
     return columns
 
 
@@ -109,25 +110,9 @@ def _to_target(curves: Sequence[Sequence[Mapping[str, Any]]], target: float | No
     columns["best"] = max(row["accuracy"] for curve in curves for row in curve)
     for name in COSTS:
         costs = [row[name] for row in reached]
-        ranged = _ranged(f"to_{name}", costs)
+        ranged = columns_of(f"to_{name}", range_of(costs))
         if costs and len(reached) < len(curves) and None not in costs:
             # Without the runs that did not reach it, a mean would be of the fast ones alone.
             ranged = {f"to_{name}": None, f"to_{name}_low": min(costs), f"to_{name}_high": max(costs)}
         columns |= ranged
     return columns
-
-
-def _ranged(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
-    """The mean, and from two values on their range; None where one is not known."""
-    known = [value for value in values if value is not None]
-    whole = bool(known) and len(known) == len(values)
-    ranged = whole and len(known) > 1
-    return {
-        name: fmean(known) if whole else None,
-        f"{name}_low": min(known) if ranged else None,
-        f"{name}_high": max(known) if ranged else None,
-    }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    return _ranged("mean", list(values))["mean"]

@@ -15,7 +15,7 @@ from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
 from analysis.measures.pop import EFFICIENCIES, efficiencies
 from analysis.read.run import COMPLETED
-from analysis.stats.rounds import Ranged
+from analysis.stats.intervals import Interval
 from analysis.tables.series import without_strategy
 from harness.core.spec import EMULATED
 
@@ -39,8 +39,8 @@ class Loss:
     point: Mapping[str, Any]
     parts: Parts | None
     ideal_seconds: float | None = None
-    lost: Mapping[str, Ranged] = field(default_factory=dict)
-    shares: Mapping[str, Ranged] = field(default_factory=dict)
+    lost: Mapping[str, Interval] = field(default_factory=dict)
+    shares: Mapping[str, Interval] = field(default_factory=dict)
     basis: str | None = None
     efficiencies: Mapping[str, float | None] = field(default_factory=lambda: dict.fromkeys(EFFICIENCIES))
     network: Network = field(default_factory=Network)

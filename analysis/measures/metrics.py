@@ -20,6 +20,6 @@ def karp_flatt(speedup: float, gpus: float) -> float:
     return (1 / speedup - 1 / gpus) / (1 - 1 / gpus)
 
 
-def gpu_hours(gpus: int, seconds: float | None) -> float | None:
+def gpu_hours(gpus: int, seconds: float) -> float:
     """Of so many GPUs (on a CPU machine: ranks) for so many seconds."""
-    return None if seconds is None else gpus * seconds / 3600
+    return gpus * seconds / 3600

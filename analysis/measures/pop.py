@@ -33,7 +33,7 @@ def efficiencies(parts: Parts, base: Parts | None, work: float | None) -> dict[s
     global = parallel x data x computation scaling = mean(U) of the base x work / F. Where no step waits for data, it is
     POP's parallel x computation. By that of the base it is the efficiency of the report, but for what is unexplained.
     """
-    seconds = {name: part.value for name, part in parts.seconds.items()}
+    seconds = {name: part.estimate for name, part in parts.seconds.items()}
     full = sum(value for name, value in seconds.items() if name != UNEXPLAINED)
     cached = full - seconds[DATA]
     found: dict[str, float | None] = {**dict.fromkeys(EFFICIENCIES), "data_efficiency": _ratio(cached, full)}
@@ -45,7 +45,7 @@ def efficiencies(parts: Parts, base: Parts | None, work: float | None) -> dict[s
     found["load_balance"] = _ratio(seconds[COMPUTE], seconds[COMPUTE] + seconds[IMBALANCE])
     found["parallel_efficiency"] = _ratio(seconds[COMPUTE], cached)
     if base is not None and work is not None and base.divided:
-        useful = base.seconds[COMPUTE].value * work
+        useful = base.seconds[COMPUTE].estimate * work
         found["computation_scaling"] = _ratio(useful, seconds[COMPUTE])
         found["global_efficiency"] = _ratio(useful, full)
     return found

@@ -17,7 +17,8 @@ from analysis.base.frames import frame_of
 from analysis.measures.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
 from analysis.measures.metrics import efficiency, speedup
 from analysis.stats.estimates import rate_ratio
-from analysis.tables.bases import basis_text
+from analysis.stats.intervals import Interval
+from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.points import measured_series, step_seconds_of
 from analysis.tables.series import name_series, natural_order, without_strategy
 from analysis.tables.warnings import BASELINE_MARKS, series_marks
@@ -99,21 +100,18 @@ def _related(point: dict[str, Any], base: dict[str, Any] | None, of_series: list
     if base is not None and _measured(point):
         rate, base_rate = point["samples_per_second"], base["samples_per_second"]
         ideal = point["gpus"] / base["gpus"]
-        low, high, came_from = rate_ratio(point["estimate"], base["estimate"]).interval()
-        basis = basis_text(came_from)
+        ratio = rate_ratio(point["estimate"], base["estimate"]).interval()
+        basis = basis_text(ratio)
         if point is base:
-            low, high, basis = None, None, f"no interval: {OWN_BASELINE}"
+            ratio, basis = Interval(ratio.estimate), f"no interval: {OWN_BASELINE}"
+        kept = efficiency(rate, point["gpus"], base_rate, base["gpus"])
         columns = {
             "relative_to_gpus": base["gpus"],
             "relative_to_strategy": base["strategy"],
             "ideal_speedup": ideal,
-            "speedup": speedup(rate, base_rate),
-            "speedup_low": low,
-            "speedup_high": high,
+            **columns_of("speedup", ratio._replace(estimate=speedup(rate, base_rate))),
             "speedup_basis": basis,
-            "efficiency": efficiency(rate, point["gpus"], base_rate, base["gpus"]),
-            "efficiency_low": None if low is None else low / ideal,
-            "efficiency_high": None if high is None else high / ideal,
+            **columns_of("efficiency", ratio.mapped(lambda value: value / ideal)._replace(estimate=kept)),
             "efficiency_basis": basis,
         }
         marks += of_series
@@ -126,7 +124,7 @@ def _parts_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
     if not completed:
         return {}
     parts = parts_of_runs(completed, step_seconds_of(completed))
-    seconds = {} if parts is None else {name: part.value for name, part in parts.seconds.items()}
+    seconds = {} if parts is None else {name: part.estimate for name, part in parts.seconds.items()}
     return {
         "data_stall_seconds": seconds.get(DATA),
         "exposed_communication_seconds": seconds.get(COMMUNICATION),
@@ -143,5 +141,5 @@ def _messages(completed: list[dict[str, Any]], parts: Parts | None) -> str | Non
             by_size[message["bytes"]].append(message["seconds"])
     seconds = {n: fmean(by_size[n]) for n in sorted(by_size, key=lambda n: n or 0)}
     if parts is not None and parts.allreduce is not None:
-        seconds[parts.allreduce_bytes] = parts.allreduce.value
+        seconds[parts.allreduce_bytes] = parts.allreduce.estimate
     return json.dumps([{"bytes": n, "seconds": s} for n, s in seconds.items()]) if seconds else None

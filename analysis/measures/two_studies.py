@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.frames import records
 from analysis.base.text import gpus_text, percent, probability_text, span, times
 from analysis.read.run import COMPLETED
-from analysis.stats.estimates import LEVEL, holm, rate_ratio
+from analysis.stats.estimates import LEVEL, Ratio, holm, rate_ratio
+from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
 from analysis.tables.throughput import estimate_of
 from analysis.tables.warnings import marks_of
@@ -44,27 +45,33 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Pair:
-    """One point in both studies. ratio: throughput in the second by that in the first; None where one has none. low,
-    high: its 95 % interval; basis: of what, or why there is none. p: corrected; None where it could not be tested.
-    differences: on what else the two differ, in words."""
+    """One point in both studies. ratio: throughput in the second by that in the first; None where one has none. basis:
+    what its interval comes from, or why there is none. p: corrected; None where it could not be tested. differences: on
+    what else the two differ, in words."""
 
     name: str
     marks: tuple[str, ...]
-    ratio: float | None
-    low: float | None
-    high: float | None
+    ratio: Interval | None
     basis: str
     p: float | None
     verdict: str
     differences: tuple[str, ...]
 
+    def document(self) -> dict[str, Any]:
+        """As --json prints it."""
+        figures = ("ratio", "low", "high")
+        values = (None, None, None) if self.ratio is None else self.ratio[:3]
+        return dict.fromkeys(("name", "marks", *figures)) | vars(self) | dict(zip(figures, values, strict=True))
+
     def sentence(self) -> str:
         if self.ratio is None:
             return f"{self.name}: {self.verdict}: {self.basis}"
-        interval = span(self.low, self.high, times)
+        interval = span(*self.ratio.ends, times)
         tested = f", p {probability_text(self.p)}" if self.p is not None else ""
         marks = "".join(f"; {mark}" for mark in self.marks)
-        return f"{self.name}: {self.verdict}, {times(self.ratio)} ({interval}, from {self.basis}{tested}{marks})"
+        return (
+            f"{self.name}: {self.verdict}, {times(self.ratio.estimate)} ({interval}, from {self.basis}{tested}{marks})"
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ def _tested(
     testable = {
         i: found
         for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True))
-        if found is not None and not found.basis.missing and all(point["runs_completed"] > 1 for point in pair)
+        if found is not None and not found.missing and all(point["runs_completed"] > 1 for point in pair)
     }
     corrected = dict(zip(testable, holm([found.probability() for found in testable.values()]), strict=True))
     return [
@@ -134,7 +141,9 @@ def _tested(
     ]
 
 
-def _pair(before: dict[str, Any], after: dict[str, Any], found: Any, p: float | None, threshold: float) -> Pair:
+def _pair(
+    before: dict[str, Any], after: dict[str, Any], found: Ratio | None, p: float | None, threshold: float
+) -> Pair:
     marks = tuple(dict.fromkeys([*marks_of(before), *marks_of(after)]))
     differences = tuple(
         f"{name.replace('_', ' ')}: {before[name]} | {after[name]}" for name in SAID if before[name] != after[name]
@@ -143,9 +152,8 @@ def _pair(before: dict[str, Any], after: dict[str, Any], found: Any, p: float | 
         lost = before["runs_completed"] > 0
         verdict = LOST if lost else NOT_TESTED
         basis = f"{before['status']} before, {after['status']} now"
-        return Pair(_name([before]), marks, None, None, None, basis, None, verdict, differences)
-    low, high, came_from = found.interval()
-    basis = basis_text(came_from)
+        return Pair(_name([before]), marks, None, basis, None, verdict, differences)
+    ratio = found.interval()
     if p is None:
         verdict = NOT_TESTED
     elif p >= LEVEL:
@@ -154,7 +162,7 @@ def _pair(before: dict[str, Any], after: dict[str, Any], found: Any, p: float | 
         verdict = BELOW_THRESHOLD
     else:
         verdict = FASTER if found.value > 1 else REGRESSION
-    return Pair(_name([before]), marks, found.value, low, high, basis, p, verdict, differences)
+    return Pair(_name([before]), marks, ratio, basis_text(ratio), p, verdict, differences)
 
 
 def _name(points: Sequence[Mapping[str, Any]]) -> str:

@@ -135,12 +135,12 @@ def _ranged(point: Mapping[str, Any], name: str) -> str:
 
 
 def _loss(loss: Loss, point: Mapping[str, Any]) -> str | None:
-    part, share = max(loss.shares.items(), key=lambda item: item[1].value)
-    if share.value <= 0 or not share.excludes_zero:
+    part, share = max(loss.shares.items(), key=lambda item: item[1].estimate)
+    if share.estimate <= 0 or not share.excludes(0):
         return None
     what = "part of the loss is not explained by the probes" if part == UNEXPLAINED else f"loss is {LOSS_NAMES[part]}"
     on = "The" if loss.point["run_ids"] == point["run_ids"] else f"On {_gpus(loss.point)}, the"
-    return f"{on} largest {what}, {percent(share.value)}."
+    return f"{on} largest {what}, {percent(share.estimate)}."
 
 
 def _warning(point: Mapping[str, Any]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +16,8 @@ from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAI
 from analysis.measures.losses import Loss, Losses
 from analysis.measures.pop import EFFICIENCIES
 from analysis.report.sentences import baseline
-from analysis.stats.rounds import Ranged
+from analysis.stats.intervals import Interval
+from analysis.tables.bases import columns_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 
 # Of a part that is larger than in the base.
@@ -47,12 +48,12 @@ def loss_sentences(losses: Losses) -> list[str]:
 
 
 def _sentence(loss: Loss) -> str | None:
-    part, share = max(loss.shares.items(), key=lambda item: item[1].value)
-    if share.value <= 0 or not share.excludes_zero:
+    part, share = max(loss.shares.items(), key=lambda item: item[1].estimate)
+    if share.estimate <= 0 or not share.excludes(0):
         return None
     point = loss.point
     name = point["label"] + (f" [{point['detail']}]" if point["detail"] else "")
-    figure = f"{tenths(share.value)} ({span(share.low, share.high, tenths)}; 95 % interval from {loss.basis})"
+    figure = f"{tenths(share.estimate)} ({span(share.low, share.high, tenths)}; 95 % interval from {loss.basis})"
     on = f"{name}, on {gpus_text(point['gpus'], point['device'])} relative to {baseline(point)}"
     if part == UNEXPLAINED:
         text = f"{on}: The largest part of the loss is not explained by the probes, {figure}"
@@ -116,7 +117,7 @@ def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
         f"{point['gpus']}\n{point['nodes']} x {point['ranks_per_node']}",
         f"{duration(loss.parts.step_seconds)}\n{percent(point['efficiency'])}",
         *(f"{part_text(loss.parts.seconds.get(part))}\n{share_text(loss.shares.get(part))}" for part in parts),
-        f"{percent(loss.network.overlap.value) if loss.network.overlap else DASH}\n"
+        f"{percent(loss.network.overlap.estimate) if loss.network.overlap else DASH}\n"
         f"{percent(loss.efficiencies['parallel_efficiency'])}",
     ]
     basis = Text(loss.basis or loss.parts.basis)
@@ -124,16 +125,16 @@ def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
     return [*map(Text, cells), basis]
 
 
-def part_text(part: Ranged | None) -> str:
-    return DASH if part is None else duration(part.value)
+def part_text(part: Interval | None) -> str:
+    return DASH if part is None else duration(part.estimate)
 
 
-def share_text(share: Ranged | None) -> str:
+def share_text(share: Interval | None) -> str:
     """'9.1 % (7.0-11.2 %)', or without an interval '9.1 %'."""
     if share is None:
         return DASH
     interval = "" if share.low is None else f" ({span(share.low, share.high, tenths)})"
-    return tenths(share.value) + interval
+    return tenths(share.estimate) + interval
 
 
 def tenths(share: float | None) -> str:
@@ -171,17 +172,17 @@ def breakdown_row(loss: Loss) -> dict[str, Any]:
     row: dict[str, Any] = {name: point[name] for name in POINT_COLUMNS}
     row["ideal_step_seconds"] = loss.ideal_seconds
     for name in PART_NAMES:
-        row |= _ranged(f"{name}_seconds", parts.seconds.get(name) if parts else None)
+        row |= columns_of(f"{name}_seconds", parts.seconds.get(name) if parts else None)
     row["parts_basis"] = parts.basis if parts else None
     for name in PART_NAMES:
-        row |= _ranged(f"lost_to_{name}_seconds", loss.lost.get(name))
+        row |= columns_of(f"lost_to_{name}_seconds", loss.lost.get(name))
     for name in PART_NAMES:
-        row |= _ranged(f"efficiency_lost_to_{name}", loss.shares.get(name))
+        row |= columns_of(f"efficiency_lost_to_{name}", loss.shares.get(name))
     row["lost_basis"] = loss.basis
     row |= {name: loss.efficiencies[name] for name in EFFICIENCIES}
-    row |= _ranged("allreduce_seconds", parts.allreduce if parts else None)
+    row |= columns_of("allreduce_seconds", parts.allreduce if parts else None)
     row["allreduce_bytes"] = parts.allreduce_bytes if parts else None
-    row |= _ranged("overlap", network.overlap)
+    row |= columns_of("overlap", network.overlap)
     row |= {
         "algorithm_gb_per_s": network.algorithm_gb_per_s,
         "bus_gb_per_s": network.bus_gb_per_s,
@@ -200,8 +201,3 @@ def breakdown_row(loss: Loss) -> dict[str, Any]:
         "run_ids": point["run_ids"],
     }
     return row
-
-
-def _ranged(name: str, figure: Ranged | None) -> Mapping[str, float | None]:
-    value, low, high = figure or (None, None, None)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.scaling.baselines import BEST_LAW, FLAT, LINEAR, RING, best_law, flat, linear, ring_term
-from analysis.scaling.bayesian import Interval, posteriors
+from analysis.scaling.bayesian import Predictive, posteriors
 from analysis.scaling.series import Series, Size
 from analysis.scaling.single_node import one_node
 
@@ -25,7 +25,7 @@ class Fold:
 
     size: Size
     measured: float
-    predicted: Interval
+    predicted: Predictive
 
     @property
     def error(self) -> float:
@@ -33,11 +33,11 @@ class Fold:
 
     @property
     def in_50(self) -> bool:
-        return self.predicted.low50 <= self.measured <= self.predicted.high50
+        return not self.predicted.central50.excludes(self.measured)
 
     @property
     def in_90(self) -> bool:
-        return self.predicted.low90 <= self.measured <= self.predicted.high90
+        return not self.predicted.central90.excludes(self.measured)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.scaling.series import Series, Size
+from analysis.stats.intervals import Interval
 from harness.core.spec import WEAK
 
 if TYPE_CHECKING:
@@ -33,19 +34,33 @@ NOISE_MEDIAN, NOISE_LOG_SD = 0.01, 0.5
 # Beyond the largest measured size, what no law has grows: relative standard deviation per further multiple of it.
 DRIFT = 0.005
 
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of a prediction
 PRIOR_DRAWS, WALKERS, MOVES, KEPT = 8192, 512, 80, 8
 SEED = 20110805  # of the sampler, so that the same series gives the same figures
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Of the throughput of one more measurement, samples per second: its median, and the central 50 % and 90 %."""
+class Predictive:
+    """Of the throughput of one more measurement, samples per second: the QUANTILES of its distribution."""
 
-    median: float
-    low50: float
-    high50: float
-    low90: float
-    high90: float
+    quantiles: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return self.quantiles[2]
+
+    @property
+    def central50(self) -> Interval:
+        return Interval(self.median, self.quantiles[1], self.quantiles[3])
+
+    @property
+    def central90(self) -> Interval:
+        return Interval(self.median, self.quantiles[0], self.quantiles[4])
+
+    def document(self) -> dict[str, float]:
+        """As --json prints it."""
+        low90, low50, median, high50, high90 = self.quantiles
+        return {"median": median, "low50": low50, "high50": high50, "low90": low90, "high90": high90}
 
 
 @dataclass(frozen=True)
@@ -60,17 +75,17 @@ class Posterior:
     largest: int
     scaling: str
 
-    def predict(self, size: Size) -> Interval:
+    def predict(self, size: Size) -> Predictive:
         """Of a measurement at this size, noise included."""
         import numpy as np
 
-        return _interval(size.gpus / np.exp(self._log_costs(size, of_measurement=1.0)))
+        return _predictive(size.gpus / np.exp(self._log_costs(size, of_measurement=1.0)))
 
-    def predict_mean(self, size: Size) -> Interval:
+    def predict_mean(self, size: Size) -> Predictive:
         """Of the mean of many measurements at this size: what of its interval further measurements can narrow."""
         import numpy as np
 
-        return _interval(size.gpus / np.exp(self._log_costs(size, of_measurement=0.0)))
+        return _predictive(size.gpus / np.exp(self._log_costs(size, of_measurement=0.0)))
 
     def _log_costs(self, size: Size, of_measurement: float) -> np.ndarray:
         import numpy as np
@@ -220,11 +235,10 @@ def _move(model: _Model, walkers: np.ndarray, random: np.random.Generator) -> np
     return np.concatenate(kept, axis=1)
 
 
-def _interval(values: np.ndarray) -> Interval:
+def _predictive(values: np.ndarray) -> Predictive:
     import numpy as np
 
-    low90, low50, median, high50, high90 = map(float, np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]))
-    return Interval(median, low50, high50, low90, high90)
+    return Predictive(tuple(map(float, np.quantile(values, QUANTILES))))
 
 
 def _normal_quantile(probability: np.ndarray) -> np.ndarray:

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 from analysis.base.text import gpus_text, number, percent
 from analysis.scaling.prediction import Predicted
+from analysis.stats.intervals import Interval
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of training on so many samples at one size; hours on the clock, start-up and evaluation not included. low, high:
-    the ends of the 90 % interval."""
+    """Of training on so many samples at one size; hours on the clock, start-up and evaluation not included, with the
+    90 % interval."""
 
     predicted: Predicted
-    hours: float
-    hours_low: float
-    hours_high: float
+    clock: Interval
+
+    @property
+    def hours(self) -> float:
+        return self.clock.estimate
 
     @property
     def gpu_hours(self) -> float:
@@ -25,17 +28,18 @@ class Cost:
 
     @property
     def gpu_hours_high(self) -> float:
-        return self.hours_high * self.predicted.size.gpus
+        assert self.clock.high is not None
+        return self.clock.high * self.predicted.size.gpus
 
     @property
-    def node_hours(self) -> float:
-        return self.hours * self.predicted.size.nodes
+    def node_hours(self) -> Interval:
+        return self.clock.times(self.predicted.size.nodes)
 
 
 def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
     """Of every size that is not refused."""
     return [
-        Cost(one, *(samples / rate / 3600 for rate in (one.rate.median, one.rate.high90, one.rate.low90)))
+        Cost(one, one.rate.central90.mapped(lambda rate: samples / rate / 3600, falling=True))
         for one in predicted
         if one.rate is not None
     ]

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.scaling.bayesian import NOISE_MEDIAN, Interval, Prior, posterior, posteriors, usual_prior
+from analysis.scaling.bayesian import NOISE_MEDIAN, Predictive, Prior, posterior, posteriors, usual_prior
 from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed
 from analysis.scaling.series import Series, Size
 from analysis.scaling.study_series import StudySeries
 
-# What a run would measure: quantiles of its prediction, each with the share of outcomes that it stands for.
-OUTCOMES = (("low90", 0.15), ("low50", 0.225), ("median", 0.25), ("high50", 0.225), ("high90", 0.15))
+# Of what a run would measure, the share that each quantile of `Predictive` stands for.
+SHARES = (0.15, 0.225, 0.25, 0.225, 0.15)
 # Samplers whose widths are averaged. Of one, the width at the target has a relative standard deviation of 2.5 to 5.5 %
 # from seed to seed (three made-up series of 3 to 8 sizes, 12 seeds each).
 SAMPLERS, SAMPLERS_OF_OUTCOME = 8, 2
@@ -53,7 +53,7 @@ class NextSizes:
 
     source: StudySeries
     target: Size | None
-    today: Interval | None
+    today: Predictive | None
     width: float | None
     candidates: tuple[Candidate, ...]
     why_not: str | None
@@ -107,8 +107,8 @@ def next_sizes(
     return NextSizes(source, target, today, width_today, tuple(useful), None, basis)
 
 
-def relative_width(interval: Interval) -> float:
-    return (interval.high90 - interval.low90) / interval.median
+def relative_width(predicted: Predictive) -> float:
+    return (predicted.quantiles[-1] - predicted.quantiles[0]) / predicted.median
 
 
 def _none(source: StudySeries, why: str) -> NextSizes:
@@ -124,14 +124,14 @@ def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]
     return sorted(size for size in sizes - set(series.sizes) if size.gpus % size.nodes == 0)
 
 
-def _width_after(source: StudySeries, prior: Prior, outcomes: Interval, size: Size, target: Size) -> float:
+def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size: Size, target: Size) -> float:
     """After one run at a new size, which counts for less than a size that has the mean of several."""
     series = source.series
     runs = sum(map(len, source.run_ids)) / len(source.run_ids)
     counts = [1.0] * len(series.sizes) + [_variance(series, runs) / _variance(series, 1)]
     total = 0.0
-    for name, share in OUTCOMES:
-        rows = sorted(zip((*series.sizes, size), (*series.rates, getattr(outcomes, name)), counts, strict=True))
+    for rate, share in zip(predicted.quantiles, SHARES, strict=True):
+        rows = sorted(zip((*series.sizes, size), (*series.rates, rate), counts, strict=True))
         sizes, rates, ordered = zip(*rows, strict=True)
         after = dataclasses.replace(series, sizes=sizes, rates=rates)
         total += share * _width(after, ordered, prior, target, SAMPLERS_OF_OUTCOME)

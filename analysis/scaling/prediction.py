@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from analysis.base.text import percent
 from analysis.scaling.backtest import Fold
 from analysis.scaling.baselines import flat, linear
-from analysis.scaling.bayesian import Interval, Posterior, posteriors, usual_prior
+from analysis.scaling.bayesian import Posterior, Predictive, posteriors, usual_prior
 from analysis.scaling.reference_errors import CALIBRATED, FITTED
 from analysis.scaling.series import Series, Size
 from analysis.scaling.single_node import OneNode, one_node
 from analysis.scaling.study_series import StudySeries
 from analysis.scaling.textbook import LAWS, Fit, fit, leave_one_out
+from analysis.stats.intervals import Interval
 
 FAR, TOO_FAR = 8, 64  # times the largest measured size: said from the first on, refused beyond the second
 
@@ -23,7 +24,7 @@ class Predicted:
     where that size was. linear, flat: what the trivial predictors say. caveats: what the prediction goes beyond."""
 
     size: Size
-    rate: Interval | None
+    rate: Predictive | None
     measured: float | None
     linear: float
     flat: float
@@ -92,14 +93,14 @@ def predict_series(
     )
 
 
-def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> tuple[float, float, float] | None:
-    """(low, median, high) of the 90 % interval, relative to the law's median at the smallest measured size."""
+def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> Interval | None:
+    """The median with the 90 % interval, relative to the law's median at the smallest measured size."""
     smallest = prediction.source.series.sizes[0]
     base = next(each for each in prediction.predicted if each.size == smallest)
     if one.rate is None or base.rate is None:
         return None
     ideal = base.rate.median / smallest.gpus * one.size.gpus
-    return one.rate.low90 / ideal, one.rate.median / ideal, one.rate.high90 / ideal
+    return one.rate.central90.mapped(lambda rate: rate / ideal)
 
 
 def calibration(source: StudySeries, bytes_per_second: float | None) -> tuple[OneNode | None, tuple[str, ...]]:

@@ -13,29 +13,25 @@ from analysis.tables.series import series_in_order, without_strategy
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.scaling.bayesian import Predictive
     from analysis.scaling.prediction import SeriesPrediction
+    from analysis.stats.intervals import Interval
 
 DOUBLINGS = (2, 4, 8)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one size. measured: samples per second, where the size was; rate and its central 50 % and 90 %, of one more
-    measurement there; efficiency likewise, relative to the smallest measured size; linear, flat: what the trivial
-    predictors say. epoch_gpu_hours: of an epoch's steps, at the median. Rates and what follows from them are None where
-    the size is refused; `caveats` say why, or what the prediction goes beyond."""
+    """Of one size. measured: samples per second, where the size was. rate: of one more measurement there; None where
+    the size is refused. efficiency: with its 90 % interval, relative to the smallest measured size. linear, flat: what
+    the trivial predictors say. epoch_gpu_hours: of an epoch's steps, at the median. caveats: why it is refused, or what
+    the prediction goes beyond."""
 
     gpus: int
     nodes: int
     measured: float | None
-    rate: float | None
-    low50: float | None
-    high50: float | None
-    low90: float | None
-    high90: float | None
-    efficiency: float | None
-    efficiency_low90: float | None
-    efficiency_high90: float | None
+    rate: Predictive | None
+    efficiency: Interval | None
     linear: float
     flat: float
     epoch_gpu_hours: float | None
@@ -108,7 +104,6 @@ def _forecasts(prediction: SeriesPrediction) -> list[Forecast]:
     found = []
     for one in prediction.predicted:
         rate = one.rate
-        low, middle, high = efficiency_of(prediction, one) or (None, None, None)
         samples = prediction.source.train_samples
         hours = None if rate is None or samples is None else gpu_hours(one.size.gpus, samples / rate.median)
         found.append(
@@ -116,14 +111,8 @@ def _forecasts(prediction: SeriesPrediction) -> list[Forecast]:
                 gpus=one.size.gpus,
                 nodes=one.size.nodes,
                 measured=one.measured,
-                rate=None if rate is None else rate.median,
-                low50=None if rate is None else rate.low50,
-                high50=None if rate is None else rate.high50,
-                low90=None if rate is None else rate.low90,
-                high90=None if rate is None else rate.high90,
-                efficiency=middle,
-                efficiency_low90=low,
-                efficiency_high90=high,
+                rate=rate,
+                efficiency=efficiency_of(prediction, one),
                 linear=one.linear,
                 flat=one.flat,
                 epoch_gpu_hours=hours,

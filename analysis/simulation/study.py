@@ -95,7 +95,7 @@ def _simulated(
         return name + "in strong scaling the batch per GPU, and what a GPU computes, would be others than were measured"
     completed = [run for run_id in point["run_ids"].split(";") if (run := runs[run_id])["status"] == COMPLETED]
     parts = parts_of_runs(completed, point["step_seconds"])
-    if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].value <= 0:
+    if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].estimate <= 0:
         return name + "no probes say how long a GPU computes"
     if point["gpus"] == 1:
         return name + "it was measured on one GPU alone, and nothing is known of the network"
@@ -103,7 +103,7 @@ def _simulated(
     if isinstance(network, str):
         return name + network
     compute = Compute(
-        parts.seconds[COMPUTE].value,
+        parts.seconds[COMPUTE].estimate,
         _deviations(completed),
         late_probability=options.late_probability,
         late_seconds=options.late_seconds,
@@ -120,7 +120,7 @@ def _simulated(
         closed_form(compute, network.buckets(parts.allreduce_bytes or 0, bucket, gpus), gpus, overlap)
         for gpus in options.gpus
     ]
-    stall = max(0.0, parts.seconds[DATA].value)
+    stall = max(0.0, parts.seconds[DATA].estimate)
     notes = (
         f"compute {_ms(compute.seconds)}, varying by {percent(compute.step_deviation, 1)} from step to step",
         f"data stall {_ms(stall)}",
@@ -134,14 +134,14 @@ def _simulated(
 
 
 def _network(point: Mapping[str, Any], parts: Parts, options: Options) -> Network | str:
-    if not parts.allreduce_bytes or parts.allreduce is None or parts.allreduce.value <= 0:
+    if not parts.allreduce_bytes or parts.allreduce is None or parts.allreduce.estimate <= 0:
         return "the allreduce alone was not measured"
     latency = options.latency_us / 1e6
     if options.bus_gb_per_s is not None:
         return Network(options.bus_gb_per_s, latency)
     if point["nodes"] == 1 and max(options.gpus) > point["gpus"]:
         return "it was measured on one node alone: give the bandwidth between nodes, bus_gb_per_s=..."
-    return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.value, point["gpus"]), latency)
+    return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.estimate, point["gpus"]), latency)
 
 
 def _deviations(completed: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
-from typing import NamedTuple
+from statistics import fmean, stdev, variance
+
+from analysis.stats.intervals import Interval, Missing
 
 CONFIDENCE = 0.95
 LEVEL = 0.05  # of a family of comparisons
@@ -20,30 +21,6 @@ POWER = 0.8  # with which a difference that is called visible would have been se
 ENOUGH_RUNS = 3
 FEWEST_BLOCKS = 6  # of one run: of fewer, a resampled run would hold less than two stretches
 ALIKE = 1e-9  # relative: a standard error below it is the rounding of clocks and sums, and no variation
-
-
-class Missing(NamedTuple):
-    """Why there is no interval of an estimate. blocks: how many a single run has, where they are too few; None: what it
-    comes from (so many runs; of one, its blocks) is alike to the last digit."""
-
-    runs: int
-    blocks: int | None = None
-
-
-class Basis(NamedTuple):
-    """What an interval comes from: of each estimate in it the number of runs, 1 meaning the blocks of a single one.
-    missing: why there is no interval; empty where there is one."""
-
-    runs: tuple[int, ...]
-    missing: tuple[Missing, ...] = ()
-
-
-class Interval(NamedTuple):
-    """A 95 % interval; low and high are None where `basis` says why there is none."""
-
-    low: float | None
-    high: float | None
-    basis: Basis
 
 
 @dataclass(frozen=True)
@@ -61,24 +38,20 @@ class Estimate:
     runs: int
     missing: Missing | None = None
 
-    @property
-    def basis(self) -> Basis:
-        return Basis((self.runs,), () if self.missing is None else (self.missing,))
-
     def interval(self) -> Interval:
         """Of the mean. Student's t on the scale of logarithms: it never reaches 0, and the interval of a rate is its
         reciprocal."""
         if self.missing is not None:
-            return Interval(None, None, self.basis)
+            return Interval(self.mean, basis=(self.runs,), reason=(self.missing,))
         factor = _exp(quantile(self.freedom, CONFIDENCE) * self.error)
-        return Interval(self.mean / factor, self.mean * factor, self.basis)
+        return Interval(self.mean, self.mean / factor, self.mean * factor, (self.runs,))
 
     def rate_interval(self) -> Interval:
         """Of the reciprocal: samples per second, where the mean is in seconds per sample."""
         cost = self.interval()
         if not cost.low or not cost.high:
-            return Interval(None, None, cost.basis)
-        return Interval(1 / cost.high, 1 / cost.low, cost.basis)
+            cost = cost._replace(low=None, high=None)
+        return cost.mapped(lambda seconds: 1 / seconds, falling=True)
 
 
 def of_runs(costs: Sequence[float]) -> Estimate:
@@ -123,19 +96,21 @@ def block_error(seconds: Sequence[float], samples: Sequence[float]) -> tuple[flo
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two rates whose costs are independent means. log_error: standard error of its logarithm."""
+    """The ratio of two rates whose costs are independent means. log_error: standard error of its logarithm. basis,
+    missing: as `basis` and `reason` of its interval."""
 
     value: float
     log_error: float
     freedom: float
-    basis: Basis
+    basis: tuple[int, ...]
+    missing: tuple[Missing, ...] = ()
 
     def interval(self) -> Interval:
         """The interval excludes 1 just where `probability` is below 5 %."""
-        if self.basis.missing:
-            return Interval(None, None, self.basis)
+        if self.missing:
+            return Interval(self.value, basis=self.basis, reason=self.missing)
         factor = _exp(quantile(self.freedom, CONFIDENCE) * self.log_error)
-        return Interval(self.value / factor, self.value * factor, self.basis)
+        return Interval(self.value, self.value / factor, self.value * factor, self.basis)
 
     def probability(self) -> float:
         """Two-sided p value of Welch's t test (Biometrika 34, 1947) on logarithms: how often a ratio would be so far
@@ -161,11 +136,25 @@ def rate_ratio(own: Estimate, base: Estimate) -> Ratio:
     """
     a, b = own.error**2, base.error**2
     fewer = min(own.freedom, base.freedom)
-    missing = tuple(dict.fromkeys(own.basis.missing + base.basis.missing))
+    missing = tuple(dict.fromkeys(why for why in (own.missing, base.missing) if why is not None))
     freedom = fewer
     if not missing and fewer >= 2:
         freedom = (a + b) ** 2 / (a**2 / own.freedom + b**2 / base.freedom)
-    return Ratio(base.mean / own.mean, math.sqrt(a + b), freedom, Basis((own.runs, base.runs), missing))
+    return Ratio(base.mean / own.mean, math.sqrt(a + b), freedom, (own.runs, base.runs), missing)
+
+
+def mean_difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """mean(first) - mean(second): t with the degrees of freedom of Welch (Biometrika 34, 1947), as neither the
+    variances nor the numbers of runs need be alike. No interval with fewer than two of either."""
+    found = Interval(fmean(first) - fmean(second), basis=(len(first), len(second)))
+    if min(found.basis) < 2:
+        return found
+    parts = [(variance(values) / len(values), len(values) - 1) for values in (first, second)]
+    squared = sum(part for part, _ in parts)  # of the standard error
+    # Where nothing varied, the interval has no width.
+    freedom = squared**2 / sum(part**2 / n for part, n in parts) if squared else 1.0
+    half = quantile(freedom, CONFIDENCE) * math.sqrt(squared)
+    return found._replace(low=found.estimate - half, high=found.estimate + half)
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:

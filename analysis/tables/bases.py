@@ -1,21 +1,31 @@
-"""What an interval comes from, or why there is none, in words."""
+"""An interval as columns of a table, and what it comes from, or why there is none, in words."""
 
 from __future__ import annotations
 
-from analysis.stats.estimates import FEWEST_BLOCKS, Basis, Missing
+from typing import Any
+
+from analysis.stats.estimates import FEWEST_BLOCKS
+from analysis.stats.intervals import Interval, Missing
 
 ONE_RUN = "blocks of one run"
 
 
-def basis_text(basis: Basis) -> str:
+def basis_text(interval: Interval) -> str:
     """'4 runs and 3 runs', '3 runs each', 'no interval: the 3 runs are alike to the last digit'."""
-    if basis.missing:
-        return f"no interval: {'; '.join(map(_why, basis.missing))}"
-    texts = [ONE_RUN if runs == 1 else f"{runs} runs" for runs in basis.runs]
+    if interval.reason:
+        return f"no interval: {'; '.join(map(_why, interval.reason))}"
+    texts = [ONE_RUN if runs == 1 else f"{runs} runs" for runs in interval.basis]
     distinct = list(dict.fromkeys(texts))
     if len(distinct) < len(texts) and distinct != [ONE_RUN]:
         return f"{distinct[0]} each"
     return " and ".join(distinct)
+
+
+def columns_of(name: str, interval: Interval | None, basis: bool = False) -> dict[str, Any]:
+    """`name`, `name`_low and `name`_high, and with its basis `name`_basis."""
+    estimate, low, high = (None, None, None) if interval is None else interval[:3]
+    columns: dict[str, Any] = {name: estimate, f"{name}_low": low, f"{name}_high": high}
+    return columns | {f"{name}_basis": basis_text(interval)} if basis and interval is not None else columns
 
 
 def _why(missing: Missing) -> str:

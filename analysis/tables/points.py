@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.frames import records
 from analysis.base.text import versions_text
 from analysis.read.run import COMPLETED
-from analysis.tables.bases import basis_text
+from analysis.tables.bases import columns_of
 from analysis.tables.throughput import cost, estimate_of, goodput, throughput
 from analysis.tables.warnings import point_marks, point_notes
 
@@ -72,15 +72,12 @@ def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
     if not completed:
         return {"samples_per_second": None}
     estimate = estimate_of(completed)
-    low, high, basis = estimate.rate_interval()
+    rate = estimate.rate_interval()._replace(estimate=throughput(cost(run) for run in completed))
     rates = [run["samples"] / run["seconds"] for run in completed]
     accuracies = [run["accuracy"] for run in completed if run["accuracy"] is not None]
     return {
         "estimate": estimate,
-        "samples_per_second": throughput(cost(run) for run in completed),
-        "samples_per_second_low": low,
-        "samples_per_second_high": high,
-        "samples_per_second_basis": basis_text(basis),
+        **columns_of("samples_per_second", rate, basis=True),
         "samples_per_second_min": min(rates),
         "samples_per_second_max": max(rates),
         "blocks": sum(run["measured_blocks"] for run in completed),

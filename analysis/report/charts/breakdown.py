@@ -18,7 +18,7 @@ from analysis.report.charts.theme import WHISKER
 from analysis.report.losses import LOSS_NAMES, share_text, tenths
 from analysis.report.palette import IDEAL, PARTS, hollow_note, is_hollow
 from analysis.report.sentences import baseline
-from analysis.stats.rounds import Ranged
+from analysis.stats.intervals import Interval
 from analysis.tables.warnings import marks_of
 
 BARS, STEPS = "bars", "steps"  # names of datasets
@@ -77,11 +77,11 @@ def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
     level = 1.0
     for part, share in loss.shares.items():
         name = LOSS_NAMES[part].replace(" together", "")
-        row = bar(name, level, level - share.value, tenths(share.value), share_text(share))
+        row = bar(name, level, level - share.estimate, tenths(share.estimate), share_text(share))
         if share.low is not None and share.high is not None:
             row |= {"low": level - share.high, "high": level - share.low}
         rows.append({**row, "part": part})
-        level -= share.value
+        level -= share.estimate
     rows.append(bar(MEASURED_BAR, 0, level, percent(level, 1), percent(level, 1)))
     return [{**row, "order": i} for i, row in enumerate(rows)]
 
@@ -175,14 +175,14 @@ def _stack(loss: Loss, at: int) -> list[dict[str, Any]]:
     up = down = 0.0
     rows: list[dict[str, Any]] = []
     for order, part in enumerate(name for name in PARTS if name in parts.seconds):
-        seconds: Ranged = parts.seconds[part]
-        start = up if seconds.value >= 0 else down
-        end = start + seconds.value
-        up, down = (end, down) if seconds.value >= 0 else (up, end)
+        seconds: Interval = parts.seconds[part]
+        start = up if seconds.estimate >= 0 else down
+        end = start + seconds.estimate
+        up, down = (end, down) if seconds.estimate >= 0 else (up, end)
         interval = "none" if seconds.low is None else span(seconds.low, seconds.high, duration)
         row = {**shared, "part": PART_NAMES[part], "order": order, "start": 1000 * start, "end": 1000 * end}
-        row |= {"said": minus(duration(seconds.value)), "interval": minus(interval)}
-        row["share"] = minus(percent(seconds.value / parts.step_seconds, 1))
+        row |= {"said": minus(duration(seconds.estimate)), "interval": minus(interval)}
+        row["share"] = minus(percent(seconds.estimate / parts.step_seconds, 1))
         if seconds.low is not None and seconds.high is not None:
             row |= {"low": 1000 * (start + seconds.low), "high": 1000 * (start + seconds.high)}
         rows.append(row)

@@ -92,18 +92,20 @@ def _rows(
     what is predicted of the smallest measured size, as `python -m analysis predict` has it."""
     first = outlook.forecasts[0]
     assert first.rate is not None, "a measured size is never refused"
-    one_gpu = first.rate / first.gpus
+    one_gpu = first.rate.median / first.gpus
     device, marks = outlook.point["device"], ", ".join(outlook.marks)
     rows = []
     for one in outlook.forecasts:
         if one.rate is None:
             continue
 
-        def share(rate: float | None, gpus: int = one.gpus) -> float | None:
-            return None if rate is None else rate / gpus / one_gpu
+        def share(rate: float, gpus: int = one.gpus) -> float:
+            return rate / gpus / one_gpu
 
         known = one.measured is not None
-        value = one.measured if known else one.rate
+        value = one.rate.median if one.measured is None else one.measured
+        central = (one.rate.central50, one.rate.central90)
+        (low50, high50), (low90, high90) = (each.mapped(share).ends for each in central)
         hours = (
             f"{number(one.epoch_gpu_hours)} {hours_unit(device)}" if one.epoch_gpu_hours is not None else "not known"
         )
@@ -117,18 +119,18 @@ def _rows(
                 "beyond": one.gpus >= outlook.largest,
                 "hollow": is_hollow(marks_at.get((outlook.point["series"], one.gpus, one.nodes), outlook.marks)),
                 "y": share(value),
-                "law": share(one.rate),
-                "low50": share(one.low50),
-                "high50": share(one.high50),
-                "low90": share(one.low90),
-                "high90": share(one.high90),
+                "law": share(one.rate.median),
+                "low50": low50,
+                "high50": high50,
+                "low90": low90,
+                "high90": high90,
                 "linear": share(one.linear),
                 "flat": share(one.flat),
                 "where": gpus_text(one.gpus, device) + (f" on {one.nodes} nodes" if one.nodes > 1 else ""),
                 "what": f"{percent(share(value), 1)}, {'measured' if known else 'predicted'}",
-                "interval": span(share(one.low90), share(one.high90), percent),
-                "middle": span(share(one.low50), share(one.high50), percent),
-                "rate": number(value) + ("" if known else f" ({span(one.low90, one.high90)})"),
+                "interval": span(low90, high90, percent),
+                "middle": span(low50, high50, percent),
+                "rate": number(value) + ("" if known else f" ({span(*one.rate.central90.ends)})"),
                 "trivial": f"{number(one.linear)}, {number(one.flat)} samples/s",
                 "hours": hours if not known else f"{hours}, by the prediction",
                 "marks": shortened(printable(remarks), 200) or "none",

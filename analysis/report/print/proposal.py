@@ -36,10 +36,11 @@ from analysis.report.print.document import (
     Picture,
     Table,
 )
-from analysis.report.print.request import Range, Request, Size
+from analysis.report.print.request import Request, Size
 from analysis.report.print.tables import mark_words, measured_on, series_name
 from analysis.report.sentences import baseline, sample_notes
 from analysis.scaling.prediction import SeriesPrediction
+from analysis.stats.intervals import Interval
 from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN, marks_of
 from harness.core.spec import EMULATED, WEAK
 
@@ -105,10 +106,10 @@ def _cells(request: Request, size: Size, footnotes: Footnotes) -> list[Line]:
         costs = [(Gap("hours"),), (count(runs),), (Gap("total"),)]
     return [
         (count(size.gpus), *said),
-        (duration(size.seconds.value),),
-        (times(size.speedup.value),),
+        (duration(size.seconds.estimate),),
+        (times(size.speedup.estimate),),
         (span(size.speedup.low, size.speedup.high, times), *interval),
-        (percent(size.efficiency.value),),
+        (percent(size.efficiency.estimate),),
         (span(size.efficiency.low, size.efficiency.high, percent), *interval),
         *costs,
     ]
@@ -230,7 +231,7 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
         assert first is not None
         said.append(
             (
-                f"One run takes {_ranged(hours, number)} hours there, instead of {number(first.value)} on "
+                f"One run takes {_ranged(hours, number)} hours there, instead of {number(first.estimate)} on "
                 f"{gpus_text(request.sizes[0].gpus, request.source.device)}.",
             )
         )
@@ -251,7 +252,7 @@ def _marginal(findings: Findings, request: Request) -> list[str]:
         beyond = row["added_to_gpus"] == request.ask.gpus
         if row["gpus"] == request.ask.gpus or beyond:
             one = "rank" if row["device"] == "cpu" else "GPU"
-            added = Range(*(row[f"marginal_efficiency{end}"] for end in ("", "_low", "_high")))
+            added = Interval(*(row[f"marginal_efficiency{end}"] for end in ("", "_low", "_high")))
             lines.append(
                 f"{'Beyond it, from' if beyond else 'From'} {row['added_to_gpus']} to "
                 f"{gpus_text(row['gpus'], row['device'])}, each one added {_ranged(added, percent)} of one {one}'s "
@@ -261,7 +262,7 @@ def _marginal(findings: Findings, request: Request) -> list[str]:
     if request.asked.row is None and smaller:
         last = smaller[-1]
         one = request.base["samples_per_second"] / request.base["gpus"]
-        added = (request.asked.rate.value - last.rate.value) / (request.ask.gpus - last.gpus) / one
+        added = (request.asked.rate.estimate - last.rate.estimate) / (request.ask.gpus - last.gpus) / one
         lines.append(
             f"From {last.gpus} to {_where(request)}, each one is predicted to add {percent(added)} of one's throughput."
         )
@@ -287,7 +288,7 @@ def _prediction(request: Request, prediction: SeriesPrediction) -> list[str]:
         lines.append(
             f"From the sizes up to half of it, {gpus_text(test.size.gpus, request.source.device)} would have been "
             f"predicted as {number(test.predicted.median)} samples/s "
-            f"({span(test.predicted.low90, test.predicted.high90)}); measured: {number(test.measured)}, "
+            f"({span(*test.predicted.central90.ends)}); measured: {number(test.measured)}, "
             f"{percent(test.error, 1)} off."
         )
     return [line[:1].upper() + line[1:] for line in lines]
@@ -346,6 +347,6 @@ def _method(request: Request) -> str:
     return f"{first}. {second}."
 
 
-def _ranged(value: Range, show: Any) -> str:
+def _ranged(value: Interval, show: Any) -> str:
     interval = "" if value.low is None else f" ({span(value.low, value.high, show)})"
-    return show(value.value) + interval
+    return show(value.estimate) + interval

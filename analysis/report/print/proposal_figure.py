@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 from analysis.base.text import unit
 from analysis.report.palette import IDEAL, LOOKS, is_hollow
 from analysis.report.print.drawing import DOUBLE, FOOT, IDEAL_LINE, LEFT, LINE_HEIGHT, RIGHT, Entry, place_legend
-from analysis.report.print.request import Range, Request, Size
+from analysis.report.print.request import Request, Size
 from analysis.report.print.scaling_figures import hollow_entry, scale_counts
 from analysis.report.sentences import baseline
+from analysis.stats.intervals import Interval
 from analysis.tables.warnings import marks_of
 
 AXES_HEIGHT, GUTTER = 1.9, 0.6  # inches
@@ -51,18 +52,18 @@ def _draw(axes: Axes, request: Request, quantity: str) -> None:
         axes.plot([base, counts[-1]], [1, counts[-1] / base], **IDEAL_LINE)
     measured = [size for size in sizes if size.row is not None]
     xs = [size.gpus for size in measured]
-    axes.plot(xs, [_of(size, quantity).value * scale for size in measured], color=LOOK.colour, zorder=3)
+    axes.plot(xs, [_of(size, quantity).estimate * scale for size in measured], color=LOOK.colour, zorder=3)
     if request.asked.row is None:  # from the nearest measured size
         near = min(measured, key=lambda size: abs(size.gpus - request.asked.gpus))
         ends = sorted((near, request.asked), key=lambda size: size.gpus)
-        heights = [_of(size, quantity).value * scale for size in ends]
+        heights = [_of(size, quantity).estimate * scale for size in ends]
         axes.plot([size.gpus for size in ends], heights, color=ASKED.colour, linestyle=":", linewidth=0.9, zorder=2.5)
     for size in sizes:
         _point(axes, size, _of(size, quantity), scale, asked=size is request.asked)
     axes.set_xlabel(unit(request.source.device))
     axes.set_ylabel("efficiency [%]" if percent else "speedup")
     shown = [scale * (1.0 if percent else size.gpus / base) for size in sizes]
-    shown += [scale * _of(size, quantity).value for size in sizes]
+    shown += [scale * _of(size, quantity).estimate for size in sizes]
     if percent:
         axes.set_ylim(0, max(110.0, 1.1 * max(shown)))
     else:
@@ -71,7 +72,7 @@ def _draw(axes: Axes, request: Request, quantity: str) -> None:
         axes.set_ylim(lowest, min(top, 1.4 * max(shown)))
 
 
-def _point(axes: Axes, size: Size, value: Range, scale: float, asked: bool) -> None:
+def _point(axes: Axes, size: Size, value: Interval, scale: float, asked: bool) -> None:
     colour, marker = (ASKED.colour, "D") if asked else (LOOK.colour, LOOK.marker)
     hollow = size.row is None or is_hollow(marks_of(size.row))
     if value.low is not None and value.high is not None:
@@ -80,10 +81,10 @@ def _point(axes: Axes, size: Size, value: Range, scale: float, asked: bool) -> N
             size.gpus, value.low * scale, value.high * scale, color=colour, linewidth=1.1, linestyle=style, zorder=3
         )
     face = "white" if hollow else colour
-    axes.plot([size.gpus], [value.value * scale], marker=marker, color=colour, mfc=face, zorder=4)
+    axes.plot([size.gpus], [value.estimate * scale], marker=marker, color=colour, mfc=face, zorder=4)
 
 
-def _of(size: Size, quantity: str) -> Range:
+def _of(size: Size, quantity: str) -> Interval:
     return size.speedup if quantity == "speedup" else size.efficiency
 
 

@@ -12,6 +12,7 @@ from analysis.measures.metrics import gpu_hours
 from analysis.report.print.tables import series_name
 from analysis.scaling.prediction import SeriesPrediction, predict_series
 from analysis.scaling.study_series import StudySeries, study_series
+from analysis.stats.intervals import Interval
 from analysis.tables.series import without_strategy
 from harness.core.spec import WEAK
 
@@ -40,23 +41,16 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Range:
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class Size:
     """One number of GPUs. row: of the table of points; None: predicted. seconds: of a step. rate: samples per second.
     Intervals: 95 % of what was measured, 90 % of what is predicted."""
 
     gpus: int
     row: Row | None
-    seconds: Range
-    rate: Range
-    speedup: Range
-    efficiency: Range
+    seconds: Interval
+    rate: Interval
+    speedup: Interval
+    efficiency: Interval
 
 
 @dataclass(frozen=True)
@@ -79,18 +73,17 @@ class Request:
         """Of the sizes that were measured."""
         return [size.row for size in self.sizes if size.row is not None]
 
-    def hours(self, size: Size) -> Range | None:
+    def hours(self, size: Size) -> Interval | None:
         """Of one run, on the clock; its steps alone."""
         if self.samples is None:
             return None
-        rate = size.rate
-        low, high = (None if r is None else self.samples / r / 3600 for r in (rate.high, rate.low))
-        return Range(self.samples / rate.value / 3600, low, high)
+        samples = self.samples
+        return size.rate.mapped(lambda rate: samples / rate / 3600, falling=True)
 
     def gpu_hours(self, size: Size) -> float | None:
         """Of one run."""
         hours = self.hours(size)
-        return None if hours is None else gpu_hours(size.gpus, hours.value * 3600)
+        return None if hours is None else gpu_hours(size.gpus, hours.estimate * 3600)
 
 
 def request_of(findings: Findings, ask: Ask) -> Request:
@@ -146,8 +139,8 @@ def _base(rows: Sequence[Row], row: Row) -> Row:
 
 def _measured(row: Row) -> Size:
     names = ("samples_per_second", "speedup", "efficiency")
-    rate, speedup, efficiency = (Range(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names)
-    return Size(row["gpus"], row, Range(row["step_seconds"]), rate, speedup, efficiency)
+    rate, speedup, efficiency = (Interval(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names)
+    return Size(row["gpus"], row, Interval(row["step_seconds"]), rate, speedup, efficiency)
 
 
 def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> Size:
@@ -157,22 +150,17 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> 
     one = next(each for each in prediction.predicted if each.size.gpus == gpus)
     if one.rate is None:
         raise StudyError(f"gpus={gpus} was not measured, and its prediction is {'; '.join(one.caveats)}")
-    rate = Range(one.rate.median, one.rate.low90, one.rate.high90)
+    rate = one.rate.central90
     ideal = gpus / base["gpus"]
     batch = _global_batch(row, gpus)
     return Size(
         gpus,
         None,
-        _map(rate, lambda r: batch / r, swapped=True),
+        rate.mapped(lambda r: batch / r, falling=True),
         rate,
-        _map(rate, lambda r: r / base["samples_per_second"]),
-        _map(rate, lambda r: r / base["samples_per_second"] / ideal),
+        rate.mapped(lambda r: r / base["samples_per_second"]),
+        rate.mapped(lambda r: r / base["samples_per_second"] / ideal),
     )
-
-
-def _map(given: Range, change: Any, swapped: bool = False) -> Range:
-    ends = [None if end is None else change(end) for end in (given.low, given.high)]
-    return Range(change(given.value), *(reversed(ends) if swapped else ends))
 
 
 def _global_batch(row: Row, gpus: int) -> float:
@@ -188,4 +176,4 @@ def _samples(ask: Ask, source: StudySeries, asked: Size, row: Row) -> float | No
         return ask.epochs * source.train_samples
     if ask.steps is not None:
         return ask.steps * _global_batch(row, ask.gpus)
-    return None if ask.hours is None else ask.hours * 3600 * asked.rate.value
+    return None if ask.hours is None else ask.hours * 3600 * asked.rate.estimate

@@ -149,7 +149,7 @@ def _parts_rows(loss: Loss, parts: Sequence[str], footnotes: Footnotes) -> list[
     spans = ["" if share is None else f"({span(share.low, share.high, tenths)})" for share in shares]
     return [
         seconds,
-        [(), (), (), *((DASH if share is None else tenths(share.value),) for share in shares)],
+        [(), (), (), *((DASH if share is None else tenths(share.estimate),) for share in shares)],
         [(), (), (), *((text,) for text in spans)],
     ]
 

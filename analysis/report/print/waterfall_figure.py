@@ -56,7 +56,7 @@ def _panel(axes: Axes, loss: Loss) -> None:
     at: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
     axes.annotate("100 %", (100, 0), **at)
     for row, (part, share) in enumerate(loss.shares.items(), start=1):
-        end = level - 100 * share.value
+        end = level - 100 * share.estimate
         _bar(axes, row, min(level, end), abs(end - level), PARTS[part].colour, hollow)
         if share.low is not None and share.high is not None:
             interval = level - 100 * share.high, level - 100 * share.low

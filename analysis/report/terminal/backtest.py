@@ -99,8 +99,8 @@ def _fold_json(fold: Fold) -> dict[str, Any]:
         "nodes": fold.size.nodes,
         "measured": fold.measured,
         "predicted": predicted.median,
-        "interval_50": [predicted.low50, predicted.high50],
-        "interval_90": [predicted.low90, predicted.high90],
+        "interval_50": list(predicted.central50.ends),
+        "interval_90": list(predicted.central90.ends),
         "error": fold.error,
     }
 
@@ -121,7 +121,7 @@ def _coverage_json(folds: Sequence[Fold]) -> dict[str, Any]:
 def _cells(test: SeriesBacktest) -> list[str]:
     assert test.largest is not None
     predicted, measured = test.largest.predicted, test.largest.measured
-    intervals = (span(predicted.low50, predicted.high50), span(predicted.low90, predicted.high90))
+    intervals = [span(*each.ends) for each in (predicted.central50, predicted.central90)]
     rates = [test.peers.get(name) for name in ALL_PEERS]
     return [
         shortened(test.series.name, 110),

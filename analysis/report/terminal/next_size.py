@@ -63,7 +63,7 @@ def next_json(study: str, found: Sequence[NextSizes], commands: Sequence[Sequenc
                 "cluster": one.source.cluster,
                 "marks": list(one.source.marks),
                 "target": None if one.target is None else dataclasses.asdict(one.target),
-                "today": None if one.today is None else dataclasses.asdict(one.today),
+                "today": one.today and one.today.document(),
                 "width_today": one.width,
                 "candidates": [
                     {**dataclasses.asdict(each), "narrowing_per_node_hour": each.per_node_hour, "command": line}
@@ -130,7 +130,7 @@ def _sentences(one: NextSizes) -> list[str]:
     marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in one.source.marks)
     lines = [
         f"{gpus_text(one.target.gpus, device)} today: {number(one.today.median)} samples/s, "
-        f"{span(one.today.low90, one.today.high90)} (90 %, mean of many runs): "
+        f"{span(*one.today.central90.ends)} (90 %, mean of many runs): "
         f"{percent(one.width, 1)} wide" + (f" [{marks}]" if marks else ""),
         *one.basis,
     ]

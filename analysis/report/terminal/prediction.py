@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +73,8 @@ def _print_series(console: Console, prediction: SeriesPrediction, request: Reque
             rate = one.rate
             cells += [
                 f"{number(rate.median)}\n{number(one.measured)}",
-                f"{span(rate.low50, rate.high50)}\n{span(rate.low90, rate.high90)}",
-                f"{percent(efficiency[1])}\n{span(efficiency[0], efficiency[2], percent)}",
+                f"{span(*rate.central50.ends)}\n{span(*rate.central90.ends)}",
+                f"{percent(efficiency.estimate)}\n{span(*efficiency.ends, percent)}",
             ]
             cells += _cost_cells(by_size[one.size]) if by_size else []
         cells += [number(one.linear), number(one.flat), "; ".join([*one.caveats, *marks])]
@@ -86,9 +85,9 @@ def _print_series(console: Console, prediction: SeriesPrediction, request: Reque
 
 
 def _cost_cells(cost: Cost) -> list[str]:
-    nodes = cost.predicted.size.nodes
-    node_hours = span(cost.hours_low * nodes, cost.hours_high * nodes)
-    return [f"{number(cost.hours)}\n{number(cost.gpu_hours)}", f"{number(cost.node_hours)}\n{node_hours}"]
+    node_hours = cost.node_hours
+    ends = span(*node_hours.ends)
+    return [f"{number(cost.hours)}\n{number(cost.gpu_hours)}", f"{number(node_hours.estimate)}\n{ends}"]
 
 
 def _samples(prediction: SeriesPrediction, request: Request) -> float | None:
@@ -114,7 +113,7 @@ def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> 
     for cost in found:
         efficiency = efficiency_of(prediction, cost.predicted)
         assert efficiency is not None
-        sentences.append(cost_sentence(cost, efficiency[1], device))
+        sentences.append(cost_sentence(cost, efficiency.estimate, device))
     lines = ["; ".join(sentences) + "."]
     if request.budget_gpu_hours is not None:
         lines.append(plan_sentence(found, request.budget_gpu_hours, device))
@@ -134,7 +133,7 @@ def _remarks(prediction: SeriesPrediction) -> list[str]:
             own = prediction.own_test
             lines.append(
                 f"from the sizes up to half of it, {own.size.words(series.unit)} would have been predicted as "
-                f"{number(own.predicted.median)} samples/s ({span(own.predicted.low90, own.predicted.high90)}): "
+                f"{number(own.predicted.median)} samples/s ({span(*own.predicted.central90.ends)}): "
                 f"measured {number(own.measured)}, {percent(own.error, 1)} off"
             )
         if series.sizes[0].gpus > 1:
@@ -212,13 +211,14 @@ def _predicted_json(prediction: SeriesPrediction, one: Predicted, cost: Cost | N
     return {
         "gpus": one.size.gpus,
         "nodes": one.size.nodes,
-        "samples_per_second": None if one.rate is None else dataclasses.asdict(one.rate),
+        "samples_per_second": one.rate and one.rate.document(),
         "measured": one.measured,
-        "efficiency": None if efficiency is None else dict(zip(("low90", "median", "high90"), efficiency, strict=True)),
+        "efficiency": efficiency
+        and {"low90": efficiency.low, "median": efficiency.estimate, "high90": efficiency.high},
         "linear": one.linear,
         "flat": one.flat,
-        "hours": None if cost is None else {"median": cost.hours, "low90": cost.hours_low, "high90": cost.hours_high},
+        "hours": cost and {"median": cost.hours, "low90": cost.clock.low, "high90": cost.clock.high},
         "gpu_hours": None if cost is None else cost.gpu_hours,
-        "node_hours": None if cost is None else cost.node_hours,
+        "node_hours": None if cost is None else cost.node_hours.estimate,
         "marks": [*one.caveats, *prediction.source.marks],
     }

@@ -113,7 +113,7 @@ def test_size_that_was_not_measured_is_predicted_and_marked(plain: Findings) -> 
         "16",
         duration(2048 / rate.median),
         times(rate.median / base),
-        span(rate.low90 / base, rate.high90 / base, times),
+        span(rate.central90.low / base, rate.central90.high / base, times),
     ]
     assert "> **16 GPUs were not measured: their figures are predicted.**" in text
     assert "predicted, not measured: the median and the 90 % interval" in text

@@ -29,7 +29,8 @@ from analysis.measures.losses import Loss, Losses, losses_of
 from analysis.measures.pop import efficiencies
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
-from analysis.stats.rounds import Ranged, difference, of_rounds, of_runs
+from analysis.stats.intervals import Interval
+from analysis.stats.rounds import difference, of_rounds, of_runs
 from harness.core.spec import STRONG
 
 COST = {"rounds": 8, "seconds": 3.0, "share": 0.0612, "limit": 0.1, "skipped": None}
@@ -69,8 +70,8 @@ def of(found: Losses, gpus: int, strategy: str = "allreduce") -> Loss:
     return loss
 
 
-def values(parts: Parts | dict[str, Ranged]) -> dict[str, float]:
-    return {name: part.value for name, part in (parts.seconds if isinstance(parts, Parts) else parts).items()}
+def values(parts: Parts | dict[str, Interval]) -> dict[str, float]:
+    return {name: part.estimate for name, part in (parts.seconds if isinstance(parts, Parts) else parts).items()}
 
 
 def test_the_parts_of_a_run_are_those_that_its_ranks_took_and_add_up_to_its_step(study: StudyBuilder) -> None:
@@ -95,9 +96,9 @@ def test_a_machine_that_drifts_moves_no_part_but_compute(study: StudyBuilder) ->
     parts = of(losses(study), 2).parts
     assert parts is not None
     for name, seconds in {DATA: 0.005, COMMUNICATION: 0.03, IMBALANCE: 0.01}.items():
-        assert parts.seconds[name] == pytest.approx((seconds,) * 3, abs=1e-12)
+        assert parts.seconds[name][:3] == pytest.approx((seconds,) * 3, abs=1e-12)
     # Eight rounds from 110 to 180 ms: the second and the second to last enclose their median with 93 %, all with 99 %.
-    assert parts.seconds[COMPUTE] == pytest.approx((0.145, 0.11, 0.18))
+    assert parts.seconds[COMPUTE][:3] == pytest.approx((0.145, 0.11, 0.18))
     assert sum(values(parts).values()) == pytest.approx(0.19)
 
 
@@ -105,7 +106,7 @@ def test_one_slow_round_moves_no_median() -> None:
     probes = {"full": {"slowest": [0.1] * 6 + [9.0]}, "cached_batch": {"slowest": [0.09] * 7}}
     parts = run_parts(probes, 0.1)
     assert parts is not None
-    assert parts.seconds[DATA] == pytest.approx((0.01, 0.01, 8.91))
+    assert parts.seconds[DATA][:3] == pytest.approx((0.01, 0.01, 8.91))
 
 
 @pytest.mark.parametrize(("n", "below"), [(6, 0), (8, 0), (9, 1), (11, 1), (12, 2), (20, 5)])
@@ -131,7 +132,7 @@ def test_of_several_runs_the_interval_comes_from_the_runs(study: StudyBuilder) -
     assert parts is not None
     # t(0.975, 2) = 4.3027, and a standard deviation of 10 ms over the root of 3.
     half = 4.3027 * 0.01 / 3**0.5
-    assert parts.seconds[COMMUNICATION] == pytest.approx((0.02, 0.02 - half, 0.02 + half), rel=1e-4)
+    assert parts.seconds[COMMUNICATION][:3] == pytest.approx((0.02, 0.02 - half, 0.02 + half), rel=1e-4)
     assert parts.basis == "3 runs"
     assert sum(values(parts).values()) == pytest.approx(parts.step_seconds, rel=1e-12)
 
@@ -141,7 +142,7 @@ def test_runs_of_unequal_length_still_add_up_to_the_step_of_the_point() -> None:
     runs = [run_parts(_levels(seconds), seconds) for seconds in (0.1, 0.2)]
     parts = point_parts([run for run in runs if run], 0.12)
     assert sum(values(parts).values()) == pytest.approx(0.12, rel=1e-12)
-    assert parts.seconds[UNEXPLAINED].value == pytest.approx(-0.03)
+    assert parts.seconds[UNEXPLAINED].estimate == pytest.approx(-0.03)
 
 
 def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> None:
@@ -170,7 +171,7 @@ def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> N
         full = of_rounds(probes["full"]["slowest"])
         four = sum(seconds for name, seconds in values(parts).items() if name != UNEXPLAINED)
         within += full.low <= four <= full.high  # type: ignore[operator]
-        nothing += not parts.seconds[UNEXPLAINED].excludes_zero
+        nothing += not parts.seconds[UNEXPLAINED].excludes(0)
     assert within >= 97
     assert nothing >= 90
 
@@ -196,7 +197,9 @@ def test_what_is_lost_adds_up_to_the_step_less_the_ideal_one(study: StudyBuilder
     assert values(dict(loss.lost)) == pytest.approx(expected, abs=1e-12)
     assert sum(expected.values()) == pytest.approx(0.137 - 0.205 * work)
     # Shares take 100 % to the efficiency that the table of points has.
-    assert 1 - sum(share.value for share in loss.shares.values()) == pytest.approx(loss.point["efficiency"], rel=1e-12)
+    assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(
+        loss.point["efficiency"], rel=1e-12
+    )
     assert loss.basis == "8 rounds of one run; base: 8 rounds of one run"
 
 
@@ -207,16 +210,16 @@ def test_series_without_the_framework_alone_are_each_relative_to_their_own_small
             logs = Logs(rounds=rounds(exposed=exposed, computing=(0.1,) * gpus), block_seconds=steps(0.1 + exposed))
             study.add(spec_of(gpus, strategy="horovod", strategy_options={"variant": variant}), logs)
     found = [loss for loss in losses(study).points if loss.lost]
-    assert [loss.lost[COMMUNICATION].value for loss in found] == pytest.approx([0.01, 0.02])
+    assert [loss.lost[COMMUNICATION].estimate for loss in found] == pytest.approx([0.01, 0.02])
     for loss in found:
-        assert 1 - sum(share.value for share in loss.shares.values()) == pytest.approx(loss.point["efficiency"])
+        assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(loss.point["efficiency"])
 
 
 def test_the_interval_of_a_difference_joins_both() -> None:
     # Equal and symmetric: the root of the sum of squares, 3 and 4 to 5.
-    assert difference(Ranged(10, 7, 13), Ranged(4, 0, 8)) == (6, 1, 11)
-    assert difference(Ranged(10, 7, 13), Ranged(4)) == (6, None, None)
-    assert of_runs([2.0]) == (2.0, None, None)
+    assert difference(Interval(10, 7, 13), Interval(4, 0, 8)) == Interval(6, 1, 11)
+    assert difference(Interval(10, 7, 13), Interval(4)) == Interval(6)
+    assert of_runs([2.0]) == Interval(2.0)
 
 
 def test_where_a_step_cannot_be_taken_without_its_messages_they_are_one_part_with_compute(study: StudyBuilder) -> None:
@@ -320,7 +323,7 @@ def test_global_efficiency_is_that_of_the_report_where_all_is_explained() -> Non
     assert own is not None
     assert relative / own == pytest.approx(0.05 / 0.08)
     lost = lost_parts(parts, base, 0.5)
-    assert 1 - sum(share.value for share in shares(lost, 0.08).values()) == pytest.approx(0.05 / 0.08)
+    assert 1 - sum(share.estimate for share in shares(lost, 0.08).values()) == pytest.approx(0.05 / 0.08)
 
 
 def test_the_largest_loss_is_said_with_its_interval_and_nothing_where_that_holds_0(study: StudyBuilder) -> None:

@@ -10,9 +10,10 @@ import pytest
 from seen import Seen, words
 from study_builder import DATASET, Logs, StudyBuilder, spec_of
 
-from analysis.measures.data_price import difference_interval, price_sentences, prices
+from analysis.measures.data_price import price_sentences, prices
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
+from analysis.stats.estimates import mean_difference
 
 MADE = dataclasses.replace(
     DATASET,
@@ -91,8 +92,8 @@ def test_accuracy_of_made_samples_is_never_that_of_the_data_set(study: StudyBuil
 
 
 def test_the_interval_needs_two_runs_of_each_and_takes_runs_that_are_alike() -> None:
-    assert difference_interval([1.0], [1.0, 2.0]) == (None, None)
-    assert difference_interval([3.0, 3.0], [1.0, 1.0]) == (2.0, 2.0)
-    low, high = difference_interval([3.0, 3.0], [1.0, 1.2])
+    assert mean_difference([1.0], [1.0, 2.0]).ends == (None, None)
+    assert mean_difference([3.0, 3.0], [1.0, 1.0]).ends == (2.0, 2.0)
+    _, low, high, *_ = mean_difference([3.0, 3.0], [1.0, 1.2])
     # Only the second varies: one degree of freedom, t(0.975, 1) = 12.71, standard error 0.1.
     assert (low, high) == (pytest.approx(1.9 - 1.271, abs=1e-3), pytest.approx(1.9 + 1.271, abs=1e-3))

@@ -79,7 +79,7 @@ def test_the_interval_of_the_marginal_efficiency_covers_it() -> None:
     covered = 0
     for _ in range(1_000):
         four, two = (of_runs((mean * (1 + 0.03 * rng.standard_normal(4))).tolist()) for mean in (0.3, 0.55))
-        _, (low, high, _) = marginal_efficiency(four, 4, two, 2, 1.0)
+        _, low, high, *_ = marginal_efficiency(four, 4, two, 2, 1.0)
         covered += low < truth < high
     # The fewer of both degrees of freedom are on the safe side; 4 standard errors of 1,000 draws.
     assert 0.95 - 4 * math.sqrt(0.95 * 0.05 / 1_000) < covered / 1_000 <= 1

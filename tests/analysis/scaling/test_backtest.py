@@ -159,7 +159,7 @@ def test_a_single_point_as_a_basis_gives_a_wide_interval_and_says_so(table) -> N
     (series,) = table(*rows_of((1, 100), (8, 700))).series
     found = try_series(series)
     assert found.largest is not None
-    assert found.largest.predicted.high90 / found.largest.predicted.low90 > 1.2
+    assert found.largest.predicted.central90.high / found.largest.predicted.central90.low > 1.2
 
 
 def test_sizes_that_are_too_close_are_not_predicted_from_each_other(table) -> None:

@@ -97,8 +97,14 @@ def test_pooled_law_follows_a_series_with_many_sizes() -> None:
     found = posterior(Series("made", NODES_OF_8[:-1], rates[:-1]))
     predicted = found.predict(NODES_OF_8[-1])
     assert predicted.median == pytest.approx(rates[-1], rel=0.03)
-    assert predicted.low90 < rates[-1] < predicted.high90
-    ordered = [predicted.low90, predicted.low50, predicted.median, predicted.high50, predicted.high90]
+    assert predicted.central90.low < rates[-1] < predicted.central90.high
+    ordered = [
+        predicted.central90.low,
+        predicted.central50.low,
+        predicted.median,
+        predicted.central50.high,
+        predicted.central90.high,
+    ]
     assert ordered == sorted(ordered)
 
 
@@ -129,7 +135,7 @@ def test_intervals_widen_with_distance_and_over_another_link_level() -> None:
 
     def width(series: Series, size: Size) -> float:
         predicted = posterior(series).predict(size)
-        return predicted.high90 / predicted.low90
+        return predicted.central90.high / predicted.central90.low
 
     assert width(two_nodes, Size(32, 4)) < width(two_nodes, Size(64, 8)) < width(two_nodes, Size(512, 64))
     assert width(one_node, Size(32, 4)) > 1.5 * width(two_nodes, Size(32, 4))

@@ -49,7 +49,13 @@ def test_prediction_stands_between_linear_and_ruin_and_beside_the_trivial_ones(m
     assert one.linear == pytest.approx(16 * 1280)
     assert one.flat == pytest.approx(16 * 1280 / 1.06)
     assert one.rate is not None
-    assert one.rate.low90 < one.rate.low50 < one.rate.median < one.rate.high50 < one.rate.high90
+    assert (
+        one.rate.central90.low
+        < one.rate.central50.low
+        < one.rate.median
+        < one.rate.central50.high
+        < one.rate.central90.high
+    )
     assert one.rate.median == pytest.approx(16 * 1280 / 1.08, rel=0.03)
     assert at(found, 8).measured == pytest.approx(8 * 1280 / 1.06)
     assert found.own_test is not None
@@ -77,7 +83,7 @@ def test_links_that_were_not_measured_widen_the_interval_and_are_said(study: Stu
     narrow, wide = at(inside, 8).rate, at(between, 8).rate
     assert narrow is not None
     assert wide is not None
-    assert wide.high90 / wide.low90 > narrow.high90 / narrow.low90
+    assert wide.central90.high / wide.central90.low > narrow.central90.high / narrow.central90.low
     # A link so slow that an allreduce takes as long as a step: 2.6 MB in 0.1 s.
     slow = at(predicted(study, 8, bandwidth=2.6e7), 8)
     assert slow.rate is not None
@@ -116,7 +122,7 @@ def test_strong_scaling_is_predicted_as_such(study: StudyBuilder) -> None:
         study.add(spec, Logs(block_seconds=[seconds] * 4))
     one = at(predicted(study, 8, per_node=8), 8)
     assert one.rate is not None
-    assert one.rate.low90 < 128 / (0.095 / 8 + 0.005) < one.rate.high90
+    assert one.rate.central90.low < 128 / (0.095 / 8 + 0.005) < one.rate.central90.high
 
 
 def test_repeated_runs_say_how_far_they_differ(study: StudyBuilder) -> None:
@@ -132,7 +138,7 @@ def test_budget_takes_the_fastest_size_that_surely_fits(measured: StudyBuilder) 
     by_gpus = {cost.predicted.size.gpus: cost for cost in found}
     assert by_gpus[1].hours == pytest.approx(1, rel=0.02)
     assert by_gpus[8].gpu_hours == pytest.approx(1.06, rel=0.02)
-    assert by_gpus[8].node_hours == pytest.approx(by_gpus[8].gpu_hours / 4)
+    assert by_gpus[8].node_hours.estimate == pytest.approx(by_gpus[8].gpu_hours / 4)
     assert best_plan(found, 100.0) is by_gpus[16]
     assert best_plan(found, by_gpus[8].gpu_hours_high) is by_gpus[8]
     assert best_plan(found, 0.5) is None

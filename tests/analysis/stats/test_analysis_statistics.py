@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.estimates import Estimate, Interval, block_error, holm, of_one_run, of_runs, quantile, rate_ratio
+from analysis.stats.estimates import Estimate, block_error, holm, of_one_run, of_runs, quantile, rate_ratio
+from analysis.stats.intervals import Interval
 from analysis.tables.bases import ONE_RUN, basis_text
 
 RUNS = [1.02, 0.97, 1.05, 1.01]
 
 
 def test_interval_of_runs_is_students_on_the_scale_of_logarithms() -> None:
-    low, high, basis = of_runs(RUNS).interval()
+    interval = of_runs(RUNS).interval()
+    _, low, high, *_ = interval
     mean, standard_error = np.mean(RUNS), stats.sem(RUNS)
     # SciPy's own interval of the mean reaches as far, by the mean, as ours on the scale of logarithms.
     reach = (stats.t.interval(0.95, 3, loc=mean, scale=standard_error)[1] - mean) / mean
     assert (low, high) == pytest.approx((mean * math.exp(-reach), mean * math.exp(reach)))
-    assert basis_text(basis) == "4 runs"
+    assert basis_text(interval) == "4 runs"
     rates = of_runs(RUNS).rate_interval()
     assert (rates.low, rates.high) == pytest.approx((1 / high, 1 / low))
 
@@ -33,15 +35,15 @@ def test_ratio_agrees_with_welchs_test_on_logarithms() -> None:
         theirs.df, rel=0.03
     )  # errors by the mean are those of logarithms to 1st order
     assert found.probability() == pytest.approx(theirs.pvalue, rel=0.1)
-    low, high, basis = found.interval()
-    assert (low, high) == pytest.approx(np.exp(theirs.confidence_interval(0.95)), rel=0.005)
-    assert basis_text(basis) == "4 runs and 3 runs"
+    interval = found.interval()
+    assert interval.ends == pytest.approx(np.exp(theirs.confidence_interval(0.95)), rel=0.005)
+    assert basis_text(interval) == "4 runs and 3 runs"
 
 
 @pytest.mark.parametrize("far", [1.0, 1.05, 1.1, 1.2])
 def test_interval_of_a_ratio_excludes_one_just_where_the_test_sees_a_difference(far: float) -> None:
     found = rate_ratio(of_runs(RUNS), of_runs([far * cost for cost in (1.0, 1.04, 0.99)]))
-    low, high, _ = found.interval()
+    _, low, high, *_ = found.interval()
     assert low is not None
     assert high is not None
     assert (not low <= 1 <= high) == (found.probability() < 0.05)
@@ -139,22 +141,22 @@ def test_block_error_is_that_of_drawing_very_many_stretches() -> None:
 
 def test_where_no_interval_can_be_stated_the_reason_is() -> None:
     alike = of_runs([0.1, 0.1, 0.1])
-    assert alike.interval()[:2] == (None, None)
-    assert basis_text(alike.interval().basis) == "no interval: the 3 runs are alike to the last digit"
+    assert alike.interval().ends == (None, None)
+    assert basis_text(alike.interval()) == "no interval: the 3 runs are alike to the last digit"
     few = of_one_run(1.0, None, None, 5)
-    assert few.rate_interval()[:2] == (None, None)
-    assert basis_text(few.rate_interval().basis) == "no interval: 5 blocks of one run, 6 are needed"
+    assert few.rate_interval().ends == (None, None)
+    assert basis_text(few.rate_interval()) == "no interval: 5 blocks of one run, 6 are needed"
     ratio = rate_ratio(of_runs(RUNS), few).interval()
-    assert (*ratio[:2], basis_text(ratio.basis)) == (None, None, basis_text(few.basis))
+    assert (*ratio.ends, basis_text(ratio)) == (None, None, basis_text(few.interval()))
     both = "no interval: 5 blocks of one run, 6 are needed; the 3 runs are alike to the last digit"
-    assert basis_text(rate_ratio(few, alike).basis) == both
+    assert basis_text(rate_ratio(few, alike).interval()) == both
     assert block_error([1.0] * 5, [1.0] * 5) is None
     assert block_error([1.0] * 8, [0.0] * 8) is None  # servers that lost every update
 
 
 def test_hostile_runs_have_finite_and_positive_intervals() -> None:
     for costs in ([1.0, 1e12], [1e-12, 1e12], [1.0, 1.0 + 1e-6]):
-        low, high, _ = of_runs(costs).interval()
+        _, low, high, *_ = of_runs(costs).interval()
         assert low is not None
         assert high is not None
         assert 0 < low < of_runs(costs).mean < high < math.inf
@@ -165,14 +167,14 @@ def test_hostile_runs_have_finite_and_positive_intervals() -> None:
 
 def test_interval_of_one_run_is_labelled_so() -> None:
     single = of_one_run(1.0, 0.01, 3.0, 20)
-    assert basis_text(single.interval().basis) == ONE_RUN
-    assert basis_text(rate_ratio(single, single).interval().basis) == ONE_RUN
-    assert basis_text(rate_ratio(of_runs(RUNS), single).interval().basis) == f"4 runs and {ONE_RUN}"
-    assert basis_text(rate_ratio(of_runs(RUNS), of_runs(RUNS)).interval().basis) == "4 runs each"
+    assert basis_text(single.interval()) == ONE_RUN
+    assert basis_text(rate_ratio(single, single).interval()) == ONE_RUN
+    assert basis_text(rate_ratio(of_runs(RUNS), single).interval()) == f"4 runs and {ONE_RUN}"
+    assert basis_text(rate_ratio(of_runs(RUNS), of_runs(RUNS)).interval()) == "4 runs each"
 
 
 def _holds(interval: Interval, value: float) -> bool:
-    low, high, _ = interval
+    _, low, high, *_ = interval
     assert low is not None
     assert high is not None
     return low <= value <= high
