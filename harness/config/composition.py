@@ -1,28 +1,25 @@
-"""Composes the points of a sweep. Besides `__main__`, the only room that knows Hydra and OmegaConf."""
+"""Composes the points of a sweep. The only module that knows Hydra and OmegaConf."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import functools
+import io
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
+import hydra
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.types import RunMode
+from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
@@ -30,119 +27,168 @@ from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config
 from harness.core.errors import UserError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+_VERSION_BASE = "1.3"
 _OPTIONS = {"framework": FRAMEWORK_OPTIONS, "strategy": STRATEGY_OPTIONS}
+_NAMES = tuple(f"{group}.name" for group in _OPTIONS)
 
 
 def register() -> None:
     """Makes the schema and the default cluster known to Hydra; call once, before anything is composed."""
     ConfigStore.instance().store(name="schema", node=Config)
-    # For each group that it lists, Hydra copies its sources, and with them this store; what it loads from the store it
-    # copies once more, and that copy alone it changes. The first one was half of the time of --help.
-    ConfigStore.__deepcopy__ = lambda store, _: store  # type: ignore[attr-defined]
     OmegaConf.register_new_resolver(
         "default_cluster", lambda: "slurm" if shutil.which("sbatch") else "local", replace=True
     )
 
 
+def hydra_output(argv: Sequence[str]) -> str:
+    """What Hydra itself prints for --cfg, --info, --hydra-help and tab completion. Raises SystemExit for mistakes."""
+    register()
+    sys.argv[1:] = argv
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        hydra.main(version_base=_VERSION_BASE, config_path=str(CONF), config_name="config")(lambda _: None)()
+    return printed.getvalue()
+
+
 def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_dir: str | None) -> list[Config]:
     """Every point that the command line asks for; one without `-m`.
 
-    Hydra's own launcher composes each point twice from its files. Here each distinct choice of groups is composed
-    once by Hydra, and the values of each point are applied to a copy by the function that Hydra itself uses for it
-    (tests/test_config.py compares the two): to all of it once, and for further points, which give other values to the
-    same keys, to the fields alone that these keys are in. Points share all others. Raises UserError.
+    Hydra's own launcher composes each point from its files. Here Hydra composes each distinct choice of groups once,
+    and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the two). Points that
+    give other values to the same keys share all other fields.
+
+    Raises:
+        UserError
     """
-    search_path = create_config_search_path(str(CONF))
-    if config_dir:
-        if not Path(config_dir).is_dir():
-            raise UserError(f"--config-dir {config_dir}: there is no such folder")
-        folder = f"file://{Path(config_dir).resolve()}"
-        search_path.append("command-line", folder, anchor=SearchPathQuery(provider="main"))
-    hydra = Hydra.create_main_hydra2(task_name="harness", config_search_path=search_path)
+    if config_dir and not Path(config_dir).is_dir():
+        raise UserError(f"--config-dir {config_dir}: there is no such folder")
+    folders = [CONF, Path(config_dir).resolve()] if config_dir else [CONF]
     try:
-        return list(_points(hydra.config_loader, config_name, list(overrides), multirun))
+        with hydra.initialize_config_dir(str(CONF), job_name="harness", version_base=_VERSION_BASE):
+            return list(_Composer(config_name, folders).points(list(overrides), multirun))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_sentence(error)) from None
-    finally:
-        GlobalHydra.instance().clear()
 
 
-def _points(loader: Any, config_name: str, overrides: list[str], multirun: bool) -> Iterator[Config]:
-    parser = OverridesParser.create(config_loader=loader)
-    parsed = parser.parse_overrides(overrides)
-    for override in parsed:
-        # They steer what Hydra does with a point: its folders, logs, launchers. Here it only composes.
-        if override.is_hydra_override():
-            raise UserError(f"'{override.input_line}': keys of hydra itself have no effect here; leave it out")
-    if not multirun:
-        cfg = loader.load_configuration(config_name, overrides, RunMode.RUN)
-        if sweep := _sweep_of_experiment(cfg):
-            raise UserError(f"the experiment sweeps over {' '.join(sweep)}: add -m to the command")
-        yield _typed(_without_hydra(cfg))
-        return
-    # An experiment may bring a sweep of its own (hydra.sweeper.params); the command line wins over it, key by key.
-    fixed = [o.input_line for o in parsed if not o.is_sweep_override() and o.input_line]
-    of_experiment = _sweep_of_experiment(loader.load_configuration(config_name, fixed, RunMode.MULTIRUN))
-    parsed = parser.parse_overrides(of_experiment + overrides)
-    composed: dict[tuple[str, ...], DictConfig] = {}
-    first: dict[tuple[tuple[str, ...], ...], Config] = {}  # of the points that give values to the same keys
-    parse = functools.cache(lambda text: parser.parse_override(text))
-    is_group = functools.cache(lambda key: bool(loader.get_group_options(key)))
-    for point in BasicSweeper.split_arguments(parsed, None)[0]:
-        choices, values = _split([parse(text) for text in point], is_group)
-        if choices not in composed:
-            cfg = loader.load_configuration(config_name, list(choices), RunMode.RUN)
-            if _sweep_of_experiment(cfg) != of_experiment:
+class _Composer:
+    """Composes points while Hydra is initialised."""
+
+    def __init__(self, config_name: str, folders: Sequence[Path]) -> None:
+        """folders: conf/ and that of --config-dir, which hold the groups."""
+        self._config_name, self._folders = config_name, folders
+        added = ["'file://" + str(folder).replace("'", "\\'") + "'" for folder in folders[1:]]
+        self._search_path = [f"hydra.searchpath=[{','.join(added)}]"] if added else []
+        self._parser = OverridesParser.create()
+        self._parse = functools.cache(self._parser.parse_override)
+        self._is_group = functools.cache(lambda key: any((folder / key).is_dir() for folder in folders))
+        self._composed = functools.cache(self._compose)
+
+    def points(self, overrides: list[str], multirun: bool) -> Iterator[Config]:
+        given = self._parser.parse_overrides(overrides)
+        for override in given:
+            # They steer what Hydra does with a point: its folders, logs, launchers. Here it only composes.
+            if override.is_hydra_override():
+                raise UserError(f"'{override.input_line}': keys of hydra itself have no effect here; leave it out")
+            if override.is_sweep_override() and not multirun:
+                raise UserError(f"'{override.input_line}' gives several values: to sweep over them, add -m")
+        # An experiment may bring a sweep of its own (hydra.sweeper.params); the command line wins over it, key by key.
+        fixed, _ = self._split([override for override in given if not override.is_sweep_override()])
+        _, of_experiment = self._composed(fixed)
+        if of_experiment and not multirun:
+            raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
+        first: dict[tuple[str, ...], tuple[DictConfig, Config]] = {}
+        for texts in itertools.product(*self._swept([*of_experiment, *overrides])):
+            choices, values = self._split([self._parse(text) for text in texts])
+            if choices in first and (like := _like(*first[choices], values)):
+                yield like
+                continue
+            composed, sweep = self._composed(choices)
+            if sweep != of_experiment:
                 raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
-            composed[choices] = _without_hydra(cfg)
-        keys = choices, tuple(value.get_key_element() for value in values)
-        refers = any("${" in text for text in point)
-        if keys in first and not refers:
-            yield _like(first[keys], composed[choices], values)
-            continue
-        cfg = copy.deepcopy(composed[choices])
-        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
-        # Where a value refers to another key, that one's fields are not all that it changes.
-        refers = refers or "${" in str(OmegaConf.to_container(cfg))
-        typed = _typed(cfg)
-        if not refers:
-            first[keys] = typed
-        yield typed
+            cfg = copy.deepcopy(composed)
+            for value in values:
+                _apply(cfg, value)
+            # Where a value refers to another key, that one's fields are not all that it changes.
+            refers = "${" in str(OmegaConf.to_container(cfg))
+            typed = _typed(cfg)
+            if not refers:
+                first[choices] = cfg, typed
+            yield typed
+
+    def _compose(self, choices: tuple[str, ...]) -> tuple[DictConfig, tuple[str, ...]]:
+        """What Hydra composes of the choices of groups, and the sweep that an experiment among them brings."""
+        cfg = hydra.compose(self._config_name, [*choices, *self._search_path], return_hydra_config=True)
+        sweep = tuple(f"{key}={value}" for key, value in (cfg.hydra.sweeper.params or {}).items())
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return cfg, sweep
+
+    def _split(self, overrides: Sequence[Override]) -> tuple[tuple[str, ...], list[Override]]:
+        """(choices of groups, values), as Hydra tells them apart."""
+        choices, values = [], []
+        for override in overrides:
+            is_group = override.package is not None or self._is_group(override.key_or_group)
+            if is_group and not isinstance(override.value(), dict):
+                choices.append(str(override.input_line))
+            else:
+                values.append(override)
+        return tuple(choices), values
+
+    def _swept(self, overrides: list[str]) -> Iterable[list[str]]:
+        """For each key, an override for each of its values. Where a key is given twice, the last one counts."""
+        lists: dict[str, list[str]] = {}
+        for override in self._parser.parse_overrides(overrides):
+            if isinstance(pattern := override.value(), Glob):
+                values: Iterable[str] = pattern.filter(self._options(override.key_or_group))
+            elif override.is_discrete_sweep():
+                values = override.sweep_string_iterator()
+            elif override.is_sweep_override():
+                raise UserError(f"'{override.input_line}': there are no intervals here; list the values")
+            else:
+                values = [override.get_value_element_as_str()]
+            key = override.get_key_element()
+            lists[key] = [f"{key}={value}" for value in values]
+        return lists.values()
+
+    def _options(self, group: str) -> list[str]:
+        return sorted({path.stem for folder in self._folders for path in (folder / group).glob("*.yaml")})
 
 
-def _like(point: Config, composed: DictConfig, values: list[Override]) -> Config:
-    """The point, with other values of the same keys."""
+def _apply(cfg: DictConfig, override: Override) -> None:
+    """Gives a key the value of an override, as Hydra does."""
+    key, value = override.key_or_group, override.value()
+    parent, _, name = key.rpartition(".")
+    try:
+        there = OmegaConf.select(cfg, key, throw_on_missing=False) is not None
+        if override.is_delete():
+            if not there:
+                raise UserError(f"'{override.input_line}': there is no '{key}' to remove")
+            with open_dict(cfg):
+                del (OmegaConf.select(cfg, parent) if parent else cfg)[name]
+            return
+        if override.is_add() and there and not isinstance(value, (dict, list)):
+            raise UserError(f"'{override.input_line}': '{key}' is there already; leave the '+' out")
+        OmegaConf.update(cfg, key, value, force_add=override.is_add() or override.is_force_add())
+    except OmegaConfBaseException as error:
+        raise ConfigCompositionException(f"Error merging override {override.input_line}") from error
+
+
+def _like(cfg: DictConfig, point: Config, values: list[Override]) -> Config | None:
+    """The point with other values of the same keys; None where it has to be made as the first one. cfg: that of the
+    point; it takes the values."""
+    for value in values:
+        # Dictionaries are merged with what the point has, and the name decides on the options.
+        if value.is_delete() or isinstance(value.value(), dict) or value.key_or_group in _NAMES:
+            return None
     names = dict.fromkeys(value.key_or_group.partition(".")[0] for value in values)
-    cfg = DictConfig({name: composed._get_node(name) for name in names})  # OmegaConf.masked_copy drops their types
-    OmegaConf.set_struct(cfg, True)  # as it is in what Hydra composes
-    ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
-    _type_options(cfg)
-    _check_keys(cfg, Config, "", names)
-    made = OmegaConf.to_object(cfg)
-    assert isinstance(made, dict)
-    return replace(point, **{str(key): value for key, value in made.items()})
-
-
-def _split(overrides: Sequence[Override], is_group: Callable[[str], bool]) -> tuple[tuple[str, ...], list[Override]]:
-    """(choices of groups and keys of hydra itself, values), as Hydra tells them apart."""
-    choices, values = [], []
-    for override in overrides:
-        is_value = isinstance(override.value(), dict) or not is_group(override.key_or_group)
-        if is_value and not override.is_hydra_override():
-            values.append(override)
-        else:
-            choices.append(str(override.input_line))
-    return tuple(choices), values
-
-
-def _sweep_of_experiment(cfg: DictConfig) -> list[str]:
-    return [f"{key}={value}" for key, value in (cfg.hydra.sweeper.params or {}).items()]
-
-
-def _without_hydra(cfg: DictConfig) -> DictConfig:
-    with open_dict(cfg):
-        del cfg["hydra"]
-    return cfg
+    try:
+        for value in values:
+            OmegaConf.update(cfg, value.key_or_group, value.value())
+        made: dict[str, Any] = {
+            name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name] for name in names
+        }
+    except OmegaConfBaseException:
+        return None  # the error is worded where the first point is made
+    return replace(point, **made)
 
 
 def _typed(cfg: DictConfig) -> Config:
@@ -154,9 +200,8 @@ def _typed(cfg: DictConfig) -> Config:
 
 
 def _type_options(cfg: DictConfig) -> None:
-    """Of the framework and the strategy, where they are in it."""
     for group, schemas in _OPTIONS.items():
-        if group not in set(cfg):
+        if group not in cfg:
             continue
         name = cfg[group].name
         if name not in schemas:
@@ -172,9 +217,8 @@ def _type_options(cfg: DictConfig) -> None:
             ) from None
 
 
-def _check_keys(cfg: DictConfig, schema: type, parent: str, only: Iterable[str] | None = None) -> None:
-    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here. only: the
-    keys that it is to have, if not all."""
+def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
+    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here."""
     valid = {f.name: f for f in fields(schema)}
     for key in cfg:
         if key not in valid:
@@ -183,7 +227,7 @@ def _check_keys(cfg: DictConfig, schema: type, parent: str, only: Iterable[str] 
         nested = valid[str(key)].default_factory
         if isinstance(nested, type) and is_dataclass(nested):
             _check_keys(cfg[key], nested, f"{parent}.{key}" if parent else str(key))
-    for key in valid if only is None else only:
+    for key in valid:
         if key not in cfg:
             raise UserError(f"'{f'{parent}.{key}' if parent else key}' was removed from the configuration; leave it in")
 

@@ -60,7 +60,7 @@ def plain(point: Config) -> object:
     ids=str,
 )
 def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
-    """The fast path through private functions of Hydra must not differ from its public `compose`."""
+    """Values are applied to a composed choice of groups; Hydra's own `compose` takes both at once."""
     for multirun in (True, False):
         assert [plain(p) for p in points(*overrides, multirun=multirun)] == [composed_by_hydra(overrides)]
 
@@ -176,7 +176,7 @@ def test_a_mistake_gets_one_sentence(override: str, message: str) -> None:
 
 
 def test_values_with_commas_without_multirun_say_how_to_sweep() -> None:
-    with pytest.raises(UserError, match="To sweep over it, add --multirun"):
+    with pytest.raises(UserError, match="'gpus=1,2' gives several values: to sweep over them, add -m"):
         points("gpus=1,2", multirun=False)
 
 
