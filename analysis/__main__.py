@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 
 from analysis.base.errors import StudyError
 from analysis.base.text import encodable
+from harness.core.console_script import run_and_exit
 
 PROGRAM = "python -m analysis"
 REPORT = "report"  # the command where none is named
 COMMANDS = {
+    REPORT: "read a study, print a summary, write its report",
     "backtest": "how well the scaling laws predict a table of measurements",
     "compare": "two studies: what became faster, what slower",
     "estimate": "throughput from nominal figures, before anything has run",
@@ -31,17 +32,17 @@ COMMANDS = {
 MODULES = {"next": "suggest"}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
     """Runs the command that the first argument names, or writes the report of the study that it is.
 
     Returns the exit code: 0 when it was done, also where runs failed (the report names them); 2 for what the user can
     put right, said in one sentence on stderr; others as a command says.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    name, program = REPORT, PROGRAM
-    if is_named := bool(arguments) and arguments[0] in (REPORT, *COMMANDS):
+    name = REPORT
+    if is_named := bool(arguments) and arguments[0] in COMMANDS:
         name, arguments = arguments[0], arguments[1:]
-        program = f"{PROGRAM} {name}"
+        program = f"{program} {name}"
     command = importlib.import_module(f"analysis.commands.{MODULES.get(name, name)}")
     parser = argparse.ArgumentParser(prog=program, epilog=None if is_named else _other_commands())
     command.declare(parser)
@@ -49,19 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     encodable(sys.stdout)
     try:
-        return command.run(options)
+        return int(command.run(options))
     except StudyError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough; the files are written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _other_commands() -> str:
-    commands = "; ".join(f"`{PROGRAM} {name}`: {what}" for name, what in COMMANDS.items())
+    commands = "; ".join(f"`{PROGRAM} {name}`: {what}" for name, what in COMMANDS.items() if name != REPORT)
     return f"other commands, each with its own --help: {commands}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_exit(main)

@@ -16,9 +16,9 @@ N = 3
 OURS, PEER = 200, 20  # seeds; each with five GPU counts
 BASIC = """
 import hydra
-from harness import config
-config.register()
-hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="config")(lambda cfg: None)()
+from harness.config import composition
+composition.register()
+hydra.main(version_base="1.3", config_path=str(composition.CONF), config_name="config")(lambda cfg: None)()
 """
 
 

@@ -1,8 +1,7 @@
 """`python -m harness.shards`: see harness/cli/shards.py."""
 
-import sys
-
 from harness.cli.shards import main
+from harness.core.console_script import run_and_exit
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_exit(main)

@@ -1,8 +1,7 @@
 """`python -m harness.status`: see harness/cli/status.py."""
 
-import sys
-
 from harness.cli.status import main
+from harness.core.console_script import run_and_exit
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_exit(main)

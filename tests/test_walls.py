@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from project import PROJECT
 
+import analysis.__main__ as analysis
+
 STANDARD = set(sys.stdlib_module_names)
 FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py", "nvidia"}
 # By the name of an adapter's folder, or of a file. Keras 2 comes with TensorFlow, as tf.keras; Horovod has a part for
@@ -83,8 +85,8 @@ def test_what_runs_in_a_framework_environment_parses_with_the_oldest_python(path
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_only_config_and_main_know_hydra(path: Path) -> None:
-    if path not in (Path("harness/config/composition.py"), Path("harness/__main__.py")):
+def test_only_the_composition_knows_hydra(path: Path) -> None:
+    if path != Path("harness/config/composition.py"):
         assert not roots(imports(path)) & {"hydra", "omegaconf"}
 
 
@@ -158,13 +160,21 @@ def test_only_the_figures_for_print_know_matplotlib() -> None:
     assert knowing == {Path("analysis/report/print")}
 
 
+COMMANDS = ["run", "status", "cancel", "doctor", "shards", *analysis.COMMANDS]
+
+
 @pytest.mark.parametrize(
-    "module", ["harness", "harness.status", "harness.cancel", "harness.doctor", "harness.shards", "analysis"]
+    "command",
+    [
+        *("harness", "harness.status", "harness.cancel", "harness.doctor", "harness.shards", "analysis"),
+        *(f"harness {command}" for command in COMMANDS),
+    ],
 )
-def test_help_imports_no_framework_and_no_pandas(module: str) -> None:
+def test_help_imports_no_framework_and_no_pandas(command: str) -> None:
+    module = command.split()[0]
     code = (
         "import runpy, sys\n"
-        f"sys.argv = ['{module}', '--help']\n"
+        f"sys.argv = {[*command.split(), '--help']}\n"
         "try:\n"
         f"    runpy.run_module('{module}', run_name='__main__', alter_sys=True)\n"
         "except SystemExit as end:\n"
@@ -180,4 +190,4 @@ def test_help_imports_no_framework_and_no_pandas(module: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     loaded = set(ast.literal_eval(done.stdout.split("LOADED ")[1].strip()))
-    assert not loaded & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "submitit"})
+    assert not loaded & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "submitit", "hydra"})

@@ -15,10 +15,10 @@ from harness.study import run_status, submissions
 JOBS_PER_CALL = 1000
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: str = "python -m harness.cancel") -> int:
     """The exit code: 0 nothing of the study is left in the queue, 1 Slurm refused, 2 a mistake or no answer."""
     parser = argparse.ArgumentParser(
-        prog="python -m harness.cancel",
+        prog=program,
         description="Cancels the jobs of a study that are pending or running, and no others. Runs that go on save "
         "their state first, as far as Slurm's KillWait lets them; the study's own command continues them.",
     )
@@ -57,7 +57,3 @@ def _cancel(folder: Path) -> int:
     print(f"cancelled {len(jobs)} jobs of study {document['study']}: {running} running, {len(jobs) - running} pending")
     print("finished runs stay; the study's own command runs what is missing")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -24,9 +24,9 @@ PIECE_BYTES = 2**24
 SEED = 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: str = "python -m harness.shards") -> int:
     """The exit code: 0 the shards are there, 1 a library is missing, 2 a mistake in what was given."""
-    arguments = _arguments(argv)
+    arguments = _arguments(argv, program)
     try:
         folder, parts = _make(arguments)
     except ModuleNotFoundError as error:
@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m harness.shards",
+        prog=program,
         description="Makes shards of a data set, in a random order of its samples, for dataset.reader=shards.",
     )
     parser.add_argument(
@@ -50,8 +50,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--shards", type=int, default=SHARDS, metavar="N", help=f"of training samples (default: {SHARDS})"
     )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: <data.root>/<name>-shards")
-    parser.add_argument("--config-dir", metavar="FOLDER", help="a folder with configurations of your own")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: <data.root>/<name>-shards")
+    parser.add_argument("--config-dir", metavar="DIR", help="a folder with configurations of your own")
     return parser.parse_intermixed_args(argv)
 
 
@@ -114,7 +114,3 @@ def _write(folder: Path, part: str, split: Split, shards: int) -> tuple[Shard, .
         np.save(folder / shard.labels_file, split.labels[chosen])
         written.append(shard)
     return tuple(written)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

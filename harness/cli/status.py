@@ -31,10 +31,10 @@ MOST_ROWS = 40
 WIDTH_OF_A_FILE = 150
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: str = "python -m harness.status") -> int:
     """The exit code: 0 the study could be read, 2 a mistake in what was asked for, 130 a watch that was ended."""
     parser = argparse.ArgumentParser(
-        prog="python -m harness.status", description="How a study stands: from its run directories, then from Slurm."
+        prog=program, description="How a study stands: from its run directories, then from Slurm."
     )
     parser.add_argument("study", type=Path, help="the study's folder, results/<study>")
     parser.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="again every so often (5)")
@@ -60,8 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `| head`
-        sys.stderr.close()
     return 0
 
 
@@ -158,7 +156,3 @@ def _watch(arguments: argparse.Namespace, slurm: run_status.Slurm, console: Cons
 
 def _print_json(now: StudyState, indent: int | None) -> None:
     print(json.dumps(now.plain(), indent=indent, allow_nan=False), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

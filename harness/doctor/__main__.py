@@ -1,8 +1,7 @@
 """`python -m harness.doctor`: see harness/doctor/command.py."""
 
-import sys
-
+from harness.core.console_script import run_and_exit
 from harness.doctor.command import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_exit(main)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 STYLES = {"ok": "green", "missing": "bold red", "note": "yellow"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: str = "python -m harness.doctor") -> int:
     """The exit code: 0 all that the configuration needs is there, 1 something is missing, 2 a mistake in what was
     given, 130 interrupted."""
-    arguments = _arguments(argv)
+    arguments = _arguments(argv, program)
     try:
         from harness.config import data_source
         from harness.config.composition import compose, register
@@ -48,15 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; nothing is left behind", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `| head`
-        sys.stderr.close()
-        return 1
     return 1 if missing else 0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m harness.doctor",
+        prog=program,
         description="What works on this machine for a configuration, and what is missing. "
         "Exit code 0: all that it needs is there; 1: something is missing; 2: a mistake in what was given.",
     )
@@ -70,7 +67,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--all", action="store_true", help="with --probe: every framework, not the configured one alone"
     )
     parser.add_argument("--json", action="store_true", help="for programs: a list of checks")
-    parser.add_argument("--config-dir", metavar="FOLDER", help="a folder with configurations of your own")
+    parser.add_argument("--config-dir", metavar="DIR", help="a folder with configurations of your own")
     return parser.parse_intermixed_args(argv)
 
 
@@ -147,7 +144,3 @@ def _print_json(checks: Iterable[Check]) -> int:
 def _say(text: str) -> None:
     # Beside the checks, which may be read by a program.
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -46,13 +46,6 @@ def test_cfg_job_prints_the_whole_configuration(cli: Cli) -> None:
     assert "bucket_mb: null" in done.stdout
 
 
-def test_help_shows_the_choices(cli: Cli) -> None:
-    done = cli("harness", "--help")
-    assert done.returncode == 0, done.stderr
-    for word in ("python -m harness -m gpus=1,2,4", "resnet110", "fashion_mnist", "plan_only"):
-        assert word in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -130,22 +123,3 @@ def test_a_damaged_study_json_is_not_overwritten(cli: Cli, tmp_path: Path, text:
     assert done.returncode == 2
     assert str(Path("results/mine/study.json")) in sentence(done.stderr)
     assert path.read_text() == text
-
-
-def test_the_help_is_what_hydra_makes_without_the_shortcut(cli: Cli, tmp_path: Path) -> None:
-    """config.register keeps Hydra from copying its store for each group."""
-    (tmp_path / "unhurried.py").write_text(
-        "import sys\n"
-        "from hydra.core.config_store import ConfigStore\n"
-        "from harness import __main__, config\n"
-        "register = config.register\n"
-        "def as_hydra_does() -> None:\n"
-        "    register()\n"
-        "    del ConfigStore.__deepcopy__\n"
-        "config.register = as_hydra_does\n"
-        "sys.exit(__main__.main(['--help']))\n"
-    )
-    quick, whole = cli("harness", "--help"), cli("unhurried")
-    assert quick.returncode == whole.returncode == 0, whole.stderr
-    assert "== Choices" in quick.stdout
-    assert quick.stdout == whole.stdout

@@ -1,0 +1,13 @@
+"""The commands of `harness` besides those of the analysis, which analysis/__main__.py lists."""
+
+from __future__ import annotations
+
+RUN = "run"
+# Each is a module with main(argv, program), and what it does.
+COMMANDS = {
+    RUN: ("harness.cli.run", "measure one point, or with -m a sweep; the command where none is named"),
+    "status": ("harness.cli.status", "how a study stands"),
+    "cancel": ("harness.cli.cancel", "end the jobs of a study"),
+    "doctor": ("harness.doctor.command", "what works on this machine, and what is missing"),
+    "shards": ("harness.cli.shards", "cut a data set into shards, to stream it"),
+}

@@ -1,0 +1,34 @@
+"""`harness <command> ...`, also as `python -m harness <command> ...`; without a command, a run."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+
+from harness.cli.commands import COMMANDS, RUN
+
+PROGRAM = "harness"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of the command; 2 for a command that there is not."""
+    name, *rest = argv = list(sys.argv[1:] if argv is None else argv) or [RUN]
+    if name in COMMANDS:
+        command = importlib.import_module(COMMANDS[name][0])
+        return int(command.main(rest, f"{PROGRAM} {name}"))
+    if re.fullmatch("[a-z]+", name):  # an override has a sign, and an option begins with one
+        import analysis.__main__ as analysis
+
+        if name in analysis.COMMANDS:
+            return analysis.main(argv, PROGRAM)
+        known = [*COMMANDS, *analysis.COMMANDS]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        print(f"error: there is no command '{name}'.{hint} Commands: {', '.join(known)}", file=sys.stderr)
+        return 2
+    from harness.cli import run
+
+    return run.main(argv, PROGRAM)

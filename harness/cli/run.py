@@ -1,0 +1,124 @@
+"""`harness key=value ...`: composes the runs that are asked for, then ONE plan and ONE launch follow."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.plan.plan import Plan
+    from harness.plan.request import StudyRequest
+    from harness.study.study import Study
+
+# Hydra answers these, with what follows them.
+HYDRAS = ("cfg", "info", "hydra_help", "shell_completion")
+
+
+def main(argv: Sequence[str], program: str = "harness") -> int:
+    """The exit code: 0 all runs completed, 1 some failed, 2 a mistake in what was asked for, 130 interrupted."""
+    options = _options(argv, program)
+    if options.help:
+        from harness.cli.help import help_text
+
+        print(help_text(options.config_dir), end="")
+        return 0
+    from harness.config import composition
+
+    if any(getattr(options, name) for name in HYDRAS):
+        print(composition.hydra_output(argv), end="")
+        return 0
+    try:
+        if options.config_path:
+            raise UserError("--config-path has no effect here; --config-dir adds a folder")
+        composition.register()
+        points = composition.compose(options.overrides, options.multirun, options.config_name, options.config_dir)
+        return _run(points, [*argv])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted before anything was launched", file=sys.stderr)
+        return 130
+
+
+def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
+    """As Hydra names them, so that what is Hydra's to answer can be handed on."""
+    parser = argparse.ArgumentParser(
+        prog=program, usage="%(prog)s [-m] [--config-dir DIR] key=value ... (more: --help)", add_help=False
+    )
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-cd", "--config-dir")
+    parser.add_argument("-cn", "--config-name", default="config")
+    parser.add_argument("-c", "--cfg")
+    parser.add_argument("-p", "--package")
+    parser.add_argument("-i", "--info", nargs="?", const="all")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--hydra-help", action="store_true")
+    parser.add_argument("-sc", "--shell-completion", action="store_true")
+    parser.add_argument("-cp", "--config-path")
+    return parser.parse_intermixed_args(argv)
+
+
+def _run(points: list[Any], argv: list[str]) -> int:
+    from harness.cli import console
+    from harness.launch import allocation, local, slurm
+    from harness.plan.request import study_request
+    from harness.study.study import Study
+
+    asked = study_request(points)
+    study = Study(asked.name, asked.folder)
+    # What the study has is read under the lock, so that no other command adds to it before this one launches.
+    with contextlib.nullcontext() if asked.plan_only else study.locked():
+        plan = _plan(asked, study)
+        if asked.plan_only:
+            return 0
+        progress = console.Progress(plan)
+        code_version = asked.requests[0].site.code_version
+        submitter = slurm.Submitter(plan, study, console.note) if asked.scheduler == "slurm" else None
+        command = ["python", "-m", "harness", *argv]
+        study.record(plan, command, asked.scheduler, code_version, asked.skipped, asked.target_accuracy)
+        try:
+            if submitter is None:
+                launch = allocation.launch if asked.scheduler == "allocation" else local.launch
+                launch(plan, study, progress.report)
+            else:
+                submitter.submit(len(plan.queued))
+                if not asked.wait:
+                    return console.left(study, submitter.kept_back)
+                slurm.wait(plan, study, submitter, progress.report, console.note)
+        except KeyboardInterrupt:
+            console.interrupted(progress, study, submitter is not None)
+            return 130
+    return progress.summary(study)
+
+
+def _plan(asked: StudyRequest, study: Study) -> Plan:
+    """What is to be launched; printed. Raises UserError where it would exceed the budget."""
+    from harness.cli import console
+    from harness.core.events import COMPLETED, FAILED
+    from harness.launch import slurm
+    from harness.plan import cost
+    from harness.plan.plan import make_plan
+
+    run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
+    ended = study.ended(run_ids)
+    completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
+    failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
+    queued = slurm.queued(study, run_ids, console.note) if asked.scheduler == "slurm" else set()
+    plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
+    expected = cost.expected(plan.arrays, study.folder)
+    console.plan(plan, study, asked.scheduler, expected, asked.skipped)
+    for note in asked.notes:
+        console.note(note)
+    now = asked.requests[0].site.code_version
+    if plan.to_launch and (others := study.code_versions(completed) - {now}):
+        console.mixed_code(len(completed), others, now)
+    cost.check_budget(plan.arrays, asked.budget_node_hours, expected)
+    return plan

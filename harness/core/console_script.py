@@ -1,0 +1,23 @@
+"""How every command ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+def run_and_exit(main: Callable[[], int]) -> NoReturn:
+    """Exits with the code of main; without a traceback where the reader of our output, such as `head`, ends first."""
+    code: Any = 0
+    try:
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
