@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.measures.breakdown import COMMUNICATION, Parts
-from analysis.read.columns.validity import SERVERS
 from analysis.stats.intervals import Interval
-from harness.core.spec import MODEL_PARALLEL
+from harness.core.strategies import NETWORK, info
 
 GB = 1e9
-# Strategies whose step exchanges what the probe sends: the gradients, once, summed over all ranks in the same way.
-SAME_MESSAGES = frozenset({"allreduce", "hierarchical", "horovod", "mpi", "ps_sync"})
 NOT_COMPRESSED = (None, "none")
 NO_NOMINAL = "no nominal rate of the link in the cluster's configuration"
 
@@ -60,16 +57,16 @@ def network_of(
         return Network()
     notes = []
     exposed = parts.seconds.get(COMMUNICATION)
-    comparable = strategy in SAME_MESSAGES and options.get("compress") in NOT_COMPRESSED
+    comparable = info(strategy).sums_all_gradients and options.get("compress") in NOT_COMPRESSED
     overlap = None
     if exposed is not None and comparable:
         overlap = hidden(exposed, alone)
     elif exposed is not None:
         notes.append("no overlap: a step exchanges other messages than the allreduce alone")
-    if strategy in SERVERS:
+    if info(strategy).servers:
         notes.append("no bus bandwidth: the message goes through parameter servers")
         return Network(overlap, notes=tuple(notes))
-    if strategy in MODEL_PARALLEL:
+    if info(strategy).divides == NETWORK:
         notes.append("no bus bandwidth: replicas sum their gradients, and then all ranks wait for each other")
         return Network(overlap, notes=tuple(notes))
     if not size:

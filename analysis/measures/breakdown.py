@@ -22,9 +22,9 @@ from statistics import fmean
 from typing import Any
 
 from analysis.read.columns import steadiness
-from analysis.read.columns.validity import SERVERS, SYNCHRONOUS
 from analysis.stats.intervals import Interval
 from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_rounds, of_runs
+from harness.core.strategies import info
 
 DATA, COMMUNICATION, IMBALANCE, COMPUTE = "data_stall", "exposed_communication", "imbalance", "compute"
 # Compute, communication and imbalance together, where a step cannot be taken without what the ranks exchange in it.
@@ -142,7 +142,7 @@ def _parts_of_run(run: Mapping[str, Any], with_blocks: bool = False) -> Parts | 
         json.loads(run["probes"] or "{}"),
         run["seconds"] / run["steps"],
         steadiness.step_seconds(run) if with_blocks else (),
-        asynchronous=run["strategy"] in SERVERS - SYNCHRONOUS,
+        asynchronous=info(run["strategy"]).asynchronous,
     )
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.numbers import relative
 from analysis.base.text import count, gpus_text, listed, scientific
 from analysis.measures.network import BOUNDS, FIRST_GRADIENT, Files
-from analysis.read.columns.validity import SYNCHRONOUS
 from analysis.tables.references import NETWORK_SETTINGS, Pair, Point, pairs_of
+from harness.core.strategies import info
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,9 +158,10 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
     for name in names if known else ():
         differences = (relative(abs(own[name] - other[name]), other["gradient_magnitude"]) for own, other in known)
         findings.columns[f"{name}_difference"] = max(differences)
+    apart = {p.strategy for p in (point, reference) if not info(p.strategy).synchronous}
     if lacking := sorted({run["seed"] for run in point.runs} - {run["seed"] for run in reference.runs}):
         findings.gradient = f"{reference} has no completed run of seed {listed(map(str, lacking), 'and')}"
-    elif apart := {point.strategy, reference.strategy} - SYNCHRONOUS:
+    elif apart:
         findings.gradient = f"with {listed(sorted(apart), 'and')} the ranks take their steps apart"
     elif why := _other_gradient(point, reference):
         findings.gradient = why
@@ -168,7 +169,7 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
         findings.gradient = "not every run logged a finite first gradient"
     elif precision != JUDGED_PRECISION:
         findings.gradient = f"in {precision} the first gradient is shown, not judged"
-    comparable = {point.strategy, reference.strategy} <= SYNCHRONOUS and not _other_gradient(point, reference)
+    comparable = not apart and not _other_gradient(point, reference)
     if known and precision == JUDGED_PRECISION and comparable:
         findings.columns["gradient_bound"] = FIRST_GRADIENT
         worst = max(findings.columns[f"{name}_difference"] for name in names)

@@ -12,12 +12,11 @@ from analysis.base.numbers import total_if_known
 from analysis.read.columns.issue_time import issue_share
 from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
 from analysis.read.run import COMPLETED
+from harness.core.strategies import info
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Strategies whose step exchanges one allreduce of all gradients, or what is as much: a reduce-scatter and an allgather.
-ALLREDUCING = frozenset({"allreduce", "hierarchical", "horovod", "mpi", "zero1"})
 # From the surest to the least sure.
 BASES = (MEASURED, ESTIMATED, ABSENT)
 
@@ -74,7 +73,7 @@ def required_bytes(strategy: str, gpus: int, nodes: int, gradient_bytes: int | N
     """The least that an allreduce of so many bytes sends per step, all senders together: 2 (k - 1) times as many, for k
     nodes over their network, or k ranks of one node; each of them 2 (k - 1) / k (Patarasuk and Yuan 2009, "Bandwidth
     optimal all-reduce algorithms for clusters of workstations"). None: the strategy exchanges something else."""
-    if gradient_bytes is None or strategy not in ALLREDUCING:
+    if gradient_bytes is None or not info(strategy).sends_allreduce_bytes:
         return None
     return 2.0 * ((nodes if nodes > 1 else gpus) - 1) * gradient_bytes
 

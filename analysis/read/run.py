@@ -34,7 +34,7 @@ from analysis.read.columns.spec import asked_columns
 from analysis.read.columns.startup import startup_columns
 from analysis.read.columns.steadiness import run_notes, steadiness_columns
 from analysis.read.columns.traces import trace_columns
-from analysis.read.columns.validity import SYNCHRONOUS, faults_of, unchecked_of
+from analysis.read.columns.validity import faults_of, unchecked_of
 from analysis.read.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
 from analysis.read.environment import ENV
 from analysis.read.log.file import check_document
@@ -42,6 +42,7 @@ from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
 from harness.core.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
 from harness.core.spec import RunSpec, Site, read_run
+from harness.core.strategies import info
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
 
@@ -303,7 +304,7 @@ def _work_columns(spec: RunSpec, attempts: Sequence[Attempt], pieces: Sequence[P
     number = next((attempt.number for attempt in reversed(attempts) if attempt.verify), None)
     if number is not None:
         columns["verify_file"] = f"attempt-{number}/{VERIFY}"
-    if pieces and 0 in pieces[0].attempt.ranks and spec.strategy in SYNCHRONOUS:
+    if pieces and 0 in pieces[0].attempt.ranks and info(spec.strategy).synchronous:
         gradients = pieces[0].attempt.ranks[0].gradients
         if gradients is not None and gradients.step == 0:
             columns |= {"gradient_sum": gradients.sum, "gradient_magnitude": gradients.magnitude}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.constants import PLAIN
 from analysis.base.text import gpus_text, number, percent, span
 from analysis.measures.breakdown import UNEXPLAINED
 from analysis.report.losses import LOSS_NAMES
@@ -19,6 +18,7 @@ from analysis.report.sentences import is_own_baseline, sentence
 from analysis.tables.series import scaling_text
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 from harness.core.spec import EMULATED
+from harness.core.strategies import info
 
 if TYPE_CHECKING:
     from analysis.measures.losses import Loss, Losses
@@ -31,24 +31,6 @@ FRAMEWORK_NAMES = {
     "mxnet": "MXNet",
     "jax": "JAX",
     EMULATED: "Emulated",
-}
-STRATEGY_NAMES = {
-    PLAIN: "alone",
-    "horovod": "Horovod",
-    "fsdp": "FSDP",
-    "zero1": "ZeRO-1",
-    "mpi": "MPI",
-    "local_sgd": "local SGD",
-    "ps_sync": "parameter server, synchronous",
-    "ps_async": "parameter server, asynchronous",
-    "ssp": "parameter server, stale synchronous",
-}
-# What `allreduce` is in a framework (conf/strategy/allreduce.yaml).
-ALLREDUCE_NAMES = {
-    "pytorch": "DDP",
-    "tensorflow": "MultiWorkerMirroredStrategy",
-    "keras": "MultiWorkerMirroredStrategy",
-    "mxnet": "KVStore",
 }
 # What tells series of one framework and strategy apart, what one looks at first before all else.
 TOLD_BY: tuple[Callable[[Mapping[str, Any]], str], ...] = (
@@ -179,8 +161,7 @@ def _names(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _name(point: Mapping[str, Any]) -> str:
     framework, strategy = point["framework"], point["strategy"]
-    short = ALLREDUCE_NAMES.get(framework) if strategy == "allreduce" else STRATEGY_NAMES.get(strategy)
-    return f"{FRAMEWORK_NAMES.get(framework, framework)} {short or strategy.replace('_', ' ')}"
+    return f"{FRAMEWORK_NAMES.get(framework, framework)} {info(strategy).label_in(framework)}"
 
 
 def _gpus(point: Mapping[str, Any]) -> str:

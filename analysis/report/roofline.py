@@ -17,14 +17,13 @@ from analysis.base.frames import records
 from analysis.measures.flops import training_flops_per_sample
 from analysis.read.run import COMPLETED
 from analysis.scaling.roofline import work_of
-from harness.core.spec import EMULATED, MODEL_PARALLEL
+from harness.core.spec import EMULATED
+from harness.core.strategies import info
 from models import catalog
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Strategies under which a rank has less than all of the weights, or of their update: its bytes are not those counted.
-DIVIDED = frozenset({*MODEL_PARALLEL, "zero1", "fsdp"})
 COMPUTE, MEMORY = "compute", "memory"
 ROOFLINE_NOTE = (
     "What a step would take if all of it ran as fast as the device's own best: the larger of its operations at the "
@@ -93,7 +92,7 @@ def _work(spec: Mapping[str, Any], batch: int) -> tuple[float, float] | str:
     """(floating-point operations, bytes at least) of a rank's step; or why they are not known. spec: plain values."""
     if spec.get("framework") == EMULATED:
         return "an emulated framework computes nothing"
-    if spec["strategy"] in DIVIDED:
+    if info(spec["strategy"]).divides:  # the bytes of a rank are not those counted
         return f"strategy={spec['strategy']} divides the network, or its update, between ranks: not counted per rank"
     dataset = spec["dataset"]
     per_sample = training_flops_per_sample(spec["model"], dataset)

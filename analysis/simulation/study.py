@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from analysis.base.text import gpus_text, number, percent
-from analysis.measures.bandwidth import SAME_MESSAGES, bus_bandwidth
+from analysis.measures.bandwidth import bus_bandwidth
 from analysis.measures.breakdown import COMPUTE, DATA, Parts, parts_of_runs
 from analysis.read.columns.steadiness import step_seconds
 from analysis.read.run import COMPLETED
@@ -21,6 +21,7 @@ from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
 from analysis.tables.warnings import marks_of
 from harness.core.spec import WEAK
+from harness.core.strategies import info
 
 MB = 1e6
 DEFAULT_BUCKET_MB = 25.0  # PyTorch's; what other frameworks take is of this order
@@ -89,7 +90,7 @@ def _simulated(
 ) -> Simulated | str:
     point = series[-1]
     name = f"{point['label']}: not simulated: "
-    if point["strategy"] not in SAME_MESSAGES:
+    if not info(point["strategy"]).sums_all_gradients:
         return name + f"only synchronous allreduces are, and not strategy {point['strategy']}"
     if point["scaling"] != WEAK and any(gpus != point["gpus"] for gpus in options.gpus):
         return name + "in strong scaling the batch per GPU, and what a GPU computes, would be others than were measured"

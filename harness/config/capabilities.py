@@ -7,7 +7,8 @@ from typing import Any
 
 from harness.config import determinism, input_pipelines, model_parallel, parameter_servers, performance_options
 from harness.config.schema import Compress, Config
-from harness.core.spec import EMULATED, MODEL_PARALLEL
+from harness.core.spec import EMULATED
+from harness.core.strategies import NETWORK, PLAIN, WEIGHTS, info, names
 from models import catalog
 
 # The framework whose loss smooths labels.
@@ -67,28 +68,32 @@ def unsupported(config: Config) -> str | None:
             f"strategy.options.compress={strategy.options.compress.name} is not offered by strategy '{strategy.name}'; "
             f"it offers: {', '.join(known.name for known in COMPRESS[strategy.name])}"
         )
-    if framework.name == "keras" and framework.options.jit_compile and strategy.name != "plain":
+    if framework.name == "keras" and framework.options.jit_compile and strategy.name != PLAIN:
         return (
             "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
             f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
             "compiles all but the exchange"
         )
-    if strategy.name == "fsdp" and config.optimizer.name.name == "lars":
-        return "optimizer.name=lars is not offered with strategy 'fsdp': no rank has a whole layer; take sgd or adam"
+    known = info(strategy.name)
+    if known.divides == WEIGHTS and config.optimizer.name.name == "lars":
+        return (
+            f"optimizer.name=lars is not offered with strategy '{strategy.name}': no rank has a whole layer; take sgd "
+            "or adam"
+        )
     if strategy.name == "hybrid" and framework.options.compile:
         return (
             "framework.options.compile=true is not offered with strategy 'hybrid': its layers send messages in backward"
         )
-    if strategy.name in MODEL_PARALLEL:
+    if known.divides == NETWORK:
         return model_parallel.unsupported(config)
     if strategy.name == "hybrid" and config.dataset.context:
         return (
             "strategy 'hybrid' is not offered for text: its layers see each token, and not each sample, whose "
             "sufficient factors are mostly more bytes than the gradients; take allreduce"
         )
-    if strategy.name in parameter_servers.STRATEGIES:
+    if known.servers:
         return parameter_servers.unsupported(config)
-    if strategy.name == "plain" and config.gpus > 1:
+    if strategy.name == PLAIN and config.gpus > 1:
         return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
     return None
 
@@ -101,11 +106,11 @@ def _of_the_step(config: Config) -> str | None:
         given = f"optimizer.{key}={getattr(optimizer, key):g}"
         if framework != BESIDE:
             return f"{given} is not offered by framework '{framework}'; framework={BESIDE} offers it"
-        if strategy not in performance_options.OWN_EQUAL_STEP:
+        if not (info(strategy).own_step and info(strategy).synchronous):
+            offered = ", ".join(names(lambda row: row.own_step and row.synchronous))
             return (
-                f"{given} is not offered with strategy '{strategy}'; it is with: "
-                f"{', '.join(performance_options.OWN_EQUAL_STEP)}, "
-                "where each rank takes the whole step"
+                f"{given} is not offered with strategy '{strategy}'; it is with: {offered}, where each rank takes the "
+                "whole step"
             )
     known = catalog.CATALOG.get(config.model.name)
     if asked["norm_bias_factor"] and known is not None and not _has_batch_norm(config, known):

@@ -5,13 +5,8 @@ from __future__ import annotations
 from harness.config.schema import Config
 from harness.core.determinism import VARIABLES
 from harness.core.spec import DALI
+from harness.core.strategies import KVSTORE, info
 from models import catalog
-
-# Strategies whose servers apply updates in the order in which they arrive.
-BY_ARRIVAL = ("ps_async", "ps_mixed", "ssp")
-
-# Strategies of MXNet whose gradients its KVStore adds up.
-KVSTORE = ("allreduce", "ps_sync")
 
 
 def unsupported(config: Config) -> str | None:
@@ -21,8 +16,8 @@ def unsupported(config: Config) -> str | None:
     asked, framework, strategy = "deterministic=true", config.framework.name, config.strategy.name
     if framework not in VARIABLES:
         return f"{asked} is not offered by framework '{framework}'; it is offered by: {', '.join(VARIABLES)}"
-    if strategy in BY_ARRIVAL:
-        offered = [name for name in config.framework.strategies if name not in BY_ARRIVAL]
+    if info(strategy).asynchronous:
+        offered = [name for name in config.framework.strategies if not info(name).asynchronous]
         return (
             f"{asked} is not offered with strategy '{strategy}', whose servers apply updates in the order in which "
             f"they arrive; it is offered with: {', '.join(offered)}"
@@ -43,10 +38,10 @@ def unsupported(config: Config) -> str | None:
             f"{asked} is not offered with {given} and model '{config.model.name}': on GPUs, XLA adds the gradients of "
             "max pooling in no fixed order"
         )
-    if framework == "mxnet" and strategy in KVSTORE and config.gpus > 2:
+    if info(strategy).frameworks.get(framework) == KVSTORE and config.gpus > 2:
         return (
-            f"{asked} with framework 'mxnet' and strategy '{strategy}' is offered on gpus=1,2 only: the servers of "
-            "KVStore add gradients in the order in which they arrive; take horovod or mpi"
+            f"{asked} with framework '{framework}' and strategy '{strategy}' is offered on gpus=1,2 only: the servers "
+            "of KVStore add gradients in the order in which they arrive; take horovod or mpi"
         )
     for name in VARIABLES[framework]:
         if name in config.cluster.env:

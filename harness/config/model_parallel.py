@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.config.schema import Config, Scaling, Schedule
-from harness.core.spec import MODEL_PARALLEL, RunSpec
+from harness.core.spec import RunSpec
+from harness.core.strategies import info
 from models import activations, catalog, division
 from models.activations import FLOAT
 
@@ -24,7 +25,8 @@ def unsupported(config: Config) -> str | None:
         )
     if config.framework.options.compile:
         return f"framework.options.compile=true is not offered by strategy '{name}'; leave it at false"
-    option = MODEL_PARALLEL[name]
+    option = info(name).ranks_option
+    assert option is not None
     asked = getattr(config.strategy.options, option)
     ranks = config.gpus if asked is None else asked
     if ranks < 1 or config.model.name not in catalog.CATALOG:

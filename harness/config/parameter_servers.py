@@ -5,8 +5,6 @@ from __future__ import annotations
 from harness.config.schema import Config, Scheduler, ServerPlacement
 from harness.core.placement import place
 
-STRATEGIES = ("ps_sync", "ps_async", "ps_mixed", "ssp")
-
 
 def unsupported(config: Config) -> str | None:
     """Why there cannot be these servers; None where there can. Raises UserError where the ranks cannot be placed."""

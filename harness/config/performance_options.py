@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from harness.config.schema import Compress, Config
-from harness.core import gpu_types
+from harness.core import gpu_types, strategies
+from harness.core.strategies import StrategyInfo
 
-# Strategies in which the optimiser of PyTorch itself takes the step, of whole parameters.
-OWN_STEP = ("plain", "allreduce", "hierarchical", "hybrid", "local_sgd", "horovod", "mpi")
-# Of these, those in which every rank has the same weights after each step.
-OWN_EQUAL_STEP = tuple(name for name in OWN_STEP if name != "local_sgd")
 # Variables of Horovod that options stand for.
 KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIME", "autotune": "HOROVOD_AUTOTUNE"}
 # Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.
@@ -20,10 +18,6 @@ AUTO = "auto"
 # Modes of torch.compile that run forward and backward as CUDA graphs, and those that choose kernels by their time.
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
-# Strategies in which nothing but the optimiser writes to weights, so that CUDA graphs find them where they were.
-GRAPH_STRATEGIES = ("plain", "allreduce")
-# Strategies that take gradients in fp16 as they are: the buffers of others are in fp32.
-HALF_STRATEGIES = ("plain", "allreduce")
 
 
 def unsupported(config: Config) -> str | None:
@@ -109,10 +103,10 @@ def _fused(config: Config) -> str | None:
         return None
     if config.optimizer.name.name == "lars":
         return "framework.options.fused=true is for optimizer.name=sgd and adam; torch has no fused lars"
-    if config.strategy.name not in OWN_STEP:
+    if not strategies.info(config.strategy.name).own_step:
         return (
             f"framework.options.fused=true is not offered with strategy '{config.strategy.name}', which divides the "
-            f"step or leaves it to servers; it is with: {', '.join(OWN_STEP)}"
+            f"step or leaves it to servers; it is with: {_listed(lambda row: row.own_step)}"
         )
     return None
 
@@ -128,8 +122,9 @@ def _half_weights(config: Config) -> str | None:
         return f"{asked} is for optimizer.name=sgd: squares of gradients, which adam keeps, are below the range of fp16"
     if not framework.fused:
         return f"{asked} needs framework.options.fused=true, whose step computes in fp32"
-    if strategy.name not in HALF_STRATEGIES:
-        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {', '.join(HALF_STRATEGIES)}"
+    if not strategies.info(strategy.name).fp16_gradients:
+        offered = _listed(lambda row: row.fp16_gradients)
+        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {offered}"
     if getattr(strategy.options, "compress", Compress.none) != Compress.none:
         return f"{asked} needs strategy.options.compress=none: gradients are sent in fp16 already"
     if config.dataset.context:
@@ -142,8 +137,9 @@ def _cuda_graph(config: Config) -> str | None:
     if not getattr(framework, "cuda_graph", False):
         return None
     asked = "framework.options.cuda_graph=true"
-    if strategy.name not in GRAPH_STRATEGIES:
-        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {', '.join(GRAPH_STRATEGIES)}"
+    if not strategies.info(strategy.name).cuda_graph:
+        offered = _listed(lambda row: row.cuda_graph)
+        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {offered}"
     if not framework.fused:
         return f"{asked} needs framework.options.fused=true, whose step reads the learning rate from the device"
     if framework.compile:
@@ -165,14 +161,18 @@ def _compile_mode(config: Config) -> str | None:
     asked = f"framework.options.compile_mode={mode}"
     if not config.framework.options.compile:
         return f"{asked} needs framework.options.compile=true"
-    if mode in GRAPH_MODES and config.strategy.name not in GRAPH_STRATEGIES:
+    if mode in GRAPH_MODES and not strategies.info(config.strategy.name).cuda_graph:
         return (
             f"{asked} takes CUDA graphs, which are not offered with strategy '{config.strategy.name}'; they are with: "
-            f"{', '.join(GRAPH_STRATEGIES)}; take default or max-autotune-no-cudagraphs"
+            f"{_listed(lambda row: row.cuda_graph)}; take default or max-autotune-no-cudagraphs"
         )
     if mode in TUNED_MODES and config.deterministic:
         return f"{asked} chooses kernels by their time, which deterministic=true rules out; take default"
     return None
+
+
+def _listed(holds: Callable[[StrategyInfo], bool]) -> str:
+    return ", ".join(strategies.names(holds))
 
 
 def _mode(config: Config) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.config.optimizer_schema import MISSING, Optimizer, OptimizerName
 from harness.core.serialization import LATER
+from harness.core.strategies import STRATEGIES
 
 
 class Scaling(Enum):
@@ -177,17 +178,15 @@ FRAMEWORK_OPTIONS: dict[str, type] = {
     "emulated": EmulatedOptions,
 }
 STRATEGY_OPTIONS: dict[str, type] = {
-    "plain": NoOptions,
+    **dict.fromkeys(STRATEGIES, NoOptions),
     "allreduce": AllreduceOptions,
     "hierarchical": BucketOptions,
     "hybrid": BucketOptions,
-    "fsdp": NoOptions,
     "zero1": BucketOptions,
     "local_sgd": LocalSgdOptions,
     "pipeline": PipelineOptions,
     "tensor": TensorOptions,
     "horovod": HorovodOptions,
-    "mpi": NoOptions,
     "ps_sync": ServerOptions,
     "ps_async": ServerOptions,
     "ps_mixed": ServerOptions,

@@ -16,12 +16,10 @@ from typing import Any, Mapping, Optional
 
 from harness.core.optimizer_spec import OptimizerSpec
 from harness.core.serialization import LATER, determining, from_plain, to_plain, write_json
+from harness.core.strategies import info
 
 SPEC_VERSION = 1
 STRONG, WEAK = "strong", "weak"
-
-# Strategies under which several ranks have one copy of the model between them, and the option that says how many.
-MODEL_PARALLEL = {"pipeline": "stages", "tensor": "degree"}
 
 # The framework that waits instead of computing: no figure of it is one of a real framework.
 EMULATED = "emulated"
@@ -249,7 +247,7 @@ class RunSpec:
     @property
     def ranks_per_replica(self) -> int:
         """Ranks that have one copy of the model between them, and train on the same samples. 1: data parallelism."""
-        option = MODEL_PARALLEL.get(self.strategy)
+        option = info(self.strategy).ranks_option
         return 1 if option is None else int(self.strategy_options.get(option) or self.gpus)
 
     @property
@@ -266,7 +264,7 @@ class RunSpec:
     @property
     def microbatch(self) -> int:
         """Samples that go through the network at once: what BatchNorm takes its statistics from."""
-        cut = self.strategy_options.get("microbatches", 1) if self.strategy in MODEL_PARALLEL else 1
+        cut = self.strategy_options.get("microbatches", 1) if info(self.strategy).ranks_option else 1
         return self.batch_per_replica // int(cut)
 
     @property

@@ -15,6 +15,7 @@ from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.programs import NoAnswer
 from harness.core.spec import DALI, EMULATED, HARNESS, NSYS
+from harness.core.strategies import STRATEGIES
 from harness.doctor.checks import (
     MISSING,
     NOTE,
@@ -41,7 +42,7 @@ QUESTION = (
     "'carriers': {{name: carriers[name] for name in {} if name in carriers}}}}))"
 )
 # What carries the gradients of a strategy, and is installed beside the framework.
-CARRIERS = {"horovod": "horovod", "mpi": "mpi4py"}
+CARRIERS = {row.name: row.package for row in STRATEGIES.values() if row.package}
 
 
 class Silent(Exception):

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from harness.config.performance_options import GRAPH_MODES
 from harness.config.schema import Compress, Config
 from harness.core.errors import UserError
-from harness.core.strategies import OVER_NCCL
+from harness.core.strategies import NCCL, PLAIN, info, names
 from harness.plan.machine import Device
-
-# Strategies of PyTorch whose messages are broadcasts and sums only, which gloo carries of tensors on GPUs
-# (pytorch.org/docs/stable/distributed.html, "Backends").
-BY_GLOO = ("allreduce", "local_sgd")
 
 
 def shared(gpus: int, devices: Sequence[Device]) -> bool:
@@ -36,20 +32,21 @@ def words(gpus: int, devices: Sequence[Device]) -> str | None:
 def by_gloo(config: Config, devices: Sequence[Device]) -> bool:
     """Whether the ranks share GPUs, and gloo is to carry what NCCL refuses to. Raises UserError where nothing can."""
     framework, strategy = config.framework, config.strategy
-    if not shared(config.gpus, devices) or strategy.name not in OVER_NCCL.get(framework.name, ()):
+    if not shared(config.gpus, devices) or not _over_nccl(strategy.name, framework.name):
         return False
     most = len({device.board for device in devices})
     why = (
         f"gpus={config.gpus} on the {most} GPU{'s' * (most > 1)} of this machine: ranks share a GPU, which NCCL refuses"
     )
     fewer = f"take gpus={most}" + (" or fewer" if most > 1 else "")
-    if framework.name != "pytorch" or strategy.name not in BY_GLOO:
-        others = ", ".join(name for name in framework.strategies if name not in OVER_NCCL[framework.name])
-        instead = f"strategies that go without NCCL ({others.replace('plain, ', '')})"
+    if framework.name != "pytorch" or not info(strategy.name).gloo_on_gpus:
+        offered = [name for name in framework.strategies if name != PLAIN]
+        others = ", ".join(name for name in offered if not _over_nccl(name, framework.name))
+        instead = f"strategies that go without NCCL ({others})"
         gloo = "" if framework.name == "pytorch" else "framework=pytorch with "
         raise UserError(
             f"{why}, and strategy '{strategy.name}' of framework '{framework.name}' needs it; {fewer}, {instead}, or "
-            f"{gloo}strategy={' or '.join(BY_GLOO)}, which then go over gloo"
+            f"{gloo}strategy={' or '.join(names(lambda row: row.gloo_on_gpus))}, which then go over gloo"
         )
     asked = [option for option, given in _not_by_gloo(config).items() if given]
     if asked:
@@ -57,6 +54,10 @@ def by_gloo(config: Config, devices: Sequence[Device]) -> bool:
             f"{why}; gloo, which carries their gradients instead, goes without {asked[0]}; {fewer}, or leave it out"
         )
     return True
+
+
+def _over_nccl(strategy: str, framework: str) -> bool:
+    return info(strategy).frameworks.get(framework) == NCCL
 
 
 def _not_by_gloo(config: Config) -> dict[str, bool]:

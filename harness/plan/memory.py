@@ -11,15 +11,14 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from harness.config import model_parallel, parameter_servers
+from harness.config import model_parallel
 from harness.core.errors import UserError
-from harness.core.spec import MODEL_PARALLEL, OptimizerSpec, RunSpec
+from harness.core.spec import OptimizerSpec, RunSpec
+from harness.core.strategies import NETWORK, OPTIMIZER_STATE, WEIGHTS, info, names
 from models import activations, catalog
 
 GB, MB = 2**30, 2**20
 FLOAT = 4  # bytes: weights, gradients and the optimiser's state are in single precision, but with half_weights
-# What may be said to fit where this does not, what costs less speed first.
-SMALLER = ("zero1", "fsdp")
 MOST_GPUS = 4096
 
 
@@ -57,7 +56,7 @@ def _of_training(spec: RunSpec) -> Memory:
     layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
     number_bytes = FLOAT if spec.precision in ("fp32", "tf32") else 2
     per_sample = activations.bytes_per_sample(layers, data.channels, data.size, number_bytes)
-    if spec.strategy in MODEL_PARALLEL:
+    if info(spec.strategy).divides == NETWORK:
         return _between_ranks(spec, layers, number_bytes)
     parameters, gradients, state = _divided(spec, layers)
     return Memory(
@@ -123,12 +122,13 @@ def _divided(spec: RunSpec, layers: catalog.Layers) -> tuple[int, int, int]:
     """(parameters, gradients, optimiser's state) in bytes: what one GPU has of them under its strategy."""
     whole = (2 if _halved(spec) else FLOAT) * catalog.parameters(layers)
     state = _states(spec.optimizer) * whole
-    if spec.strategy == "zero1":
+    strategy = info(spec.strategy)
+    if strategy.divides == OPTIMIZER_STATE:
         return whole, whole, _share(state, spec.gpus)
-    if spec.strategy == "fsdp":
+    if strategy.divides == WEIGHTS:
         parameters = _share(whole, spec.gpus) + FLOAT * _gathered(layers)
         return parameters, _share(whole, spec.gpus), _share(state, spec.gpus)
-    if spec.strategy in parameter_servers.STRATEGIES:
+    if strategy.servers:
         return whole, whole, 0  # the servers have it, in the memory of hosts
     return whole, whole, state
 
@@ -176,11 +176,14 @@ def _share(size: int, ranks: int) -> int:
 
 
 def _what_would(spec: RunSpec, limit: float, offered: Collection[str]) -> str:
-    others = [replace(spec, strategy=name) for name in SMALLER if name in offered and name != spec.strategy]
+    # In the order of the registry: what costs less speed first.
+    smaller = names(lambda row: row.divides in (OPTIMIZER_STATE, WEIGHTS) and row.name in offered)
+    others = [replace(spec, strategy=name) for name in smaller if name != spec.strategy]
+    sharded = [name for name in smaller if info(name).divides == WEIGHTS]
     gpus = spec.gpus
-    while "fsdp" in offered and 2 * gpus <= MOST_GPUS:
+    while sharded and 2 * gpus <= MOST_GPUS:
         gpus *= 2
-        others.append(replace(spec, strategy="fsdp", gpus=gpus))
+        others += [replace(spec, strategy=name, gpus=gpus) for name in sharded]
     for other in others:
         needed = estimate(other)
         if needed.certain + needed.weight_copies + needed.activations_per_sample <= limit:

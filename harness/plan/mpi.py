@@ -17,12 +17,13 @@ from harness.core import programs
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.programs import NoAnswer
+from harness.core.strategies import info
 from harness.slurm.client import Client, SlurmUnavailable
 
 
 def needed(strategy: Strategy) -> bool:
     """Whether the strategy's ranks call MPI_Init."""
-    return strategy.name == "mpi" or getattr(strategy.options, "controller", None) is Controller.mpi
+    return info(strategy.name).mpi or getattr(strategy.options, "controller", None) is Controller.mpi
 
 
 def starter(cluster: Cluster) -> str:

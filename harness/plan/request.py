@@ -28,6 +28,7 @@ from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.placement import place
 from harness.core.spec import EMULATED, CheckpointSpec, ClusterSpec, DatasetSpec, FaultSpec, MeasureSpec, RunSpec, Site
+from harness.core.strategies import PLAIN
 from harness.plan import environments, gpu_sharing, machine, memory, mpi, site_resources
 from harness.plan.plan import Request
 
@@ -131,9 +132,9 @@ def _with_pipeline(config: Config) -> tuple[Config, str]:
 
 def _with_baseline(config: Config) -> list[Config]:
     """The point itself, at one GPU without the strategy around the network, or both."""
-    if config.gpus > 1 or config.strategy.name == "plain" or config.baseline is Baseline.wrapped:
+    if config.gpus > 1 or config.strategy.name == PLAIN or config.baseline is Baseline.wrapped:
         return [config]
-    plain = replace(config, strategy=Strategy(name="plain", options=NoOptions()))
+    plain = replace(config, strategy=Strategy(name=PLAIN, options=NoOptions()))
     return [plain] if config.baseline is Baseline.plain else [plain, config]
 
 

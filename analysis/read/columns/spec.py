@@ -11,7 +11,8 @@ from analysis.base.constants import NO_FAULT
 from analysis.base.text import printable, text_or_none
 from analysis.base.values import is_count, number_of
 from harness.core.serialization import to_plain
-from harness.core.spec import MODEL_PARALLEL, NSYS, STRONG, WEAK, RunSpec, Site
+from harness.core.spec import NSYS, STRONG, WEAK, RunSpec, Site
+from harness.core.strategies import info
 
 
 def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
@@ -47,8 +48,8 @@ def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
     for name in ("seed", "repeat"):
         if not is_count(plain.pop(name), 0):
             raise ValueError(f"spec.json: {name} is {getattr(spec, name)!r}, expected a whole number from 0 on")
-    if spec.strategy in MODEL_PARALLEL:
-        _check_replicas(spec)
+    if ranks_option := info(spec.strategy).ranks_option:
+        _check_replicas(spec, ranks_option)
     if not isinstance(plain.pop("verify"), bool):
         raise ValueError(f"spec.json: verify is {spec.verify!r}, expected true or false")
     if not isinstance(spec.trace, str):
@@ -80,10 +81,10 @@ def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
     }
 
 
-def _check_replicas(spec: RunSpec) -> None:
+def _check_replicas(spec: RunSpec, ranks_option: str) -> None:
     """Raises ValueError where the ranks of a replica cannot be counted."""
     options = spec.strategy_options
-    for name in (MODEL_PARALLEL[spec.strategy], "microbatches"):
+    for name in (ranks_option, "microbatches"):
         n = options.get(name, 1) if isinstance(options, Mapping) else options
         if n is not None and not is_count(n, 1):
             raise ValueError(f"spec.json: strategy_options.{name} is {n!r}, expected a whole number from 1 on")

@@ -9,13 +9,8 @@ from analysis.base.text import gpus_text, printable
 from analysis.read.attempts import Attempt, Piece
 from analysis.read.log.rank import RankLog
 from harness.core.spec import RunSpec
+from harness.core.strategies import BOUNDED, SYNCHRONOUS, info
 
-# Strategies under which every rank has the same gradients after each step, and so the same weights.
-SYNCHRONOUS = frozenset(
-    {"plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor", "horovod", "mpi", "ps_sync"}
-)
-# Strategies under which parameter servers apply the updates.
-SERVERS = frozenset({"ps_sync", "ps_async", "ps_mixed", "ssp"})
 # Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
 # rounding of single precision, 6e-8. Ranks that were not synchronised differ in the first digits.
 AGREEMENT = 1e-6
@@ -32,7 +27,7 @@ def faults_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
     for attempt in _held(pieces):
         where = f"attempt {attempt.number}: " if len(pieces) > 1 else ""
         faults += [where + fault for fault in _attempt_faults(spec, attempt.ranks)]
-    if spec.strategy in SYNCHRONOUS:
+    if info(spec.strategy).synchronous:
         faults += _weights_faults(pieces[-1].attempt.ranks)
     return faults + _updates_faults(spec, pieces[-1].attempt.ranks)
 
@@ -43,7 +38,7 @@ def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
     if not last:
         return []
     notes = []
-    if spec.strategy in SYNCHRONOUS:
+    if info(spec.strategy).synchronous:
         if all(rank.end is None or rank.end.checksum is None for rank in last.values()):
             notes.append("no rank logged a finite weights_checksum: that the ranks agree was not checked")
         for attempt in _held(pieces):
@@ -54,7 +49,7 @@ def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
             if logged and all(g is not None and None in (g.sum, g.magnitude) for g in logged):
                 notes.append("the first gradient is not finite: that the ranks agree on it was not checked")
                 break
-    if spec.strategy in SERVERS and not any(rank.staleness for rank in last.values()):
+    if info(spec.strategy).servers and not any(rank.staleness for rank in last.values()):
         notes.append("no rank logged what the parameter servers applied: staleness and samples were not checked")
     if any(rank.end is None or rank.end.samples is None for rank in last.values()):
         notes.append("not every rank logged the samples that it consumed: they were not checked")
@@ -80,7 +75,7 @@ def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
     faults += _start_faults(spec, ranks)
     if len({rank.resume.step for rank in ranks.values() if rank.resume}) > 1:
         faults.append("the ranks went on from different steps")
-    if spec.strategy in SYNCHRONOUS:
+    if info(spec.strategy).synchronous:
         faults += _gradients_faults(ranks)
     return faults + _samples_faults(spec, ranks)
 
@@ -157,10 +152,10 @@ def _updates_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
             if applied != said:
                 faults.append(f"the servers' updates hold {applied:,} training samples, the ranks' steps say {said:,}")
         options = spec.strategy_options if isinstance(spec.strategy_options, Mapping) else {}
-        bound = options.get("staleness") if spec.strategy == "ssp" else None
+        bound = options.get("staleness") if info(spec.strategy).servers == BOUNDED else None
         if isinstance(bound, int) and lead is not None and lead > bound:
             faults.append(f"a rank was {lead} steps ahead of the slowest, the spec allows {bound}")
-        if spec.strategy == "ps_sync" and rank.staleness.largest:
+        if info(spec.strategy).servers == SYNCHRONOUS and rank.staleness.largest:
             faults.append(f"a synchronous update came {rank.staleness.largest} updates late")
     return faults
 

@@ -14,13 +14,9 @@ import numpy as np
 from harness.core.events import EventWriter
 from harness.core.optimizer_spec import OptimizerSpec
 from harness.core.spec import EMULATED, RunSpec
+from harness.core.strategies import info
 from harness.worker.adapter import Adapter
 
-# Strategies whose step is the optimiser's, with the mean of the gradients.
-SYNCHRONOUS = (
-    *("plain", "allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor", "horovod", "mpi"),
-    "ps_sync",
-)
 # Norm of the difference by how far the weights moved. Rounding of the step itself: below 1e-6. Gradients of other
 # elements: 0.5 and more; momentum, weight decay or a learning rate that is not the one asked for: 1e-1 and more.
 BOUND = 1e-2
@@ -64,7 +60,7 @@ def unchecked(spec: RunSpec) -> Optional[str]:
     optimizer = spec.optimizer
     if spec.framework == EMULATED:
         return "framework=emulated trains nothing"
-    if spec.strategy not in SYNCHRONOUS:
+    if not info(spec.strategy).synchronous:
         return f"with strategy '{spec.strategy}' a step is not that of the mean of the gradients"
     if optimizer.norm_bias_factor != 1:
         return "optimizer.norm_bias_factor gives some weights steps of another size"

@@ -12,7 +12,7 @@ from typing import Dict, List, Optional, Tuple
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.core.strategies import OVER_NCCL
+from harness.core.strategies import NCCL, info
 from harness.worker.distributed.exchange import gather
 from harness.worker.record import capture, nvml
 
@@ -24,7 +24,7 @@ class SharedGpuError(RuntimeError):
 def check(spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
     """Called by all ranks. Raises SharedGpuError on all of them. Does nothing where the driver does not tell which GPU
     a rank has, and where the plan has chosen another library than NCCL."""
-    over_nccl = spec.strategy in OVER_NCCL.get(spec.framework, ())
+    over_nccl = info(spec.strategy).frameworks.get(spec.framework) == NCCL
     if spec.cluster.device == "cuda" and rendezvous.world_size > 1 and over_nccl and not site.shared_gpus:
         refuse_shared(spec, rendezvous, nvml.board(os.environ.get("CUDA_VISIBLE_DEVICES")), site.timeout_seconds)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.core.strategies import served_by
 from harness.worker.jax.strategies import Batch, Gradient, State, Step, Strategy, Update
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import ByHostRank, HostRank
@@ -80,4 +81,4 @@ class ParameterServers(ByHostRank, Strategy):
         return jax.device_put(arrays, self.device)
 
 
-STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers)
+STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(served_by("jax"), ParameterServers)

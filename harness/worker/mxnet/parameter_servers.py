@@ -13,11 +13,11 @@ import numpy as np
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.core.strategies import SYNCHRONOUS, served_by
 from harness.worker.mxnet.rule import Keys, Rule
 from harness.worker.mxnet.servers import Servers
 from harness.worker.mxnet.strategies import Gradients, Strategy
 from harness.worker.servers.node import Node
-from harness.worker.servers.parameters import SYNCHRONOUS
 from harness.worker.servers.server_optimizer import Updating
 from harness.worker.servers.topology import arrangement
 
@@ -264,4 +264,4 @@ class ParameterServers(Updating, Strategy):
         self.store = None
 
 
-STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(("ps_sync", "ps_async", "ps_mixed"), ParameterServers)
+STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(served_by("mxnet"), ParameterServers)

@@ -6,10 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from harness.core.rendezvous import Rendezvous
+from harness.core.strategies import SYNCHRONOUS
 from harness.worker.distributed.exchange import gather
 from harness.worker.servers.client import Address, Client
 from harness.worker.servers.colocated import ServerBeside
-from harness.worker.servers.parameters import SYNCHRONOUS, Settings
+from harness.worker.servers.parameters import Settings
 
 
 class Node:

@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 
+from harness.core.strategies import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.shared_counters import Tally
 
-SYNCHRONOUS, ASYNCHRONOUS, BOUNDED = "synchronous", "asynchronous", "bounded"
 # A server may come back in these: it can go on with weights that a worker has. A synchronous update needs all of it.
 COMES_BACK = (ASYNCHRONOUS, BOUNDED)
 # Of the state, beside weights and momenta.

@@ -12,11 +12,12 @@ import numpy as np
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.core.strategies import SYNCHRONOUS
 from harness.worker.distributed.exchange import gather, own_address
 from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.colocated import ServerBeside
 from harness.worker.servers.node import Node
-from harness.worker.servers.parameters import COMES_BACK, SYNCHRONOUS
+from harness.worker.servers.parameters import COMES_BACK
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.server_optimizer import Updating
 from harness.worker.servers.topology import arrangement

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.core.rendezvous import from_environment
 from harness.core.spec import read_run
+from harness.core.strategies import info
 from harness.worker.distributed.exchange import gather, own_address
 from harness.worker.servers.colocated import FOR_THE_RANK, ServerBeside
 from harness.worker.servers.topology import node_name, settings
@@ -23,7 +24,7 @@ def main(run_dir: Path) -> None:
         signal.signal(number, signal.SIG_IGN)  # it stays until the ranks have left
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
-    workers = spec.placement.nodes if spec.strategy == "ps_mixed" else spec.gpus
+    workers = spec.placement.nodes if info(spec.strategy).servers_per_node else spec.gpus
     server = ServerBeside(settings(spec, workers), own_address(rendezvous))
     gather(rendezvous, [*server.address, node_name()], site.timeout_seconds)
     server.wait()

@@ -9,10 +9,8 @@ from typing import Optional, Sequence
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec
-from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS, Settings
-
-# By the name of the strategy.
-MODES = {"ps_sync": SYNCHRONOUS, "ps_async": ASYNCHRONOUS, "ps_mixed": ASYNCHRONOUS, "ssp": BOUNDED}
+from harness.core.strategies import BOUNDED, SYNCHRONOUS, info
+from harness.worker.servers.parameters import Settings
 
 
 @dataclass(frozen=True)
@@ -59,11 +57,12 @@ def arrangement(spec: RunSpec, rendezvous: Rendezvous) -> Arrangement:
     # Ranks are placed evenly, node by node (harness/plan/plan.py).
     rank, per_node = rendezvous.rank, rendezvous.local_world_size
     node, nodes = rank // per_node, rendezvous.world_size // per_node
-    inside_nodes = spec.strategy == "ps_mixed"
+    strategy = info(spec.strategy)
+    assert strategy.servers is not None
+    mode, inside_nodes = strategy.servers, strategy.servers_per_node
     worker: Optional[int] = rank
     if inside_nodes:
         worker = node if rendezvous.local_rank == 0 else None
-    mode = MODES[spec.strategy]
     pushed = spec.batch_per_gpu * (per_node if inside_nodes else 1)
     servers = spec.strategy_options["servers"] or nodes
     return Arrangement(
@@ -84,8 +83,10 @@ def arrangement(spec: RunSpec, rendezvous: Rendezvous) -> Arrangement:
 
 def settings(spec: RunSpec, workers: int) -> Settings:
     """What a server of the run has to know."""
+    mode = info(spec.strategy).servers
+    assert mode is not None
     return Settings(
-        mode=MODES[spec.strategy],
+        mode=mode,
         workers=workers,
         staleness=spec.strategy_options.get("staleness", 0),
         momentum=spec.optimizer.momentum,

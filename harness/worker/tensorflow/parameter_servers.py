@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.core.strategies import served_by
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import ByHostRank, HostRank
 from harness.worker.tensorflow.strategies import Strategy
@@ -66,6 +67,4 @@ class ParameterServers(ByHostRank, Strategy):
         return numbers.astype(values.dtype)
 
 
-STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(
-    ("ps_sync", "ps_async", "ps_mixed", "ssp"), ParameterServers
-)
+STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(served_by("tensorflow"), ParameterServers)

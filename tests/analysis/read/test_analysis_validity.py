@@ -11,10 +11,11 @@ from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.base.frames import records
 from analysis.read.attempts import Attempt, Piece
-from analysis.read.columns.validity import AGREEMENT, SYNCHRONOUS, faults_of
+from analysis.read.columns.validity import AGREEMENT, faults_of
 from analysis.read.log.rank import RankLog
 from analysis.read.study import read_study
 from harness.core.spec import STRONG
+from harness.core.strategies import names
 
 
 def only_run(study: StudyBuilder) -> dict:
@@ -26,7 +27,7 @@ def rows(study: StudyBuilder) -> dict[str, dict]:
     return {row["run_id"]: row for row in records(read_study(study.folder).runs)}
 
 
-@pytest.mark.parametrize("strategy", sorted(SYNCHRONOUS - {"plain"}))
+@pytest.mark.parametrize("strategy", [name for name in names(lambda row: row.synchronous) if name != "plain"])
 @pytest.mark.parametrize(
     ("logs", "reason"),
     [

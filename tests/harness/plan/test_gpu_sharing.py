@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -85,11 +84,3 @@ def test_what_needs_nccl_is_refused_with_what_to_do(
     assert "gpus=2 on the 1 GPU of this machine: ranks share a GPU, which NCCL refuses" in done.stderr
     assert "take gpus=1" in done.stderr
     assert says in done.stderr
-
-
-def test_the_tables_name_every_strategy_that_a_framework_offers(project: Path) -> None:
-    from harness.core.strategies import OVER_NCCL
-
-    for framework, strategies in OVER_NCCL.items():
-        offered = (project / "conf" / "framework" / f"{framework}.yaml").read_text(encoding="utf-8")
-        assert all(name in offered for name in strategies), json.dumps({framework: strategies})

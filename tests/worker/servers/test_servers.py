@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from project import PROJECT
 
+from harness.core.strategies import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS
 from harness.worker.servers import protocol
 from harness.worker.servers.client import Address, Client, ServerFailed, divide
 from harness.worker.servers.colocated import ServerBeside
-from harness.worker.servers.parameters import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS, Parameters, Settings, tally_length
+from harness.worker.servers.parameters import Parameters, Settings, tally_length
 from harness.worker.servers.shared_counters import Tally, make_file
 
 SHARES = (5, 3)
