@@ -21,7 +21,7 @@ def workers(folder: Path, gpus: int) -> dict[int, int]:
     return found
 
 
-def watchers(folder: Path) -> list[int]:
+def supervisors(folder: Path) -> list[int]:
     """Process ids of the tasks of jobs, one per rank, for the studies in the folder."""
     return [
         pid

@@ -146,7 +146,7 @@ def test_the_schema_loads_little_since_help_waits_for_it() -> None:
     assert ours == {"harness.core.serialization", "harness.core.strategies", "harness.config.optimizer_schema"}
 
 
-def test_a_watcher_reads_no_more_than_it_needs() -> None:
+def test_a_supervisor_reads_no_more_than_it_needs() -> None:
     # One process for each rank, all at the same moment, from a file system that they share.
     code = "import sys, harness.node.array_task; print(sorted({name.split('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)

@@ -32,7 +32,7 @@ from harness.core.rendezvous import Rendezvous, from_launcher
 from harness.core.spec import EMULATED, Placement
 from harness.doctor.checks import MISSING, NOTE, OK, Check, nvidia_smi, others, uses_cuda
 from harness.node.command import rank_command, rank_environment
-from harness.node.rank import end_with_parent
+from harness.node.rank_supervisor import die_with_parent
 from harness.plan import machine
 from harness.plan.request import study_request
 from harness.study import outcome
@@ -153,7 +153,7 @@ def run_ranks(folder: Path, ranks: Sequence[Rendezvous], seconds: float) -> None
                         stdout=subprocess.DEVNULL,
                         stderr=stderr,
                         start_new_session=True,
-                        preexec_fn=lambda: end_with_parent(signal.SIGKILL),
+                        preexec_fn=lambda: die_with_parent(signal.SIGKILL),
                     )
                 )
         why = _wait(processes, ranks, attempt, began + seconds, seconds)

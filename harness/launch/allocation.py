@@ -18,9 +18,9 @@ from harness.core import environment_variables, events, run_files
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.ports import JOB_PORTS
-from harness.launch import watchers
+from harness.launch import supervisors
 from harness.launch.attempts import to_result
-from harness.node.attempt import job_name, slurm_ends_it, without_word
+from harness.node.attempt import current_job_id, finish_unreported, slurm_is_ending_job
 from harness.plan.plan import Plan
 from harness.study import outcome
 from harness.study.study import Study
@@ -70,18 +70,18 @@ def _run(
     def start(number: int) -> str | None:
         attempt_dir = run_files.attempt_dir(run_dir, number)
         attempt_dir.mkdir(exist_ok=True)
-        outcome.write_job(attempt_dir, token, job_name(os.environ))
+        outcome.write_job(attempt_dir, token, current_job_id(os.environ))
         try:
-            done = watchers.run(run_dir, number, token, starter, srun_args, _port(run_dir, number), os.environ)
-            said = outcome.batch_words(run_dir.parents[1], job_name(os.environ))
-            said = [outcome.mpirun_words(attempt_dir)] if starter == MPIRUN else said
+            done = supervisors.run(run_dir, number, token, starter, srun_args, _port(run_dir, number), os.environ)
+            said = outcome.batch_stderr_tail(run_dir.parents[1], current_job_id(os.environ))
+            said = [outcome.mpirun_message(attempt_dir)] if starter == MPIRUN else said
         except UserError as error:
             done, said = False, [str(error)]
-        if not done and slurm_ends_it():
+        if not done and slurm_is_ending_job():
             raise KeyboardInterrupt
         if not done:
             with contextlib.suppress(SystemExit):  # another attempt follows
-                without_word(run_dir, number, token, said)
+                finish_unreported(run_dir, number, token, said)
         return os.environ.get("SLURM_JOB_ID")
 
     return to_result(run_dir, attempt, start)

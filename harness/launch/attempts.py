@@ -22,14 +22,14 @@ def to_result(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -
         attempt_dir = run_files.attempt_dir(run_dir, attempt)
         if (result := events.read_result(run_dir)) is not None:
             return result
-        again = outcome.read_again(attempt_dir)
+        again = outcome.read_restart(attempt_dir)
         if again.get("by") == outcome.BY_FAILURE:
             attempt += 1
             continue
         told = any(e.interrupted or e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
         if again or told:
             return None
-        words = outcome.mpirun_words(attempt_dir)
+        words = outcome.mpirun_message(attempt_dir)
         reason = f"{NO_WORD}; mpirun says: {words}" if words else NO_WORD
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job_id, written_by="launcher")
         events.write_result(run_dir, result)

@@ -15,7 +15,7 @@ import submitit
 from harness.core import environment_variables
 from harness.core.launchers import MPIRUN
 from harness.core.ports import held_port
-from harness.launch import watchers
+from harness.launch import supervisors
 from harness.launch.attempts import to_result
 from harness.node.attempt import run_attempt
 from harness.plan.plan import Plan, Request
@@ -87,7 +87,7 @@ def _mpirun(_request: Request, _study: Study, run_dir: Path, attempt: int, token
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     job_id = str(os.getpid())
     with held_port() as port:
-        watchers.run(run_dir, attempt, token, MPIRUN, (), port, {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
+        supervisors.run(run_dir, attempt, token, MPIRUN, (), port, {**environ, "SUBMITIT_LOCAL_JOB_ID": job_id})
     return job_id
 
 

@@ -94,7 +94,7 @@ class Submitter:
 
     def _submit(self, array: Array) -> Submission:
         environment = array.resources.staged
-        archive = stage.packed(self.study.folder.absolute(), Path(environment), self.say) if environment else None
+        archive = stage.pack(self.study.folder.absolute(), Path(environment), self.say) if environment else None
         token = submissions.new_token()
         elements = tuple(tuple(r.spec.run_id for r in element) for element in array.elements)
         submission = Submission(token, None, elements)
@@ -339,7 +339,7 @@ def _write_lost(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, An
         attempt = run_files.attempt_number(events.attempt_dirs(run_dir)[-1])
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
         if job and not result["stderr_tail"]:  # the ranks never began: the batch script may say why
-            result["stderr_tail"] = outcome.batch_words(study.folder, job)
+            result["stderr_tail"] = outcome.batch_stderr_tail(study.folder, job)
         try:
             events.write_result(run_dir, result)
             written.append((run_id, study.result(run_id)))

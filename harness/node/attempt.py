@@ -1,7 +1,7 @@
-"""On the node: runs one rank to its end, and decides with the others' watchers what the run's end is.
+"""Runs one rank of an attempt on a node and decides, together with the other ranks' supervisors, how the attempt ends.
 
-harness/node/array_task.py calls `run_rank` once per task of a job. Files in the attempt's folder are all that the
-ranks' watchers tell each other, so the same code serves one machine and many nodes.
+harness/node/array_task.py calls `run_rank` once per task of a job. The supervisors communicate only through files in
+the attempt's folder, so the same code serves one machine and many nodes.
 """
 
 from __future__ import annotations
@@ -21,34 +21,42 @@ from harness.core.rendezvous import Rendezvous, from_launcher
 from harness.core.spec import RunSpec, Site, read_run
 from harness.node import stage
 from harness.node.image import image
-from harness.node.rank import LIMIT, LOOK_SECONDS, PEER_GRACE_SECONDS, POLL_SECONDS, Rank, end_with_parent
+from harness.node.rank_supervisor import (
+    CHECK_SECONDS,
+    PEER_GRACE_SECONDS,
+    POLL_SECONDS,
+    WALL_LIMIT_REACHED,
+    RankSupervisor,
+    die_with_parent,
+)
 from harness.slurm import energy
 from harness.slurm.client import Client, Job, SlurmUnavailable
 from harness.study import outcome
 from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
 
-# A rank that fails takes its peers down within milliseconds; wait a moment, then ask who was first. The watchers of
-# those that do not notice end them soon after; one that says nothing by then is gone, with its node.
+# A failing rank takes its peers down within milliseconds: wait briefly before asking which one was first. Peers that do
+# not notice are killed soon afterwards by their supervisors. A rank with no exit status after VANISHED_SECONDS is gone
+# together with its node.
 SETTLE_SECONDS = 1.0
-VANISHED_SECONDS = LOOK_SECONDS + PEER_GRACE_SECONDS + 3.0
-# After its own end, rank 0 waits this long for the others', who may still flush their logs.
+VANISHED_SECONDS = CHECK_SECONDS + PEER_GRACE_SECONDS + 3.0
+# How long rank 0 waits after its own exit for ranks that may still be flushing their logs.
 LAST_RANKS_SECONDS = 120.0
-# A job that is put back into the queue is ended by Slurm; until then its ranks' watchers wait.
+# A requeued job is killed by Slurm; its supervisors wait for that.
 REQUEUE_SECONDS = 120.0
-# A lost node is not the run's fault: Slurm itself requeues as often as it notices one. But a run may be what brings
-# nodes down.
+# A lost node is not the run's fault, and Slurm itself requeues without limit. But the run may be what crashes the
+# nodes.
 LOST_NODES = 3
-# A node that is there starts a process within seconds.
+# A healthy node starts a process within seconds.
 NODES_SECONDS = 60.0
-# Slurm looks at its nodes every so often.
+# How often Slurm checks its nodes.
 NOTICE_SECONDS = 60.0
 SLURM = Client(seconds=60, ignore_sigterm=True)
 
 
 def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
-    """Runs this task's rank to its end. Exits with code 1 when it, or another rank, failed or left.
+    """Run this task's rank to its end. Exits with code 1 if this or another rank failed or stopped early.
 
-    A job that Slurm requeued runs with the same arguments: it is another attempt.
+    A job that Slurm requeued runs with the same arguments; it is the next attempt.
     """
     run_attempt(run_dir_text, first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0")), submission)
 
@@ -57,17 +65,17 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     run_dir = Path(run_dir_text)
     attempt_dir = run_files.attempt_dir(run_dir, attempt)
     run_spec, site = read_run(run_dir)
-    placed = _placed(from_launcher(os.environ), run_spec)
-    if placed is None:
+    role = _role(from_launcher(os.environ), run_spec)
+    if role is None:
         return
-    rendezvous, server = placed
+    rendezvous, server = role
     if "OMPI_COMM_WORLD_RANK" in os.environ:
-        end_with_parent(signal.SIGTERM)  # mpirun's processes do not, when it is killed itself
-    if why := superseded(run_dir, attempt, submission):
+        die_with_parent(signal.SIGTERM)  # mpirun's processes survive it if it is killed
+    if why := reason_to_skip(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
     attempt_dir.mkdir(exist_ok=True)
-    job_id = job_name(os.environ)
+    job_id = current_job_id(os.environ)
     if rendezvous.rank == 0:
         outcome.write_job(attempt_dir, submission, job_id)
         begin = {
@@ -75,32 +83,39 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
             "job_id": job_id,
             "container": image(site.container),
             "job_started": _job_started(os.environ),
-            "staged": stage.record(site, os.environ),
+            "staged": stage.staging_record(site, os.environ),
         }
         spec.write_json(attempt_dir / run_files.BEGIN, begin)
-    with stage.entered(site, os.environ) as here:
-        rank = Rank(run_spec, here, rendezvous, run_dir, attempt_dir, server)
-        ended = rank.run()
+    with stage.staged_site(site, os.environ) as staged_site:
+        supervisor = RankSupervisor(run_spec, staged_site, rendezvous, run_dir, attempt_dir, server)
+        ended = supervisor.run()
         outcome.write_exit(attempt_dir, ended)
-    end = End(run_dir, attempt, run_spec, site, submission, job_id)
+    finalizer = AttemptFinalizer(run_dir, attempt, run_spec, site, submission, job_id)
     failed = ended if ended.failed else None
     if failed is None and rendezvous.rank == 0:
-        _wait_for_all(attempt_dir, end.processes)
-        if run_spec.measure.record and not (rank.warned or rank.interrupted):  # then there are only seconds left
+        _wait_for_exits_or_failure(attempt_dir, finalizer.processes)
+        # After a signal only seconds are left.
+        if run_spec.measure.record and not (supervisor.warned or supervisor.interrupted):
             energy.write(attempt_dir)
     if failed is not None or outcome.failure(attempt_dir) is not None:
-        _settle(attempt_dir, end.processes, lambda: rank.interrupted)
+        _wait_for_exits(attempt_dir, finalizer.processes, lambda: supervisor.interrupted)
         failed = outcome.failure(attempt_dir)
     if failed is not None:
-        end.failed(failed)
+        finalizer.finish_failed(failed)
         sys.exit(1)
     if rendezvous.rank == 0:
-        end.together(warned=rank.warned)
+        finalizer.finish_exited(warned=supervisor.warned)
 
 
-def _placed(task: Rendezvous, run_spec: RunSpec) -> tuple[Rendezvous, int | None] | None:
-    """Which rank this task is; or which parameter server, with a rank after those of the ranks, where servers have
-    nodes of their own, after the ranks' (locally processes); or None: a task of a server's node that is not needed."""
+def _role(task: Rendezvous, run_spec: RunSpec) -> tuple[Rendezvous, int | None] | None:
+    """Determine which rank or parameter server this task is.
+
+    Servers with nodes of their own (locally: processes of their own) are numbered after the ranks.
+
+    Returns:
+        The task's rendezvous and the number of its server (None for a rank). None for a surplus task on a
+        server's node.
+    """
     servers = run_spec.server_nodes
     if not servers:
         return task, None
@@ -115,10 +130,10 @@ def _placed(task: Rendezvous, run_spec: RunSpec) -> tuple[Rendezvous, int | None
     return replace(task, rank=ranks + number, world_size=ranks + servers), number
 
 
-def superseded(run_dir: Path, attempt: int, submission: str) -> str | None:
-    """Why this job must not run: the run was completed meanwhile, or was submitted again. None where it may.
+def reason_to_skip(run_dir: Path, attempt: int, submission: str) -> str | None:
+    """Why this job must not run: the run was completed or resubmitted in the meantime. None if it may run.
 
-    So nothing is run twice, even by a job that a scheduler revives after it was given up.
+    Prevents duplicate runs, even if the scheduler revives a job that was given up.
     """
     result = events.read_result(run_dir)
     if result is not None and result["status"] == events.COMPLETED:
@@ -131,8 +146,8 @@ def superseded(run_dir: Path, attempt: int, submission: str) -> str | None:
     return None
 
 
-class End:
-    """How an attempt ends: with a result, or with another attempt."""
+class AttemptFinalizer:
+    """Ends an attempt: writes the result, or has another attempt follow."""
 
     def __init__(
         self, run_dir: Path, attempt: int, run_spec: RunSpec, site: Site, submission: str, job_id: str | None
@@ -140,40 +155,44 @@ class End:
         self.run_dir, self.attempt, self.site = run_dir, attempt, site
         self.attempt_dir = run_files.attempt_dir(run_dir, attempt)
         self.ranks = run_spec.placement.world_size
-        # Parameter servers on nodes of their own are numbered after the ranks.
+        # Parameter servers with nodes of their own are numbered after the ranks.
         self.processes = self.ranks + run_spec.server_nodes
         self.submission = submission
         self.job_id = job_id
 
-    def failed(self, first: RankExit) -> None:
-        """After a rank failed, or was ended: every rank's watcher comes here."""
+    def finish_failed(self, first: RankExit) -> None:
+        """Finish after a rank failed or was killed. Called by every rank's supervisor."""
         if first.interrupted:
-            sys.exit(1)  # no result: the run has not failed, it is not finished
+            sys.exit(1)  # no result: the run is unfinished, not failed
         if events.read_result(self.run_dir) is not None:
-            sys.exit(1)  # another rank's watcher was here
+            sys.exit(1)  # another supervisor has finished the attempt
         if self._missing():
-            # Slurm notices too, later: its own requeue leaves the lost node out, ours could be given it again.
+            # Slurm will notice too. Its own requeue excludes the lost node; ours might be given it again.
             time.sleep(_slurmd_timeout())
-            self.lost(first)
+            self.finish_lost(first)
         else:
-            self.or_again(BY_LIMIT if first.reason == LIMIT else BY_FAILURE, first.sentence, first)
+            self.finish_or_restart(
+                BY_LIMIT if first.reason == WALL_LIMIT_REACHED else BY_FAILURE, first.sentence, first
+            )
 
-    def lost(self, first: RankExit | None) -> None:
-        """After ranks have vanished. first: the rank of whose end is known that failed first."""
+    def finish_lost(self, first: RankExit | None) -> None:
+        """Finish after ranks have disappeared. first: the first failure among the ranks with an exit status."""
         missing = self._missing()
         then = f"; then {first.sentence}" if first is not None else ""
-        self.or_again(BY_NODE, f"{self._names(missing)} vanished without a word, as when a node is lost{then}", first)
+        self.finish_or_restart(
+            BY_NODE, f"{self._names(missing)} disappeared without an exit status, as when a node is lost{then}", first
+        )
 
-    def or_again(self, by: str, reason: str, first: RankExit | None) -> None:
-        """Another attempt, or a result that says why there is none."""
-        refused = self._again(by, reason)
+    def finish_or_restart(self, by: str, reason: str, first: RankExit | None) -> None:
+        """Start another attempt, or write a failed result that says why there is none."""
+        refused = self._restart(by, reason)
         self._write(events.FAILED, "; ".join(filter(None, (reason, refused))), first)
 
-    def together(self, warned: bool) -> None:
-        """Rank 0 only, after no rank failed: all are done, or all have saved and left."""
+    def finish_exited(self, warned: bool) -> None:
+        """Finish on rank 0 when no rank failed: all completed, or all saved and exited."""
         exits = outcome.read_exits(self.attempt_dir)
         if missing := self._missing():
-            reason = f"{self._names(missing)} did not end within {LAST_RANKS_SECONDS:.0f} s after rank 0"
+            reason = f"{self._names(missing)} did not exit within {LAST_RANKS_SECONDS:.0f} s after rank 0"
             self._write(events.FAILED, reason)
             sys.exit(1)
         if all(e.code == 0 for e in exits):
@@ -182,23 +201,23 @@ class End:
                 shutil.rmtree(self.run_dir / run_files.CHECKPOINT, ignore_errors=True)
             return
         if not warned:
-            sys.exit(1)  # told to end: no result, the same command continues the run
+            sys.exit(1)  # stopped on request: no result, re-running the command continues the run
         step = checkpoints.saved_steps(self.run_dir)[-1]
         by = BY_PREEMPTION if _preempted() else BY_LIMIT
         reason = f"{by}: saved at step {step}"
-        refused = self._again(by, reason)
-        self._write(events.FAILED, f"{reason}; {refused}; the same command continues it from there")
+        refused = self._restart(by, reason)
+        self._write(events.FAILED, f"{reason}; {refused}; re-run the command to continue from there")
         sys.exit(1)
 
-    def _again(self, by: str, reason: str) -> str | None:
-        """Has another attempt follow: this process then ends here. Otherwise why none follows; None: nobody asked."""
+    def _restart(self, by: str, reason: str) -> str | None:
+        """Have another attempt follow. Exits if one follows; otherwise returns why not (None: no restarts allowed)."""
         steps = checkpoints.saved_steps(self.run_dir)
         saved = steps[-1] if steps else 0
-        # Of this submission: whoever asks for the run again, allows it all of them again.
+        # Limits apply per submission: resubmitting a run resets them.
         mine = [
             d for d in events.attempt_dirs(self.run_dir) if outcome.read_job(d).get("submission") == self.submission
         ]
-        before = [again for d in mine if d != self.attempt_dir and (again := outcome.read_again(d))]
+        before = [again for d in mine if d != self.attempt_dir and (again := outcome.read_restart(d))]
         done = sum(again["by"] == by for again in before)
         if by == BY_FAILURE and done >= self.site.max_restarts:
             return f"restarted {done} times (checkpoint.max_restarts={self.site.max_restarts})" if done else None
@@ -208,21 +227,21 @@ class End:
             return f"requeued {done} times (checkpoint.max_requeues={self.site.max_requeues})"
         if by == BY_LIMIT and saved <= max((again["step"] for again in before), default=0):
             return "not requeued: no step was saved since the last start; give it a longer cluster.timeout_minutes"
-        first = outcome.write_again(self.attempt_dir, by, reason, saved)
+        first = outcome.write_restart(self.attempt_dir, by, reason, saved)
         if by == BY_FAILURE and environment_variables.RESTARTS_HERE in os.environ:
             sys.exit(1)
         if not first:
-            time.sleep(REQUEUE_SECONDS)  # another rank's watcher does it
+            time.sleep(REQUEUE_SECONDS)  # another rank's supervisor requeues
             sys.exit(1)
-        words = _requeue()
-        if words is None:
+        refused = _requeue()
+        if refused is None:
             time.sleep(REQUEUE_SECONDS)
             sys.exit(1)
         (self.attempt_dir / run_files.AGAIN).unlink()
-        return f"the job could not be requeued: {words}"
+        return f"the job could not be requeued: {refused}"
 
     def _missing(self) -> list[int]:
-        """The ranks, and after them the parameter servers, of whose end nothing is known."""
+        """Ranks, and after them parameter servers, without an exit status."""
         return sorted(set(range(self.processes)) - {e.rank for e in outcome.read_exits(self.attempt_dir)})
 
     def _names(self, numbers: list[int]) -> str:
@@ -239,49 +258,54 @@ class End:
         outcome.write_result_of_job(self.run_dir, result)
 
 
-def without_word(run_dir: Path, attempt: int, submission: str, said: Sequence[str]) -> None:
-    """In the batch step, after srun or mpirun has failed and said this: an attempt whose watchers were all killed
-    before they could say how it ended, or never began, goes back into the queue, or is said to have failed."""
+def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequence[str]) -> None:
+    """Finish an attempt whose supervisors were killed before they could report how it ended, or never started.
+
+    Runs in the batch step after srun or mpirun has failed. The job is requeued or the run is marked as failed.
+
+    Args:
+        output: what srun or mpirun printed last.
+    """
     attempt_dir = run_files.attempt_dir(run_dir, attempt)
-    if events.read_result(run_dir) is not None or outcome.read_again(attempt_dir):
+    if events.read_result(run_dir) is not None or outcome.read_restart(attempt_dir):
         return
     if not attempt_dir.exists():
         attempt_dir.mkdir()
-        outcome.write_job(attempt_dir, submission, job_name(os.environ))
+        outcome.write_job(attempt_dir, submission, current_job_id(os.environ))
     first = outcome.failure(attempt_dir)
-    # By whom the first was: srun tells the others to end when one has failed.
+    # Who caused the first failure: srun terminates the other ranks when one has failed.
     told_to_end = first.interrupted if first else any(e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
     if told_to_end:
         return
     run_spec, site = read_run(run_dir)
-    end = End(run_dir, attempt, run_spec, site, submission, job_name(os.environ))
+    finalizer = AttemptFinalizer(run_dir, attempt, run_spec, site, submission, current_job_id(os.environ))
     nodes = run_spec.placement.nodes + run_spec.server_nodes
-    out_of_memory = _line_with(r"\boom\b|oom.kill|memory", said)
-    # With `srun --mpi=pmix` Slurm kills all watchers as soon as a rank has gone without leaving MPI.
-    by_pmix = _line_with(r"mpi/pmix", said)
-    not_staged = _line_with(re.escape(stage.KEY), said)
-    last_words = not_staged or out_of_memory or by_pmix or next(reversed(said), "nothing")
+    out_of_memory = _line_with(r"\boom\b|oom.kill|memory", output)
+    # With `srun --mpi=pmix`, Slurm kills all supervisors as soon as a rank exits without MPI_Finalize.
+    by_pmix = _line_with(r"mpi/pmix", output)
+    not_staged = _line_with(re.escape(stage.KEY), output)
+    message = not_staged or out_of_memory or by_pmix or next(reversed(output), "nothing")
     if outcome.read_begin(attempt_dir) is None:
-        # After a node was lost, Slurm may give the same one again until it notices.
+        # After a node was lost, Slurm may allocate it again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE
-        end.or_again(by, f"the ranks could not be started: {last_words}", first)
+        finalizer.finish_or_restart(by, f"the ranks could not be started: {message}", first)
     elif out_of_memory or nodes == 1 or ((first or by_pmix) and _all_nodes_answer()):
-        words = f"the job's processes were killed without a word; Slurm says: {last_words}"
-        end.or_again(BY_FAILURE, words if out_of_memory or first is None else first.sentence, first)
+        reason = f"the job's processes were killed before they could report why; Slurm says: {message}"
+        finalizer.finish_or_restart(BY_FAILURE, reason if out_of_memory or first is None else first.sentence, first)
     else:
         if first is not None:
-            time.sleep(_slurmd_timeout())  # as in End.failed
-        end.lost(first)
+            time.sleep(_slurmd_timeout())  # as in AttemptFinalizer.finish_failed
+        finalizer.finish_lost(first)
 
 
-def slurm_ends_it() -> bool:
-    """Whether this job is being ended by Slurm, which starts it again, or knows why not."""
+def slurm_is_ending_job() -> bool:
+    """Whether Slurm is ending this job, and will requeue it or knows why not."""
     job = _this_job()
     return job is not None and job.state != "RUNNING"
 
 
-def job_name(environ: Mapping[str, str]) -> str | None:
-    """The job as the scheduler's commands name it: '123_4' for an array's element."""
+def current_job_id(environ: Mapping[str, str]) -> str | None:
+    """The job id as Slurm's commands accept it: '123_4' for an array task."""
     if "SUBMITIT_LOCAL_JOB_ID" in environ:  # first, as in `from_launcher`: a local run may be inside an allocation
         return environ["SUBMITIT_LOCAL_JOB_ID"]
     if "SLURM_ARRAY_JOB_ID" in environ:
@@ -290,30 +314,30 @@ def job_name(environ: Mapping[str, str]) -> str | None:
 
 
 def _job_started(environ: Mapping[str, str]) -> float | None:
-    """When the batch script began, in unix seconds, where this run is all that the job does."""
+    """Start of the batch script in unix seconds, if the job consists of this run only."""
     text = "" if environment_variables.RESTARTS_HERE in environ else environ.get(environment_variables.JOB_STARTED, "")
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
 
 
 def _requeue() -> str | None:
-    """Puts this job back into the queue; Slurm ends it soon. Gives what went wrong, in Slurm's words."""
+    """Requeue this job; Slurm kills it soon after. Returns Slurm's error message on failure."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
-        return "it is no job of Slurm"
+        return "it is not a Slurm job"
     if (job := _this_job()) is not None and job.state == "CANCELLED":
         return "it was cancelled"
     refused = SLURM.requeue(os.environ["SLURM_JOB_ID"])
-    # Slurm may have been first, when it has lost a node.
+    # After losing a node, Slurm may have requeued the job already.
     return None if refused and "pending execution" in refused else refused
 
 
 def _preempted() -> bool:
-    """Whether the warning came because another job takes the nodes, and not because the time is over."""
+    """Whether the warning signal announced a preemption rather than the time limit."""
     job = _this_job()
     return job is not None and job.preempt_time is not None
 
 
 def _all_nodes_answer() -> bool:
-    """Whether srun can start something on every node of this job."""
+    """Whether srun can start a process on every node of this job."""
     try:
         return Client(seconds=NODES_SECONDS).nodes_answer(int(os.environ.get("SLURM_JOB_NUM_NODES", "1")))
     except SlurmUnavailable:
@@ -321,7 +345,7 @@ def _all_nodes_answer() -> bool:
 
 
 def _slurmd_timeout() -> float:
-    """Seconds after which Slurm has noticed that a node does not answer; 0 without Slurm."""
+    """Seconds after which Slurm has noticed a node that does not answer; 0 without Slurm."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
         return 0.0
     try:
@@ -339,7 +363,7 @@ def _this_job() -> Job | None:
         return None
 
 
-def _wait_for_all(attempt_dir: Path, processes: int) -> None:
+def _wait_for_exits_or_failure(attempt_dir: Path, processes: int) -> None:
     deadline = time.monotonic() + LAST_RANKS_SECONDS
     while time.monotonic() < deadline:
         exits = outcome.read_exits(attempt_dir)
@@ -348,9 +372,12 @@ def _wait_for_all(attempt_dir: Path, processes: int) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _settle(attempt_dir: Path, processes: int, hurry: Callable[[], bool]) -> None:
-    """Until every rank's end is known, or will not be. hurry: whether Slurm is ending the step: then there are only
-    seconds left."""
+def _wait_for_exits(attempt_dir: Path, processes: int, hurry: Callable[[], bool]) -> None:
+    """Wait until every rank has an exit status, or will not get one.
+
+    Args:
+        hurry: whether Slurm is ending the step, which leaves only seconds.
+    """
     start = time.monotonic()
     while not hurry() and (waited := time.monotonic() - start) < VANISHED_SECONDS:
         if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == processes:
@@ -358,8 +385,8 @@ def _settle(attempt_dir: Path, processes: int, hurry: Callable[[], bool]) -> Non
         time.sleep(POLL_SECONDS)
 
 
-def _line_with(pattern: str, said: Sequence[str]) -> str | None:
-    return next((line for line in said if re.search(pattern, line, re.IGNORECASE)), None)
+def _line_with(pattern: str, output: Sequence[str]) -> str | None:
+    return next((line for line in output if re.search(pattern, line, re.IGNORECASE)), None)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""`python -m harness.node.batch_epilogue <study> <token>`: the last line of a batch script, when its srun has
-failed."""
+"""`python -m harness.node.batch_epilogue <study> <token>`: last line of a batch script, run when its srun failed."""
 
 from __future__ import annotations
 
@@ -13,12 +12,14 @@ from harness.study import outcome, submissions
 
 def main() -> None:
     folder, token = Path(sys.argv[1]), sys.argv[2]
-    mine = submissions.of_element(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-    if mine is not None and not attempt.slurm_ends_it():
-        run_dir, first_attempt = mine
-        # As run_rank counts them.
+    task = submissions.run_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
+    if task is not None and not attempt.slurm_is_ending_job():
+        run_dir, first_attempt = task
+        # The same numbering as in run_rank.
         number = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        attempt.without_word(run_dir, number, token, outcome.batch_words(folder, attempt.job_name(os.environ)))
+        attempt.finish_unreported(
+            run_dir, number, token, outcome.batch_stderr_tail(folder, attempt.current_job_id(os.environ))
+        )
 
 
 if __name__ == "__main__":

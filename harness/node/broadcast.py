@@ -1,11 +1,14 @@
-"""A packed environment brought to every node of a job by Slurm (cluster.stage_environment=sbcast), and unpacked there.
+"""Distributes a packed environment to all nodes of a job with sbcast and unpacks it there
+(cluster.stage_environment=sbcast).
 
-sbcast reads the archive once and hands it on from node to node; the shared file system does not see how many there are.
-The batch script runs `python -m harness.node.broadcast <srun and its options>`, which starts one task per node
-(`python -m harness.node.broadcast`) and leads them through srun's pipes: every node has a folder for its copy; sbcast;
-every node has unpacked its copy; every node removes it. The tasks stay from the first to the last, for once a job is
-cancelled no step can be started any more: whoever made something on a node is there to remove it. That all wait for all
-lets nodes share a disk, as those of a test cluster do.
+sbcast reads the archive once and forwards it from node to node, so the load on the shared file system does not grow
+with the number of nodes.
+
+The batch script runs `python -m harness.node.broadcast <srun and its options>`. It starts one task per node (`python -m
+harness.node.broadcast`) and coordinates them through srun's pipes: every node creates a folder for its copy; sbcast;
+every node unpacks its copy; every node deletes it. The tasks live from the first phase to the last because no step can
+be started once a job is cancelled, and each task must clean up its own node. The barrier after each phase allows nodes
+to share a disk, as the nodes of a test cluster do.
 """
 
 from __future__ import annotations
@@ -23,44 +26,55 @@ from harness.core.errors import UserError
 from harness.node import stage
 from harness.slurm.client import words
 
-COPY_FOLDER = ".copy"  # after stage.STAGED: of the job, for sbcast has but one name for all nodes
-# What the site or cluster.setup exports wins. The archive is compressed already, and is no program with libraries;
-# Slurm's own 10 s for a block of 8 MB through the whole tree may be short for a busy disk.
+# Appended to stage.STAGED. Shared by all nodes, since sbcast takes one path for all of them.
+COPY_FOLDER = ".copy"
+# Defaults: values exported by the site or by cluster.setup take precedence. The archive is already compressed, and
+# needs no shared libraries. Slurm's own timeout of 10 s for one 8 MB block through the whole tree can be too short on a
+# busy disk.
 SETTINGS = {"SBCAST_COMPRESS": "none", "SBCAST_SEND_LIBS": "no", "SBCAST_TIMEOUT": "60"}
 
 
-def lead(step: Sequence[str], nodes: int, archive: Path, copy: Path) -> float:
-    """In the batch step: the environment is on all nodes when it returns. Gives the seconds that sbcast took.
+def coordinate(step: Sequence[str], nodes: int, archive: Path, copy: Path) -> float:
+    """Coordinate the transfer from the batch step; the environment is on all nodes when this returns.
 
-    step: srun and its options, for one task on each of so many nodes. Raises UserError with sbcast's words; exits where
-    a node, or srun, has said itself what is wrong.
+    Args:
+        step: srun and its options, for one task on each node.
+        nodes: number of nodes.
+        archive: the packed environment.
+        copy: path of the copy on each node.
+
+    Returns:
+        Seconds spent in sbcast.
+
+    Raises:
+        UserError: sbcast failed. Exits if a node or srun failed, which has reported the reason itself.
     """
-    # A node that failed must not leave the others waiting.
+    # A failed node must not leave the others waiting.
     argv = [*step, "--kill-on-bad-exit=1", sys.executable, "-m", "harness.node.broadcast"]
-    # However this ends, the pipe to the tasks is closed then, and srun waited for.
+    # Leaving this block closes the pipe to the tasks and waits for srun, however it ends.
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as srun:
         assert srun.stdin is not None
         assert srun.stdout is not None
-        _hear(srun.stdout, nodes)
+        _wait_for_nodes(srun.stdout, nodes)
         began = time.monotonic()
         _sbcast(archive, copy)
         seconds = time.monotonic() - began
-        _tell(srun.stdin)
-        _hear(srun.stdout, nodes)
-        _tell(srun.stdin)
+        _release_nodes(srun.stdin)
+        _wait_for_nodes(srun.stdout, nodes)
+        _release_nodes(srun.stdin)
     if srun.returncode != 0:
         sys.exit(1)
     return seconds
 
 
-def follow(copy: Path, folder: Path) -> None:
-    """A node's task. Raises UserError; then, and where the leader or the job ends before, nothing is left here."""
-    stage.make(copy.parent, shared=True)
+def run_on_node(copy: Path, folder: Path) -> None:
+    """Run one node's task. On an error, or if the coordinator or the job ends, nothing is left on the node."""
+    stage.make_folder(copy.parent, shared=True)
     try:
-        _answer()
+        _report_and_wait()
         stage.unpack(copy, folder)
         try:
-            _answer()
+            _report_and_wait()
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -69,15 +83,15 @@ def follow(copy: Path, folder: Path) -> None:
 
 
 def copy_of(environ: Mapping[str, str]) -> Path | None:
-    """The archive's copy, at the same path on every node; None: not in the batch script of such a job."""
+    """Path of the archive's copy, the same on every node. None outside such a batch script."""
     base = environ.get(stage.STAGED)
     return Path(f"{base}{COPY_FOLDER}", "environment.tar.gz") if base else None
 
 
 def _sbcast(archive: Path, copy: Path) -> None:
-    # --force: of nodes that share a disk, one finds the other's copy.
+    # --force: nodes that share a disk find each other's copy.
     argv = ["sbcast", "--force", str(archive), str(copy)]
-    other = f"take {stage.KEY}={stage.TAR}, with which each node reads the archive itself"
+    other = f"use {stage.KEY}={stage.TAR}, which lets each node read the archive itself"
     env = {**SETTINGS, **os.environ}
     try:
         done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -88,25 +102,25 @@ def _sbcast(archive: Path, copy: Path) -> None:
         raise UserError(f"sbcast could not bring {archive} to the nodes: {said}; {other}")
 
 
-def _hear(nodes_say: IO[bytes], nodes: int) -> None:
-    """A line from every node. Fewer: one has failed, and has said so, or srun has."""
+def _wait_for_nodes(from_nodes: IO[bytes], nodes: int) -> None:
+    """Wait for one line from every node. At end of file a node or srun has failed and reported why."""
     for _ in range(nodes):
-        if not nodes_say.readline():
+        if not from_nodes.readline():
             sys.exit(1)
 
 
-def _tell(nodes_hear: IO[bytes]) -> None:
+def _release_nodes(to_nodes: IO[bytes]) -> None:
     try:
-        nodes_hear.write(b"go on\n")
+        to_nodes.write(b"continue\n")
     except BrokenPipeError:
         sys.exit(1)
 
 
-def _answer() -> None:
-    """Tells the leader that this node is so far, and waits for all others."""
-    print("here", flush=True)
+def _report_and_wait() -> None:
+    """Report that this node has finished its phase and wait for the others."""
+    print("ready", flush=True)
     if not sys.stdin.readline():
-        sys.exit(0)  # the leader has ended, and has said why
+        sys.exit(0)  # the coordinator has ended and reported why
 
 
 def main() -> None:
@@ -114,11 +128,11 @@ def main() -> None:
     if copy is None or folder is None:
         sys.exit(f"error: {stage.STAGED} is not set; this is for the batch scripts of {stage.KEY}={stage.SBCAST}")
     if len(sys.argv) == 1:
-        stage.on_node(stage.SBCAST, lambda: follow(copy, folder))
+        stage.run_on_node(stage.SBCAST, lambda: run_on_node(copy, folder))
         return
     nodes, archive = int(os.environ["SLURM_JOB_NUM_NODES"]), Path(os.environ[stage.ARCHIVE])
     try:
-        print(f"{lead(sys.argv[1:], nodes, archive, copy):.6f}")
+        print(f"{coordinate(sys.argv[1:], nodes, archive, copy):.6f}")
     except UserError as error:
         sys.exit(f"error: {stage.KEY}={stage.SBCAST}: {error}")
 

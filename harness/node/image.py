@@ -1,4 +1,4 @@
-"""Which container image the ranks run in."""
+"""Identifies the container image of a run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 
 
 def image(container: Sequence[str]) -> dict[str, Any] | None:
-    """Which image the ranks run in, as begin.json says it; None without a container. container: as in `Site`.
+    """Describe the container image for begin.json.
 
-    Of an image that is a file its size and time of change, which tell that it was built anew. No digest: to read some
-    GB at the begin of each run would load the file system that is measured. What a registry holds has its address.
+    A file is identified by size and modification time, which change when the image is rebuilt. It is not hashed:
+    reading several GB at the start of every run would load the file system that is being measured. An image in a
+    registry is identified by its address.
+
+    Args:
+        container: the container command, as in `Site`.
+
+    Returns:
+        None without a container.
     """
     if not container:
         return None

@@ -1,10 +1,10 @@
-"""An environment on the nodes' own disks (cluster.stage_environment): packed once, unpacked by every job.
+"""Stages an environment on the nodes' local disks (cluster.stage_environment): packed once, unpacked by every job.
 
-On a shared file system each rank's imports open thousands of small files; here a node reads one large one, itself
-(tar), or gets a copy of it from Slurm (sbcast, harness/node/broadcast.py). Packed where the study is submitted,
-unpacked by a step of the batch script (tar: `python -m harness.node.stage`, one task per node) into a folder with the
-job's number in its name, removed by the last watcher of the node whose rank has ended, and by the batch script for
-those that did not come so far (harness/launch/options.py).
+On a shared file system every rank's imports open thousands of small files. Here each node reads one large file itself
+(tar) or receives a copy from Slurm (sbcast, harness/node/broadcast.py). The environment is packed on submission and
+unpacked by a step of the batch script (tar: `python -m harness.node.stage`, one task per node) into a folder whose name
+contains the job id. The last supervisor on a node deletes the folder; the batch script deletes it on nodes where no
+supervisor did (harness/launch/options.py).
 """
 
 from __future__ import annotations
@@ -31,38 +31,39 @@ from harness.core.spec import Site
 NONE, TAR, SBCAST = "none", "tar", "sbcast"
 FOLDER = "environments"
 KEY = "cluster.stage_environment"
-# Set by the batch script. STAGED: the folder's path on each node, but for the node's name. BEGAN, ENDED: unix seconds.
-# BROADCAST: the seconds of sbcast.
+# Set by the batch script. STAGED: path of the folder without the node's name, which each node appends. BEGAN, ENDED:
+# unix seconds. BROADCAST: seconds spent in sbcast.
 STAGED = "HARNESS_STAGED"
 ARCHIVE = "HARNESS_STAGE_ARCHIVE"
 BEGAN = "HARNESS_STAGE_BEGAN"
 ENDED = "HARNESS_STAGE_ENDED"
 BROADCAST = "HARNESS_STAGE_BROADCAST"
-# To start Python and end it takes some 10 ms.
+# Starting and ending Python takes about 10 ms.
 CHECK_SECONDS = 60.0
 
 
-def packed(study_folder: Path, environment: Path, say: Callable[[str], None]) -> Path:
-    """The archive of an environment as it is now, made where there is none yet. The caller holds the study's lock.
+def pack(study_folder: Path, environment: Path, say: Callable[[str], None]) -> Path:
+    """Return the archive of an environment in its current state, creating it if necessary.
 
-    An environment that changes gets another archive: jobs in the queue go on with theirs. Raises UserError.
+    The caller holds the study's lock. A changed environment gets a new archive; queued jobs keep theirs. Raises
+    UserError.
     """
-    mark = _fingerprint(environment)
-    archive = study_folder / FOLDER / f"{environment.name}-{mark}.tar.gz"
+    fingerprint = _fingerprint(environment)
+    archive = study_folder / FOLDER / f"{environment.name}-{fingerprint}.tar.gz"
     if archive.exists():
         return archive
     partial = archive.with_name(f".{archive.name}.{os.getpid()}")
     began = time.monotonic()
-    # Of gzip's levels the first: a node reads the archive faster than the shared file system gives it (docs/sites.md).
+    # gzip level 1: a node unpacks it faster than the shared file system delivers it (docs/sites.md).
     argv = ["tar", "--use-compress-program=gzip -1", "-cf", str(partial), "-C", str(environment), "."]
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(argv, capture_output=True, text=True)
-        # 1: a file changed meanwhile. Running jobs write byte code there; anything else shows in the fingerprint.
+        # 1: a file changed while being read. Running jobs write byte code; any other change shows in the fingerprint.
         if done.returncode not in (0, 1):
-            raise UserError(f"{KEY}: {environment} cannot be packed: {_last(done.stderr)}")
-        if _fingerprint(environment) != mark:
-            raise UserError(f"{KEY}: {environment} was changed while it was packed; start the command again")
+            raise UserError(f"{KEY}: {environment} cannot be packed: {_last_line(done.stderr)}")
+        if _fingerprint(environment) != fingerprint:
+            raise UserError(f"{KEY}: {environment} changed while it was being packed; run the command again")
         partial.replace(archive)
     except OSError as error:
         raise UserError(f"{KEY}: {environment} cannot be packed into {archive.parent}: {error.strerror}") from None
@@ -74,49 +75,50 @@ def packed(study_folder: Path, environment: Path, say: Callable[[str], None]) ->
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Makes the folder, and an environment in it that starts. Raises UserError, and leaves nothing then."""
-    make(folder)
+    """Unpack an environment into a new folder and check that its Python starts. Raises UserError, leaving nothing
+    behind."""
+    make_folder(folder)
     try:
         done = subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder)], capture_output=True, text=True)
         if done.returncode != 0:
-            raise UserError(f"{archive} cannot be unpacked into {folder}: {_last(done.stderr)}")
+            raise UserError(f"{archive} cannot be unpacked into {folder}: {_last_line(done.stderr)}")
         python = folder / "bin" / "python"
         try:
             started = subprocess.run([python, "-c", "pass"], capture_output=True, text=True, timeout=CHECK_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UserError(f"{python} does not start here: {error}") from None
         if started.returncode != 0:
-            raise UserError(f"{python} does not start here: {_last(started.stderr)}")
+            raise UserError(f"{python} does not start here: {_last_line(started.stderr)}")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def make(folder: Path, shared: bool = False) -> None:
-    """The job's own folder. shared: it may be there already, if it is this user's alone. Raises UserError."""
+def make_folder(folder: Path, shared: bool = False) -> None:
+    """Create the job's folder. shared: accept an existing one that only this user can access. Raises UserError."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as error:
         if not (shared and isinstance(error, FileExistsError) and _is_private(folder)):
             raise UserError(
-                f"{folder} cannot be made: {error.strerror}; set cluster.stage_folder to another one"
+                f"{folder} cannot be created: {error.strerror}; set cluster.stage_folder to another one"
             ) from None
 
 
 @contextlib.contextmanager
-def entered(site: Site, environ: Mapping[str, str]) -> Iterator[Site]:
-    """The site as a rank of this node needs it: with the staged interpreter, where the environment is staged.
+def staged_site(site: Site, environ: Mapping[str, str]) -> Iterator[Site]:
+    """Yield the site as a rank on this node needs it: with the staged interpreter, if the environment is staged.
 
-    The last one of the node that leaves removes the folder. Its lock is the kernel's, and goes with its process.
+    The last process to leave on a node deletes the folder. The lock is the kernel's, so it disappears with its process.
     """
     if site.stage_environment == NONE:
         yield site
         return
     folder = node_folder(environ)
     if folder is None:
-        asked = f"{KEY}={site.stage_environment}"
-        sys.exit(f"error: {asked}, and this job's batch script has not staged the environment; start the command again")
-    # Where it is gone, the rank cannot be started, and says so.
+        setting = f"{KEY}={site.stage_environment}"
+        sys.exit(f"error: {setting}, but this job's batch script has not staged the environment; run the command again")
+    # If the folder is gone, starting the rank fails and reports it.
     handle = os.open(folder, os.O_RDONLY) if folder.is_dir() else None
     if handle is not None:
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -128,9 +130,8 @@ def entered(site: Site, environ: Mapping[str, str]) -> Iterator[Site]:
         os.close(handle)
 
 
-def record(site: Site, environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """For begin.json: which way, where on this node, from which archive, and how long all nodes took; None: nothing is
-    staged."""
+def staging_record(site: Site, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Describe the staging for begin.json: method, folder, archive, and the time for all nodes. None if not staged."""
     folder = node_folder(environ)
     if site.stage_environment == NONE or folder is None:
         return None
@@ -150,19 +151,19 @@ def record(site: Site, environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def node_folder(environ: Mapping[str, str]) -> Path | None:
-    """Of this node: the nodes of a test cluster share one disk."""
+    """The staged folder of this node. Contains the node's name because nodes of a test cluster share a disk."""
     base = environ.get(STAGED)
     return Path(f"{base}-{environ.get('SLURMD_NODENAME', '')}") if base else None
 
 
-def on_node(way: str, work: Callable[[], None]) -> None:
-    """A task's work on its node: told to end, it cleans up; a UserError is said as a sentence that names the node."""
+def run_on_node(way: str, work: Callable[[], None]) -> None:
+    """Run a task on its node. SIGTERM makes it clean up; a UserError becomes one line that names the node."""
 
-    def leave(*_: Any) -> None:
+    def exit_on_term(*_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a requeue sends several
         sys.exit(128 + signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, exit_on_term)
     try:
         work()
     except UserError as error:
@@ -170,13 +171,13 @@ def on_node(way: str, work: Callable[[], None]) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    """A folder, no link to one, that nobody else can write to or look into."""
+    """Whether this is a real folder (not a link) that only its owner can read and write."""
     stat = folder.lstat()
     return S_ISDIR(stat.st_mode) and stat.st_uid == os.getuid() and not S_IMODE(stat.st_mode) & 0o077
 
 
 def _fingerprint(environment: Path) -> str:
-    """Of the folder's path, and of every file's name, size and time of change, but for byte code."""
+    """Hash of the folder's path and of the name, size and modification time of every file except byte code."""
     digest = hashlib.sha256(str(environment).encode())
     for root, folders, names in os.walk(environment):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -187,19 +188,19 @@ def _fingerprint(environment: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _last(text: str) -> str:
-    """Of several lines the last but for tar's own, which only says that there were others."""
+def _last_line(text: str) -> str:
+    """The last line that is not tar's closing summary, which only says that there were errors."""
     lines = [line for line in text.splitlines() if line.strip() and "Exiting with failure status" not in line]
-    return lines[-1].strip() if lines else "it does not say why"
+    return lines[-1].strip() if lines else "no reason given"
 
 
 def main() -> None:
-    """One task per node, in the batch script."""
+    """Unpack the environment: one task per node, started by the batch script."""
     folder = node_folder(os.environ)
     if folder is None:
         sys.exit(f"error: {STAGED} is not set; this is for the batch scripts of {KEY}={TAR}")
     archive = Path(os.environ[ARCHIVE])
-    on_node(TAR, lambda: unpack(archive, folder))
+    run_on_node(TAR, lambda: unpack(archive, folder))
 
 
 if __name__ == "__main__":

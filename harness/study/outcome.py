@@ -90,7 +90,7 @@ def read_begin(attempt_dir: Path) -> float | None:
     return _read(attempt_dir / run_files.BEGIN).get("t")
 
 
-def write_again(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
+def write_restart(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
     """Says that another attempt is to follow, and why; False where another rank's watcher has said so already.
 
     step: of the last checkpoint."""
@@ -103,7 +103,7 @@ def write_again(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
     return True
 
 
-def read_again(attempt_dir: Path) -> dict[str, Any]:
+def read_restart(attempt_dir: Path) -> dict[str, Any]:
     """Empty where no other attempt was to follow."""
     return _read(attempt_dir / run_files.AGAIN)
 
@@ -125,7 +125,7 @@ def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
     """Why a run has no result although its job, which Slurm says ended in `state`, is gone."""
     said = f"; Slurm says {state}" if state else ""
     steps = checkpoints.saved_steps(run_dir)
-    saved = f"; saved at step {steps[-1]}: the same command continues it from there" if steps else ""
+    saved = f"; saved at step {steps[-1]}: re-run the command to continue from there" if steps else ""
     return f"job {job or '(never submitted)'} left the queue without a result{said}{saved}"
 
 
@@ -186,12 +186,12 @@ def tail(path: Path) -> list[str]:
     return [line[:STDERR_LINE_CHARACTERS] for line in text.splitlines()[-STDERR_TAIL_LINES:]]
 
 
-def batch_words(study_folder: Path, job_id: str | None) -> list[str]:
+def batch_stderr_tail(study_folder: Path, job_id: str | None) -> list[str]:
     """The last lines that the job's batch script, and srun in it, wrote to stderr."""
     return tail(study_folder / "submitit" / job_id / f"{job_id}_0_log.err") if job_id else []
 
 
-def mpirun_words(attempt_dir: Path) -> str:
+def mpirun_message(attempt_dir: Path) -> str:
     """What mpirun last said of an attempt, on one line and without its frames; empty where it said nothing."""
     words = " ".join(line.strip() for line in tail(attempt_dir / run_files.MPIRUN_LOG) if line.strip(" -="))
     if len(words) <= STDERR_LINE_CHARACTERS:

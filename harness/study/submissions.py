@@ -61,7 +61,7 @@ def read(study_folder: Path) -> dict[str, Submission]:
     return {submission.token: submission for submission in map(_read, paths) if submission is not None}
 
 
-def of_element(study_folder: Path, token: str, element: int) -> tuple[Path, int] | None:
+def run_of_array_task(study_folder: Path, token: str, element: int) -> tuple[Path, int] | None:
     """(the folder of the one run, the number of its first attempt) of an array's element; None where no attempt belongs
     to the submission, or it cannot be read."""
     submission = _read(study_folder / run_files.SUBMISSIONS / f"{token}.json")

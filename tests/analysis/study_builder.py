@@ -122,7 +122,7 @@ class Logs:
 
     resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
     a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
-    started; None: it is not written down. exit_codes: one per rank; None: all 0; empty: the watchers died too.
+    started; None: it is not written down. exit_codes: one per rank; None: all 0; empty: the supervisors died too.
     issued: the part of a step's time in which the host issues it, of all ranks or a list with one each; None: not
     logged.
     """
@@ -247,7 +247,7 @@ class StudyBuilder:
 
 
 def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
-    """One log per rank, each as a worker writes it, and what the watchers of the ranks write."""
+    """One log per rank, each as a worker writes it, and what the supervisors of the ranks write."""
     attempt_dir.mkdir(parents=True, exist_ok=True)
     if logs.begin is not None:
         write_json(attempt_dir / "begin.json", {"t": logs.begin, "job_id": "17"})

@@ -66,7 +66,7 @@ def _troubled(study: StudyBuilder) -> None:
     fault = spec_of(2, fault=FaultSpec("kill_rank", 35))
     first = Logs(block_seconds=[1.0, 1.0], checkpoints={30: 1.0}, fault=(0, 35), ends=False, exit_codes=[-9, -9])
     twice = study.attempts(fault, first, Logs(block_seconds=[1.0], resume=resume(30, 1), begin=CREATED + 76))
-    outcome.write_again(twice / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 30)
+    outcome.write_restart(twice / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 30)
     torn = study.add(spec_of(1, seed=9), Logs())
     with (torn / "attempt-1" / "events.rank0.jsonl").open("a") as log:
         log.write('{"ev": "steps", "step"')

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import wait_for, watchers, workers
+from processes import supervisors, wait_for, workers
 from project import Cli
 from slurm_study import LONG, SHORT, in_queue, started
 from studies import hosts, logged, losses, printed_until, read_json, run_dirs, run_of, steps_done
@@ -310,11 +310,11 @@ def test_a_results_folder_that_becomes_read_only(
         assert again.returncode == 0, again.stdout + again.stderr
 
 
-def test_watchers_that_are_killed_without_a_word_are_missed_by_the_batch_script(slurm: Any, tmp_path: Path) -> None:
+def test_batch_script_notices_killed_supervisors(slurm: Any, tmp_path: Path) -> None:
     """As srun does it when it learns that a node is gone: SIGKILL to every task."""
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60") as process:
         wait_for(lambda: steps_done(tmp_path, 6) >= 24, 240)
-        victims = watchers(tmp_path)
+        victims = supervisors(tmp_path)
         assert len(victims) == 6
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
@@ -323,5 +323,5 @@ def test_watchers_that_are_killed_without_a_word_are_missed_by_the_batch_script(
     run_dir = run_of(tmp_path, 6)
     again = read_json(run_dir / "attempt-1" / "again.json")
     assert again["by"] == "lost node"
-    assert "without a word" in again["reason"]
+    assert "without an exit status" in again["reason"]
     assert logged(run_dir, "resume", 2)[0]["step"] == again["step"] >= 20

@@ -45,7 +45,7 @@ def test_ranks_on_two_nodes_are_one_world(slurm: Any, cli: Cli, tmp_path: Path, 
     assert all(("--mpi=pmix" in script) == (mpi == "null") for script in batch_scripts(tmp_path))
 
 
-def test_a_killed_rank_is_named_although_pmix_kills_all_watchers_too(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+def test_a_killed_rank_is_named_although_pmix_kills_all_supervisors_too(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     fault = ("fault=kill_rank", "fault.step=5", "fault.rank=3", "checkpoint.interval_steps=2", "measure.block_steps=2")
     done = cli("harness", "gpus=4", *SHORT, *TWO_NODES, *fault, "checkpoint.max_restarts=1", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr

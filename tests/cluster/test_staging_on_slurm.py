@@ -112,7 +112,7 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
     (failed,) = [run for run in run_dirs(tmp_path) if run not in (run_dir, cancelled)]
     reason = read_json(failed / "result.json")["reason"]
     assert "the ranks could not be started: error: cluster.stage_environment=sbcast: sbcast could not bring" in reason
-    assert "No such file or directory; take cluster.stage_environment=tar" in reason
+    assert "No such file or directory; use cluster.stage_environment=tar" in reason
     assert list(disk.iterdir()) == []
 
     report = cli("analysis", "results/scaling", "--only", "csv")

@@ -63,7 +63,7 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
             start = log.events[0]
             assert start["world_size"] == spec["spec"]["gpus"]
             assert start["threads"] == 1
-            # From the birth of the process on, without a gap. The watcher of rank 0 says when the attempt began.
+            # From the birth of the process on, without a gap. The supervisor of rank 0 says when the attempt began.
             laps, begun = start["startup_seconds"], read_json(run_dir / "attempt-1" / "begin.json")
             assert list(laps) == ["interpreter", "imports", "data", "rendezvous", "build", "facts"]
             assert all(seconds > 0 for seconds in laps.values())

@@ -1,4 +1,4 @@
-"""Ranks over MPI on this machine: mpirun starts their watchers, and leaves how a run ends to them."""
+"""Ranks over MPI on this machine: mpirun starts their supervisors, and leaves how a run ends to them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(cli: Cli
     assert logged(run_dir, "resume", 2)[0]["step"] == 4
 
 
-def test_a_rank_that_hangs_is_ended_by_its_watcher(cli: Cli, tmp_path: Path) -> None:
+def test_a_rank_that_hangs_is_ended_by_its_supervisor(cli: Cli, tmp_path: Path) -> None:
     done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=3", "fault.rank=0", "heartbeat=60")
     assert done.returncode == 1
     (run_dir,) = run_dirs(tmp_path)

@@ -40,7 +40,7 @@ def test_files_of_attempts_follow_the_schemas(study: StudyBuilder) -> None:
     spec = spec_of(2, fault=FaultSpec("kill_rank", 35, 1))
     cut = Logs(block_seconds=CUT.block_seconds, checkpoints={20: 0.5}, fault=(1, 35), ends=False, exit_codes=[-15, -9])
     run_dir = study.attempts(spec, cut, REST)
-    outcome.write_again(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 1 was ended by signal 9 (SIGKILL)", 20)
+    outcome.write_restart(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 1 was ended by signal 9 (SIGKILL)", 20)
     outcome.write_job(run_dir / "attempt-1", "0123456789", None, 3)
     seen = set()
     for path in sorted(run_dir.glob("attempt-*/*")):
@@ -204,7 +204,7 @@ def test_damaged_time_makes_goodput_unknown(study: StudyBuilder, name: str, cont
 
 def test_attempt_in_the_queue_is_none_yet(study: StudyBuilder) -> None:
     run_dir = study.attempts(spec_of(1), CUT, finished=False)
-    outcome.write_again(run_dir / "attempt-1", outcome.BY_LIMIT, "wall limit: saved at step 40", 40)
+    outcome.write_restart(run_dir / "attempt-1", outcome.BY_LIMIT, "wall limit: saved at step 40", 40)
     (run_dir / "attempt-2").mkdir()
     outcome.write_job(run_dir / "attempt-2", "0123456789", None, 0)
     run = only_run(study)
@@ -256,7 +256,7 @@ def test_causes_are_named(study: StudyBuilder) -> None:
     spec = spec_of(1, fault=FaultSpec("kill_rank", 35))
     cut = Logs(block_seconds=CUT.block_seconds, checkpoints={20: 0.5}, ends=False, fault=(0, 35), exit_codes=[-9])
     run_dir = study.attempts(spec, cut, REST)
-    outcome.write_again(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 20)
+    outcome.write_restart(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 20)
     notes = only_run(study)["notes"]
     assert "attempt 1 ended: failure: rank 0 was ended by signal 9 (SIGKILL)" in notes
     assert "kill_rank was injected at step 35 on rank 0 in attempt 1" in notes
@@ -328,7 +328,7 @@ def test_probes_and_evaluation_are_those_of_the_last_attempt(study: StudyBuilder
 @pytest.mark.parametrize("name", ["events.rank0.jsonl", "begin.json", "exit.rank0.json", "again.json"])
 def test_change_of_an_old_attempt_has_the_run_read_again(study: StudyBuilder, name: str) -> None:
     run_dir = study.attempts(spec_of(1), CUT, REST)
-    outcome.write_again(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 exited with code 1", 20)
+    outcome.write_restart(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 exited with code 1", 20)
     assert [read_study(study.folder).reread for _ in range(2)] == [1, 0]
     touch_later(run_dir / "attempt-1" / name)
     assert [read_study(study.folder).reread for _ in range(2)] == [1, 0]

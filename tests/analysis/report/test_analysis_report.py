@@ -125,7 +125,7 @@ def continued(study: StudyBuilder) -> Path:
     first = Logs(block_seconds=[1.0, 1.0], checkpoints={30: 1.0}, fault=(0, 35), ends=False, exit_codes=[-9])
     second = Logs(block_seconds=[1.0], resume=resume(30, 1), begin=CREATED + 76)
     run_dir = study.attempts(spec, first, second)
-    outcome.write_again(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 30)
+    outcome.write_restart(run_dir / "attempt-1", outcome.BY_FAILURE, "rank 0 was ended by signal 9 (SIGKILL)", 30)
     return run_dir
 
 
@@ -188,7 +188,7 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     rest = Logs(resume=resume(20, 1, ignored=hostile + "\x1b[31m"), begin=CREATED + 50)
     fault = FaultSpec(hostile + "\x1b[31m", 20)
     twice = study.attempts(spec_of(1, fault=fault), cut, rest)
-    outcome.write_again(twice / "attempt-1", hostile, "\x1b]0;x\x07" + hostile, 20)
+    outcome.write_restart(twice / "attempt-1", hostile, "\x1b]0;x\x07" + hostile, 20)
     invocation = {"t": 1e300, "command": [hostile, "\ud800"], "code_version": "\udfff", "cluster": 7, "runs": "none"}
     invocation["skipped"] = [hostile + "\x1b[2J", 7]
     study.write_study(created=10**400, invocations=[invocation, {}])

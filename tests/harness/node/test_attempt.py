@@ -1,4 +1,4 @@
-"""The end of a run as its ranks' watchers and the batch script see it, with real processes."""
+"""The end of a run as its ranks' supervisors and the batch script see it, with real processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_rank_that_hangs_before_it_listens_is_without_progress(tmp_path: Path,
 @pytest.mark.parametrize(
     ("exits", "reason"),
     [
-        # srun told rank 1 to end because the watcher of another was gone, and killed all before they could say why.
+        # srun told rank 1 to end because the supervisor of another was gone, and killed all before they could say why.
         ([RankExit(0, -9, 1.0, "no progress"), RankExit(1, -9, 2.0, "no progress", True)], "rank 0: no progress"),
         ([RankExit(0, 1, 1.0), RankExit(1, events.LEFT, 2.0)], "rank 0 exited with code 1"),
         # Told to end by the user or by Slurm: not finished, and not failed.
@@ -61,7 +61,7 @@ def test_a_rank_that_hangs_before_it_listens_is_without_progress(tmp_path: Path,
         ([RankExit(0, events.LEFT, 1.0)], None),
     ],
 )
-def test_watchers_that_were_killed_before_they_wrote_a_result(
+def test_supervisors_killed_before_they_wrote_a_result(
     tmp_path: Path, exits: list[RankExit], reason: str | None
 ) -> None:
     spec.write_run(tmp_path, make_spec(), make_site())
@@ -71,6 +71,6 @@ def test_watchers_that_were_killed_before_they_wrote_a_result(
     spec.write_json(attempt_dir / "begin.json", {"t": time.time()})
     for exit_ in exits:
         outcome.write_exit(attempt_dir, exit_)
-    attempt.without_word(tmp_path, 1, "0123456789", ["srun: error: n1: tasks 0-1: Killed"])
+    attempt.finish_unreported(tmp_path, 1, "0123456789", ["srun: error: n1: tasks 0-1: Killed"])
     result = events.read_result(tmp_path)
     assert (result and (result["status"], result["reason"])) == (reason and ("failed", reason))

@@ -28,7 +28,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shared = tmp_path_factory.mktemp("shared")
     folder = shared / "small"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
-    return stage.packed(shared / "study", folder, print)
+    return stage.pack(shared / "study", folder, print)
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def task(disk: Path, archive: Path, node: str = "n1") -> subprocess.Popen[str]:
     return subprocess.Popen(TASK, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=PROJECT)
 
 
-def here(process: subprocess.Popen[str]) -> None:
+def wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    assert process.stdout.readline() == "here\n"
+    assert process.stdout.readline() == "ready\n"
 
 
 def go_on(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
-    process.stdin.write("go on\n")
+    process.stdin.write("continue\n")
     process.stdin.flush()
 
 
@@ -63,13 +63,13 @@ def test_nodes_that_share_a_disk_unpack_one_copy_and_leave_the_environments_alon
     copy = broadcast.copy_of(variables(disk, archive))
     assert copy is not None
     for process in tasks:
-        here(process)
+        wait_until_ready(process)
     assert copy.parent.stat().st_mode & 0o077 == 0, "nobody else's file may be there, nor may others read this one"
     shutil.copy(archive, copy)
     for process in tasks:
         go_on(process)
     for process in tasks:
-        here(process)
+        wait_until_ready(process)
     assert copy.exists(), "the other node may still read it"
     for process in tasks:
         go_on(process)
@@ -84,13 +84,13 @@ def test_nodes_that_share_a_disk_unpack_one_copy_and_leave_the_environments_alon
 @pytest.mark.parametrize("how", ["the job is cancelled", "the leader has ended"])
 def test_a_node_that_is_cut_off_leaves_nothing(disk: Path, archive: Path, unpacked: bool, how: str) -> None:
     process = task(disk, archive)
-    here(process)
+    wait_until_ready(process)
     copy = broadcast.copy_of(variables(disk, archive))
     assert copy is not None
     shutil.copy(archive, copy)
     if unpacked:
         go_on(process)
-        here(process)
+        wait_until_ready(process)
     if how == "the job is cancelled":
         process.send_signal(signal.SIGTERM)
     # The end of the pipe, too, comes with communicate.
@@ -101,7 +101,7 @@ def test_a_node_that_is_cut_off_leaves_nothing(disk: Path, archive: Path, unpack
 
 def test_a_node_that_cannot_unpack_its_copy_says_so_in_a_sentence(disk: Path, archive: Path) -> None:
     process = task(disk, archive)
-    here(process)
+    wait_until_ready(process)
     copy = broadcast.copy_of(variables(disk, archive))
     assert copy is not None
     copy.write_bytes(archive.read_bytes()[:100])
@@ -130,7 +130,7 @@ def test_a_copy_goes_to_no_place_that_others_have_prepared(disk: Path, archive: 
     process = task(disk, archive)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert "cannot be made: File exists; set cluster.stage_folder to another one" in said
+    assert "cannot be created: File exists; set cluster.stage_folder to another one" in said
     assert os.path.lexists(copy.parent), "it is not the job's to remove"
 
 
@@ -149,7 +149,7 @@ def test_where_there_is_no_sbcast_the_leader_says_so_and_nothing_is_left(
     assert done.stdout == ""
     (sentence,) = done.stderr.splitlines()
     assert sentence.startswith("error: cluster.stage_environment=sbcast: sbcast cannot be started in the batch script")
-    assert sentence.endswith("take cluster.stage_environment=tar, with which each node reads the archive itself")
+    assert sentence.endswith("use cluster.stage_environment=tar, which lets each node read the archive itself")
     assert list(disk.iterdir()) == []
 
 
@@ -161,4 +161,4 @@ def test_where_a_node_fails_the_leader_ends_without_a_word_of_its_own(disk: Path
     assert (done.returncode, done.stdout) == (1, "")
     (sentence,) = done.stderr.splitlines()
     assert "cluster.stage_environment=sbcast: on " in sentence
-    assert "cannot be made" in sentence
+    assert "cannot be created" in sentence

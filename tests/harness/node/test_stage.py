@@ -40,7 +40,7 @@ def asked(tmp_path: Path, *overrides: str) -> StudyRequest:
 
 
 def test_what_is_unpacked_runs_from_its_new_folder_alone(environment: Path, tmp_path: Path) -> None:
-    archive = stage.packed(tmp_path / "study", environment, print)
+    archive = stage.pack(tmp_path / "study", environment, print)
     folder = tmp_path / "node" / "harness-17-0-n1"
     stage.unpack(archive, folder)
     code = "import of_the_environment"
@@ -53,12 +53,12 @@ def test_what_is_unpacked_runs_from_its_new_folder_alone(environment: Path, tmp_
 
 def test_the_archive_is_made_once_and_anew_when_the_environment_changes(environment: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    first = stage.packed(tmp_path, environment, said.append)
+    first = stage.pack(tmp_path, environment, said.append)
     (site_packages(environment) / "__pycache__" / "other.pyc").touch()  # as a running job does
-    assert stage.packed(tmp_path, environment, said.append) == first
+    assert stage.pack(tmp_path, environment, said.append) == first
     assert len(said) == 1
     (site_packages(environment) / "installed_later.py").touch()
-    second = stage.packed(tmp_path, environment, said.append)
+    second = stage.pack(tmp_path, environment, said.append)
     assert second != first
     assert sorted((tmp_path / stage.FOLDER).iterdir()) == sorted([first, second]), "and nothing half-made"
 
@@ -68,8 +68,8 @@ def test_the_last_rank_of_a_node_removes_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "harness-17-0-n1"
     folder.mkdir()
     site = make_site(stage_environment="tar")
-    with stage.entered(site, environ) as first:
-        with stage.entered(site, environ) as second:
+    with stage.staged_site(site, environ) as first:
+        with stage.staged_site(site, environ) as second:
             assert first.python == second.python == str(folder / "bin" / "python")
         assert folder.exists()
     assert not folder.exists()
@@ -78,22 +78,22 @@ def test_the_last_rank_of_a_node_removes_the_folder(tmp_path: Path) -> None:
 def test_a_job_without_what_it_was_promised_does_not_fall_back(tmp_path: Path) -> None:
     for way in ("tar", "sbcast"):
         site = make_site(stage_environment=way)
-        with pytest.raises(SystemExit, match=f"={way}, and .* has not staged the env"), stage.entered(site, {}):
+        with pytest.raises(SystemExit, match=f"={way}, but .* has not staged the env"), stage.staged_site(site, {}):
             pass
-    with stage.entered(make_site(), {}) as here:
+    with stage.staged_site(make_site(), {}) as here:
         assert here == make_site()
 
 
 def test_what_begins_says_which_way_the_environment_came(tmp_path: Path) -> None:
     environ = {stage.STAGED: str(tmp_path / "h"), stage.ARCHIVE: "/gone", stage.BEGAN: "10.0", stage.ENDED: "14.5"}
-    by_tar = stage.record(make_site(stage_environment="tar"), environ)
-    by_sbcast = stage.record(make_site(stage_environment="sbcast"), {**environ, stage.BROADCAST: "1.250000"})
+    by_tar = stage.staging_record(make_site(stage_environment="tar"), environ)
+    by_sbcast = stage.staging_record(make_site(stage_environment="sbcast"), {**environ, stage.BROADCAST: "1.250000"})
     assert by_tar is not None
     assert by_sbcast is not None
     keys = ("way", "seconds", "broadcast_seconds")
     assert [by_tar[key] for key in keys] == ["tar", 4.5, None]
     assert [by_sbcast[key] for key in keys] == ["sbcast", 4.5, 1.25]
-    assert stage.record(make_site(), environ) is None
+    assert stage.staging_record(make_site(), environ) is None
 
 
 @pytest.mark.parametrize("broken", ["archive", "interpreter", "folder"])
@@ -101,7 +101,7 @@ def test_a_node_that_cannot_have_it_says_why_in_a_sentence(environment: Path, tm
     if broken == "interpreter":
         (environment / "bin" / "python").unlink()
         (environment / "bin" / "python").symlink_to("/nowhere/python3")
-    archive = stage.packed(tmp_path, environment, print)
+    archive = stage.pack(tmp_path, environment, print)
     if broken == "archive":
         archive.write_bytes(archive.read_bytes()[:100])
     base = tmp_path / "node" / "harness-17-0"
@@ -118,7 +118,7 @@ def test_a_node_that_cannot_have_it_says_why_in_a_sentence(environment: Path, tm
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("error: cluster.stage_environment=tar: on ")
-    why = {"archive": "cannot be unpacked", "interpreter": "does not start here", "folder": "cannot be made"}
+    why = {"archive": "cannot be unpacked", "interpreter": "does not start here", "folder": "cannot be created"}
     assert why[broken] in done.stderr
     assert not Path(f"{base}-n1").exists()
 

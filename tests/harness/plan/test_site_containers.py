@@ -45,7 +45,7 @@ def test_apptainer_and_singularity_start_the_rank(runtime: str) -> None:
     ]
 
 
-def test_with_pyxis_the_rank_is_a_step_of_its_own_on_the_node_of_its_watcher() -> None:
+def test_with_pyxis_the_rank_is_a_step_of_its_own_on_the_node_of_its_supervisor() -> None:
     container = Container("pyxis", "nvcr.io#nvidia/pytorch:24.01-py3", ["--no-container-mount-home"])
     assert command(container, SLURMD_NODENAME="gpu7") == [
         *("srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=gpu7", "--cpu-bind=none", "--export=ALL"),
@@ -126,10 +126,10 @@ def test_in_the_container_the_word_to_leave_does_not_kill_a_rank_that_is_still_s
     assert in_container({CONTAINER_ENVIRONMENT: ""}, {}, program="kill -USR2 $$; echo alive") == "alive\n"
 
 
-def test_the_watchers_step_does_not_describe_the_ranks() -> None:
+def test_the_supervisors_step_does_not_describe_the_ranks() -> None:
     """srun would take it for its own options: all ranks would be bound to the cores of the first."""
     contained = make_site(container=site_resources.container(Container("pyxis", "x"), "/project", ()))
-    watcher = {
+    supervisor = {
         "SLURM_CPU_BIND": "quiet,mask_cpu:0x3,0xC",
         "SLURM_NTASKS": "4",
         "SLURM_MEM_PER_CPU": "100",
@@ -140,8 +140,8 @@ def test_the_watchers_step_does_not_describe_the_ranks() -> None:
         "CUDA_VISIBLE_DEVICES": "2,3",
         "HOME": "/h",
     }
-    env = rank_environment(make_spec(), contained, RANK_3, watcher)
+    env = rank_environment(make_spec(), contained, RANK_3, supervisor)
     assert sorted(name for name in env if name.startswith("SLURM")) == ["SLURM_CONF", "SLURM_JOB_ID"]
     assert env["HOME"] == "/h"
     # A rank that srun starts does without: there, Slurm's variables are its own.
-    assert rank_environment(make_spec(), make_site(), RANK_3, watcher)["SLURM_NTASKS"] == "4"
+    assert rank_environment(make_spec(), make_site(), RANK_3, supervisor)["SLURM_NTASKS"] == "4"

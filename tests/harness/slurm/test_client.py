@@ -129,9 +129,9 @@ def test_the_job_of_a_run_is_that_of_its_last_submission(tmp_path: Path) -> None
     assert submissions.job_of(run_dir, known) is None
 
 
-def test_of_two_watchers_one_asks_for_another_attempt(tmp_path: Path) -> None:
-    assert outcome.write_again(tmp_path, outcome.BY_FAILURE, "rank 1 was ended", 4)
-    assert not outcome.write_again(tmp_path, outcome.BY_FAILURE, "rank 0 was ended", 4)
-    assert outcome.read_again(tmp_path)["reason"] == "rank 1 was ended"
+def test_one_of_two_supervisors_requests_a_restart(tmp_path: Path) -> None:
+    assert outcome.write_restart(tmp_path, outcome.BY_FAILURE, "rank 1 was ended", 4)
+    assert not outcome.write_restart(tmp_path, outcome.BY_FAILURE, "rank 0 was ended", 4)
+    assert outcome.read_restart(tmp_path)["reason"] == "rank 1 was ended"
     (tmp_path / run_files.AGAIN).write_text(json.dumps([]))
-    assert outcome.read_again(tmp_path) == {}
+    assert outcome.read_restart(tmp_path) == {}

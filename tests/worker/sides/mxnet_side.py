@@ -233,7 +233,7 @@ def kvstore_ends_with_its_rank() -> Dict[str, Any]:
     assert rank.stdout is not None
     started = [int(number) for number in rank.stdout.readline().split()]
     before = sum(map(_runs, started))
-    # What its watcher says to all processes of the rank is not for them.
+    # What its supervisor says to all processes of the rank is not for them.
     for number in started:
         os.kill(number, signal.SIGUSR2)
     time.sleep(0.5)

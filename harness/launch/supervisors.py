@@ -14,7 +14,7 @@ from harness.core import run_files, spec
 from harness.core.environment_variables import MASTER_PORT, RESTARTS_HERE
 from harness.core.launchers import MPIRUN
 from harness.launch import daemon
-from harness.node.rank import end_with_parent
+from harness.node.rank_supervisor import die_with_parent
 from harness.plan import mpi, site_resources
 
 # Variables of Open MPI 4 (OMPI_MCA_) and 5 (PRTE_MCA_), each of which passes over the other's.
@@ -145,7 +145,7 @@ def _stay(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _before_exec() -> None:
-    end_with_parent(signal.SIGKILL)
+    die_with_parent(signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_BLOCK, daemon.DEAF_TO)
 
 
