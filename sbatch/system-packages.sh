@@ -39,7 +39,7 @@ main() {
         need "Horovod, in the environments of sbatch/env." "${compiler[@]}"
         ;;
       browser) need "the tests that open the report in a browser." chromium fonts-dejavu-core ;;
-      latex) need "the tests that set what is for LaTeX." texlive-latex-base texlive-latex-recommended texlive-pictures lmodern ;;
+      latex) need "the tests that set what is for LaTeX." texlive-latex-base texlive-latex-recommended ;;
       fashion-mnist) need "the tests that read the Fashion-MNIST images." dataset-fashion-mnist ;;
       *) die "unknown set '$set'; the sets are: slurm compiler browser latex fashion-mnist" ;;
     esac

@@ -93,7 +93,7 @@ def test_the_command_loads_nothing_that_a_gpu_machine_may_lack() -> None:
         "import sys; from benchmarks.__main__ import main\n"
         "try: main(['gpu_check', '--help'])\n"
         "except SystemExit: pass\n"
-        "print([name for name in ('numpy', 'pandas', 'matplotlib', 'altair', 'scipy', 'pyarrow', 'typst', 'hydra')"
+        "print([name for name in ('numpy', 'pandas', 'vl_convert', 'altair', 'scipy', 'pyarrow', 'typst', 'hydra')"
         " if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)

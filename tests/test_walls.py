@@ -154,10 +154,10 @@ def test_a_supervisor_reads_no_more_than_it_needs() -> None:
     assert not set(ast.literal_eval(done.stdout)) & (FRAMEWORKS | others)
 
 
-def test_only_the_figures_for_print_know_matplotlib() -> None:
-    """A page and a table are made without waiting for it."""
-    knowing = {path.parent for path in of("analysis/*.py") if "matplotlib" in roots(imports(path))}
-    assert knowing == {Path("analysis/report/print")}
+def test_only_the_drawings_know_what_draws_them() -> None:
+    """A table is made without waiting for it."""
+    knowing = {path.parent for path in of("analysis/*.py") if {"altair", "vl_convert"} & roots(imports(path))}
+    assert knowing == {Path("analysis/report/charts"), Path("analysis/report/print")}
 
 
 COMMANDS = ["run", "status", "cancel", "doctor", "shards", *analysis.COMMANDS]
@@ -190,4 +190,4 @@ def test_help_imports_no_framework_and_no_pandas(command: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     loaded = set(ast.literal_eval(done.stdout.split("LOADED ")[1].strip()))
-    assert not loaded & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "submitit", "hydra"})
+    assert not loaded & (FRAMEWORKS | {"pandas", "altair", "vl_convert", "numpy", "submitit", "hydra"})

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from analysis.base.errors import StudyError
 from analysis.base.settings import positive, settings_of, whole
 from analysis.commands.sources import study_of
+from analysis.report.print.paper import declare_paper, paper_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
+    from analysis.report.print.paper import Paper
     from analysis.report.print.request import Ask
 
 SETTINGS = {
@@ -30,23 +32,25 @@ LENGTHS = ("hours", "steps", "epochs")
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Writes the scaling section of a proposal for computing time, as proposal.md, proposal.docx and "
-        "proposal.tex (docs/paper.md). What only you know is marked [FILL IN: ...]."
+        "Writes the scaling section of a proposal for computing time, as proposal.md and proposal.tex "
+        "(docs/paper.md). What only you know is marked [FILL IN: ...]."
     )
     parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 runs=40 and others, see below")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
+    declare_paper(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes proposal.md, .docx and .tex with their picture. Raises StudyError for what the user can put right."""
+    """Writes proposal.md and .tex with their picture. Raises StudyError for what the user can put right."""
     ask = ask_of(options.settings)
+    paper = paper_of(options)
 
     from analysis.base.files import prepare_folder, write_files
     from analysis.report.findings import findings_of
 
-    documents = proposal_documents(findings_of(study_of(options.study, options.program)), ask)
+    documents = proposal_documents(findings_of(study_of(options.study, options.program)), ask, paper)
     out = options.study if options.out is None else options.out
     prepare_folder(out)
     written = write_files(out, documents)
@@ -83,26 +87,21 @@ def ask_of(settings: list[str]) -> Ask:
     )
 
 
-def proposal_documents(findings: Findings, ask: Ask) -> dict[str, bytes]:
+def proposal_documents(findings: Findings, ask: Ask, paper: Paper) -> dict[str, bytes]:
     """Bytes by the names of the files. StudyError where the study does not say what such a proposal needs."""
-    from analysis.report.print.drawing import rendered, style
+    from analysis.report.print.drawing import rendered
     from analysis.report.print.latex import blocks_tex
     from analysis.report.print.markdown import markdown_of
     from analysis.report.print.proposal import PICTURE, proposal_of
     from analysis.report.print.proposal_figure import proposal_figure
     from analysis.report.print.request import request_of
-    from analysis.report.print.word import docx_of
 
     request = request_of(findings, ask)
     blocks = proposal_of(findings, request)
-    with style(PICTURE):
-        figure = proposal_figure(request)
-        pictures = {kind: rendered(figure, kind) for kind in ("pdf", "png")}
+    figure = proposal_figure(request, paper)
     tex = "% \\input this file; the preamble needs \\usepackage{booktabs,graphicx}.\n\n" + blocks_tex(blocks)
-    study = findings.study
     return {
         "proposal.md": markdown_of(blocks).encode("utf-8"),
-        "proposal.docx": docx_of(study.name, study.created, blocks, {PICTURE: pictures["png"]}),
         "proposal.tex": tex.encode("ascii"),
-        **{f"figures/{PICTURE}.{kind}": content for kind, content in pictures.items()},
+        **{f"figures/{PICTURE}.{kind}": rendered(figure, kind, paper.wide_mm) for kind in ("pdf", "png")},
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from analysis.base.errors import StudyError
 from analysis.commands.sources import study_of
 from analysis.report.outputs import OUTPUTS, documents_of, kinds_of
+from analysis.report.print.paper import declare_paper, paper_of
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="KIND,...",
         help="write only these (default: all): " + "; ".join(f"{kind}: {what}" for kind, (*_, what) in OUTPUTS.items()),
     )
+    declare_paper(parser)
     parser.add_argument("--full", action="store_true", help="print every table and every path, not a summary alone")
 
 
@@ -43,9 +45,10 @@ def run(options: argparse.Namespace) -> int:
     kinds = kinds_of(options.only)
     if target is not None and not 0 < target < 1:
         raise StudyError(f"--target-accuracy {target:g}: give a fraction between 0 and 1, such as 0.6 for 60 %")
+    paper = paper_of(options)
     study = study_of(options.study, options.program)
     prepare_folder(out)
     findings = findings_of(study, target)
-    written = write_files(out, documents_of(findings, kinds))
+    written = write_files(out, documents_of(findings, kinds, paper))
     print_summary(terminal(sys.stdout), findings, written, options.full)
     return 0

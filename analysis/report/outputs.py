@@ -1,6 +1,6 @@
 """What `python -m analysis` writes of a study, by kind: each is a function of the findings.
 
-A kind's module is imported when it is asked for: a page needs no matplotlib, a table no browser's script.
+A kind's module is imported when it is asked for: a table needs no library that draws.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from analysis.base.errors import StudyError
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
+    from analysis.report.print.paper import Paper
 
 # (module, function, what it writes). The function takes Findings and returns bytes by the names of their files, which
 # are relative to the folder of the report.
@@ -22,7 +23,7 @@ OUTPUTS = {
     "data": ("analysis.report.data.files", "data_of", "runs.csv, runs.parquet, report.json"),
     "pdf": ("analysis.report.print.pdf", "pdf_of", "report.pdf"),
     "tex": ("analysis.report.print.tables", "tex_of", "tables.tex, with booktabs"),
-    "figures": ("analysis.report.print.figures", "figures_of", "figures/ as .pdf, .svg, .png, with a LaTeX .pgf"),
+    "figures": ("analysis.report.print.figures", "figures_of", "figures/ as .pdf, .svg and .png"),
 }
 
 
@@ -36,10 +37,11 @@ def kinds_of(text: str | None) -> tuple[str, ...]:
     return kinds
 
 
-def documents_of(findings: Findings, kinds: Iterable[str]) -> Mapping[str, bytes]:
-    """The content of the files of these kinds, by their names."""
+def documents_of(findings: Findings, kinds: Iterable[str], paper: Paper | None = None) -> Mapping[str, bytes]:
+    """The content of the files of these kinds, by their names. paper: of the figures."""
     documents: dict[str, bytes] = {}
     for kind in kinds:
         module, function, _ = OUTPUTS[kind]
-        documents |= getattr(importlib.import_module(module), function)(findings)
+        write = getattr(importlib.import_module(module), function)
+        documents |= write(findings, paper) if kind == "figures" and paper else write(findings)
     return documents

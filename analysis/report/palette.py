@@ -15,11 +15,10 @@ from harness.core.spec import EMULATED
 
 @dataclass(frozen=True)
 class Look:
-    """colour: on white; dark: on a dark page. marker: matplotlib's name of the shape; shape: Vega's."""
+    """colour: on white; dark: on a dark page. shape: Vega's name, or an SVG path."""
 
     colour: str
     dark: str
-    marker: str
     shape: str
 
 
@@ -30,26 +29,26 @@ STAR = "M0,-1L.26,-.36L.95,-.31L.42,.14L.59,.81L0,.44L-.59,.81L-.42,.14L-.95,-.3
 
 # Of the series in the order of `analysis.tables.series.series_in_order`.
 LOOKS = (
-    Look("#0072B2", "#4AA3DF", "o", "circle"),
-    Look("#D55E00", "#F0803C", "s", "square"),
-    Look("#009E73", "#2FBF95", "^", "triangle-up"),
-    Look("#CC79A7", "#DD93BB", "D", "diamond"),
-    Look("#E69F00", "#F0B429", "v", "triangle-down"),
-    Look("#56B4E9", "#8CCBF2", "P", CROSS),
-    Look("#000000", "#F3F4F6", "X", EX),
-    Look("#7A4E9E", "#B08AD0", "*", STAR),
+    Look("#0072B2", "#4AA3DF", "circle"),
+    Look("#D55E00", "#F0803C", "square"),
+    Look("#009E73", "#2FBF95", "triangle-up"),
+    Look("#CC79A7", "#DD93BB", "diamond"),
+    Look("#E69F00", "#F0B429", "triangle-down"),
+    Look("#56B4E9", "#8CCBF2", CROSS),
+    Look("#000000", "#F3F4F6", EX),
+    Look("#7A4E9E", "#B08AD0", STAR),
 )
-UNNAMED = Look("#B4B9C0", "#5B626D", ".", "circle")  # of the series beyond the eighth
-IDEAL = Look("#6B7280", "#9CA3AF", "", "circle")  # what is measured against: ideal lines, targets
+UNNAMED = Look("#B4B9C0", "#5B626D", "circle")  # of the series beyond the eighth
+IDEAL = Look("#6B7280", "#9CA3AF", "circle")  # what is measured against: ideal lines, targets
 
 # The parts of a step, and of lost efficiency.
 PARTS = {
-    COMPUTE: Look("#CC79A7", "#DD93BB", "", ""),
-    UNDIVIDED: Look("#56B4E9", "#8CCBF2", "", ""),
-    COMMUNICATION: Look("#0072B2", "#4AA3DF", "", ""),
-    IMBALANCE: Look("#009E73", "#2FBF95", "", ""),
-    DATA: Look("#E69F00", "#F0B429", "", ""),
-    UNEXPLAINED: Look("#7A4E9E", "#B08AD0", "", ""),
+    COMPUTE: Look("#CC79A7", "#DD93BB", ""),
+    UNDIVIDED: Look("#56B4E9", "#8CCBF2", ""),
+    COMMUNICATION: Look("#0072B2", "#4AA3DF", ""),
+    IMBALANCE: Look("#009E73", "#2FBF95", ""),
+    DATA: Look("#E69F00", "#F0B429", ""),
+    UNEXPLAINED: Look("#7A4E9E", "#B08AD0", ""),
 }
 
 # Points of these are drawn hollow: their figures are no scaling result, or nothing says how far a next run would be.

@@ -68,7 +68,7 @@ def typeset(folder: Path, body: str) -> Path:
     """The log of pdflatex having made main.pdf of a document with this body; skips where there is no LaTeX."""
     if shutil.which("pdflatex") is None:
         pytest.skip("there is no pdflatex (sbatch/system-packages.sh)")
-    preamble = "\\documentclass{article}\n\\usepackage{booktabs,graphicx,pgf}\n"
+    preamble = "\\documentclass{article}\n\\usepackage{booktabs,graphicx}\n"
     document = f"{preamble}\\begin{{document}}\n{body}\n\\end{{document}}\n"
     (folder / "main.tex").write_text(document, encoding="ascii")
     command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]

@@ -22,6 +22,13 @@ def fonts(pdf: bytes) -> set[str]:
     return {name.split("+")[-1] for name in names}
 
 
+def size_mm(pdf: bytes) -> tuple[float, float]:
+    """Width and height of its first page."""
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf)
+    assert box is not None
+    return float(box[1]) / 72 * 25.4, float(box[2]) / 72 * 25.4
+
+
 def streams(pdf: bytes) -> Iterator[bytes]:
     for found in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import xml.etree.ElementTree as ElementTree
 from functools import cached_property
 from html.parser import HTMLParser
 
@@ -40,7 +41,11 @@ class Seen:
 
     @property
     def svg(self) -> str:
-        return self.figures["speedup.svg"].decode()
+        return self.words_of("speedup")
+
+    def words_of(self, figure: str) -> str:
+        """All text of a figure, its lines put together."""
+        return words(" ".join(ElementTree.fromstring(self.figures[f"{figure}.svg"]).itertext()))
 
 
 class Tags(HTMLParser):

@@ -26,6 +26,8 @@ POINT, SERIES = "point", "shown"  # signals, set by a choice below the drawing
 MOST_POINTS, MOST_SERIES = 60, 24  # of a choice: longer ones are no choice
 CHOICE_LENGTH = 60  # characters
 BAR = 26  # pixels
+LONG, SHORT = "communication", "comm."  # in a name, where there is little room
+FEWEST_OF_BARS = 12  # letters' widths that bars have at the least beside their names and figures
 IDEAL_BAR, MEASURED_BAR = "ideal", "measured"
 
 
@@ -55,12 +57,19 @@ def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
             "waterfall",
             "From 100 % efficiency to the measured one",
             "breakdown",
-            spec_of({"height": height, "layer": _waterfall_layers(data)}, {BARS: data}, [_choice(POINT, labels)]),
+            spec_of(
+                {"height": height, "layer": _waterfall_layers(data, looks)}, {BARS: data}, [_choice(POINT, labels)]
+            ),
             "What each part of a step takes away from 100 % efficiency, of one point that is chosen below; the table "
             "of losses has the figures of all points.",
             sentence(parts),
+            [_head(loss, label) for loss, label in zip(largest, labels, strict=False)],
         )
     ]
+
+
+def _head(loss: Loss, label: str) -> str:
+    return "; ".join((f"{label}, relative to {baseline(loss.point)}", f"from {loss.basis}", *marks_of(loss.point)))
 
 
 def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
@@ -86,15 +95,24 @@ def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
     return [{**row, "order": i} for i, row in enumerate(rows)]
 
 
-def _waterfall_layers(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[dict[str, Any]]:
     ends = [row[name] for row in data for name in ("start", "end", "low", "high") if row.get(name) is not None]
     # To the right of the bars there is room for their figures.
     low, high = min(0.0, *ends), max(1.0, *ends)
-    y = alt.Y("label:N", sort=alt.EncodingSortField("order", op="min"), title=None, axis=alt.Axis(labelLimit=170))
+    room, shown, names_axis = 0.16, "text", alt.Axis(labelLimit=170)
+    edge: dict[str, Any] = {"x": alt.X("edge:Q")}
+    if looks.letters is not None:  # in a column, with their intervals unless the bars would be left too little
+        names_axis = alt.Axis(labelLimit=1000, labelExpr=f"replace(datum.label, '{LONG}', '{SHORT}')")
+        free = looks.letters - max(len(row["label"].replace(LONG, SHORT)) for row in data)
+        shown = "figure" if free - max(len(row["figure"]) for row in data) >= FEWEST_OF_BARS else "text"
+        width = 2 + max(len(row[shown]) for row in data)
+        room = (high - low) * width / max(FEWEST_OF_BARS, free - width)
+        edge = {"x": alt.X(datum=high)}
+    y = alt.Y("label:N", sort=alt.EncodingSortField("order", op="min"), title=None, axis=names_axis)
     x = alt.X(
         "start:Q",
         title="efficiency",
-        scale=alt.Scale(domain=[low, high + 0.16], nice=False),
+        scale=alt.Scale(domain=[low, high + room], nice=False),
         axis=alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], labelExpr="format(100 * datum.value, '.0f') + ' %'", grid=True),
     )
     at = [keep(f"datum.point === {POINT}")]
@@ -131,8 +149,8 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
             alt.MarkDef(type="text", align="left", baseline="middle", dx=6, tooltip=None),
             [*at, alt.CalculateTransform(calculate="max(datum.end, datum.high || 0)", **{"as": "edge"})],
             y=y,
-            x=alt.X("edge:Q"),
-            text=alt.Text("text:N"),
+            **edge,
+            text=alt.Text(f"{shown}:N"),
         ),
     ]
 
@@ -162,6 +180,7 @@ def _parts(losses: Losses, looks: Looks) -> list[Chart]:
             f"Seconds of each part of a step over the number of {title}, of one series that is chosen below; the table "
             "of losses has the same figures.",
             sentence(parts),
+            labels,
         )
     ]
 

@@ -56,7 +56,8 @@ class Chart:
 
     name: of its element, in a-z and '-'. title: above it. section: "scaling", "breakdown", "learning", "cost",
     "prediction" or "steadiness". spec: Vega-Lite as plain JSON data, its data within. description: one sentence for who
-    does not see it. note: what it leaves out, and what its signs mean; one sentence or more.
+    does not see it. note: what it leaves out, and what its signs mean; one sentence or more. heads: what a figure for
+    print says of its data, where nobody can hover: one figure for each, of the first entries of a choice.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Chart:
     spec: dict[str, Any]
     description: str
     note: str | None = None
+    heads: Sequence[str] = ("",)
 
 
 def layer(

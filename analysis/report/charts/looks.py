@@ -20,11 +20,13 @@ FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of what is not picked; of ba
 @dataclass(frozen=True)
 class Looks:
     """names: of the series in the legend, by key. domain: these names in the order of the palette. own: names of all
-    series, also of those that the legend has together."""
+    series, also of those that the legend has together. letters: of a line on paper, where nobody can hover
+    for more; None: on a page."""
 
     names: Mapping[str, str]
     domain: Sequence[str]
     own: Mapping[str, str]
+    letters: int | None = None
 
     def colour(self) -> alt.Color:
         return alt.Color("name:N", scale=self._colours(), legend=alt.Legend(symbolOpacity=1))

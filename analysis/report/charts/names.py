@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.base.text import count, gpus_text, printable, shortened
+from analysis.report.sentences import baseline
 from analysis.tables.warnings import marks_of
 from harness.core.spec import WEAK
 
@@ -17,13 +18,26 @@ IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "devi
 def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     """By the key of a series: what it differs in from the others, in words; no two are the same."""
     parts = {group[0]["series"]: _parts(group[0]) for group in series}
-    differing = [name for name in IN_ORDER if len({of[name] for of in parts.values()}) > 1] or ["what"]
+    differing = _differing(list(parts.values()))
     names: dict[str, str] = {}
     for key, of in parts.items():
         name = shortened(printable(", ".join(of[part] for part in differing if of[part])), NAME_LENGTH) or "others"
         same = Counter(names.values())
         names[key] = name if name not in same else _another(name, names.values())
     return names
+
+
+def common_words(series: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """What all series agree in, and so none of their short names says."""
+    parts = [_parts(group[0]) for group in series]
+    agreed = [name for name in IN_ORDER if name not in _differing(parts)]
+    return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
+
+
+def relative_to(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The baseline of all these points, or that they have several."""
+    bases = {baseline(row) for row in rows}
+    return f"relative to {bases.pop() if len(bases) == 1 else 'what the legend says of each series'}"
 
 
 def further(n: int) -> str:
@@ -67,6 +81,10 @@ def sentence(parts: Sequence[str]) -> str:
     """The parts of a note as one sentence."""
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _differing(parts: Sequence[Mapping[str, str]]) -> list[str]:
+    return [name for name in IN_ORDER if len({of[name] for of in parts}) > 1] or ["what"]
 
 
 def _parts(row: Mapping[str, Any]) -> dict[str, str]:

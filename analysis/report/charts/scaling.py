@@ -37,7 +37,15 @@ from analysis.report.charts.looks import (
     signs,
     tooltips,
 )
-from analysis.report.charts.names import batches, identity, marks_text, runs_text, sentence, where
+from analysis.report.charts.names import (
+    batches,
+    identity,
+    marks_text,
+    relative_to,
+    runs_text,
+    sentence,
+    where,
+)
 from analysis.report.palette import hollow_note, is_hollow
 from analysis.report.sentences import baseline
 from analysis.tables.bases import ONE_RUN
@@ -118,6 +126,7 @@ def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, 
         f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
         "the table of points has the same figures.",
         _note(marks, left_out),
+        (relative_to(rows),),
     )
 
 
@@ -172,9 +181,12 @@ def _cut(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         low, high, value = row["value_low"], row["value_high"], row["value"]
         if low is None:
             low = high = value if row["interval"].endswith(OWN_BASELINE) else None
-        row["drawn_low"] = None if low is None else max(low, value / 2)
-        row["drawn_high"] = None if high is None else min(high, value * 1.5)
+        row["drawn_low"], row["drawn_high"] = cut_interval(value, low, high)
     return data
+
+
+def cut_interval(value: float, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    return None if low is None else max(low, value / 2), None if high is None else min(high, value * 1.5)
 
 
 def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[str], alt.Y]:

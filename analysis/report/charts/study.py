@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analysis.report.charts.chart import Chart
+    from analysis.report.charts.looks import Looks
     from analysis.report.findings import Findings
 
 
-def charts_of(findings: Findings) -> list[Chart]:
-    """Every drawing that the study has figures for, in the order of the page."""
+def charts_of(findings: Findings, looks: Looks | None = None) -> list[Chart]:
+    """Every drawing that the study has figures for, in the order of the page. looks: of the series, where they are not
+    the page's own."""
     from altair.utils.schemapi import debug_mode
 
     from analysis.report.charts.breakdown import breakdown_charts
@@ -21,7 +23,7 @@ def charts_of(findings: Findings) -> list[Chart]:
     from analysis.report.charts.scaling import scaling_charts
     from analysis.report.charts.steadiness import steadiness_charts
 
-    looks = looks_of(findings.rows)
+    looks = looks or looks_of(findings.rows)
     with debug_mode(False):  # each part against Vega-Lite's schema: the tests do that
         return [
             *scaling_charts(findings.rows, looks),

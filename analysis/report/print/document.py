@@ -1,4 +1,4 @@
-"""A document as plain values, written as LaTeX, Typst, Markdown or Word by the modules beside this one.
+"""A document as plain values, written as LaTeX, Typst or Markdown by the modules beside this one.
 
 Texts come from other programs and hold no markup: whatever a name looks like, each writer escapes it.
 """

@@ -1,101 +1,103 @@
-"""What the figures for print have in common: style, widths, the legend below the axes, the bytes of each format.
-
-Colours and markers are those of the page (analysis/report/palette.py). Nothing but this package draws with matplotlib.
-"""
+"""The drawings of the page as figures for print: PDF, SVG and PNG of an exact width, with their fonts."""
 
 from __future__ import annotations
 
-import io
-import textwrap
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+import vl_convert
 
-from analysis.base.text import printable, shortened
-from analysis.report.palette import IDEAL
+from analysis.base.text import shortened
+from analysis.report.charts.chart import STRUCTURE, VEGA_LITE, Chart
+from analysis.report.charts.theme import themes
+from analysis.report.print.paper import MM, Paper
 
-STYLE = Path(__file__).with_name("paper.mplstyle")
-SINGLE, DOUBLE = 3.35, 6.9  # inches: 85 and 175 mm, of one column and of two
-LINE_HEIGHT = 0.125  # inches, of a legend's line
-LEFT, RIGHT, FOOT = 0.42, 0.1, 0.4  # inches beside and below the axes
-LABEL_LENGTH = 240  # characters of a whole label
-DASHED = (0, (5, 3))
-IDEAL_LINE: Any = {"color": IDEAL.colour, "linestyle": DASHED, "linewidth": 0.9, "zorder": 1.5}
 FORMATS = ("pdf", "svg", "png")
-
-Entry = tuple[Line2D, str]
-
-
-@contextmanager
-def style(name: str) -> Iterator[None]:
-    """matplotlib's own defaults and the style file, whatever the user's matplotlibrc says; both while drawing and while
-    rendering."""
-    with mpl.rc_context(fname=STYLE), warnings.catch_warnings():
-        mpl.rcParams["svg.hashsalt"] = name
-        # A name in a script that the font lacks is drawn as boxes; a warning would tell the user nothing more.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        yield
+FONT = "Liberation Sans"  # comes with vl-convert: equal figures on every machine
+DOTS_PER_INCH = 300  # of a PNG
+ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # of a PDF's dictionary of resources
+HEAD_LENGTH, NOTE_LENGTH = 400, 1200  # characters
 
 
-def new_figure(
-    width: float, axes_height: float, entries: Sequence[Entry], head: Sequence[str] = ()
-) -> tuple[Figure, Axes]:
-    """A figure with axes of this height, lines of grey text above them and the legend below."""
-    legend = sum(text.count("\n") + 1 for _, text in entries) * LINE_HEIGHT + 0.05 if entries else 0.0
-    top = 0.08 + LINE_HEIGHT * len(head)
-    height = top + axes_height + FOOT + legend
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    rectangle = (LEFT / width, (FOOT + legend) / height, (width - LEFT - RIGHT) / width, axes_height / height)
-    axes = figure.add_axes(rectangle)
-    for number, line in enumerate(head):
-        y = 1 - (0.04 + LINE_HEIGHT * number) / height
-        figure.text(LEFT / width, y, line, va="top", fontsize=7, color=IDEAL.colour)
-    if entries:
-        place_legend(figure, entries)
-    return figure, axes
+def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "") -> dict[str, Any]:
+    """The drawing as it is printed. number: of its `heads`. common: what all series agree in."""
+    head = "; ".join(filter(None, (common, chart.heads[number])))
+    layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # those to be hovered over
+    params = [
+        {"name": param["name"], "value": number if "bind" in param else param["value"]}
+        for param in chart.spec.get("params", ())
+    ]
+    return {
+        **chart.spec,
+        **page(paper, paper.width_mm, head, chart.note or ""),
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "width": paper.width_mm * MM,
+        "height": paper.height(chart.spec["height"]),
+        "layer": layers,
+        "params": params,
+    }
 
 
-def place_legend(figure: Figure, entries: Sequence[Entry]) -> None:
-    # Placeholders first: matplotlib leaves out labels that begin with '_', and a name may begin so.
-    width, height = figure.get_size_inches()
-    legend = figure.legend(
-        [handle for handle, _ in entries],
-        ["-"] * len(entries),
-        loc="lower left",
-        bbox_to_anchor=(0.06 / width, 0.03 / height),
-        labelspacing=0.2,
-        borderpad=0,
-        borderaxespad=0,
-        handlelength=2.0,
-        handletextpad=0.6,
-    )
-    for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
-        text.set_text(label)
-        text.set_linespacing(1.0)
+def page(paper: Paper, width_mm: float, head: str, note: str) -> dict[str, Any]:
+    """The parts of a specification that every figure has: looks, and the words below it."""
+    lines = paper.wrapped(shortened(head, HEAD_LENGTH), width_mm)
+    notes = paper.wrapped(shortened(note, NOTE_LENGTH), width_mm)
+    return {
+        "config": _config(paper, width_mm),
+        "padding": 3,
+        "title": {"text": lines or notes, **({"subtitle": notes} if lines else {})},
+    }
 
 
-def characters(width: float) -> int:
-    """How many of a legend's letters a line of a figure this wide holds."""
-    return round(23 * (width - 0.4))
+def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
+    """kind: of FORMATS. Without a date: equal studies give equal files."""
+    svg = drawing(json.dumps(spec))
+    if kind == "svg":
+        return _sized(svg, width_mm, "mm").encode("utf-8")
+    svg = _sized(svg, width_mm * 72 / 25.4, "")  # a pixel becomes a point
+    if kind == "png":
+        return vl_convert.svg_to_png(svg, ppi=DOTS_PER_INCH)
+    # The entries of its dictionaries come in no fixed order; offsets stay, whatever the order.
+    return ENTRIES.sub(lambda found: b"".join(sorted(found[0].splitlines(True))), vl_convert.svg_to_pdf(svg))
 
 
-def wrapped(text: str, width: float, length: int = LABEL_LENGTH) -> list[str]:
-    """A name from a study as lines of a legend in a figure of this width in inches; nothing of an empty one."""
-    return textwrap.wrap(shortened(printable(text), length), characters(width))
+@lru_cache(maxsize=64)  # the same figures go into figures/ and report.pdf
+def drawing(spec: str) -> str:
+    """As SVG, with sizes in pixels."""
+    svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    return re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels that had no room
 
 
-def rendered(figure: Figure, kind: str) -> bytes:
-    """Under the `style` that it was drawn under. Without a date: equal studies give equal files."""
-    buffer = io.BytesIO()
-    without = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[kind]
-    figure.savefig(buffer, format=kind, metadata=dict.fromkeys(without))
-    return buffer.getvalue()
+def pixels(svg: str) -> tuple[float, float]:
+    """Width and height."""
+    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
+    return float(width), float(height)
+
+
+def _sized(svg: str, width: float, unit: str) -> str:
+    """Of exactly this width: Vega's is a whole number of pixels."""
+    was, height = pixels(svg)
+    size = f'width="{width:.6f}{unit}" height="{height * width / was:.6f}{unit}"'
+    return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
+
+
+def _config(paper: Paper, width_mm: float) -> dict[str, Any]:
+    """The page's light theme with the sizes of paper. All colours are those of the page."""
+    font, width = paper.font, width_mm * MM
+    words = {"fontSize": font, "subtitleFontSize": font, "fontWeight": "normal", "lineHeight": 1.2 * font}
+    words |= {"subtitleFontWeight": "normal", "subtitleLineHeight": 1.2 * font, "subtitlePadding": 2, "limit": width}
+    labels = {"labelFontSize": font, "titleFontSize": font}
+    changed: dict[str, Any] = {
+        "axis": {**labels, "titlePadding": 4, "labelPadding": 3},
+        "legend": {**labels, "labelLimit": width - 2 * font, "rowPadding": 2, "offset": 6, "symbolSize": 50},
+        "text": {"fontSize": font},
+        "title": {**words, "orient": "bottom", "anchor": "start", "frame": "bounds", "offset": 6},
+    }
+    light = themes()["light"]
+    config = {key: {**STRUCTURE.get(key, {}), **light.get(key, {}), **changed.get(key, {})} for key in changed}
+    # No words for screen readers: these would repeat every figure of a drawing.
+    fixed = {"font": FONT, "background": "white", "lineBreak": "\n", "aria": False}
+    return {**STRUCTURE, **light, **config, **fixed}

@@ -1,62 +1,69 @@
-"""The figures of a study: figures/ as .pdf, .svg and .png, and as .pgf where there is a LaTeX."""
+"""The figures of a study: every drawing of the page, in figures/ as .pdf, .svg and .png."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-
-from analysis.report.block_times import NAME as BLOCK_TIMES
-from analysis.report.block_times import strips_of
-from analysis.report.curves import CURVES
-from analysis.report.print.accuracy_figures import accuracy_figure
-from analysis.report.print.block_figure import block_figure
-from analysis.report.print.drawing import FORMATS, rendered, style
-from analysis.report.print.pgf import pgf_of, why_no_pgf
-from analysis.report.print.scaling_figures import scaling_figure
-from analysis.report.print.waterfall_figure import waterfall_figure
-from analysis.report.waterfall import WATERFALL, waterfall_points
+from analysis.report.charts.looks import looks_of
+from analysis.report.charts.names import common_words, relative_to
+from analysis.report.charts.study import charts_of
+from analysis.report.palette import LOOKS
+from analysis.report.print.drawing import FORMATS, figure_spec, rendered
+from analysis.report.print.paper import Paper
+from analysis.tables.series import series_in_order
+from analysis.tables.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-SCALING = ("speedup", "efficiency")
+MOST_OF_A_CHOICE = 8  # figures of a drawing that shows one series or point at a time
+SYMBOL = 5  # letters' heights: of the axis' labels, and a symbol of the legend
+PAPER = Paper()
 
 
-def figures_of(findings: Findings) -> dict[str, bytes]:
-    """Each figure in each format, by the names of their files. Where .pgf cannot be written, the terminal says why."""
-    kinds = [*FORMATS]
-    if (why := why_no_pgf()) is None:
-        kinds.append("pgf")
-    else:
-        print(f"figures/*.pgf are not written: {why}")
-    return {f"figures/{name}": content for name, content in drawn(findings, kinds).items()}
+def figures_of(findings: Findings, paper: Paper = PAPER) -> dict[str, bytes]:
+    """Each figure in each format, by the names of their files."""
+    return {f"figures/{name}": content for name, content in drawn(findings, FORMATS, paper).items()}
 
 
-def drawn(findings: Findings, kinds: Iterable[str], only: Iterable[str] | None = None) -> dict[str, bytes]:
-    """By file name. kinds: of FORMATS, or "pgf". only: names of figures; None: all that there are. Each is drawn once,
-    whatever the number of formats."""
-    wanted = list(kinds)
-    files = {}
-    for name, draw in drawings(findings).items():
-        if only is None or name in only:
-            with style(name):
-                figure = draw()
-                for kind in wanted:
-                    files[f"{name}.{kind}"] = pgf_of(figure) if kind == "pgf" else rendered(figure, kind)
-    return files
+def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dict[str, bytes]:
+    """By file name. kinds: of FORMATS."""
+    return {
+        f"{name}.{kind}": rendered(spec, kind, paper.width_mm)
+        for name, spec in figure_specs(findings, paper).items()
+        for kind in kinds
+    }
 
 
-def drawings(findings: Findings) -> Mapping[str, Callable[[], Figure]]:
-    """What draws each figure of the study, under a `style`, by its name; without those that would be empty."""
-    found: dict[str, Callable[[], Figure]] = {name: partial(scaling_figure, findings.rows, name) for name in SCALING}
-    strips = strips_of(findings.study.runs, findings.points)
-    if any(len(blocks) > 1 for strip in strips for blocks in strip.runs):
-        found[BLOCK_TIMES] = partial(block_figure, strips)
-    if findings.learning.has_curves:
-        found |= {name: partial(accuracy_figure, findings.learning, name) for name in CURVES}
-    if panels := waterfall_points(findings.losses):
-        found[WATERFALL] = partial(waterfall_figure, panels)
+def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
+    """Vega-Lite of each figure, by its name; of a drawing with a choice, the second is called `…_2`."""
+    series = series_in_order(findings.rows)
+    common = common_words(series) if series else ""
+    looks = looks_of(findings.rows)
+    bases = {group[0]["series"]: relative_to(group) for group in series}
+    names = dict(looks.names)
+    for group in series[: len(LOOKS)]:
+        key = group[0]["series"]
+        base = [bases[key]] if len(set(bases.values())) > 1 else []
+        names[key] = "\n".join(paper.wrapped("; ".join((names[key], *base, *marks_texts(group))), beside=SYMBOL))
+    looks = dataclasses.replace(looks, names=names, domain=list(dict.fromkeys(names.values())), letters=paper.letters())
+    found = {}
+    for chart in charts_of(findings, looks):
+        name = chart.name.replace("-", "_")
+        for number in range(min(len(chart.heads), MOST_OF_A_CHOICE)):
+            found[name if number == 0 else f"{name}_{number + 1}"] = figure_spec(chart, paper, number, common)
     return found
+
+
+def marks_texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The marks of a series' points; where not all have one, with the counts that do."""
+    at: dict[str, list[int]] = {}
+    for row in rows:
+        for mark in marks_of(row):
+            at.setdefault(mark, []).append(row["gpus"])
+    return [
+        mark if len(counts) == len(rows) else f"{mark} at {', '.join(map(str, sorted(set(counts))))}"
+        for mark, counts in at.items()
+    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.base.frames import records
@@ -16,7 +17,8 @@ from analysis.report.answers import answers_of
 from analysis.report.failures import FAILURES_NOTE
 from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences
 from analysis.report.print.document import Block, Bullets, Heading, Paragraph, Picture
-from analysis.report.print.figures import drawings, drawn
+from analysis.report.print.drawing import rendered
+from analysis.report.print.figures import PAPER, figure_specs
 from analysis.report.print.tables import measured_on, paper_tables, unit_of
 from analysis.report.print.typst import pdf_of_blocks
 from analysis.report.sentences import (
@@ -44,24 +46,26 @@ CAPTIONS = {
     "waterfall": "From 100 % efficiency to the measured one, by what took it away.",
     "block_times": "Step time of each measured block.",
 }
-WIDE = ("block_times",)
 
 
 def pdf_of(findings: Findings) -> dict[str, bytes]:
     """report.pdf"""
-    pictures = {name.removesuffix(".pdf"): pdf for name, pdf in drawn(findings, ["pdf"]).items()}
+    specs = figure_specs(findings)
+    blocks = blocks_of(findings, specs)
+    names = [block.name for block in blocks if isinstance(block, Picture)]
+    pictures = {name: rendered(specs[name], "pdf", PAPER.width_mm) for name in names}
     study, rows = findings.study, findings.rows
     subtitle = f"{moment(study.created)}. {measured_on(rows)}" if rows else moment(study.created)
-    return {"report.pdf": pdf_of_blocks(study.name, subtitle, study.created, blocks_of(findings), pictures)}
+    return {"report.pdf": pdf_of_blocks(study.name, subtitle, study.created, blocks, pictures)}
 
 
-def blocks_of(findings: Findings) -> list[Block]:
+def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
+    """figures: names of those that there are."""
     blocks = _answers(findings)
-    there = drawings(findings)
     what = unit_of(findings.rows)
-    blocks += [
-        Picture(name, caption.format(unit=what), name in WIDE) for name, caption in CAPTIONS.items() if name in there
-    ]
+    for kind, caption in CAPTIONS.items():
+        names = [name for name in figures if re.fullmatch(rf"{kind}(_\d+)?", name)]
+        blocks += [Picture(name, caption.format(unit=what)) for name in names]
     if tables := paper_tables(findings):
         blocks += [Heading("Tables"), *tables]
     return [

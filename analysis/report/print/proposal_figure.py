@@ -2,103 +2,110 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+import altair as alt
 
 from analysis.base.text import unit
-from analysis.report.palette import IDEAL, LOOKS, is_hollow
-from analysis.report.print.drawing import DOUBLE, FOOT, IDEAL_LINE, LEFT, LINE_HEIGHT, RIGHT, Entry, place_legend
+from analysis.report.charts.axes import by_x, by_y, counts_axis, log_axis, percent_axis
+from analysis.report.charts.chart import HEIGHT, calculated, keep, layer, log_switches, spec_of
+from analysis.report.charts.looks import Looks, bar, line, reference_line, reference_text, signs
+from analysis.report.charts.names import sentence
+from analysis.report.charts.scaling import cut_interval
+from analysis.report.palette import LOOKS, hollow_note, is_hollow
+from analysis.report.print.drawing import drawing, page, pixels
+from analysis.report.print.paper import MM, Paper
 from analysis.report.print.request import Request, Size
-from analysis.report.print.scaling_figures import hollow_entry, scale_counts
 from analysis.report.sentences import baseline
-from analysis.stats.intervals import Interval
 from analysis.tables.warnings import marks_of
 
-AXES_HEIGHT, GUTTER = 1.9, 0.6  # inches
-LOOK, ASKED = LOOKS[0], LOOKS[1]
+SIZES, IDEAL = "sizes", "ideal"  # names of datasets
+QUANTITIES = ("speedup", "efficiency")
+GUTTER = 14  # pixels between the two axes
 
 
-def proposal_figure(request: Request) -> Figure:
-    """Two axes side by side, as wide as two columns. Under a `style`."""
-    entries = _legend(request)
-    legend = sum(text.count("\n") + 1 for _, text in entries) * LINE_HEIGHT + 0.05
-    height = 0.1 + AXES_HEIGHT + FOOT + legend
-    figure = Figure(figsize=(DOUBLE, height))
-    FigureCanvasAgg(figure)
-    wide = (DOUBLE - LEFT - RIGHT - GUTTER) / 2
-    for number, quantity in enumerate(("speedup", "efficiency")):
-        left = LEFT + number * (wide + GUTTER)
-        rectangle = (left / DOUBLE, (FOOT + legend) / height, wide / DOUBLE, AXES_HEIGHT / height)
-        _draw(figure.add_axes(rectangle), request, quantity)
-    place_legend(figure, entries)
-    return figure
+class _Signs(Looks):
+    """The size that is asked for is a diamond."""
+
+    def shape(self) -> alt.Shape:
+        scale = alt.Scale(domain=list(self.domain), range=[LOOKS[0].shape, "diamond"])
+        return alt.Shape("name:N", scale=scale, legend=alt.Legend(symbolOpacity=1))
 
 
-def _draw(axes: Axes, request: Request, quantity: str) -> None:
-    percent = quantity == "efficiency"
-    scale = 100.0 if percent else 1.0
-    sizes = request.sizes
-    counts = sorted({size.gpus for size in sizes})
+def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
+    """Two axes side by side, as wide as two columns of the paper."""
+    asked = f"asked for{', predicted' if request.asked.row is None else ''}"
+    measured = f"measured, relative to {baseline(request.rows[-1])}"
+    linked = _linked(request)
+    rows = [_row(size, asked if size is request.asked else measured, size in linked) for size in request.sizes]
+    counts = {row["gpus"] for row in rows}
     base = request.base["gpus"]
-    logarithmic = len(counts) > 1 and counts[-1] > 16
-    scale_counts(axes, counts, logarithmic, both=not percent)
-    if percent:
-        axes.axhline(100, **IDEAL_LINE)
-    else:
-        axes.plot([base, counts[-1]], [1, counts[-1] / base], **IDEAL_LINE)
-    measured = [size for size in sizes if size.row is not None]
-    xs = [size.gpus for size in measured]
-    axes.plot(xs, [_of(size, quantity).estimate * scale for size in measured], color=LOOK.colour, zorder=3)
-    if request.asked.row is None:  # from the nearest measured size
-        near = min(measured, key=lambda size: abs(size.gpus - request.asked.gpus))
-        ends = sorted((near, request.asked), key=lambda size: size.gpus)
-        heights = [_of(size, quantity).estimate * scale for size in ends]
-        axes.plot([size.gpus for size in ends], heights, color=ASKED.colour, linestyle=":", linewidth=0.9, zorder=2.5)
-    for size in sizes:
-        _point(axes, size, _of(size, quantity), scale, asked=size is request.asked)
-    axes.set_xlabel(unit(request.source.device))
-    axes.set_ylabel("efficiency [%]" if percent else "speedup")
-    shown = [scale * (1.0 if percent else size.gpus / base) for size in sizes]
-    shown += [scale * _of(size, quantity).estimate for size in sizes]
-    if percent:
-        axes.set_ylim(0, max(110.0, 1.1 * max(shown)))
-    else:
-        bottom, top = axes.get_ylim()
-        lowest = max(bottom, min(shown) / 1.5 if logarithmic else 0.0)
-        axes.set_ylim(lowest, min(top, 1.4 * max(shown)))
+    ideal = [{"gpus": n, "speedup": n / base, "efficiency": 1.0} for n in sorted(counts | {base})]
+    logarithmic = len(counts) > 1 and max(counts) > 16
+    x = counts_axis(counts, unit(request.source.device))
+    looks = _Signs({}, [measured, asked], {})
+    panels = [{"height": paper.height(HEIGHT), "layer": _layers(quantity, rows, looks, x)} for quantity in QUANTITIES]
+    spec = {
+        **spec_of({}, {SIZES: rows, IDEAL: ideal}, log_switches(log_x=logarithmic, log_y=logarithmic)),
+        **page(paper, paper.wide_mm, "", _note(request)),
+        "spacing": GUTTER,
+    }
+    del spec["width"]
+    width = paper.wide_mm * MM / 2
+    for _ in range(2):  # what is beside the axes is known when it was drawn
+        spec["hconcat"] = [{**panel, "width": width} for panel in panels]
+        width += (paper.wide_mm * MM - pixels(drawing(json.dumps(spec)))[0]) / 2
+    return spec
 
 
-def _point(axes: Axes, size: Size, value: Interval, scale: float, asked: bool) -> None:
-    colour, marker = (ASKED.colour, "D") if asked else (LOOK.colour, LOOK.marker)
-    hollow = size.row is None or is_hollow(marks_of(size.row))
-    if value.low is not None and value.high is not None:
-        style = "--" if size.row is None else "-"
-        axes.vlines(
-            size.gpus, value.low * scale, value.high * scale, color=colour, linewidth=1.1, linestyle=style, zorder=3
-        )
-    face = "white" if hollow else colour
-    axes.plot([size.gpus], [value.estimate * scale], marker=marker, color=colour, mfc=face, zorder=4)
+def _linked(request: Request) -> list[Size]:
+    """The size that is predicted, and the nearest measured one."""
+    if request.asked.row is not None:
+        return []
+    measured = [size for size in request.sizes if size.row is not None]
+    return [request.asked, min(measured, key=lambda size: abs(size.gpus - request.asked.gpus))]
 
 
-def _of(size: Size, quantity: str) -> Interval:
-    return size.speedup if quantity == "speedup" else size.efficiency
+def _row(size: Size, name: str, linked: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "gpus": size.gpus, "predicted": size.row is None, "linked": linked}
+    row["hollow"] = size.row is None or is_hollow(marks_of(size.row))
+    for quantity, value in (("speedup", size.speedup), ("efficiency", size.efficiency)):
+        low, high = cut_interval(value.estimate, value.low, value.high)
+        row |= {quantity: value.estimate, f"{quantity}_low": low, f"{quantity}_high": high}
+    return row
 
 
-def _legend(request: Request) -> list[Entry]:
-    row = request.rows[-1]
-    measured: Any = {"color": LOOK.colour, "marker": LOOK.marker}
-    face = "white" if all(is_hollow(marks_of(row)) for row in request.rows) else LOOK.colour
-    entries: list[Entry] = [
-        (Line2D([], [], **measured, mfc=face), f"measured, relative to {baseline(row)}; bar: 95 % interval"),
-        (Line2D([], [], color=IDEAL.colour, linestyle=IDEAL_LINE["linestyle"], linewidth=0.9), "ideal"),
+def _layers(quantity: str, rows: list[dict[str, Any]], looks: Looks, x: alt.X) -> list[dict[str, Any]]:
+    log = quantity == "speedup"
+    last = max(row["gpus"] for row in rows)
+    ends = [row[name] for row in rows for name in (quantity, f"{quantity}_low", f"{quantity}_high") if row[name]]
+
+    def y(field: str) -> alt.Y:
+        if not log:
+            return percent_axis(field, quantity, max(1.1, *ends))
+        return log_axis(field, ends, quantity, 2)
+
+    fields = {"y": quantity, "low": f"{quantity}_low", "high": f"{quantity}_high"}
+    at = calculated(x=by_x("gpus"), **{to: by_y(field, log) for to, field in fields.items()})
+    of_ideal = calculated(x=by_x("gpus"), y=by_y(quantity, log))
+    known, interval = [*at, keep("!datum.predicted")], [*at, keep("isValid(datum.low)")]
+    dashed = alt.StrokeDash(condition={"test": "datum.predicted", "value": [4, 2]}, value=[1, 0])
+    value: dict[str, Any] = {"x": x, "y": y("y")}
+    first = alt.MarkDef(type="line", strokeWidth=1.2, strokeDash=[2, 2], color=LOOKS[1].colour)
+    return [
+        layer(IDEAL, reference_line(), of_ideal, **value),
+        layer(IDEAL, reference_text("ideal"), [keep(f"datum.gpus === {last}"), *of_ideal], **value),
+        layer(SIZES, first, [*at, keep("datum.linked")], **value),
+        layer(SIZES, line(color=LOOKS[0].colour), known, **value),
+        layer(SIZES, bar(), interval, x=x, y=y("low"), y2=alt.Y2("high:Q"), color=looks.colour(), strokeDash=dashed),
+        *signs(SIZES, rows, at, looks, **value, opacity=alt.value(1)),
     ]
-    predicted = request.asked.row is None
-    what = "asked for, predicted; dashed bar: 90 % interval" if predicted else "asked for"
-    hollow = predicted or is_hollow(marks_of(request.asked.row or {"marks": None}))
-    look: Any = {"color": ASKED.colour, "marker": "D", "linestyle": "--" if predicted else "none"}
-    entries.append((Line2D([], [], **look, mfc="white" if hollow else ASKED.colour), what))
-    return entries + hollow_entry([mark for row in request.rows for mark in marks_of(row)])
+
+
+def _note(request: Request) -> str:
+    parts = ["dashed line: ideal", "bars: 95 % intervals"]
+    if request.asked.row is None:
+        parts.append("hollow diamond, dashed bar: predicted, with a 90 % interval")
+    note = hollow_note([mark for row in request.rows for mark in marks_of(row)])
+    return sentence([*parts, *([note] if note else [])])

@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import typst
 
 from analysis.base.text import printable
@@ -24,7 +23,7 @@ def pdf_of_blocks(
     title: str, subtitle: str, created: float | None, blocks: Sequence[Block], pictures: Mapping[str, bytes]
 ) -> bytes:
     """created: unix seconds, the only date in it: equal studies make equal files. pictures: PDFs by the names that the
-    blocks give them. Fonts are Typst's own and matplotlib's, embedded, whatever the system has."""
+    blocks give them. Fonts are Typst's own, embedded, whatever the system has."""
     content = {
         "title": _words(title),
         "subtitle": _words(subtitle),
@@ -40,7 +39,6 @@ def pdf_of_blocks(
         return typst.compile(
             str(folder / "main.typ"),
             root=name,
-            font_paths=[str(Path(mpl.get_data_path()) / "fonts" / "ttf")],
             ignore_system_fonts=True,
             format="pdf",
         )
@@ -61,10 +59,10 @@ def _date(created: float | None) -> dict[str, int] | None:
 
 
 def _blocks(blocks: Sequence[Block]) -> list[dict[str, Any]]:
-    """Narrow pictures that follow one another stand side by side."""
+    """Pictures that follow one another stand side by side."""
     found: list[dict[str, Any]] = []
-    for narrow, group in groupby(blocks, key=lambda block: isinstance(block, Picture) and not block.wide):
-        if narrow:
+    for pictures, group in groupby(blocks, key=lambda block: isinstance(block, Picture)):
+        if pictures:
             found.append({"kind": "pictures", "pictures": [_block(block) for block in group]})
         else:
             found += map(_block, group)

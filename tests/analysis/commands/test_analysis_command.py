@@ -11,14 +11,13 @@ from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.report.print.drawing import FORMATS
-from analysis.report.print.pgf import why_no_pgf
 
 ROOT = PROJECT
+FIGURES = ("speedup", "efficiency", "throughput", "cost_epoch", "block_times")  # of one run
 OUTPUTS = [
     *("report.html", "scaling.csv", "breakdown.csv", "comparisons.csv", "decisions.csv"),
     *("learning.csv", "resources.csv", "equal_work.csv", "runs.csv", "runs.parquet", "report.json"),
-    *(f"figures/{name}.{kind}" for name in ("speedup", "efficiency", "block_times") for kind in FORMATS),
-    *(f"figures/{name}.pgf" for name in ("speedup", "efficiency", "block_times") if why_no_pgf() is None),
+    *(f"figures/{name}.{kind}" for name in FIGURES for kind in FORMATS),
     *("tables.tex", "report.pdf"),
 ]
 
@@ -119,7 +118,9 @@ def test_terminal_that_knows_only_ascii_gets_no_traceback(study: StudyBuilder, a
     assert (process.returncode, process.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("heavy", ["pandas", "matplotlib", "numpy", "jinja2", "rich", "torch", "hydra", "submitit"])
+@pytest.mark.parametrize(
+    "heavy", ["pandas", "altair", "vl_convert", "numpy", "jinja2", "rich", "torch", "hydra", "submitit"]
+)
 def test_help_imports_nothing_heavy(heavy: str) -> None:
     code = (
         "import sys\n"

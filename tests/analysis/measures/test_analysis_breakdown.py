@@ -356,7 +356,7 @@ def test_a_loss_that_the_probes_do_not_show_is_said_to_be_unexplained_and_oversu
     assert "This is not a scaling result: ranks shared cores or GPUs." in words(seen.html)
     (row,) = [row for row in seen.breakdown if row["gpus"] == "2"]
     assert row["oversubscribed"] == "2 ranks share 1 core"
-    assert "oversubscribed" in seen.figures["waterfall.svg"].decode()
+    assert "oversubscribed" in seen.words_of("waterfall")
 
 
 def test_table_report_figure_and_csv_say_the_same(study: StudyBuilder) -> None:
@@ -371,7 +371,7 @@ def test_table_report_figure_and_csv_say_the_same(study: StudyBuilder) -> None:
         assert point[name] == row[name]
     share = f"{100 * float(row['efficiency_lost_to_exposed_communication']):.1f} % (17.6–17.6 %)"
     assert share == "17.6 % (17.6–17.6 %)"  # 30 of 170 ms
-    svg = seen.figures["waterfall.svg"].decode()
+    svg = seen.words_of("waterfall")
     assert all(share in words(text) for text in (seen.table, seen.html, svg))
     assert "8 rounds" in seen.html
     assert "6.1 % of the time before" in seen.html

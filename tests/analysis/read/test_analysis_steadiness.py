@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
@@ -14,9 +13,8 @@ from study_builder import CREATED, Logs, StudyBuilder, spec_of
 from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
-from analysis.report.block_times import MOST_RUNS
-from analysis.report.findings import findings_of
-from analysis.report.print.figures import drawn
+from analysis.report.charts.steadiness import MOST_RUNS
+from analysis.report.print.figures import figure_specs
 from analysis.stats.estimates import of_runs
 from analysis.stats.stability import outliers, trend
 from analysis.tables.warnings import point_notes, steadiness_marks
@@ -163,21 +161,21 @@ def test_every_block_is_drawn(study: StudyBuilder) -> None:
     study.add(spec_of(1), Logs(block_seconds=STEADY))
     study.add(spec_of(1, repeat=1), Logs(block_seconds=[*STEADY[1:], 100.0]))  # beyond the axis: at its edge
     study.add(spec_of(2, strategy="$horovod$ <b>"), Logs(block_seconds=STEADY[:4]))
-    svg = Seen(study).figures["block_times.svg"].decode()
-    assert ElementTree.fromstring(svg) is not None
-    # A mark is a path that is used: 24 blocks; and 4 in the legend, with their ticks.
-    assert svg.count("<use") >= 24
-    assert "all blocks of all runs" in svg
-    assert "$horovod$ &lt;b&gt;" in svg
+    seen = Seen(study)
+    blocks = figure_specs(seen.findings)["block_times"]["datasets"]["blocks"]
+    assert len(blocks) == 2 * len(STEADY) + 4
+    assert max(row["seconds"] for row in blocks) == pytest.approx(10.0)
+    assert "runs are drawn" not in seen.words_of("block_times")
+    assert "$horovod$ <b>" in seen.words_of("block_times")
 
 
 def test_of_many_runs_the_least_steady_are_drawn(study: StudyBuilder) -> None:
     for batch in range(1, MOST_RUNS + 5):
         study.add(spec_of(1, batch_per_gpu=batch), Logs(block_seconds=STEADY[:4]))
     study.add(spec_of(1, model="drifting"), Logs(block_seconds=[1.0 + 0.01 * i for i in range(12)]))
-    svg = drawn(findings_of(read_study(study.folder)), ["svg"], ["block_times"])["block_times.svg"].decode()
-    assert f"all blocks of {MOST_RUNS} of {MOST_RUNS + 5} runs" in svg
-    assert "further series" in svg
+    said = Seen(study).words_of("block_times")
+    assert f"{MOST_RUNS} of {MOST_RUNS + 5} runs are drawn, the least steady ones" in said
+    assert "further series" in said
 
 
 def test_no_figure_of_blocks_without_blocks(study: StudyBuilder) -> None:

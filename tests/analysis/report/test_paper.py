@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pdf
 import pytest
 from paper_studies import HOSTILE, HOSTILE_REASON, hostile_study, plain_study, typeset
+from PIL import Image
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.base.files import write_files
@@ -16,15 +18,17 @@ from analysis.base.text import duration, number, percent, printable, times
 from analysis.read.study import read_study
 from analysis.report.answers import answers_of
 from analysis.report.findings import Findings, findings_of
-from analysis.report.print.drawing import DOUBLE, FORMATS, SINGLE, style
+from analysis.report.print.drawing import FORMATS
 from analysis.report.print.figures import figures_of
 from analysis.report.print.latex import escaped
+from analysis.report.print.paper import Paper
 from analysis.report.print.pdf import pdf_of
-from analysis.report.print.pgf import why_no_pgf
-from analysis.report.print.scaling_figures import scaling_figure
 from analysis.report.print.tables import tex_of
 
-FIGURES = ("speedup", "efficiency", "block_times", "accuracy_by_samples", "accuracy_by_seconds", "waterfall")
+FIGURES = (
+    *("speedup", "efficiency", "throughput", "waterfall", "step_time", "accuracy_by_seconds", "accuracy_by_samples"),
+    *("cost_epoch", "prediction", "block_times"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +52,7 @@ def figures(plain: Findings) -> dict[str, bytes]:
 
 
 def test_every_figure_is_there_in_every_format(figures: dict[str, bytes]) -> None:
-    kinds = [*FORMATS, *(["pgf"] if why_no_pgf() is None else [])]
-    assert set(figures) == {f"figures/{name}.{kind}" for name in FIGURES for kind in kinds}
+    assert set(figures) == {f"figures/{name}.{kind}" for name in FIGURES for kind in FORMATS}
     for name in FIGURES:
         assert figures[f"figures/{name}.png"].startswith(b"\x89PNG")
         assert "".join(ElementTree.fromstring(figures[f"figures/{name}.svg"]).itertext()).strip()
@@ -58,53 +61,62 @@ def test_every_figure_is_there_in_every_format(figures: dict[str, bytes]) -> Non
 def test_a_linear_axis_does_not_begin_below_zero(study: StudyBuilder) -> None:
     for gpus, seconds in ((1, 1.0), (2, 40.0), (12, 1.0)):  # 0.05 of the speed on two GPUs
         study.completed(gpus, seconds=seconds)
-    with style("speedup"):
-        axes = scaling_figure(findings_of(read_study(study.folder)).rows, "speedup").axes[0]
-    assert axes.get_yscale() == "linear"
-    assert axes.get_ylim()[0] == 0
+    drawing = ElementTree.fromstring(figures_of(findings_of(read_study(study.folder)))["figures/speedup.svg"])
+    axes = [group for group in drawing.iter() if group.get("class") == "mark-text role-axis-label"]
+    _, heights = ([text.text for text in axis.iter() if text.tag.endswith("text")] for axis in axes)
+    assert (heights[0], heights[-1]) == ("0", "12")
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_for_print_have_a_papers_width_and_their_fonts_in_them(figures: dict[str, bytes], name: str) -> None:
     document = figures[f"figures/{name}.pdf"]
-    assert pdf.fonts(document) == {"STIXGeneral-Regular"}
-    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", document)
-    assert box is not None
-    inches = DOUBLE if name == "block_times" else SINGLE
-    assert float(box[1]) / 72 == pytest.approx(inches)
+    assert pdf.fonts(document) == {"LiberationSans"}
+    assert pdf.size_mm(document)[0] == pytest.approx(85, abs=1e-4)
+    assert 'width="85.000000mm"' in figures[f"figures/{name}.svg"].decode()
+    assert Image.open(io.BytesIO(figures[f"figures/{name}.png"])).width == pytest.approx(85 / 25.4 * 300, abs=1)
 
 
-def test_figures_and_tables_are_read_by_latex(plain: Findings, figures: dict[str, bytes], tmp_path: Path) -> None:
-    if (why := why_no_pgf()) is not None:
-        pytest.skip(why)
+@pytest.mark.parametrize(("width_mm", "font_pt"), [(85, 7.5), (120, 10), (60, 6)])
+def test_width_and_size_of_text_are_those_asked_for(plain: Findings, width_mm: float, font_pt: float) -> None:
+    files = figures_of(plain, Paper(width_mm, font_pt))
+    for name in FIGURES:
+        assert pdf.size_mm(files[f"figures/{name}.pdf"])[0] == pytest.approx(width_mm, abs=1e-4)
+        svg = files[f"figures/{name}.svg"].decode()
+        pixels = float(re.findall(r'viewBox="0 0 ([\d.]+) ', svg)[0])
+        sizes = {float(size) * width_mm / pixels / 25.4 * 72 for size in re.findall(r'font-size="([\d.]+)px"', svg)}
+        assert list(sizes) == pytest.approx([font_pt] * len(sizes), rel=0.01), name
+
+
+@pytest.mark.parametrize("option", ["--width-mm=20", "--font-pt=90"])
+def test_sizes_that_no_figure_can_have_are_refused(study: StudyBuilder, analyse, option: str) -> None:
+    study.completed(1)
+    process = analyse(study.folder, option)
+    name, value = option.split("=")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert f"{name} {value}: give a number from " in process.stderr
+
+
+def test_words_of_a_figure_stay_within_it(plain: Findings) -> None:
+    """Text on paper is not cut: nothing is shortened, and the widest line has room."""
+    for name, content in figures_of(plain).items():
+        if name.endswith(".svg"):
+            assert "…" not in content.decode(), name
+
+
+def test_tables_are_read_by_latex_with_the_figures(plain: Findings, figures: dict[str, bytes], tmp_path: Path) -> None:
     write_files(tmp_path, {**figures, **tex_of(plain)})
-    body = "\\input{tables.tex}" + "".join(f"\\input{{figures/{name}.pgf}}\\clearpage " for name in FIGURES)
+    body = "\\input{tables.tex}" + "".join(f"\\includegraphics{{figures/{name}.pdf}}\\clearpage " for name in FIGURES)
     assert "undefined" not in typeset(tmp_path, body).read_text(encoding="latin-1").lower()
     assert pdf.pages(tmp_path / "main.pdf") >= len(FIGURES)
 
 
 def test_figures_and_tables_do_not_obey_names(hostile: Findings, tmp_path: Path) -> None:
-    if (why := why_no_pgf()) is not None:
-        pytest.skip(why)
     written = {**figures_of(hostile), **tex_of(hostile)}
     write_files(tmp_path, written)
-    typeset(tmp_path, "\\input{tables.tex}\\input{figures/speedup.pgf}\\input{figures/waterfall.pgf}")
+    typeset(tmp_path, "\\input{tables.tex}\\includegraphics{figures/speedup.pdf}")
     assert escaped(HOSTILE) in written["tables.tex"].decode("ascii")
-
-
-def test_where_there_is_no_latex_the_terminal_says_so(
-    study: StudyBuilder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study.completed(1)
-    monkeypatch.setenv("PATH", "")
-    why_no_pgf.cache_clear()
-    try:
-        files = figures_of(findings_of(read_study(study.folder)))
-    finally:
-        why_no_pgf.cache_clear()
-    assert "figures/speedup.pdf" in files
-    assert not [name for name in files if name.endswith(".pgf")]
-    assert capsys.readouterr().out.startswith("figures/*.pgf are not written: there is no pdflatex here")
+    root = ElementTree.fromstring(written["figures/speedup.svg"])
+    assert not [element for element in root.iter() if element.tag.endswith(("image", "script", "a"))]
 
 
 def test_names_become_latex_that_sets_them() -> None:
@@ -161,7 +173,7 @@ def test_report_says_what_was_found_and_names_every_failed_run(plain: Findings, 
     assert re.search("pytorch-allreduce-resnet44-8gpu-[0-9a-f]+: failed: rank 3 ended with signal 9", words)
     assert "10 runs: 9 completed, 1 failed." in words
     assert {"Tables", "Method in short", "Runs"} <= set(pdf.words(report).splitlines())
-    assert {"LibertinusSerif-Regular", "STIXGeneral-Regular"} <= pdf.fonts(report)
+    assert {"LibertinusSerif-Regular", "LiberationSans"} <= pdf.fonts(report)
 
 
 def test_equal_studies_make_equal_reports(plain: Findings, report: bytes) -> None:
