@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
     parser = argparse.ArgumentParser(prog=program, epilog=None if is_named else _other_commands())
     command.declare(parser)
     parser.set_defaults(program=program)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     encodable(sys.stdout)
     try:
         return int(command.run(options))

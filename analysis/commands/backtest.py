@@ -7,8 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from analysis.base.errors import StudyError
+from analysis.base.settings import positive, settings_of
 
+BANDWIDTH = "bandwidth_gbit"
 MOST_TRIED = 500  # series; about 0.1 s each
 
 
@@ -20,10 +21,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("csv", type=Path, help="table with the columns of benchmarks/published/throughput.csv")
     parser.add_argument("--json", action="store_true", help="print JSON, with every left-out size")
     parser.add_argument(
-        "--bandwidth",
-        type=float,
-        metavar="GBIT",
-        help="between nodes, in Gb/s, for the prediction from one node (default: what the column `system` says)",
+        "settings",
+        nargs="*",
+        metavar="name=value",
+        help="bandwidth_gbit=100: between nodes, to predict from one node (default: what the column `system` says)",
     )
     parser.add_argument(
         "--extrap", metavar="PYTHON", help="a Python that has Extra-P (`pip install extrap`), to print it beside"
@@ -39,9 +40,8 @@ def run(options: argparse.Namespace) -> int:
     from analysis.scaling.extra_p import with_extrap
     from analysis.scaling.measurements import first_series, read_table
 
-    if options.bandwidth is not None and not 0 < options.bandwidth < 1e6:
-        raise StudyError(f"--bandwidth {options.bandwidth:g}: give Gb/s between two nodes, such as 100")
-    bytes_per_second = None if options.bandwidth is None else options.bandwidth * 1e9 / 8
+    bandwidth_gbit = positive(BANDWIDTH, settings_of(options.settings, [BANDWIDTH]).get(BANDWIDTH))
+    bytes_per_second = None if bandwidth_gbit is None else bandwidth_gbit * 1e9 / 8
     table = first_series(read_table(options.csv), MOST_TRIED)
     tests = [try_series(series, bytes_per_second) for series in table.series]
     tests, extrap_note = with_extrap(tests, options.extrap)

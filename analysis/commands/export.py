@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
-from analysis.base.settings import settings_of
 from analysis.commands.sources import points_of_study
 
 if TYPE_CHECKING:
@@ -23,10 +22,6 @@ FORMATS: dict[str, tuple[str | None, str | None, str]] = {
     "tensorboard": ("tensorboardX", "tensorboard", "a folder with an event file per run"),
     "mlflow": ("mlflow", "mlflow", "an experiment per study, with its runs"),
 }
-SETTINGS = {
-    "out": "folder to write to (default: exports/<format> in the study's)",
-    "tracking_uri": "mlflow only: a tracking server or store, in place of a folder",
-}
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -34,15 +29,15 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "Writes every run of a study, failed ones as failed, in the format of another program. Asked for "
         "again, it replaces what it had written (docs/exports.md)."
     )
-    parser.epilog = (
-        "formats: "
-        + "; ".join(f"{name}: {what}" for name, (*_, what) in FORMATS.items())
-        + ". settings: "
-        + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
-    )
+    parser.epilog = "formats: " + "; ".join(f"{name}: {what}" for name, (*_, what) in FORMATS.items())
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     parser.add_argument("format", metavar="|".join(FORMATS), help="what to write")
-    parser.add_argument("settings", nargs="*", metavar="name=value", help="out=DIR and others, see below")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder to write to (default: exports/<format> in the study's)"
+    )
+    parser.add_argument(
+        "--tracking-uri", metavar="URI", help="mlflow only: a tracking server or store, in place of a folder"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,12 +45,11 @@ def run(options: argparse.Namespace) -> int:
     kind = options.format
     if kind not in FORMATS:
         raise StudyError(f"there is no format '{kind}'; there are {', '.join(FORMATS)}")
-    settings = settings_of(options.settings, SETTINGS)
-    uri = settings.get("tracking_uri")
+    uri = options.tracking_uri
     if uri is not None and kind != "mlflow":
-        raise StudyError(f"tracking_uri= is for mlflow; {kind} is written to a folder: out=DIR")
-    if uri is not None and "out" in settings:
-        raise StudyError("out= and tracking_uri= are given; give one of them")
+        raise StudyError(f"--tracking-uri is for mlflow; {kind} is written to a folder: --out DIR")
+    if uri is not None and options.out is not None:
+        raise StudyError("--out and --tracking-uri are given; give one of them")
     _require(kind)
 
     from analysis.base.files import prepare_folder
@@ -63,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.report.data.history import exported_runs
 
     study, points = points_of_study(options.study, options.program)
-    out = Path(settings.get("out", options.study / "exports" / kind))
+    out = options.out or options.study / "exports" / kind
     if uri is None:
         prepare_folder(out)
     how = {"mlperf": _mlperf, "tensorboard": _tensorboard, "mlflow": _mlflow}[kind]

@@ -8,12 +8,6 @@ import sys
 from pathlib import Path
 
 from analysis.base.errors import StudyError
-from analysis.base.settings import settings_of
-
-SETTINGS = {
-    "port": "a port; 0 takes any that is free (default: 8765)",
-    "host": "the address to serve at (default: 127.0.0.1, which only this machine reaches)",
-}
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -21,23 +15,26 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "Shows the studies in a folder such as results/ while they run: how many runs are done, their latest "
         "throughput and accuracy, and the report on demand. Nothing is written. Ctrl-C ends it."
     )
-    parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument("results", type=Path, help="folder that holds the studies, such as results/")
-    parser.add_argument("settings", nargs="*", metavar="name=value", help="port=8765, host=127.0.0.1")
+    parser.add_argument("--port", default="8765", help="0 takes any that is free (default: %(default)s)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to serve at (default: %(default)s, for this machine alone)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Serves until Ctrl-C. Raises StudyError for what the user can put right."""
     results = options.results
-    settings = {"port": "8765", "host": "127.0.0.1", **settings_of(options.settings, SETTINGS)}
     if not results.is_dir():
         raise StudyError(f"{results} is not a folder; give the folder that holds the studies, such as results/")
     if (results / "study.json").is_file():
         raise StudyError(f"{results} is one study; give the folder that it is in, {results.resolve().parent}")
-    port = settings["port"]
+    port = options.port
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise StudyError(f"port={port}: give a whole number from 0 (any that is free) to 65535")
-    return _serve(results, settings["host"], int(port), options.program)
+        raise StudyError(f"--port {port}: give a whole number from 0 (any that is free) to 65535")
+    return _serve(results, options.host, int(port), options.program)
 
 
 def _serve(results: Path, host: str, port: int, program: str) -> int:
@@ -47,7 +44,7 @@ def _serve(results: Path, host: str, port: int, program: str) -> int:
         server = LiveServer(results, host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise StudyError(f"port {port} is in use; give another with port=, or port=0 for any") from None
+            raise StudyError(f"port {port} is in use; give another with --port, or --port 0 for any") from None
         raise StudyError(f"cannot serve at {host}:{port}: {error.strerror or error}") from None
     if host not in LOCAL:
         print(

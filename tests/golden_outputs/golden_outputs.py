@@ -143,8 +143,8 @@ def _commands() -> list[Command]:
     analysis(f"{measured}/simulate", f"simulate {measured} gpus=64")
     analysis(f"{NODES}/proposal", f"proposal {NODES} series=horovod gpus=16 runs=40 hours=1 --out out/{NODES}/proposal")
     analysis(f"{measured}/proposal", f"proposal {measured} gpus=2 runs=40 hours=1 --out out/{measured}/proposal")
-    analysis("mlperf", "export sync_async_mixed mlperf out=out/mlperf")
-    analysis("damaged/mlperf", "export damaged mlperf out=out/damaged/mlperf")
+    analysis("mlperf", "export sync_async_mixed mlperf --out out/mlperf")
+    analysis("damaged/mlperf", "export damaged mlperf --out out/damaged/mlperf")
     analysis("no_study", "nowhere")
     return commands
 

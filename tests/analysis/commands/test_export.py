@@ -49,9 +49,9 @@ def test_mlperf_lines_are_what_its_own_parser_reads(
     exported: tuple[StudyBuilder, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, out = exported
-    export(study, "mlperf", f"out={out}")
+    export(study, "mlperf", f"--out={out}")
     assert "3 runs (1 completed, 1 failed, 1 missing)" in capsys.readouterr().out
-    export(study, "mlperf", f"out={out}")
+    export(study, "mlperf", f"--out={out}")
     files = sorted(out.iterdir())
     assert len(files) == 3
     known = {value for name, value in vars(constants).items() if name.isupper()} | {"tracked_stats"}
@@ -94,8 +94,8 @@ def test_tensorboard_reads_curves_and_settings(exported: tuple[StudyBuilder, Pat
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
     study, out = exported
-    export(study, "tensorboard", f"out={out}")
-    export(study, "tensorboard", f"out={out}")
+    export(study, "tensorboard", f"--out={out}")
+    export(study, "tensorboard", f"--out={out}")
     assert len(list(out.rglob("*tfevents*"))) == len(list(out.iterdir())) == 3
     (completed,) = out.glob("*-2gpu-*")
     read = EventAccumulator(str(completed)).Reload()
@@ -126,13 +126,13 @@ def test_mlflow_has_a_run_for_each_and_once(
     from mlflow.tracking import MlflowClient
 
     study, out = exported
-    export(study, "mlflow", f"out={out}")
+    export(study, "mlflow", f"--out={out}")
     assert "3 written" in capsys.readouterr().out
-    export(study, "mlflow", f"out={out}")
+    export(study, "mlflow", f"--out={out}")
     assert "0 written" in capsys.readouterr().out
     study.add(spec_of(4), Logs(block_seconds=[1.0] * 6), attempt=2, result={"reason": None}, finished=False)
     (study.folder / "runs" / spec_of(4).run_id / "result.json").unlink()
-    export(study, "mlflow", f"out={out}")
+    export(study, "mlflow", f"--out={out}")
     assert "1 written" in capsys.readouterr().out
     client = MlflowClient(out.resolve().as_uri())
     experiment = client.get_experiment_by_name(study.name)
@@ -153,7 +153,7 @@ def test_mlflow_has_a_run_for_each_and_once(
     assert [(metric.step, metric.timestamp > 1000 * CREATED) for metric in history] == [
         (step, True) for step in (20, 30, 40, 50, 60, 70)
     ]
-    assert refusal(capsys, str(study.folder), "mlflow", "tracking_uri=gopher://x").startswith(
+    assert refusal(capsys, str(study.folder), "mlflow", "--tracking-uri=gopher://x").startswith(
         "python -m analysis export: MLflow cannot open gopher://x: "
     )
 
@@ -187,11 +187,10 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(
 ) -> None:
     folder = str(study.folder)
     assert "there is no format 'wandb'; there are mlperf, tensorboard, mlflow" in refusal(capsys, folder, "wandb")
-    assert "tracking_uri= is for mlflow" in refusal(capsys, folder, "mlperf", "tracking_uri=http://x")
-    assert "give one of them" in refusal(capsys, folder, "mlflow", "tracking_uri=http://x", "out=y")
-    assert "'to=x' is no setting" in refusal(capsys, folder, "mlperf", "to=x")
-    assert "has no runs to analyse" in refusal(capsys, folder, "mlperf", f"out={tmp_path / 'out'}")
+    assert "--tracking-uri is for mlflow" in refusal(capsys, folder, "mlperf", "--tracking-uri=http://x")
+    assert "give one of them" in refusal(capsys, folder, "mlflow", "--tracking-uri=http://x", "--out=y")
+    assert "has no runs to analyse" in refusal(capsys, folder, "mlperf", f"--out={tmp_path / 'out'}")
     study.completed(1)
     file = tmp_path / "file"
     file.write_text(json.dumps({}))
-    assert "choose another folder" in refusal(capsys, folder, "mlperf", f"out={file}")
+    assert "choose another folder" in refusal(capsys, folder, "mlperf", f"--out={file}")

@@ -33,7 +33,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m&amp;\"'"
 def serving(results: Path, *settings: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """The port, and the process, which is ended by Ctrl-C."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "analysis", "serve", str(results), *(settings or ("port=0",))],
+        [sys.executable, "-m", "analysis", "serve", str(results), *(settings or ("--port=0",))],
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -154,7 +154,7 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
 
         # Another server on the same port is refused in a sentence.
         second = subprocess.run(
-            [sys.executable, "-m", "analysis", "serve", str(results), f"port={port}"],
+            [sys.executable, "-m", "analysis", "serve", str(results), f"--port={port}"],
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             capture_output=True,
             text=True,
@@ -173,10 +173,9 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
     ("arguments", "sentence"),
     [
         (["nowhere"], "is not a folder"),
-        ([".", "port=http"], "give a whole number from 0"),
-        ([".", "port=70000"], "give a whole number from 0"),
-        ([".", "speed=9"], "is no setting; there are port=, host="),
-        ([".", "host=no.such.host.invalid", "port=0"], "cannot serve at"),
+        ([".", "--port=http"], "give a whole number from 0"),
+        ([".", "--port=70000"], "give a whole number from 0"),
+        ([".", "--host=no.such.host.invalid", "--port=0"], "cannot serve at"),
     ],
 )
 def test_mistake_is_one_sentence(
@@ -246,5 +245,5 @@ def test_browser_watches_a_study_grow(results: Path) -> None:
 def test_port_that_is_taken_by_another_program_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["serve", str(tmp_path), f"port={port}"]) == 2
+        assert main(["serve", str(tmp_path), f"--port={port}"]) == 2
     assert f"port {port} is in use" in capsys.readouterr().err

@@ -247,7 +247,8 @@ def test_user_mistakes_end_with_one_sentence_and_code_2(tmp_path: Path) -> None:
     path.write_text(table_text(*rows_of((1, 100), (2, 190))), encoding="utf-8")
     for arguments, said in (
         ((tmp_path / "none.csv",), "cannot be read"),
-        ((path, "--bandwidth", "-1"), "give Gb/s"),
+        ((path, "bandwidth_gbit=-1"), "give a number above 0"),
+        ((path, "bandwidth=1"), "there are bandwidth_gbit="),
         ((path, "--extrap", sys.executable), "has no Extra-P that runs"),
     ):
         done = backtest(*arguments)
