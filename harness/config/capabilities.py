@@ -6,9 +6,10 @@ from enum import Enum
 from typing import Any
 
 from harness.config import determinism, input_pipelines, model_parallel, parameter_servers, performance_options
+from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Compress, Config
 from harness.core.spec import EMULATED
-from harness.core.strategies import NETWORK, PLAIN, WEIGHTS, info, names
+from harness.core.strategies import NETWORK, PLAIN, WEIGHTS, info, names, offered_by
 from models import catalog
 
 # The framework whose loss smooths labels.
@@ -25,20 +26,21 @@ def unsupported(config: Config) -> str | None:
     """Why there is no such combination of framework, strategy, precision, optimiser and number of ranks; None where
     there is."""
     framework, strategy = config.framework, config.strategy
-    if strategy.name not in framework.strategies:
+    capabilities = CAPABILITIES[framework.name]
+    if strategy.name not in offered_by(framework.name):
         return (
             f"strategy '{strategy.name}' is not offered by framework '{framework.name}'; "
-            f"{framework.name} offers: {', '.join(framework.strategies)}"
+            f"{framework.name} offers: {', '.join(offered_by(framework.name))}"
         )
-    if config.precision.name not in framework.precisions:
+    if config.precision.name not in capabilities.precisions:
         return (
             f"precision={config.precision.name} is not offered by framework '{framework.name}'; "
-            f"{framework.name} offers: {', '.join(framework.precisions)}"
+            f"{framework.name} offers: {', '.join(capabilities.precisions)}"
         )
-    if config.optimizer.name.name not in framework.optimizers:
+    if config.optimizer.name.name not in capabilities.optimizers:
         return (
             f"optimizer.name={config.optimizer.name.name} is not offered by framework '{framework.name}'; "
-            f"{framework.name} offers: {', '.join(framework.optimizers)}"
+            f"{framework.name} offers: {', '.join(capabilities.optimizers)}"
         )
     if config.optimizer.label_smoothing and framework.name != SMOOTHING:
         return (
@@ -53,10 +55,7 @@ def unsupported(config: Config) -> str | None:
         or determinism.unsupported(config)
     ):
         return sentence
-    for option in framework.without:
-        of, _, name = option.partition(".")
-        if of != strategy.name:
-            continue
+    for name in capabilities.no_effect.get(strategy.name, ()):
         default = getattr(type(strategy.options)(), name)
         if getattr(strategy.options, name) != default:
             return (
@@ -134,8 +133,9 @@ def _of_the_network(config: Config) -> str | None:
     framework, known = config.framework, catalog.CATALOG.get(config.model.name)
     if known is None:  # refused elsewhere
         return None
-    if known.inputs not in framework.inputs:
-        offered = [row.name for row in catalog.CATALOG.values() if row.inputs in framework.inputs]
+    inputs = CAPABILITIES[framework.name].inputs
+    if known.inputs not in inputs:
+        offered = [row.name for row in catalog.CATALOG.values() if row.inputs in inputs]
         return (
             f"model '{known.name}' is a network for {known.inputs}, which framework '{framework.name}' does not offer; "
             f"{framework.name} offers: {', '.join(offered)}; framework=pytorch offers all networks"

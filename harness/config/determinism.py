@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.config.schema import Config
 from harness.core.determinism import VARIABLES
 from harness.core.spec import DALI
-from harness.core.strategies import KVSTORE, info
+from harness.core.strategies import KVSTORE, info, offered_by
 from models import catalog
 
 
@@ -17,7 +17,7 @@ def unsupported(config: Config) -> str | None:
     if framework not in VARIABLES:
         return f"{asked} is not offered by framework '{framework}'; it is offered by: {', '.join(VARIABLES)}"
     if info(strategy).asynchronous:
-        offered = [name for name in config.framework.strategies if not info(name).asynchronous]
+        offered = [name for name in offered_by(framework) if not info(name).asynchronous]
         return (
             f"{asked} is not offered with strategy '{strategy}', whose servers apply updates in the order in which "
             f"they arrive; it is offered with: {', '.join(offered)}"

@@ -8,6 +8,7 @@ import os
 import subprocess
 from dataclasses import replace
 
+from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Config, Data, Pipeline
 from harness.core.data_location import IMAGE_FOLDER, SHARDS
 from harness.core.errors import UserError
@@ -72,14 +73,12 @@ def _against_device(config: Config, gpu_memory_gb: float | None) -> str:
 
 def unsupported(config: Config) -> str | None:
     """Why there is no such pipeline; None where there is. The configuration is one of `resolved`."""
-    data, framework = config.data, config.framework
+    data, framework = config.data, config.framework.name
+    offered = CAPABILITIES[framework].pipelines
     asked, default = data.pipeline.value, Data()
-    if asked not in framework.pipelines:
-        why = f", as '{framework.name}' has no loader of its own" if asked == FRAMEWORK else ""
-        return (
-            f"data.pipeline={asked} is not offered by framework '{framework.name}'{why}; it offers: "
-            f"{', '.join(framework.pipelines)}"
-        )
+    if asked not in offered:
+        why = f", as '{framework}' has no loader of its own" if asked == FRAMEWORK else ""
+        return f"data.pipeline={asked} is not offered by framework '{framework}'{why}; it offers: {', '.join(offered)}"
     if asked != HARNESS and config.dataset.reader == SHARDS:
         return (
             f"data.pipeline={asked} is not offered with dataset.reader={SHARDS}, which each rank reads in sequence; "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from harness.config.optimizer_schema import MISSING, Optimizer, OptimizerName
+from harness.config.optimizer_schema import MISSING, Optimizer
 from harness.core.serialization import LATER
 from harness.core.strategies import STRATEGIES
 
@@ -198,12 +198,6 @@ STRATEGY_OPTIONS: dict[str, type] = {
 class Framework:
     name: str = MISSING
     environment: str = MISSING
-    strategies: list[str] = field(default_factory=list)
-    precisions: list[str] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=lambda: ["images"])  # IMAGES of models/catalog.py
-    pipelines: list[str] = field(default_factory=lambda: [Pipeline.harness.name])
-    optimizers: list[str] = field(default_factory=lambda: [OptimizerName.sgd.name])
-    without: list[str] = field(default_factory=list)
     options: Any = field(default_factory=dict)
 
 

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.config import profiling
+from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Cluster, Config, Container, Framework, Scheduler
 from harness.core import gpu_types, programs
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.programs import NoAnswer
 from harness.core.spec import DALI, EMULATED, HARNESS, NSYS
-from harness.core.strategies import STRATEGIES
+from harness.core.strategies import STRATEGIES, offered_by
 from harness.doctor.checks import (
     MISSING,
     NOTE,
@@ -135,13 +136,13 @@ def judged(
             f"{found}: of {gpus} GPUs it sees {len(seen)}",
             "see that the driver is new enough for the build's CUDA version, and that a job is given as many",
         )
-    if DALI in framework.pipelines and DALI not in versions:
+    if DALI in CAPABILITIES[framework.name].pipelines and DALI not in versions:
         found += f"; no NVIDIA DALI: data.pipeline={DALI} cannot run"
         if pipeline == DALI:
             with_it = f"`DALI=1 sbatch/env/{framework.environment}.sh` builds the environment with it"
             advice = with_it if _has_builder(framework) else "install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there"
             return Check(group, name, MISSING, found, f"{advice}, or take data.pipeline={HARNESS}")
-    offered = {of: carrier for of, carrier in CARRIERS.items() if of in framework.strategies}
+    offered = {of: carrier for of, carrier in CARRIERS.items() if of in offered_by(framework.name)}
     if lacking := {of: carrier for of, carrier in offered.items() if carrier not in carriers}:
         found += f"; no {' and no '.join(lacking.values())}: strategy={','.join(lacking)} cannot run"
         again = f"`sbatch/env/{framework.environment}.sh` builds the environment with all of it"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.config.performance_options import GRAPH_MODES
 from harness.config.schema import Compress, Config
 from harness.core.errors import UserError
-from harness.core.strategies import NCCL, PLAIN, info, names
+from harness.core.strategies import NCCL, PLAIN, info, names, offered_by
 from harness.plan.machine import Device
 
 
@@ -40,7 +40,7 @@ def by_gloo(config: Config, devices: Sequence[Device]) -> bool:
     )
     fewer = f"take gpus={most}" + (" or fewer" if most > 1 else "")
     if framework.name != "pytorch" or not info(strategy.name).gloo_on_gpus:
-        offered = [name for name in framework.strategies if name != PLAIN]
+        offered = [name for name in offered_by(framework.name) if name != PLAIN]
         others = ", ".join(name for name in offered if not _over_nccl(name, framework.name))
         instead = f"strategies that go without NCCL ({others})"
         gloo = "" if framework.name == "pytorch" else "framework=pytorch with "

@@ -28,7 +28,7 @@ from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.placement import place
 from harness.core.spec import EMULATED, CheckpointSpec, ClusterSpec, DatasetSpec, FaultSpec, MeasureSpec, RunSpec, Site
-from harness.core.strategies import PLAIN
+from harness.core.strategies import PLAIN, offered_by
 from harness.plan import environments, gpu_sharing, machine, memory, mpi, site_resources
 from harness.plan.plan import Request
 
@@ -244,7 +244,7 @@ def request(config: Config) -> Request:
     )
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
     staged = site_resources.staged(cluster, where.python, starter, config.pack)
-    memory.check(spec, cluster.gpu_memory_gb, config.framework.strategies)
+    memory.check(spec, cluster.gpu_memory_gb, offered_by(config.framework.name))
     resources = site_resources.resources(cluster, placement, cpus_per_gpu, starter, spec.server_nodes, staged)
     return Request(spec, where, resources, cluster.gpu_memory_gb)
 

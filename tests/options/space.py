@@ -24,11 +24,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.config import composition as configuration
+from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config, Device, Pipeline, Precision, Scheduler
 from harness.core.determinism import variables
 from harness.core.errors import UserError
 from harness.core.serialization import to_plain
 from harness.core.spec import RunSpec
+from harness.core.strategies import offered_by
 from harness.plan.request import study_request
 
 # What a value of an option changes in the configuration: key -> value; empty is the option's default.
@@ -96,7 +98,7 @@ class Run:
 
 def options(framework: str, strategy: str) -> dict[str, list[Setting]]:
     """Of each option its settings, the default first."""
-    offered = _composed(framework, strategy).framework
+    offered = CAPABILITIES[framework]
     found: dict[str, list[Setting]] = {
         # Fully connected layers; and BatchNorm.
         "model": [DEFAULT, {"model.name": "resnet20", "dataset.image_size": 16}],
@@ -134,7 +136,7 @@ def options(framework: str, strategy: str) -> dict[str, list[Setting]]:
 
 
 def strategies(framework: str) -> list[str]:
-    return list(_composed(framework, "plain").framework.strategies)
+    return list(offered_by(framework))
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import yaml
 from project import PROJECT, Cli
 
 from harness.config import composition
+from harness.config.framework_capabilities import CAPABILITIES
 from harness.core.errors import UserError
 from harness.plan import request
 from harness.plan.request import StudyRequest, study_request
@@ -41,9 +42,7 @@ def conf(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_strategy_that_is_offered_has_a_configuration_and_every_framework_its_rooms(framework: str) -> None:
-    for strategy in conf(framework)["strategies"]:
-        assert (PROJECT / "conf" / "strategy" / f"{strategy}.yaml").is_file()
+def test_every_framework_has_its_package_and_the_script_of_its_environment(framework: str) -> None:
     assert (PROJECT / "harness" / "worker" / framework / "__init__.py").is_file()
     assert (PROJECT / "sbatch" / "env" / f"{conf(framework)['environment']}.sh").is_file()
 
@@ -106,7 +105,7 @@ def test_a_network_that_begins_with_a_layer_made_from_the_images_is_refused_wher
 
 
 def test_a_framework_that_offers_all_networks_is_named_where_another_does_not() -> None:
-    all_networks = [name for name in FRAMEWORKS if conf(name)["inputs"] == ["images", "text"]]
+    all_networks = [name for name in FRAMEWORKS if CAPABILITIES[name].inputs == ("images", "text")]
     assert all_networks == ["emulated", "pytorch"]  # the one builds none
 
 
