@@ -1,6 +1,6 @@
 """Runs every benchmark, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md.
 
-`python -m benchmarks gpu_check` checks a machine with a GPU, and has options of its own (docs/gpu.md).
+`python -m benchmarks gpu_check` checks a machine with a GPU, and has options of its own (docs/doctor.md).
 """
 
 from __future__ import annotations

@@ -84,13 +84,9 @@ STUDIES = (
 
 HEAD = """# Gallery
 
-The four [studies](../studies/README.md) as they came out on **one machine with 2 CPU cores, without a GPU, which other
-programs used meanwhile**. They show what a report looks like, and nothing about frameworks, GPUs or the published
-machines: the runs are short, ranks are CPU threads, more than 2 of them share cores (marked `oversubscribed`), and
-networks and data are smaller than in the studies. No figure here is to be quoted.
-
-Everything on this page was written by `make gallery`, from recordings in `benchmarks/recorded/studies`, with the
-report's program as it is now. The sentences are those that `python -m analysis` printed.
+Reports of short forms of four [presets](../studies.md), recorded on **one shared machine with 2 CPU cores and no GPU**.
+They show what a report looks like and nothing about frameworks or GPUs: do not quote any figure. `make gallery` writes
+this page from `benchmarks/recorded/studies`; the sentences are those that `python -m analysis` prints.
 """
 
 
@@ -137,15 +133,15 @@ def section(shown: Shown, folder: Path, out: Path) -> str:
     view = {name: f"{shown.name}_{name}.png" for name, *_ in VIEWS}
     parts = [
         f"\n## {shown.name}\n",
-        f"{shown.asks} [What the study is](../studies/{shown.name}.md).\n",
+        f"{shown.asks} [About the study](../studies.md#{shown.name}).\n",
         wrapped(f"**Recorded here:** {shown.here} {counted(study)}") + "\n",
         f"![The report of {shown.name} in a wide window]({view['wide']})\n",
-        "What the terminal says of it:\n",
+        "From the terminal:\n",
         "\n".join(sentences or ["> (no series has a result)"]) + "\n",
-        f"![Its drawings on the page]({view[DRAWN]})\n",
+        f"![Its figures]({view[DRAWN]})\n",
         *drawings,
-        f"The same report on a telephone, in the dark:\n\n![in a narrow window]({view['narrow']})\n",
-        "Asked for by\n\n```console\n" + "\n".join(commands) + "\n```\n",
+        f"On a narrow screen, in the dark theme:\n\n![in a narrow window]({view['narrow']})\n",
+        "The command:\n\n```console\n" + "\n".join(commands) + "\n```\n",
     ]
     return "\n".join(parts)
 

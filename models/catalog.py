@@ -278,7 +278,7 @@ def _gpt(width: int, depth: int, heads: int) -> Callable[[int, int, int], Layers
 
 
 _HE = "He et al. 2015, Deep Residual Learning for Image Recognition (arXiv 1512.03385)"
-_OURS = "this program's own: the form of VGG in four sizes, for docs/studies/indoor_model_sizes.md"
+_OURS = "this program's own: the form of VGG in four sizes, for docs/studies.md"
 _GPT2 = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2"
 
 CATALOG: Dict[str, Network] = {

@@ -19,7 +19,7 @@ from harness.core.spec import MeasureSpec, Placement, RunSpec, write_run
 from harness.worker.distributed.exchange import own_port
 
 PYTHON = PROJECT / ".envs" / "pytorch" / "bin" / "python"
-# Of the step time that is put in, for each part: what docs/emulated.md promises.
+# Of the step time that is put in, for each part: what docs/validation.md promises.
 BOUND = 0.05
 # Medians of so many rounds, each a block of so many steps of every probe.
 ROUNDS, PROBE_STEPS = 5, 2

@@ -89,7 +89,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
 def test_every_page_is_in_the_navigation_of_the_first(site: dict[str, Page]) -> None:
     reached = {posixpath.normpath(urlsplit(link).path) for link in site["index.html"].links}
     pages = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
-    assert len(pages) > 30
+    assert len(pages) >= 20
     assert pages - reached <= {"index.html"}
 
 
@@ -238,12 +238,12 @@ def first_cells(page: Path, heading: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", section, flags=re.MULTILINE)
 
 
-def test_the_report_s_page_explains_every_mark_every_status_and_every_kind_of_output() -> None:
+def test_the_report_s_page_explains_every_warning_every_status_and_every_kind_of_output() -> None:
     page = DOCS / "report.md"
     constants = {
         value for name, value in vars(warnings).items() if name.isupper() and isinstance(value, str) and len(value) < 40
     }
-    assert sorted(first_cells(page, "Marks")) == sorted(constants - {warnings.DALI})
+    assert sorted(first_cells(page, "Warnings")) == sorted(constants - {warnings.DALI})
     statuses = {run.COMPLETED, run.FAILED, run.INVALID, run.UNFINISHED, run.MISSING, run.UNREADABLE}
     assert set(first_cells(page, "Status of a run")) == statuses
     assert set(OUTPUTS) <= set(first_cells(page, "What is written"))

@@ -33,7 +33,7 @@ LENGTHS = ("hours", "steps", "epochs")
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Writes the scaling section of a proposal for computing time, as proposal.md and proposal.tex "
-        "(docs/paper.md). What only you know is marked [FILL IN: ...]."
+        "(docs/exports.md). What only you know is marked [FILL IN: ...]."
     )
     parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")

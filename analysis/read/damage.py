@@ -1,6 +1,6 @@
 """What can be wrong with a run's files, and the words for it: counted by file and kind, named in the report.
 
-Nothing of it is fatal. What is damaged is left out: no figure is made of it. docs/damage.md says the same to users.
+Nothing of it is fatal. What is damaged is left out of every figure. docs/run-directory.md says the same to users.
 """
 
 from __future__ import annotations

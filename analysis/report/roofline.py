@@ -2,7 +2,7 @@
 
 Williams, Waterman and Patterson 2009 (Roofline, CACM 52(4)): a step takes at least the larger of its operations at the
 rate of a matrix product, and its bytes at that of a copy. The operations are the catalogue's arithmetic, the bytes the
-least that must go to memory (analysis/scaling/roofline.py; docs/roofline.md). Other than MFU
+least that must go to memory (analysis/scaling/roofline.py; docs/breakdown.md). Other than MFU
 (analysis/measures/flops.py), whose ceiling is the maker's.
 """
 
@@ -32,7 +32,7 @@ ROOFLINE_NOTE = (
     "counts. The operations are the catalogue's arithmetic; the bytes are estimated: the least that must go to memory, "
     "as if everything that can be fused were. So the limit is a lower one. Of the limit: limit / measured step, "
     "communication and data included; alone: without what the ranks exchange, from cached batches. This is not the MFU "
-    "of the section on lost time, whose ceiling is the maker's figure. docs/roofline.md."
+    "of the section on lost time, whose ceiling is the maker's figure. docs/breakdown.md."
 )
 COLUMNS = {
     **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),

@@ -1,4 +1,4 @@
-"""What makes a step faster (docs/speed.md), and where it is not to be had."""
+"""What makes a step faster (docs/frameworks.md), and where it is not to be had."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def check(config: Config) -> None:
 
 
 def _check_length(measure: Measure) -> None:
-    """That the run is as long as its own rules need (docs/measuring.md)."""
+    """That the run is as long as its own rules need (docs/method.md)."""
     block, limit, precision = measure.block_steps, measure.warmup_limit_steps, measure.precision
     if measure.steps % block:
         raise UserError(

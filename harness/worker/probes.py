@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the same step with and without some of its parts, in rounds (docs/measuring.md).
+"""Where the time of a step goes: the same step with and without some of its parts, in rounds (docs/method.md).
 
 A round takes one short block of each probe, one after the other, so that differences are taken between neighbours in
 time, and a machine that drifts shifts both. Training has ended and is saved: what the probes do to the weights is lost.

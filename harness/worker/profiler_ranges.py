@@ -1,7 +1,7 @@
 """Named ranges of a rank's time: `with span("data"): ...`, for a trace or a profiler to show. Standard library only.
 
 While nobody shows them a range is a context manager that does nothing, and costs the steps that are measured next to
-nothing (docs/tracing.md).
+nothing (docs/recording.md).
 """
 
 from __future__ import annotations

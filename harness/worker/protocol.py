@@ -1,4 +1,4 @@
-"""Which block of steps comes next, and when there are enough: docs/measuring.md. Knows no framework, reads no clock.
+"""Which block of steps comes next, and when there are enough: docs/method.md. Knows no framework, reads no clock.
 
 It decides from the block times of all ranks, and from nothing else, so that all ranks decide alike.
 """

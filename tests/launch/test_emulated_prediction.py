@@ -13,7 +13,7 @@ from project import Cli
 from analysis.read.run import read_run_row
 from harness.core.serialization import write_json
 
-BOUND = 0.05  # what docs/emulated.md promises
+BOUND = 0.05  # what docs/validation.md promises
 LARGEST = 4
 # What is exposed whole, what is hidden in part, and what comes late.
 SERIES = (

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST, Outcome, Probing
 
-# In the order of a round: see docs/measuring.md.
+# In the order of a round: see docs/method.md.
 PROBES = ("full", "cached_batch", "no_sync", "allreduce")
 
 

@@ -1,1 +1,1 @@
-"""For a paper or a proposal: figures, LaTeX tables, report.pdf, the scaling section (docs/paper.md)."""
+"""For a paper or a proposal: figures, LaTeX tables, report.pdf, the scaling section (docs/exports.md)."""

@@ -2,7 +2,7 @@
 
 A step is: the next batch, which comes `stall_ms` late; forward and backward, which are waited for; messages, which are
 real. Under strategy=allreduce they leave in buckets while backward goes on (overlap=false: after it), under
-strategy=mpi in one piece after it. What each part of a step costs stands in docs/emulated.md.
+strategy=mpi in one piece after it. What each part of a step costs stands in docs/validation.md.
 
 Its weights are the shares of the classes among the samples so far, summed over the steps: so checkpoints, checksums and
 first gradients say something true of which samples the ranks have used, and whether they have exchanged anything.

@@ -1,7 +1,7 @@
 """Servers hold the weights and the optimiser; the ranks push gradients and take weights. For TensorFlow and Keras.
 
 They are this project's (harness/worker/servers). TensorFlow's own ParameterServerStrategy is for one coordinator that
-hands out steps to workers; here every rank takes its own (docs/parameter-servers.md).
+hands out steps to workers; here every rank takes its own (docs/strategies.md).
 """
 
 from __future__ import annotations

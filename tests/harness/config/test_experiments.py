@@ -120,18 +120,19 @@ def test_data_vs_model_parallel_takes_equal_steps_in_every_strategy_with_and_wit
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_has_a_short_form_and_a_page(study: str) -> None:
+def test_a_study_has_a_short_form_and_a_section(study: str) -> None:
     full = asked(study)
     # The failure has to come within the few steps.
     short = asked(study, "measure=smoke", *(["fault.step=5"] if study == "data_vs_model_parallel" else []))
     assert len(short.requests) == len(full.requests)
     assert all(request.spec.measure.steps < 10 for request in short.requests)
     assert full.name == study
-    page = (PROJECT / "docs" / "studies" / f"{study}.md").read_text(encoding="utf-8")
-    assert f"{len({request.spec.run_id for request in full.requests})} runs" in page
-    assert f"({study}.md)" in (PROJECT / "docs" / "studies" / "README.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert f"(#{study})" in page
+    [section] = re.findall(rf"^## {study}\n(.*?)(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL)
+    assert f"{len({request.spec.run_id for request in full.requests})} runs" in section
     # tests/test_docs.py runs it.
-    [block] = re.findall(r"^```bash\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    [block] = re.findall(r"^```bash\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
     assert f"+experiment={study} " in block
     assert "measure=smoke" in block
 
