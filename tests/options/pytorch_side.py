@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -25,13 +25,19 @@ REFERENCE_OPTIONS = ("channels_last",)
 STEPS = 8
 
 
-def reference(spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: str = "") -> List[np.ndarray]:
+def loss_scale(adapter: Any) -> float:
+    return float(adapter.scaler.get_scale())
+
+
+def reference(
+    spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: str = "", skipped: Sequence[int] = ()
+) -> List[np.ndarray]:
     torch.set_num_threads(1)
     replicas = [batches(replica * spec.ranks_per_replica) for replica in range(spec.replicas)]
     if spec.strategy in ("ps_async", "ssp"):
         return _in_turns(spec, replicas, defect)
     every = spec.strategy_options["sync_every"] if spec.strategy == "local_sgd" else 0
-    learners = [Learner(spec, defect) for _ in replicas] if every else [Learner(spec, defect)]
+    learners = [Learner(spec, defect, skipped) for _ in replicas] if every else [Learner(spec, defect, skipped)]
     for step in range(STEPS):
         drawn = [next(own) for own in replicas]
         for number, learner in enumerate(learners):
@@ -45,8 +51,8 @@ def reference(spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: 
 class Learner:
     """A network and its optimiser, neither fused nor compiled."""
 
-    def __init__(self, spec: RunSpec, defect: str) -> None:
-        self.spec, self.defect = spec, defect
+    def __init__(self, spec: RunSpec, defect: str, skipped: Sequence[int] = ()) -> None:
+        self.spec, self.defect, self.skipped = spec, defect, skipped
         data = spec.dataset
         torch.manual_seed(spec.seed)
         # In the run's memory format: its convolutions round in another way, which a ReLU now and then makes large.
@@ -63,7 +69,8 @@ class Learner:
         if spec.optimizer.norm_bias_factor != 1:
             biases = networks.norm_biases(self.network)
             optimizers.step_apart(self.optimizer, biases, spec.optimizer.norm_bias_factor)
-        self.scaler = torch.amp.GradScaler("cpu", enabled=spec.precision == "fp16")
+        # At this scale nothing overflows: which steps are skipped is said by the run.
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=spec.precision == "fp16")
         self.lookahead = optimizers.Lookahead(self.parameters) if spec.optimizer.lookahead_steps else None
 
     def step(self, step: int, batches: List[Batch]) -> None:
@@ -93,8 +100,9 @@ class Learner:
             group["lr"] = rate * group.get("factor", 1.0)
         if self.defect == "late" and step == 0:
             return
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        if step not in self.skipped:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         share = optimizer.slow_share(batch, step)
         if self.lookahead and share is not None:
             self.lookahead.step(share)

@@ -13,6 +13,8 @@ framework's reference. A framework adds a file `tests/options/<framework>_side.p
     REFERENCE_OPTIONS: optional; the options of spec.framework_options that the reference has, too.
     ONCE: optional; the strategies that can be joined only once in a process.
     reset(): optional; between two runs in one process.
+    loss_scale(adapter) -> float: optional; reference() then takes `skipped`, the steps of a run in fp16 that its loss
+        scaler skipped: where gradients come close to overflow, rounding decides, and the runs would be a step apart.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
     framework = importlib.import_module(side)
     groups: Dict[str, List[int]] = {}
     for number, run in enumerate(runs):
-        alone = run["spec"]["strategy"] in getattr(framework, "ONCE", ())
+        alone = run["spec"]["strategy"] in getattr(framework, "ONCE", ()) or (_compiled(run) and _forks(run))
         groups.setdefault(f"{_process_of(run)} {number if alone else ''}", []).append(number)
     trained: Dict[int, Any] = {}
     for numbers in groups.values():
@@ -78,8 +80,10 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
         spec = from_plain(RunSpec, run["spec"])
         options = {name: spec.framework_options[name] for name in getattr(framework, "REFERENCE_OPTIONS", ())}
         key = json.dumps({**run["spec"], "framework_options": options, "data": None})
+        given = {"skipped": ranks[0]["skipped"].tolist()} if hasattr(framework, "loss_scale") else {}
+        key += json.dumps(given)
         if key not in known:
-            known[key] = flat(framework.reference(spec, _batches_of(spec)))
+            known[key] = flat(framework.reference(spec, _batches_of(spec), **given))
         reference, start = known[key], ranks[0]["start"]
         moved = float(np.linalg.norm(reference - start))
         said = {
@@ -88,7 +92,9 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
             "moved": moved,
         }
         if defects:
-            worse = {name: flat(framework.reference(spec, _batches_of(spec), name)) for name in framework.DEFECTS}
+            worse = {
+                name: flat(framework.reference(spec, _batches_of(spec), name, **given)) for name in framework.DEFECTS
+            }
             said["defects"] = {
                 name: float(np.linalg.norm(weights - reference)) / moved for name, weights in worse.items()
             }
@@ -128,8 +134,12 @@ def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bo
     adapter = framework.Adapter(spec, make_site(timeout_seconds=SECONDS), rendezvous, batches)
     batches.start()
     start = flat(adapter.weights())
-    for _ in range(STEPS):
+    scale_of, skipped = getattr(side, "loss_scale", lambda _: 0.0), []
+    for step in range(STEPS):
+        before = scale_of(adapter)
         adapter.step()
+        if scale_of(adapter) < before:
+            skipped.append(step)
     adapter.fence()
     with adapter.evaluation():  # what the ranks have learned together
         weights = flat(adapter.weights())
@@ -139,7 +149,7 @@ def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bo
         adapter.close()
     batches.close()
     half = result.with_name(f".{result.name}.npz")
-    np.savez(half, start=start, weights=weights)
+    np.savez(half, start=start, weights=weights, skipped=np.array(skipped, np.int64))
     half.replace(result.with_name(f"{result.name}.npz"))
 
 
@@ -148,7 +158,18 @@ def _process_of(run: Plain) -> str:
     spec = run["spec"]
     # What MPI, Horovod and variables of the environment are told holds for a whole process.
     own = spec["strategy_options"] if spec["strategy"] == "horovod" else None
-    return json.dumps([spec["gpus"], _over_mpi(spec), spec["strategy"] in ("mpi", "horovod"), own, run["environment"]])
+    once = spec["strategy"] in ("mpi", "horovod")
+    return json.dumps([spec["gpus"], _over_mpi(spec), once, own, _compiled(run), run["environment"]])
+
+
+def _compiled(run: Plain) -> bool:
+    """torch.compile leaves threads behind."""
+    return bool(run["spec"]["framework_options"].get("compile"))
+
+
+def _forks(run: Plain) -> bool:
+    """DataLoader's workers are forked, as in a real run before the process has threads; later ones crash."""
+    return run["spec"]["data"]["pipeline"] == "framework" and run["spec"]["data"]["workers"] > 0
 
 
 def _over_mpi(spec: Plain) -> bool:
