@@ -26,7 +26,7 @@ class Side:
     """One framework. Distances are those of the weights after 8 steps from the reference's, by how far these moved.
 
     bound: of runs that differ from the reference by rounding in fp32. loose: of runs with one of these values, such as
-    precision=bf16; the largest of a run's counts. together: of runs that have all of these values. by_strategy: of the
+    precision=bf16; the largest of a run's counts. by_strategy: of the
     strategies that only approximate the reference on two ranks. left_out: values that this cannot train with, such as
     those that need a GPU, each with the reason. slow: values to train with as seldom as possible.
     """
@@ -35,16 +35,13 @@ class Side:
     environment: str
     bound: float
     loose: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    together: Mapping[tuple[str, ...], float] = dataclasses.field(default_factory=dict)
     by_strategy: Mapping[str, float] = dataclasses.field(default_factory=dict)
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     slow: Sequence[str] = ()
 
     def bound_of(self, run: space.Run) -> float:
         approximate = self.by_strategy.get(run.spec.strategy, 0.0) if run.spec.gpus > 1 else 0.0
-        values = set(run.name.split())
-        together = [bound for needed, bound in self.together.items() if values.issuperset(needed)]
-        return max(self.bound, approximate, *together, *(self.loose[value] for value in run.loose))
+        return max(self.bound, approximate, *(self.loose[value] for value in run.loose))
 
     def runs(self, strategy: str, gpus: int) -> list[space.Run]:
         values = space.Values(frozenset(self.loose), frozenset(self.left_out), frozenset(self.slow))
