@@ -89,15 +89,13 @@ def _options(texts: list[str]) -> Options:
 
 
 def _simulate(folder: Path, options: Options) -> int:
-    from analysis.base.frames import records
     from analysis.base.text import gpus_text
     from analysis.measures.speedup import points_of
     from analysis.read.study import read_study
     from analysis.simulation import study as simulation
 
     study = read_study(folder)
-    points = records(points_of(study.runs))
-    simulated, left_out = simulation.simulate(points, {run["run_id"]: run for run in records(study.runs)}, options)
+    simulated, left_out = simulation.simulate(points_of(study.runs), options)
     if not simulated:
         raise StudyError(
             f"nothing of {folder} can be simulated: " + ("; ".join(left_out) or "it has no measured point")

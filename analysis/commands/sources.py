@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.base.errors import StudyError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.read.study import Study
     from analysis.scaling.request import Request
     from analysis.scaling.study_series import StudySeries
@@ -26,8 +24,8 @@ def study_of(folder: Path, program: str) -> Study:
     return study
 
 
-def points_of_study(folder: Path, program: str) -> tuple[Study, pd.DataFrame]:
-    """The study in a folder, and the table of its points."""
+def points_of_study(folder: Path, program: str) -> tuple[Study, list[dict[str, Any]]]:
+    """The study in a folder, and its points."""
     from analysis.measures.equal_work import equal_work
     from analysis.measures.speedup import points_of
 
@@ -40,7 +38,7 @@ def series_of(folder: Path, request: Request, program: str) -> tuple[Study, list
     from analysis.scaling.study_series import study_series
 
     study, points = points_of_study(folder, program)
-    sources = study_series(points, study.runs)
+    sources = study_series(points)
     clusters = sorted({source.cluster for source in sources})
     if request.cluster is not None and request.cluster not in clusters:
         raise StudyError(

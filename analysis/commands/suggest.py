@@ -29,7 +29,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints what to measure next. Raises StudyError for what the user can put right."""
-    from analysis.base.frames import records
     from analysis.report.terminal.next_size import command_of, next_json, print_next
     from analysis.report.terminal.tables import terminal
     from analysis.scaling.next_size import next_sizes
@@ -39,10 +38,9 @@ def run(options: argparse.Namespace) -> int:
     if len(request.gpus) > 1:
         raise StudyError("gpus=: give one target, such as gpus=64: what narrows one prediction most may not another")
     study, sources = series_of(options.study, request, options.program)
-    runs = {run["run_id"]: run for run in records(study.runs)}
     (target,) = request.gpus
-    found = [next_sizes(each, runs, target, request.gpus_per_node, request.bytes_per_second) for each in sources]
-    commands = [[command_of(each, one, runs, study.invocations) for each in one.candidates] for one in found]
+    found = [next_sizes(each, target, request.gpus_per_node, request.bytes_per_second) for each in sources]
+    commands = [[command_of(each, one, study.invocations) for each in one.candidates] for one in found]
     if options.json:
         print(json.dumps(next_json(study.name, found, commands), indent=1, allow_nan=False))
     else:

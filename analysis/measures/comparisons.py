@@ -11,19 +11,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from analysis.base.frames import records
 from analysis.base.text import count, gpus_text, percent, probability_text, span, times
-from analysis.read.run import COMPLETED
 from analysis.stats.estimates import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
 from analysis.tables.bases import columns_of
-from analysis.tables.throughput import estimate_of
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
 from harness.core.spec import EMULATED
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # In what two series may differ that do the same work: how it is done. All else in their specs is the same.
 HOW = ("framework", "framework_options", "environment", "strategy", "strategy_options", "env")
@@ -70,17 +64,15 @@ class Comparisons:
         return [row["sentence"] for row in self.rows]
 
 
-def comparisons_of(runs: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> Comparisons:
+def comparisons_of(points: Sequence[Mapping[str, Any]]) -> Comparisons:
     """Every pair of measured points of different series whose work is the same; the points as
     `analysis.measures.speedup` makes them. One whose work is known to differ is not compared, one with a single run
     cannot be."""
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
     groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Estimate]]] = defaultdict(list)
     work_differs = single = 0
     for point in points:
-        completed = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
-        if completed:
-            groups[_same_work(point)].append((point, estimate_of(completed)))
+        if point["completed"]:
+            groups[_same_work(point)].append((point, point["estimate"]))
     pairs: list[_Pair] = []
     for members in groups.values():
         for (first, one), (second, other) in combinations(members, 2):
@@ -120,7 +112,7 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
             # At the level of Holm's first step: the strictest that a pair of the report can meet.
             visible = found.visible_factor(LEVEL / len(testable))
             row["visible_factor"] = visible if visible <= LARGEST_FACTOR else None
-        row["marks"] = ";".join(dict.fromkeys([*marks_of(pair.fast), *marks_of(pair.slow)])) or None
+        row["marks"] = tuple(dict.fromkeys([*marks_of(pair.fast), *marks_of(pair.slow)]))
         rows.append({**row, "sentence": f"{_where(pair.fast)}: {_verdict(row, pair)}"})
     return tuple(rows)
 

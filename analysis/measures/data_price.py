@@ -10,16 +10,12 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.base.text import DASH, duration, gpus_text, percent, span
-from analysis.read.run import COMPLETED
 from analysis.stats.estimates import mean_difference
 from analysis.tables.bases import columns_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from analysis.tables.warnings import marks_of
 
 # Of the two data sets' specs, what is to differ.
 OF_THE_SOURCE = ("name", "reader", "train_samples", "test_samples", "shuffle_buffer", "stands_for")
@@ -42,18 +38,15 @@ COLUMNS = {
 }
 
 
-def prices(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+def prices(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row (keys of COLUMNS) for each pair of points that both have a completed run, in the order of the points.
 
     price_fraction: of the step time with made samples. price_basis: '3 and 3 runs', or that a single run gives no
     interval; low and high are None then. marks: those of both points, each once.
     """
-    steps: dict[str, float] = {
-        run["run_id"]: run["seconds"] / run["steps"] for run in records(runs) if run["status"] == COMPLETED
-    }
     pairs: dict[str, dict[bool, tuple[Mapping[str, Any], list[float]]]] = defaultdict(dict)
-    for point in records(points):
-        measured = [steps[run_id] for run_id in point["run_ids"].split(";") if run_id in steps]
+    for point in points:
+        measured = [run["seconds"] / run["steps"] for run in point["completed"]]
         if measured:
             made, key = _pair(point)
             pairs[key][made] = (point, measured)
@@ -89,7 +82,7 @@ def _price(
     kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
     counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
     price = mean_difference(real_steps, synthetic_steps)
-    marks = [mark for point in (real, synthetic) for mark in (point["marks"] or "").split(";") if mark]
+    marks = [*marks_of(real), *marks_of(synthetic)]
     reasons = [point["oversubscribed"] for point in (real, synthetic) if point["oversubscribed"]]
     return {
         **{name: real[name] for name in (*kept, *counts)},
@@ -100,7 +93,7 @@ def _price(
         "real_runs": len(real_steps),
         "synthetic_runs": len(synthetic_steps),
         "price_basis": f"{len(real_steps)} and {len(synthetic_steps)} runs" if price.low is not None else "single run",
-        "marks": ";".join(dict.fromkeys(marks)) or None,
+        "marks": tuple(dict.fromkeys(marks)),
         "oversubscribed": "; ".join(dict.fromkeys(reasons)) or None,
     }
 
@@ -116,6 +109,6 @@ def _sentence(row: Mapping[str, Any]) -> str:
         basis = f"95 % interval {interval_text(row)}, from {row['price_basis']}"
         if low <= 0 <= high:
             basis += ": no difference shown"
-    remarks = "; ".join([steps, basis, *(row["marks"].split(";") if row["marks"] else [])])
+    remarks = "; ".join([steps, basis, *marks_of(row)])
     text = f"real data, {what} on {gpus_text(row['gpus'], row['device'])}: {duration(row['price_seconds'])} per step"
     return f"{text}, {percent(row['price_fraction'], 1)} ({remarks})."

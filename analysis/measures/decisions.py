@@ -10,20 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.frames import records
 from analysis.base.text import gpus_text, hours_unit, number
 from analysis.measures.metrics import gpu_hours, karp_flatt
-from analysis.read.run import COMPLETED
 from analysis.stats.estimates import CONFIDENCE, Estimate, quantile
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
-from analysis.tables.throughput import estimate_of
 from analysis.tables.warnings import WORK_DIFFERS, marks_of
 from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.measures.learning import Learning
 
 COLUMNS = {
@@ -49,29 +44,27 @@ DECISIONS_NOTE = (
 
 
 def decisions_of(
-    runs: pd.DataFrame, points: pd.DataFrame, learning: Learning, resources: Sequence[Mapping[str, Any]]
+    points: Sequence[Mapping[str, Any]], learning: Learning, resources: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """One row per measured point, in their order: the row of the point, and keys of COLUMNS.
 
     resources: rows of `analysis.measures.resources`, which have the energy.
     """
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
     energy = {row["run_ids"]: row for row in resources}
     learned = {row["run_ids"]: row for row in learning.points}
     rows: list[dict[str, Any]] = []
-    for _, group in groupby(records(points), key=lambda point: point["series"]):
+    for _, group in groupby(points, key=lambda point: point["series"]):
         smaller: tuple[Mapping[str, Any], Estimate] | None = None
         for point in group:
-            completed = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
-            if not completed:
+            if not point["completed"]:
                 continue
-            own = estimate_of(completed)
+            own = point["estimate"]
             rows.append(
                 {
                     **point,
                     **_serial(point),
                     **_marginal(point, own, smaller),
-                    **_epoch(point, own, completed),
+                    **_epoch(point, own, point["completed"]),
                     **_energy(energy.get(point["run_ids"], {})),
                     **_target(learned.get(point["run_ids"], {})),
                     "basis": basis_text(own.interval()),

@@ -103,7 +103,7 @@ def _columns(point: Point) -> dict[str, Any]:
         "runs": len(point.runs),
         "seeds": ", ".join(map(str, sorted({run["seed"] for run in point.runs}))),
         "parameters": parameters[0] if len(parameters) == 1 else None,
-        "run_ids": ";".join(run["run_id"] for run in point.runs),
+        "run_ids": tuple(run["run_id"] for run in point.runs),
     }
 
 

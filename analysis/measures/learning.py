@@ -6,16 +6,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.measures.metrics import gpu_hours
-from analysis.read.run import COMPLETED
 from analysis.stats.intervals import range_of
 from analysis.tables.bases import columns_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = {
     **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
@@ -60,13 +55,12 @@ class Learning:
         )
 
 
-def learning_of(runs: pd.DataFrame, points: pd.DataFrame, target: float | None) -> Learning:
+def learning_of(points: Sequence[Mapping[str, Any]], target: float | None) -> Learning:
     """Of the completed runs; the points as `analysis.measures.speedup` makes them."""
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["evaluations"]}
     rows: list[Mapping[str, Any]] = []
     found = []
-    for point in records(points):
-        members = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+    for point in points:
+        members = [run for run in point["completed"] if run["evaluations"]]
         curves = [_curve(run, point) for run in sorted(members, key=lambda run: (run["seed"], run["repeat"]))]
         rows += [row for curve in curves for row in curve]
         if curves:

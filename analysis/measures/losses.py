@@ -6,21 +6,16 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.base.constants import PLAIN
-from analysis.base.frames import records
 from analysis.measures.bandwidth import Network, network_of
 from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
 from analysis.measures.pop import EFFICIENCIES, efficiencies
-from analysis.read.run import COMPLETED
 from analysis.stats.intervals import Interval
 from analysis.tables.series import without_strategy
 from harness.core.spec import EMULATED
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_PROBES = "no probes in the logs"
 
@@ -67,19 +62,17 @@ class Losses:
     lacking: Mapping[str, Sequence[str]]
 
 
-def losses_of(runs: pd.DataFrame, points: pd.DataFrame) -> Losses:
-    """Of the runs of a study, and the table of its points."""
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
-    measured = [row for row in records(points) if row["samples_per_second"] is not None]
-    completed = [[by_id[name] for name in row["run_ids"].split(";") if name in by_id] for row in measured]
-    parts = [parts_of_runs(of, _step_seconds(row)) for row, of in zip(measured, completed, strict=True)]
+def losses_of(points: Sequence[Mapping[str, Any]]) -> Losses:
+    """Of the points of a study."""
+    measured = [row for row in points if row["samples_per_second"] is not None]
+    parts = [parts_of_runs(row["completed"], _step_seconds(row)) for row in measured]
     bases = _bases(measured)
     found = []
-    for row, of, own in zip(measured, completed, parts, strict=True):
+    for row, own in zip(measured, parts, strict=True):
         at = bases.get(_key(row["relative_to_strategy"], row["relative_to_gpus"], row["series"]))
         base = None if at is None or measured[at] is row else (measured[at], parts[at])
-        found.append(_loss(row, of, own, base))
-    return Losses(tuple(found), _lacking([run for of in completed for run in of]))
+        found.append(_loss(row, own, base))
+    return Losses(tuple(found), _lacking([run for row in measured for run in row["completed"]]))
 
 
 def _step_seconds(row: Mapping[str, Any]) -> float:
@@ -103,11 +96,10 @@ def _key(strategy: str, gpus: int, series: str) -> tuple[str, int, str]:
 
 def _loss(
     row: Mapping[str, Any],
-    completed: list[dict[str, Any]],
     parts: Parts | None,
     base: tuple[Mapping[str, Any], Parts | None] | None,
 ) -> Loss:
-    spec = json.loads(row["series"])
+    spec, completed = json.loads(row["series"]), row["completed"]
     columns: dict[str, Any] = {"peak": _peak(row, completed), "tflops": _tflops(row, spec)}
     known = [run for run in completed if run["probe_share"] is not None]
     if known:

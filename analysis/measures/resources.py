@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.base.numbers import total_if_known
 from analysis.read.columns.issue_time import issue_share
 from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
-from analysis.read.run import COMPLETED
 from harness.core.strategies import info
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # From the surest to the least sure.
 BASES = (MEASURED, ESTIMATED, ABSENT)
@@ -47,15 +42,14 @@ COLUMNS = {
 }
 
 
-def resources_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+def resources_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per point that has a completed run, in their order: the row of the point, and keys of COLUMNS.
 
     Rates are sums over the runs, divided once. Peaks are of the rank and the run that had most.
     """
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["resources"]}
     rows = []
-    for point in records(points):
-        members = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+    for point in points:
+        members = [run for run in point["completed"] if run["resources"]]
         if members:
             found = [json.loads(run["resources"]) for run in members]
             columns = _energy(members, found) | _slurm(found) | _device(found) | _used(members, found, point)

@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.constants import PLAIN
-from analysis.base.frames import frame_of
 from analysis.measures.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
 from analysis.measures.metrics import efficiency, speedup
 from analysis.stats.estimates import rate_ratio
@@ -54,8 +53,9 @@ POINT_COLUMNS = {
 }
 
 
-def points_of(runs: pd.DataFrame, differing: Collection[str] = ()) -> pd.DataFrame:
-    """One row per point, columns POINT_COLUMNS; points without a completed run are there, without figures.
+def points_of(runs: pd.DataFrame, differing: Collection[str] = ()) -> list[dict[str, Any]]:
+    """One row per point, keys of POINT_COLUMNS and of `measured_series`; points without a completed run are there,
+    without figures. Marks and the ids of the runs are tuples.
 
     differing: points, as runs name them, whose work is not that of the others (analysis/measures/equal_work.py). Runs
     whose spec could not be read belong to no point. Rows are ordered by series, then by GPUs and nodes.
@@ -67,8 +67,11 @@ def points_of(runs: pd.DataFrame, differing: Collection[str] = ()) -> pd.DataFra
     for key in sorted(series, key=lambda key: (*map(natural_order, names[key]), key)):
         label, detail = names[key]
         base = alone.get(without_strategy(key)) or next(filter(_measured, series[key]), None)
-        rows += [{"label": label, "detail": detail, **row} for row in _series_rows(series[key], base)]
-    return frame_of(rows, POINT_COLUMNS)
+        rows += [
+            {**dict.fromkeys(POINT_COLUMNS), "label": label, "detail": detail, **row}
+            for row in _series_rows(series[key], base)
+        ]
+    return rows
 
 
 def _alone(series: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -117,7 +120,7 @@ def _related(point: dict[str, Any], base: dict[str, Any] | None, of_series: list
         marks += of_series
         if point is not base:
             marks += [mark for own, mark in BASELINE_MARKS.items() if own in base["marks"]]
-    return {**point, **_parts_columns(point["completed"]), **columns, "marks": ";".join(marks) or None}
+    return {**point, **_parts_columns(point["completed"]), **columns, "marks": tuple(marks)}
 
 
 def _parts_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:

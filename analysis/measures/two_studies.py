@@ -14,18 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.frames import records
 from analysis.base.text import gpus_text, percent, probability_text, span, times
-from analysis.read.run import COMPLETED
 from analysis.stats.estimates import LEVEL, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
-from analysis.tables.throughput import estimate_of
 from analysis.tables.warnings import marks_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.read.study import Study
 
 # Fields of a spec in which the two may differ: on what, and for how long, it was measured.
@@ -90,11 +85,13 @@ class Comparison:
         return 0 if any(pair.p is not None for pair in self.pairs) else 3
 
 
-def compare(first: tuple[Study, pd.DataFrame], second: tuple[Study, pd.DataFrame], threshold: float) -> Comparison:
+Measured = tuple["Study", Sequence[Mapping[str, Any]]]
+
+
+def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
     """first, second: studies with the points of `analysis.measures.speedup`. threshold: the least relative change of
     throughput that counts."""
     before, after = (_by_work(points) for _, points in (first, second))
-    runs = [{run["run_id"]: run for run in records(study.runs)} for study, _ in (first, second)]
     names = [study.name for study, _ in (first, second)]
     pairs, only = [], []
     for key in dict.fromkeys((*before, *after)):
@@ -105,12 +102,12 @@ def compare(first: tuple[Study, pd.DataFrame], second: tuple[Study, pd.DataFrame
             only.append(f"{_name(found[0] or found[1])}: only in {names[0] if found[0] else names[1]}")
         else:
             pairs.append((found[0][0], found[1][0]))
-    return Comparison(tuple(_tested(pairs, runs, threshold)), tuple(only))
+    return Comparison(tuple(_tested(pairs, threshold)), tuple(only))
 
 
-def _by_work(points: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+def _by_work(points: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     by_work = defaultdict(list)
-    for point in records(points):
+    for point in points:
         spec = {name: value for name, value in json.loads(point["series"]).items() if name not in ELSEWHERE}
         key = [spec, point["gpus"], point["global_batch"], point["batch_per_gpu"]]
         by_work[json.dumps(key, sort_keys=True)].append(point)
@@ -118,17 +115,13 @@ def _by_work(points: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
 
 
 def _tested(
-    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]],
-    runs: Sequence[Mapping[str, Mapping[str, Any]]],
+    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
     threshold: float,
 ) -> list[Pair]:
-    ratios = []
-    for pair in pairs:
-        completed = [
-            [run for run_id in point["run_ids"].split(";") if (run := by_id.get(run_id)) and run["status"] == COMPLETED]
-            for point, by_id in zip(pair, runs, strict=True)
-        ]
-        ratios.append(rate_ratio(*(estimate_of(group) for group in reversed(completed))) if all(completed) else None)
+    ratios = [
+        rate_ratio(after["estimate"], before["estimate"]) if before["completed"] and after["completed"] else None
+        for before, after in pairs
+    ]
     testable = {
         i: found
         for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True))
@@ -142,7 +135,7 @@ def _tested(
 
 
 def _pair(
-    before: dict[str, Any], after: dict[str, Any], found: Ratio | None, p: float | None, threshold: float
+    before: Mapping[str, Any], after: Mapping[str, Any], found: Ratio | None, p: float | None, threshold: float
 ) -> Pair:
     marks = tuple(dict.fromkeys([*marks_of(before), *marks_of(after)]))
     differences = tuple(

@@ -63,7 +63,7 @@ class Answer:
     evidence: str
 
     @property
-    def marks(self) -> list[str]:
+    def marks(self) -> tuple[str, ...]:
         return marks_of(self.point)
 
     @property

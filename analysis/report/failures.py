@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.base.constants import FAULT, NO_FAULT
-from analysis.base.frames import records
 from analysis.base.text import DASH, duration, gpus_text, number, percent
-from analysis.read.run import COMPLETED
 from analysis.tables.throughput import goodput
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FAILURES_NOTE = (
     "Cost of a failure: means over the completed runs of a point, beside the same without a failure. Allocated is from "
@@ -26,19 +20,13 @@ FAILURES_NOTE = (
 Runs = Sequence[Mapping[str, Any]]
 
 
-def failure_costs(runs: pd.DataFrame, points: Sequence[Mapping[str, Any]]) -> list[str]:
+def failure_costs(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence for each of the points that has a failure, completed runs, and a counterpart that has them."""
-    by_point: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    point_of = {}
-    for run in records(runs):
-        if run["point"] is not None:
-            point_of[run["run_id"]] = run["point"]
-            if run["status"] == COMPLETED:
-                by_point[run["point"]].append(run)
+    by_point = {point["members"][0]["point"]: point["completed"] for point in points if point["completed"]}
     without = {_without_fault(key): key for key in by_point if json.loads(key)[FAULT]["name"] == NO_FAULT}
     found = []
     for point in points:
-        key = point_of[point["run_ids"].split(";")[0]]
+        key = point["members"][0]["point"]
         counterpart = without.get(_without_fault(key))
         if by_point.get(key) and counterpart not in (None, key):
             found.append(_sentence(point, by_point[key], by_point[str(counterpart)]))

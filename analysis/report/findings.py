@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.measures.comparisons import Comparisons, comparisons_of
 from analysis.measures.data_price import prices
 from analysis.measures.decisions import decisions_of
@@ -23,17 +22,13 @@ from analysis.report.roofline import roofline_of
 from analysis.report.startup import startup_of
 from analysis.scaling.report_forecast import Outlook, outlook_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True)
 class Findings:
-    """study: as read. points: the table of `analysis.measures.speedup`; rows: the same as dicts. All else is what the
+    """study: as read. rows: the points, as `analysis.measures.speedup` makes them. All else is what the
     function that makes it says."""
 
     study: Study
-    points: pd.DataFrame
     rows: list[dict[str, Any]]
     work: EqualWork
     learning: Learning
@@ -50,29 +45,27 @@ class Findings:
     @cached_property
     def outlook(self) -> list[Outlook]:
         """What larger sizes would give, of the series that have a look of their own in the drawings."""
-        return outlook_of(self.rows, self.points, self.study.runs, len(LOOKS))
+        return outlook_of(self.rows, len(LOOKS))
 
 
 def findings_of(study: Study, target: float | None = None) -> Findings:
     """target: the accuracy whose cost is asked for; None: that of the study's commands."""
     work = equal_work(study.folder, study.runs)
-    points = points_of(study.runs, work.differing)
-    rows = records(points)
-    learning = learning_of(study.runs, points, study.target_accuracy if target is None else target)
-    resources = resources_of(study.runs, points)
+    rows = points_of(study.runs, work.differing)
+    learning = learning_of(rows, study.target_accuracy if target is None else target)
+    resources = resources_of(rows)
     return Findings(
         study=study,
-        points=points,
         rows=rows,
         work=work,
         learning=learning,
-        losses=losses_of(study.runs, points),
-        comparisons=comparisons_of(study.runs, rows),
+        losses=losses_of(rows),
+        comparisons=comparisons_of(rows),
         resources=resources,
-        decisions=decisions_of(study.runs, points, learning, resources),
-        prices=prices(study.runs, points),
-        failure_costs=failure_costs(study.runs, rows),
+        decisions=decisions_of(rows, learning, resources),
+        prices=prices(rows),
+        failure_costs=failure_costs(rows),
         published=beside_published(rows),
-        startup=startup_of(study.runs, points),
-        roofline=roofline_of(study.runs, points),
+        startup=startup_of(rows),
+        roofline=roofline_of(rows),
     )

@@ -196,8 +196,8 @@ def breakdown_row(loss: Loss) -> dict[str, Any]:
         "probe_rounds": loss.probe_rounds,
         "probe_share": loss.probe_share,
         "notes": "; ".join(loss.notes) or None,
-        "marks": point["marks"],
+        "marks": ";".join(point["marks"]) or None,
         "oversubscribed": point["oversubscribed"],
-        "run_ids": point["run_ids"],
+        "run_ids": ";".join(point["run_ids"]),
     }
     return row

@@ -11,18 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.measures.flops import training_flops_per_sample
-from analysis.read.run import COMPLETED
 from analysis.scaling.roofline import work_of
 from harness.core.spec import EMULATED
 from harness.core.strategies import info
 from models import catalog
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COMPUTE, MEMORY = "compute", "memory"
 ROOFLINE_NOTE = (
@@ -47,13 +42,12 @@ COLUMNS = {
 }
 
 
-def roofline_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+def roofline_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per point that has a completed run with a word about its ceilings: the row of the point, and keys of
     COLUMNS. Rates and bytes are of one rank."""
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED and run["ceilings"]}
     rows = []
-    for point in records(points):
-        members = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+    for point in points:
+        members = [run for run in point["completed"] if run["ceilings"]]
         if members:
             rows.append({**point, "runs": len(members), **_row(members, point)})
     return rows

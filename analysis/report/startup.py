@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.base.text import duration, span
 from analysis.read.columns.startup import PARTS
-from analysis.read.run import COMPLETED
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STAGING = "Staging"
 # What the page shows together.
@@ -52,17 +47,12 @@ COLUMNS = {
 }
 
 
-def startup_of(runs: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+def startup_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per point that has a completed run with a start-up that is told: the row of the point, and keys of
     COLUMNS. Means over the runs; shortest and longest over all of their ranks."""
-    by_id = {
-        run["run_id"]: json.loads(run["startup_split"])
-        for run in records(runs)
-        if run["startup_split"] and run["status"] == COMPLETED
-    }
     rows = []
-    for point in records(points):
-        told = [by_id[run_id] for run_id in point["run_ids"].split(";") if run_id in by_id]
+    for point in points:
+        told = [json.loads(run["startup_split"]) for run in point["completed"] if run["startup_split"]]
         if told:
             rows.append({**point, "runs": len(told), **_row(told)})
     return rows

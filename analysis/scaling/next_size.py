@@ -60,14 +60,8 @@ class NextSizes:
     basis: tuple[str, ...]
 
 
-def next_sizes(
-    source: StudySeries,
-    runs: Mapping[str, Mapping[str, Any]],
-    gpus: int,
-    gpus_per_node: int | None,
-    bytes_per_second: float | None,
-) -> NextSizes:
-    """runs: rows by run id. gpus: the target. gpus_per_node, bytes_per_second: as in `predict_series`."""
+def next_sizes(source: StudySeries, gpus: int, gpus_per_node: int | None, bytes_per_second: float | None) -> NextSizes:
+    """gpus: the target. gpus_per_node, bytes_per_second: as in `predict_series`."""
     series = source.series
     if not series.sizes:
         return _none(source, "no completed run: nothing can be concluded; measure any size first")
@@ -92,12 +86,12 @@ def next_sizes(
     found = []
     for size in _new_sizes(series, target, per_node):
         width = _width_after(source, prior, now.predict(size), size, target)
-        found.append(_candidate(source, runs, size, None, width, width_today))
+        found.append(_candidate(source, size, None, width, width_today))
     if series.noise is not None:
         for i, size in enumerate(series.sizes):
             width = _width_after_repeat(source, prior, i, target)
-            repeat = 1 + max((runs[name]["repeat"] for name in source.run_ids[i]), default=0)
-            found.append(_candidate(source, runs, size, repeat, width, width_today))
+            repeat = 1 + max((run["repeat"] for run in source.runs[i]), default=0)
+            found.append(_candidate(source, size, repeat, width, width_today))
     useful = [one for one in found if one.narrowing > NOTHING]
     if any(one.per_node_hour is None for one in useful):
         basis += ("how long runs take is not known: ordered by narrowing alone",)
@@ -127,7 +121,7 @@ def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]
 def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size: Size, target: Size) -> float:
     """After one run at a new size, which counts for less than a size that has the mean of several."""
     series = source.series
-    runs = sum(map(len, source.run_ids)) / len(source.run_ids)
+    runs = sum(map(len, source.runs)) / len(source.runs)
     counts = [1.0] * len(series.sizes) + [_variance(series, runs) / _variance(series, 1)]
     total = 0.0
     for rate, share in zip(predicted.quantiles, SHARES, strict=True):
@@ -140,7 +134,7 @@ def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size:
 
 def _width_after_repeat(source: StudySeries, prior: Prior, index: int, target: Size) -> float:
     """The size counts for more by as much as one more run makes its mean more certain."""
-    series, runs = source.series, len(source.run_ids[index])
+    series, runs = source.series, len(source.runs[index])
     counts = [1.0] * len(series.sizes)
     counts[index] = _variance(series, runs) / _variance(series, runs + 1)
     return _width(series, counts, prior, target, SAMPLERS)
@@ -159,28 +153,27 @@ def _variance(series: Series, runs: float) -> float:
 
 def _candidate(
     source: StudySeries,
-    runs: Mapping[str, Mapping[str, Any]],
     size: Size,
     repeat: int | None,
     width: float,
     width_today: float,
 ) -> Candidate:
-    hours = _hours(source, runs, size)
+    hours = _hours(source, size)
     narrowing = 1 - width / width_today
     return Candidate(size, repeat, width, narrowing, None if hours is None else hours * size.nodes)
 
 
-def _hours(source: StudySeries, runs: Mapping[str, Mapping[str, Any]], size: Size) -> float | None:
+def _hours(source: StudySeries, size: Size) -> float | None:
     """Of a run on the nearest measured size, from its start to its end, on average."""
     spans: list[tuple[float, float]] = []
-    for own, names in zip(source.series.sizes, source.run_ids, strict=True):
-        seconds = _seconds(runs, names)
+    for own, runs in zip(source.series.sizes, source.runs, strict=True):
+        seconds = _seconds(runs)
         if seconds:
             ratio = max(own.gpus, size.gpus) / min(own.gpus, size.gpus)
             spans.append((ratio, sum(seconds) / len(seconds) / 3600))
     return min(spans)[1] if spans else None
 
 
-def _seconds(runs: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> list[float]:
-    pairs = [(runs[name]["started"], runs[name]["ended"]) for name in names]
+def _seconds(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    pairs = [(run["started"], run["ended"]) for run in runs]
     return [end - start for start, end in pairs if start is not None and end is not None and end > start]

@@ -11,8 +11,6 @@ from analysis.measures.metrics import gpu_hours
 from analysis.tables.series import series_in_order, without_strategy
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.scaling.bayesian import Predictive
     from analysis.scaling.prediction import SeriesPrediction
     from analysis.stats.intervals import Interval
@@ -64,20 +62,18 @@ class Outlook:
         return tuple(f"{one.gpus}: {'; '.join(one.caveats)}" for one in refused)
 
 
-def outlook_of(
-    rows: Sequence[Mapping[str, Any]], points: pd.DataFrame, runs: pd.DataFrame, most_series: int
-) -> list[Outlook]:
-    """Of the first `most_series` series that are drawn, in their order; rows: those of `points`. A prediction draws
-    from a posterior, which takes 0.1 s for a series of four sizes, 0.3 s for one of eight."""
+def outlook_of(points: Sequence[Mapping[str, Any]], most_series: int) -> list[Outlook]:
+    """Of the first `most_series` series that are drawn, in their order. A prediction draws from a posterior, which
+    takes 0.1 s for a series of four sizes, 0.3 s for one of eight."""
     from analysis.scaling.prediction import predict_series
     from analysis.scaling.study_series import study_series
 
-    first = {group[0]["series"]: dict(group[0]) for group in series_in_order(rows)[:most_series]}
+    first = {group[0]["series"]: dict(group[0]) for group in series_in_order(points)[:most_series]}
     alike = {without_strategy(key) for key in first}
     # Of the same framework alone too: it is the size of one GPU, where a series has none.
-    wanted = {row["series"] for row in rows if without_strategy(row["series"]) in alike}
+    wanted = {row["series"] for row in points if without_strategy(row["series"]) in alike}
     found = {}
-    for source in study_series(points[points["series"].isin(wanted)], runs):
+    for source in study_series([row for row in points if row["series"] in wanted]):
         if source.key in first:
             largest = source.series.largest.gpus if source.series.sizes else 0
             prediction = predict_series(source, tuple(largest * n for n in DOUBLINGS), None, None)

@@ -6,24 +6,20 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.base.constants import PLAIN
-from analysis.base.frames import records
 from analysis.base.text import gpus_text
-from analysis.read.run import COMPLETED
 from analysis.scaling.series import Series, Size
 from analysis.tables.series import without_strategy
-
-if TYPE_CHECKING:
-    import pandas as pd
+from analysis.tables.warnings import marks_of
 
 
 @dataclass(frozen=True)
 class StudySeries:
     """marks: of all points in it; every prediction has them. train_samples: of an epoch. gradient_bytes: of one rank,
     in fp32. link_bytes_per_second: of a node to the others, as the cluster's configuration says. Each is None where it
-    is not known or differs between the runs. run_ids: of the completed runs at each size of the series. key: what the
+    is not known or differs between the runs. runs: the completed ones at each size of the series. key: what the
     table of points calls the series."""
 
     series: Series
@@ -33,31 +29,28 @@ class StudySeries:
     train_samples: int | None
     gradient_bytes: float | None
     link_bytes_per_second: float | None = None
-    run_ids: tuple[tuple[str, ...], ...] = ()
+    runs: tuple[Sequence[Mapping[str, Any]], ...] = ()
     key: str = ""
 
 
-def study_series(points: pd.DataFrame, runs: pd.DataFrame) -> list[StudySeries]:
+def study_series(points: Sequence[Mapping[str, Any]]) -> list[StudySeries]:
     """In the order of the points. A series without a measurement on one GPU takes that of the framework alone, which
     its speedups are relative to; the framework alone is a series of its own only where nothing else is."""
-    by_series: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for point in records(points):
+    by_series: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for point in points:
         by_series[point["series"]].append(point)
     alone = {without_strategy(key): group for key, group in by_series.items() if group[0]["strategy"] == PLAIN}
     others = {without_strategy(key) for key, group in by_series.items() if group[0]["strategy"] != PLAIN}
-    by_id = {run["run_id"]: run for run in records(runs) if run["status"] == COMPLETED}
     found = []
     for key, group in by_series.items():
         own = without_strategy(key)
         if group[0]["strategy"] == PLAIN and own in others:
             continue
-        found.append(_one(group, alone.get(own, []), by_id))
+        found.append(_one(group, alone.get(own, [])))
     return found
 
 
-def _one(
-    group: list[dict[str, Any]], alone: list[dict[str, Any]], by_id: Mapping[str, Mapping[str, Any]]
-) -> StudySeries:
+def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]]) -> StudySeries:
     measured = [point for point in group if point["samples_per_second"] is not None]
     remarks = []
     lacking = [point for point in group if point["samples_per_second"] is None]
@@ -69,16 +62,13 @@ def _one(
         if measured and base:
             remarks.append(f"1 {'rank' if base[0]['device'] == 'cpu' else 'GPU'} is the framework alone")
         measured = base + measured
-    runs = [[by_id[name] for name in point["run_ids"].split(";") if name in by_id] for point in measured]
+    runs = [point["completed"] for point in measured]
     flat = [run for own in runs for run in own]
     first = group[0]
-    marks = dict.fromkeys(mark for point in measured for mark in (point["marks"] or "").split(";") if mark)
+    marks = dict.fromkeys(mark for point in measured for mark in marks_of(point))
     sizes = {Size(point["gpus"], point["nodes"]): point["samples_per_second"] for point in measured}
     ordered = sorted(sizes)
-    ids = {
-        Size(point["gpus"], point["nodes"]): tuple(run["run_id"] for run in own)
-        for point, own in zip(measured, runs, strict=True)
-    }
+    of_size = {Size(point["gpus"], point["nodes"]): point["completed"] for point in measured}
     parameters = _common(run["parameters"] for run in flat)
     series = Series(
         name=", ".join(filter(None, (first["label"], first["precision"], first["detail"]))),
@@ -103,7 +93,7 @@ def _one(
         train_samples,
         gradient_bytes,
         None if link is None else link * 1e9,
-        tuple(ids[size] for size in ordered),
+        tuple(of_size[size] for size in ordered),
         first["series"],
     )
 

@@ -15,7 +15,6 @@ from analysis.base.text import gpus_text, number, percent
 from analysis.measures.bandwidth import bus_bandwidth
 from analysis.measures.breakdown import COMPUTE, DATA, Parts, parts_of_runs
 from analysis.read.columns.steadiness import step_seconds
-from analysis.read.run import COMPLETED
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
 from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
@@ -66,18 +65,15 @@ class Simulated:
     notes: tuple[str, ...]
 
 
-def simulate(
-    points: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]], options: Options
-) -> tuple[list[Simulated], list[str]]:
-    """Of every series that can be, and why the others cannot. points: of the study, ordered by series, then by GPUs.
-    runs: by their ids."""
+def simulate(points: Sequence[Mapping[str, Any]], options: Options) -> tuple[list[Simulated], list[str]]:
+    """Of every series that can be, and why the others cannot. points: of the study, ordered by series, then by GPUs."""
     simulated: list[Simulated] = []
     left_out: list[str] = []
     for _, group in groupby(points, key=lambda point: point["series"]):
         series = [point for point in group if point["step_seconds"] is not None]
         if not series:
             continue
-        found = _simulated(series, runs, options)
+        found = _simulated(series, options)
         if isinstance(found, str):
             left_out.append(found)
         else:
@@ -85,16 +81,14 @@ def simulate(
     return simulated, left_out
 
 
-def _simulated(
-    series: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]], options: Options
-) -> Simulated | str:
+def _simulated(series: Sequence[Mapping[str, Any]], options: Options) -> Simulated | str:
     point = series[-1]
     name = f"{point['label']}: not simulated: "
     if not info(point["strategy"]).sums_all_gradients:
         return name + f"only synchronous allreduces are, and not strategy {point['strategy']}"
     if point["scaling"] != WEAK and any(gpus != point["gpus"] for gpus in options.gpus):
         return name + "in strong scaling the batch per GPU, and what a GPU computes, would be others than were measured"
-    completed = [run for run_id in point["run_ids"].split(";") if (run := runs[run_id])["status"] == COMPLETED]
+    completed = point["completed"]
     parts = parts_of_runs(completed, point["step_seconds"])
     if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].estimate <= 0:
         return name + "no probes say how long a GPU computes"

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def measured_series(runs: pd.DataFrame, differing: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """The points of each series, by GPUs and nodes; each with its completed runs.
+    """The points of each series, by GPUs and nodes; each with its runs (members), those that are completed, and their
+    estimate.
 
     differing: points, as runs name them, whose work is not that of the others (analysis/measures/equal_work.py). Runs
     whose spec could not be read belong to no point.
@@ -55,7 +56,8 @@ def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
         **_goodput_columns(completed),
         "status": _status_text(run["status"] for run in group),
         "reasons": "; ".join(others) or None,
-        "run_ids": ";".join(run["run_id"] for run in group),
+        "run_ids": tuple(run["run_id"] for run in group),
+        "members": tuple(group),
         "completed": completed,
         "runs_completed": len(completed),
         "runs_all": len(group),

@@ -33,9 +33,9 @@ THROTTLED, FELL_BACK = "throttled", "fell back"
 WIDER = 3.0
 
 
-def marks_of(point: Mapping[str, Any]) -> list[str]:
-    """The marks of a point, as a list."""
-    return point["marks"].split(";") if point["marks"] else []
+def marks_of(point: Mapping[str, Any]) -> tuple[str, ...]:
+    """The marks of a point, or of another row."""
+    return point["marks"] or ()
 
 
 def point_marks(

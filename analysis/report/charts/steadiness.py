@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from analysis.base.frames import records
 from analysis.base.text import printable, shortened
 from analysis.read.columns.steadiness import DRIFT, step_seconds
-from analysis.read.run import COMPLETED
 from analysis.report.charts.chart import HEIGHT, Chart, choices, chosen, layer, picked_in_legend, spec_of, where_picked
 from analysis.report.charts.looks import FADED, Looks, faded, hovered, tooltips
 from analysis.report.charts.names import identity, marks_text, sentence, where
@@ -42,15 +40,14 @@ HOVERED = {
 def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
     """None where no run has two blocks. Where not all runs have room, those of points that drifted or have the most
     blocks outside Tukey's fences are drawn."""
-    by_id = {run["run_id"]: run for run in records(findings.study.runs) if run["status"] == COMPLETED}
     points = [row for row in findings.rows if row["series"] in looks.names and (row["blocks"] or 0) > 1]
-    members = [(row, by_id[name]) for row in points for name in row["run_ids"].split(";") if name in by_id]
+    members = [(row, run) for row in points for run in row["completed"]]
     if not members:
         return []
     members.sort(key=lambda pair: _steadiness(*pair))
     drawn = members[:MOST_RUNS]
     each = max(2, MOST_BLOCKS // len(drawn))
-    middles = _medians(drawn, by_id)
+    middles = _medians(drawn)
     data, facts, thinned = [], [], False
     for at, (point, run) in enumerate(drawn):
         times = step_seconds(run)
@@ -81,13 +78,10 @@ def _steadiness(point: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[bool,
     return DRIFT not in marks_of(point), -(run["outlier_blocks"] or 0)
 
 
-def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]], by_id: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds per step of a point's blocks, by the names of its runs."""
-    found: dict[str, float] = {}
-    for key in {point["run_ids"] for point, _ in drawn}:
-        times = [value for name in key.split(";") if name in by_id for value in step_seconds(by_id[name])]
-        found[key] = median(times) or 1.0
-    return found
+def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]]) -> dict[tuple[str, ...], float]:
+    """Seconds per step of a point's blocks, by the ids of its runs."""
+    completed = {point["run_ids"]: point["completed"] for point, _ in drawn}
+    return {key: median(time for run in runs for time in step_seconds(run)) or 1.0 for key, runs in completed.items()}
 
 
 def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.base.frames import frame_of
 from analysis.measures import comparisons, data_price, decisions, equal_work, learning, resources
+from analysis.measures.speedup import POINT_COLUMNS
 from analysis.report import roofline, startup
 from analysis.report.data.cells import inert_csv
 from analysis.report.losses import breakdown_csv
@@ -44,7 +45,7 @@ def csv_tables(findings: Findings) -> dict[str, str]:
     """CSV by the names of their files. Units are in the names of the columns; marks and reasons are joined by ';',
     absent values are empty."""
     tables = {
-        "scaling.csv": findings.points[SCALING_COLUMNS].to_csv(index=False, lineterminator="\n"),
+        "scaling.csv": csv_text(findings.rows, {name: POINT_COLUMNS[name] for name in SCALING_COLUMNS}),
         "breakdown.csv": breakdown_csv(findings.losses),
         "comparisons.csv": csv_text(findings.comparisons.rows, comparisons.COLUMNS),
         "decisions.csv": csv_text(findings.decisions, decisions.COLUMNS),
@@ -63,4 +64,10 @@ def csv_tables(findings: Findings) -> dict[str, str]:
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
     """One line per row; columns: their pandas types by their names."""
-    return frame_of([dict(row) for row in rows], columns).to_csv(index=False, lineterminator="\n")
+    joined = [{name: _joined(row.get(name)) for name in columns} for row in rows]
+    return frame_of(joined, columns).to_csv(index=False, lineterminator="\n")
+
+
+def _joined(value: Any) -> Any:
+    """Several values of a cell as one text."""
+    return (";".join(value) or None) if isinstance(value, tuple) else value

@@ -58,7 +58,7 @@ def report_json(findings: Findings) -> bytes:
 def report(findings: Findings) -> dict[str, Any]:
     """The document as plain values."""
     study, rows = findings.study, findings.rows
-    index = {run_id: i for i, row in enumerate(rows) for run_id in row["run_ids"].split(";")}
+    index = {run_id: i for i, row in enumerate(rows) for run_id in row["run_ids"]}
     comparisons = findings.comparisons
     return {
         "v": VERSION,
@@ -147,14 +147,14 @@ def _points(findings: Findings) -> list[dict[str, Any]]:
     decisions = {row["run_ids"]: row for row in findings.decisions}
     learned = {row["run_ids"]: {**row, **_learning_bases(row)} for row in findings.learning.points}
     resources = {row["run_ids"]: row for row in findings.resources if is_recorded(row)}
-    work = {run_id: row for row in findings.work.rows for run_id in row["run_ids"].split(";")}
+    work = {run_id: row for row in findings.work.rows for run_id in row["run_ids"]}
     parts = {"breakdown": losses, "decisions": decisions, "learning": learned, "resources": resources}
     found = []
     for row in findings.rows:
         key, marks = row["run_ids"], marks_of(row)
-        equal = next((work[run_id] for run_id in key.split(";") if run_id in work), None)
+        equal = next((work[run_id] for run_id in key if run_id in work), None)
         why = {} if row["runs_completed"] else dict.fromkeys(WITHOUT_RUNS, row["reasons"] or row["status"])
-        named = {**row, "series": row["label"], "detail": row["detail"] or None, "marks": marks}
+        named = {**row, "series": row["label"], "detail": row["detail"] or None, "marks": list(marks)}
         point = {
             **named,
             "figures": _part("figures", row | why, marks),

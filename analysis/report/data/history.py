@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +19,6 @@ from analysis.report.data.runs import run_rows
 from harness.core.events import attempt_dirs, read_events
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.read.study import Study
 
 
@@ -39,10 +37,11 @@ class Block:
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """row: what runs.csv has of it. spec: of its point, `{}` where it could not be read. evaluations: as
+    """row: what runs.csv has of it. marks, spec: of its point; `{}` where the spec could not be read. evaluations: as
     `analysis.read.columns.evaluations` has them, by step."""
 
     row: Mapping[str, Any]
+    marks: tuple[str, ...]
     spec: Mapping[str, Any]
     blocks: tuple[Block, ...]
     evaluations: tuple[Mapping[str, Any], ...]
@@ -50,10 +49,6 @@ class ExportedRun:
     @property
     def run_id(self) -> str:
         return str(self.row["run_id"])
-
-    @property
-    def marks(self) -> list[str]:
-        return self.row["marks"].split(";") if self.row["marks"] else []
 
     @property
     def completed(self) -> bool:
@@ -71,14 +66,17 @@ class ExportedRun:
         return None if began is None or after is None or self.row["attempts"] != 1 else began + after
 
 
-def exported_runs(study: Study, points: pd.DataFrame) -> Iterator[ExportedRun]:
+def exported_runs(study: Study, points: Sequence[Mapping[str, Any]]) -> Iterator[ExportedRun]:
     """Every run of the study, whatever became of it, one after the other: a history is long. points: as
     `analysis.measures.speedup` makes them."""
-    rows = run_rows(study, records(points))
+    rows = run_rows(study, points)
+    marks = {run_id: point["marks"] for point in points for run_id in point["run_ids"]}
     for run, row in zip(records(study.runs), rows, strict=True):
         spec = json.loads(run["point"] or "{}")
         evaluations = tuple(json.loads(run["evaluations"] or "[]"))
-        yield ExportedRun(row, spec, _blocks(study.folder / "runs" / run["run_id"], run), evaluations)
+        yield ExportedRun(
+            row, marks.get(run["run_id"], ()), spec, _blocks(study.folder / "runs" / run["run_id"], run), evaluations
+        )
 
 
 def _blocks(run_dir: Path, run: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -121,7 +121,7 @@ def runs_table(findings: Findings) -> pd.DataFrame:
 def run_rows(study: Study, points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same as dicts with the keys of COLUMNS, in the order of the study's runs; None for what is absent. points:
     rows of `analysis.measures.speedup`."""
-    point_of = {run_id: row for row in points for run_id in row["run_ids"].split(";")}
+    point_of = {run_id: row for row in points for run_id in row["run_ids"]}
     return [_row(study.name, run, point_of.get(run["run_id"], {})) for run in records(study.runs)]
 
 
@@ -172,7 +172,8 @@ def _derived(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(study: str, run: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: run.get(NAMES.get(name, name)) for name in COLUMNS}
-    of_point = {"series": point.get("label"), "detail": point.get("detail") or None, "marks": point.get("marks")}
+    marks = ";".join(point.get("marks") or ()) or None
+    of_point = {"series": point.get("label"), "detail": point.get("detail") or None, "marks": marks}
     return own | _derived(run) | of_point | {"study": study}
 
 

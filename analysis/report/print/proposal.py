@@ -153,10 +153,9 @@ def _where(request: Request) -> str:
 def _test_case(findings: Findings, request: Request) -> Line:
     row = request.rows[-1]
     spec = json.loads(row["series"])
-    run = next((r for r in findings.study.runs.to_dict("records") if r["run_id"] in row["run_ids"].split(";")), {})
     samples = request.source.train_samples
     parts = [
-        f"{row['model']}{_of_parameters(run.get('parameters'))} on {row['dataset']}"
+        f"{row['model']}{_of_parameters(row['members'][0]['parameters'])} on {row['dataset']}"
         + (f" ({count(samples)} samples per epoch)" if samples else ""),
         f"in {row['precision']}",
         f"trained with {row['framework']}, strategy {row['strategy']}",

@@ -108,7 +108,7 @@ def request_of(findings: Findings, ask: Ask) -> Request:
 
 
 def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Row]]:
-    sources = study_series(findings.points, findings.study.runs)
+    sources = study_series(findings.rows)
     clusters = sorted({source.cluster for source in sources})
     if ask.cluster is not None and ask.cluster not in clusters:
         raise StudyError(f"cluster={ask.cluster}: this study measured nothing there, only on {', '.join(clusters)}")

@@ -76,24 +76,20 @@ def next_json(study: str, found: Sequence[NextSizes], commands: Sequence[Sequenc
     }
 
 
-def command_of(
-    candidate: Candidate,
-    one: NextSizes,
-    runs: Mapping[str, Mapping[str, Any]],
-    invocations: Sequence[Mapping[str, Any]],
-) -> str | None:
+def command_of(candidate: Candidate, one: NextSizes, invocations: Sequence[Mapping[str, Any]]) -> str | None:
     """The study's own command that measured the series, for this one run: of what it sweeps over, what the series has.
     None where study.json has no such command."""
-    names = [name for own in one.source.run_ids for name in own]
+    runs = [run for own in one.source.runs for run in own]
+    names = {run["run_id"] for run in runs}
     for invocation in reversed(invocations):
         words, asked = invocation.get("command"), invocation.get("runs")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             continue
-        if words[:3] == PROGRAM and isinstance(asked, list) and set(asked) & set(names):
+        if words[:3] == PROGRAM and isinstance(asked, list) and set(asked) & names:
             break
     else:
         return None
-    run = runs[names[-1]]
+    run = runs[-1]
     own = {key: run[key] for key in ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster")}
     own |= {"seed": run["seed"], "batch": run["batch_per_gpu" if run["scaling"] == WEAK else "global_batch"]}
     kept = []

@@ -92,7 +92,7 @@ def test_steps_are_those_at_the_size_that_is_asked_for(plain: Findings) -> None:
 def test_size_that_was_not_measured_is_predicted_and_marked(plain: Findings) -> None:
     documents = proposed(plain, "gpus=16", "runs=2", "epochs=1")
     text = documents["proposal.md"].decode()
-    (source,) = study_series(plain.points, plain.study.runs)
+    (source,) = study_series(plain.rows)
     found = predict_series(source, (16,), None, None)
     rate = next(one.rate for one in found.predicted if one.size.gpus == 16)
     assert rate is not None

@@ -62,7 +62,7 @@ def steps(seconds: float) -> list[float]:
 
 def losses(study: StudyBuilder) -> Losses:
     runs = read_study(study.folder).runs
-    return losses_of(runs, points_of(runs))
+    return losses_of(points_of(runs))
 
 
 def of(found: Losses, gpus: int, strategy: str = "allreduce") -> Loss:

@@ -25,7 +25,7 @@ def repeated(study: StudyBuilder, gpus: int, seconds: float, factors=FACTORS, **
 
 def compared(study: StudyBuilder, differing=()) -> Comparisons:
     read = read_study(study.folder)
-    return comparisons_of(read.runs, records(points_of(read.runs, differing)))
+    return comparisons_of(points_of(read.runs, differing))
 
 
 def test_faster_is_said_where_the_test_shows_it(study: StudyBuilder) -> None:

@@ -19,7 +19,7 @@ from analysis.stats.estimates import of_runs
 def decisions(study: StudyBuilder) -> list[dict]:
     read = read_study(study.folder)
     points = points_of(read.runs)
-    return decisions_of(read.runs, points, learning_of(read.runs, points, None), [])
+    return decisions_of(points, learning_of(points, None), [])
 
 
 def test_the_serial_fraction_is_that_of_karp_and_flatt() -> None:

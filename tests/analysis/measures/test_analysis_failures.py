@@ -5,7 +5,6 @@ from __future__ import annotations
 from seen import Seen, words
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
 from analysis.report.failures import failure_costs
@@ -14,7 +13,7 @@ from harness.core.spec import FaultSpec
 
 def costs(study: StudyBuilder) -> list[str]:
     read = read_study(study.folder)
-    return failure_costs(read.runs, records(points_of(read.runs)))
+    return failure_costs(points_of(read.runs))
 
 
 def killed(study: StudyBuilder, gpus: int) -> None:

@@ -8,7 +8,6 @@ import math
 import pytest
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, touch_later
 
-from analysis.base.frames import records
 from analysis.measures.metrics import efficiency, speedup
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
@@ -17,7 +16,7 @@ from harness.core.spec import STRONG, Placement
 
 
 def points(study: StudyBuilder) -> list[dict]:
-    return records(points_of(read_study(study.folder).runs))
+    return points_of(read_study(study.folder).runs)
 
 
 def test_rates_are_combined_harmonically() -> None:
@@ -45,7 +44,7 @@ def test_point_is_all_runs_that_differ_in_seed_and_repeat(study: StudyBuilder) -
     assert point["samples_per_second_low"] == pytest.approx(960 / factor, rel=1e-4)
     assert point["samples_per_second_high"] == pytest.approx(960 * factor, rel=1e-4)
     assert point["samples_per_second_basis"] == "3 runs"
-    assert point["marks"] is None
+    assert point["marks"] == ()
 
 
 def test_failed_repeat_does_not_enter_the_figure_and_is_counted(study: StudyBuilder) -> None:
@@ -55,7 +54,7 @@ def test_failed_repeat_does_not_enter_the_figure_and_is_counted(study: StudyBuil
     assert point["samples_per_second"] == 1280.0
     assert (point["runs_completed"], point["runs_all"], point["status"]) == (1, 2, "1 completed, 1 failed")
     assert point["reasons"].endswith(": failed, killed")
-    assert point["marks"] == "single run"
+    assert point["marks"] == ("single run",)
 
 
 def test_point_without_completed_run_stays_without_figures(study: StudyBuilder) -> None:
@@ -168,8 +167,8 @@ def test_marks_of_the_plain_baseline_reach_the_points_that_are_relative_to_it(st
     study.add(spec_of(1, strategy="plain"), Logs(device_name="NVIDIA A100"), site=shared)
     study.completed(2)
     assert {p["strategy"]: p["marks"] for p in points(study)} == {
-        "plain": "oversubscribed;single run",
-        "allreduce": "single run;mixed code versions;mixed machines;baseline oversubscribed",
+        "plain": ("oversubscribed", "single run"),
+        "allreduce": ("single run", "mixed code versions", "mixed machines", "baseline oversubscribed"),
     }
 
 
@@ -215,15 +214,15 @@ def test_mixed_code_versions_and_machines_are_marked(study: StudyBuilder) -> Non
     study.add(spec_of(1), Logs())
     study.add(spec_of(2), Logs(device_name="NVIDIA A100"), site={"code_version": "other"})
     for point in points(study):
-        assert point["marks"] == "single run;mixed code versions;mixed machines"
+        assert point["marks"] == ("single run", "mixed code versions", "mixed machines")
 
 
 def test_point_relative_to_an_oversubscribed_one_is_marked(study: StudyBuilder) -> None:
     study.add(spec_of(1), Logs(), site={"oversubscribed": "1 rank on a shared GPU"})
     study.add(spec_of(2), Logs())
     base, other = points(study)
-    assert base["marks"] == "oversubscribed;single run"
-    assert other["marks"] == "single run;baseline oversubscribed"
+    assert base["marks"] == ("oversubscribed", "single run")
+    assert other["marks"] == ("single run", "baseline oversubscribed")
 
 
 def test_probes_are_seconds_per_step_of_the_slowest_rank(study: StudyBuilder) -> None:

@@ -33,7 +33,7 @@ def only_run(study: StudyBuilder) -> dict:
 
 
 def points(study: StudyBuilder) -> list[dict]:
-    return records(points_of(read_study(study.folder).runs))
+    return points_of(read_study(study.folder).runs)
 
 
 def test_files_of_attempts_follow_the_schemas(study: StudyBuilder) -> None:
@@ -76,7 +76,7 @@ def test_goodput_is_useful_step_time_by_allocated_time(study: StudyBuilder) -> N
     (point,) = points(study)
     assert point["goodput"] == pytest.approx(66 / 80.5)
     assert point["attempts"] == 2
-    assert point["marks"] == "single run;continued"
+    assert point["marks"] == ("single run", "continued")
 
 
 def test_goodput_of_a_point_is_all_useful_by_all_allocated_of_its_runs(study: StudyBuilder) -> None:
@@ -126,7 +126,7 @@ def test_attempt_that_began_anew_discards_all_and_is_of_one_piece(study: StudyBu
     assert run["useful_seconds"] == 9 + 20
     assert run["allocated_seconds"] == pytest.approx(20.5 + 33)
     assert run["notes"].startswith(f"2 attempts, the last one from step 0; attempt 2: {ignored}")
-    assert points(study)[0]["marks"] == "single run"
+    assert points(study)[0]["marks"] == ("single run",)
 
 
 def test_attempt_that_died_before_it_trained_discards_nothing(study: StudyBuilder) -> None:
@@ -314,7 +314,7 @@ def test_unequal_machines_and_versions_of_attempts_are_said(study: StudyBuilder)
     rest = Logs(REST.block_seconds, device_name="NVIDIA A100", versions={"torch": "2.12.1"}, resume=resume(20, 1))
     study.attempts(spec_of(1), CUT, rest)
     assert "its attempts ran with different versions: torch 2.12.1 / 2.13.0" in only_run(study)["notes"]
-    assert points(study)[0]["marks"] == "single run;continued;mixed machines"
+    assert points(study)[0]["marks"] == ("single run", "continued", "mixed machines")
 
 
 def test_probes_and_evaluation_are_those_of_the_last_attempt(study: StudyBuilder) -> None:
@@ -358,10 +358,10 @@ def test_injected_fault_is_marked_and_is_a_series_of_its_own(study: StudyBuilder
     study.completed(1, fault=FaultSpec("slow_rank", 0, 0, 0.05))
     found = [(p["detail"], p["marks"]) for p in points(study)]
     assert found == [
-        ("", "single run"),
-        ("fault=kill_rank at step 50", "fault injected;single run"),
-        ("fault=kill_rank at step 50 on rank 3", "fault injected;single run"),
-        ("fault=slow_rank at step 0, 0.05 s per step", "fault injected;single run"),
+        ("", ("single run",)),
+        ("fault=kill_rank at step 50", ("fault injected", "single run")),
+        ("fault=kill_rank at step 50 on rank 3", ("fault injected", "single run")),
+        ("fault=slow_rank at step 0, 0.05 s per step", ("fault injected", "single run")),
     ]
 
 

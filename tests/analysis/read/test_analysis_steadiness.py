@@ -25,7 +25,7 @@ CALM = {"drift": None, "drift_probability": None, "blocks_error": 0.002, "starte
 
 
 def points(study: StudyBuilder) -> list[dict]:
-    return records(points_of(read_study(study.folder).runs))
+    return points_of(read_study(study.folder).runs)
 
 
 def test_trend_is_mann_kendalls_and_theil_and_sens() -> None:
@@ -92,8 +92,8 @@ def test_what_fell_back_is_marked_and_said_where_the_figure_stands(study: StudyB
     study.add(spec_of(1), Logs(block_seconds=STEADY))
     study.add(spec_of(2), Logs(block_seconds=STEADY, fallbacks=["precision=bf16 was \x1b[2Jemulated <b>"]))
     whole, fell_back = points(study)
-    assert whole["marks"] == "single run"
-    assert fell_back["marks"] == "single run;fell back"
+    assert whole["marks"] == ("single run",)
+    assert fell_back["marks"] == ("single run", "fell back")
     # Once, though both ranks say it, and inert.
     assert fell_back["notes"] == "precision=bf16 was \ufffd[2Jemulated <b>"
     seen = Seen(study)
@@ -106,8 +106,8 @@ def test_a_run_that_becomes_slower_is_marked_and_says_so(study: StudyBuilder) ->
     study.add(spec_of(1), Logs(block_seconds=[1.0 + 0.01 * i for i in range(12)]))
     study.add(spec_of(2), Logs(block_seconds=STEADY))
     slow, steady = points(study)
-    assert slow["marks"] == "single run;drift"
-    assert steady["marks"] == "single run"
+    assert slow["marks"] == ("single run", "drift")
+    assert steady["marks"] == ("single run",)
     assert slow["notes"] == "the step time drifted within 1 of 1 runs"
     (run,) = (run for run in records(read_study(study.folder).runs) if run["gpus"] == 1)
     # From the first to the last of the blocks 0.11 s, of a median of 1.055 s.
@@ -122,7 +122,7 @@ def test_repeats_that_become_slower_one_after_another_are_marked(study: StudyBui
         logs = Logs(block_seconds=[seconds * (1 + 0.02 * repeat) for seconds in STEADY])
         study.add(spec_of(1, repeat=repeat), logs, result={"started": CREATED + 100 * repeat})
     (point,) = points(study)
-    assert point["marks"] == "drift"
+    assert point["marks"] == ("drift",)
     assert "drift between runs: the step time rose by 9.5 %" in point["notes"]  # 0.1 of a median of 1.05
 
 
@@ -133,7 +133,7 @@ def test_runs_that_differ_more_than_their_blocks_let_expect_say_so(study: StudyB
     # 1, 1.3, 0.9: standard deviation 0.208 by a mean of 1.067.
     assert "the runs differ by 19.5 % (standard deviation)" in point["notes"]
     assert "a single run looks surer than it is" in point["notes"]
-    assert point["marks"] is None
+    assert point["marks"] == ()
 
 
 def test_throttling_that_a_run_recorded_is_a_mark_and_a_note() -> None:

@@ -7,7 +7,6 @@ import dataclasses
 from seen import Seen, words
 from study_builder import DATASET, Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.comparisons import comparisons_of
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
@@ -40,7 +39,7 @@ def test_nothing_that_computes_is_compared_with_it(study: StudyBuilder) -> None:
     assert ("pytorch", "allreduce") not in work  # with nothing to be compared with
     assert work["emulated", "mpi"]["reference_framework"] == "emulated"
     assert not any("work differs" in row["marks"] for row in seen.csv)
-    compared = comparisons_of(read.runs, records(points_of(read.runs))).rows
+    compared = comparisons_of(points_of(read.runs)).rows
     assert [{row["faster"].split()[0], row["slower"].split()[0]} for row in compared] == [{"emulated"}]
 
 
@@ -51,5 +50,5 @@ def test_no_published_figure_stands_beside_it(study: StudyBuilder) -> None:
     for framework in ("pytorch", "emulated"):
         for gpus, seconds in ((1, 1.0), (2, 1.25)):
             study.add(spec_of(gpus, framework=framework, dataset=indoor), Logs(block_seconds=[seconds] * 4))
-    [beside] = beside_published(records(points_of(read_study(study.folder).runs)))
+    [beside] = beside_published(points_of(read_study(study.folder).runs))
     assert "pytorch allreduce" in beside.own

@@ -11,7 +11,6 @@ from project import PROJECT
 from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
 from analysis.report.published import Beside, beside_published, published
@@ -29,7 +28,7 @@ def add(study: StudyBuilder, gpus: int, seconds: float, device: str = V100, **ch
 
 
 def beside(study: StudyBuilder) -> list[Beside]:
-    return beside_published(records(points_of(read_study(study.folder).runs)))
+    return beside_published(points_of(read_study(study.folder).runs))
 
 
 def test_the_headline_of_mahon_stands_beside_the_studys_own_figure_with_both_batches(study: StudyBuilder) -> None:

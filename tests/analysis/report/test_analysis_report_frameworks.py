@@ -10,7 +10,6 @@ from rich.console import Console
 from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.equal_work import equal_work
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
@@ -22,7 +21,7 @@ from analysis.report.terminal.tables import print_tables
 
 def headlines_of(study: StudyBuilder) -> list[str]:
     read = read_study(study.folder)
-    return headlines(records(points_of(read.runs, equal_work(read.folder, read.runs).differing)))
+    return headlines(points_of(read.runs, equal_work(read.folder, read.runs).differing))
 
 
 def test_plain_baseline_is_stated_wherever_a_speedup_is(study: StudyBuilder) -> None:

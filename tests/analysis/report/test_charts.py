@@ -13,7 +13,6 @@ import pytest
 import vl_convert
 from study_builder import SPEC, Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.base.text import number
 from analysis.measures.decisions import decisions_of
 from analysis.measures.learning import learning_of
@@ -196,13 +195,12 @@ def many(study: StudyBuilder, models: int, repeats: int) -> Findings:
         copies.append(copy)
     runs = pd.concat(copies, ignore_index=True)
     points = points_of(runs)
-    learning = learning_of(runs, points, None)
+    learning = learning_of(points, None)
     return dataclasses.replace(
         findings_of(small),
         study=dataclasses.replace(small, runs=runs),
-        points=points,
-        rows=records(points),
+        rows=points,
         learning=learning,
-        losses=losses_of(runs, points),
-        decisions=decisions_of(runs, points, learning, []),
+        losses=losses_of(points),
+        decisions=decisions_of(points, learning, []),
     )

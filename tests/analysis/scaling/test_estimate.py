@@ -149,7 +149,7 @@ def test_predict_takes_the_link_of_the_configuration_beyond_a_node(study: StudyB
     site = {"link_gb_per_s": 0.026}  # an allreduce of the gradients between two nodes takes as long as a step of 0.1 s
     study.add(spec_of(4), Logs(), site=site)
     read = read_study(study.folder)
-    (source,) = study_series(points_of(read.runs), read.runs)
+    (source,) = study_series(points_of(read.runs))
     found = predict_series(source, (8,), None, None)
     beyond = found.predicted[-1]
     assert beyond.size == Size(8, 2)
@@ -163,5 +163,5 @@ def test_predict_from_two_numbers_of_nodes_is_the_fitted_level(study: StudyBuild
     for gpus in (4, 8):
         study.completed(gpus, placement=Placement(gpus // 4, 4))
     read = read_study(study.folder)
-    (source,) = study_series(points_of(read.runs), read.runs)
+    (source,) = study_series(points_of(read.runs))
     assert any(line.startswith("level: fitted") for line in predict_series(source, (16,), None, None).basis)

@@ -8,7 +8,6 @@ import shlex
 import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
 from analysis.report.terminal.next_size import command_of
@@ -23,8 +22,8 @@ HOUR = 1 / 60  # of each run of the tests: a minute
 
 def asked(study: StudyBuilder, gpus: int, per_node: int | None = 4) -> NextSizes:
     read = read_study(study.folder)
-    (source,) = study_series(points_of(read.runs), read.runs)
-    return next_sizes(source, {run["run_id"]: run for run in records(read.runs)}, gpus, per_node, None)
+    (source,) = study_series(points_of(read.runs))
+    return next_sizes(source, gpus, per_node, None)
 
 
 def measured(study: StudyBuilder, times: dict[int, list[float]], per_node: int = 4) -> StudyBuilder:
@@ -93,7 +92,7 @@ def test_what_gives_no_answer_is_said(study: StudyBuilder) -> None:
 def test_answer_is_of_the_mean_that_predict_scatters_about(study: StudyBuilder) -> None:
     measured(study, {1: [1.0, 1.1], 2: [1.1, 1.0], 4: [1.0, 1.12]})
     read = read_study(study.folder)
-    (source,) = study_series(points_of(read.runs), read.runs)
+    (source,) = study_series(points_of(read.runs))
     single = predict_series(source, (8,), 4, None).predicted[-1].rate
     mean = asked(study, 8).today
     assert single is not None
@@ -110,14 +109,12 @@ def test_command_is_the_studys_own_for_this_run_alone(study: StudyBuilder) -> No
     invocation = {"t": 1.0, "command": shlex.split(study_line), "runs": study.requested, "arrays": []}
     other = {**invocation, "command": ["python", "-m", "harness", "gpus=1"], "runs": ["another"]}
     found = asked(study, 8, 8)
-    read = read_study(study.folder)
-    runs = {run["run_id"]: run for run in records(read.runs)}
     for one in found.candidates:
-        line = command_of(one, found, runs, [invocation, other])
+        line = command_of(one, found, [invocation, other])
         repeat = "" if one.repeat is None else "repeat=2 "
         assert line == (f"python -m harness -m gpus={one.size.gpus} {repeat}framework=pytorch batch=128 '+env.A=x y'")
     assert {one.repeat for one in found.candidates} == {None, 2}
-    assert command_of(found.candidates[0], found, runs, [other, {"command": 3}, {}]) is None
+    assert command_of(found.candidates[0], found, [other, {"command": 3}, {}]) is None
 
 
 def test_program_prints_the_line_and_refuses_nonsense(study: StudyBuilder, analyse) -> None:

@@ -22,7 +22,7 @@ OVERSUBSCRIBED = {"oversubscribed": "2 ranks share 1 core"}
 
 def sources_of(study: StudyBuilder) -> list[StudySeries]:
     read = read_study(study.folder)
-    return study_series(points_of(read.runs), read.runs)
+    return study_series(points_of(read.runs))
 
 
 def predicted(study: StudyBuilder, *gpus: int, per_node: int | None = None, bandwidth: float | None = None):
