@@ -6,8 +6,6 @@ corrected by Holm over all pairs of a report: of all that it calls faster, all a
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,8 +14,8 @@ from typing import Any, NamedTuple
 from analysis.base.text import count, gpus_text, percent, probability_text, span, times
 from analysis.stats.estimates import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
 from analysis.tables.bases import columns_of
+from analysis.tables.pairing import pairing
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
-from harness.core.spec import EMULATED
 
 # In what two series may differ that do the same work: how it is done. All else in their specs is the same.
 HOW = ("framework", "framework_options", "environment", "strategy", "strategy_options", "env")
@@ -68,14 +66,11 @@ def comparisons_of(points: Sequence[Mapping[str, Any]]) -> Comparisons:
     """Every pair of measured points of different series whose work is the same; the points as
     `analysis.measures.speedup` makes them. One whose work is known to differ is not compared, one with a single run
     cannot be."""
-    groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Estimate]]] = defaultdict(list)
     work_differs = single = 0
-    for point in points:
-        if point["completed"]:
-            groups[_same_work(point)].append((point, point["estimate"]))
     pairs: list[_Pair] = []
-    for members in groups.values():
-        for (first, one), (second, other) in combinations(members, 2):
+    for members in pairing((point for point in points if point["completed"]), HOW, WHERE).values():
+        for first, second in combinations(members, 2):
+            one, other = first["estimate"], second["estimate"]
             if any(WORK_DIFFERS in marks_of(point) for point in (first, second)):
                 work_differs += 1
             elif min(one.runs, other.runs) < 2:
@@ -85,13 +80,6 @@ def comparisons_of(points: Sequence[Mapping[str, Any]]) -> Comparisons:
             else:
                 pairs.append(_Pair(second, first, other, one))
     return Comparisons(_tested(pairs), tuple(_left_out(work_differs, single)))
-
-
-def _same_work(point: Mapping[str, Any]) -> tuple[Any, ...]:
-    spec = json.loads(point["series"])
-    # What waits instead of computing does no work that another framework does.
-    emulated = point["framework"] == EMULATED
-    return (json.dumps({k: spec[k] for k in sorted(spec) if k not in HOW}), emulated, *(point[name] for name in WHERE))
 
 
 def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:

@@ -7,7 +7,6 @@ runs, so that the interval of the difference comes from the runs.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -15,8 +14,10 @@ from typing import Any
 from analysis.base.text import DASH, duration, gpus_text, percent, span
 from analysis.stats.estimates import mean_difference
 from analysis.tables.bases import columns_of
+from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.warnings import marks_of
 
+SHAPE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
 # Of the two data sets' specs, what is to differ.
 OF_THE_SOURCE = ("name", "reader", "train_samples", "test_samples", "shuffle_buffer", "stands_for")
 
@@ -44,13 +45,13 @@ def prices(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     price_fraction: of the step time with made samples. price_basis: '3 and 3 runs', or that a single run gives no
     interval; low and high are None then. marks: those of both points, each once.
     """
-    pairs: dict[str, dict[bool, tuple[Mapping[str, Any], list[float]]]] = defaultdict(dict)
-    for point in points:
-        measured = [run["seconds"] / run["steps"] for run in point["completed"]]
-        if measured:
-            made, key = _pair(point)
-            pairs[key][made] = (point, measured)
-    return [_price(*pair[False], *pair[True]) for pair in pairs.values() if len(pair) == 2]
+    measured = [point for point in points if point["completed"]]
+    rows = []
+    for members in pairing(measured, ("dataset",), SHAPE, also=_data).values():
+        halves = {bool(_stands_for(point)): point for point in members}
+        if len(halves) == 2:
+            rows.append(_price(halves[False], halves[True]))
+    return rows
 
 
 def price_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -63,29 +64,28 @@ def interval_text(row: Mapping[str, Any]) -> str:
     return span(row["price_seconds_low"], row["price_seconds_high"], duration)
 
 
-def _pair(point: Mapping[str, Any]) -> tuple[bool, str]:
-    """(whether its samples are made in the place of others, what it shares with its other half)."""
-    spec = json.loads(point["series"])
-    data = spec["dataset"]
-    stands_for = data.get("stands_for") or ""
-    spec["dataset"] = {
-        "name": stands_for or data["name"],
-        **{name: value for name, value in data.items() if name not in OF_THE_SOURCE},
-    }
-    shape = [point[name] for name in ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")]
-    return bool(stands_for), json.dumps([spec, shape], sort_keys=True)
+def _stands_for(point: Mapping[str, Any]) -> str:
+    """The data set whose samples are made in its place; empty where they are its own."""
+    return spec_of(point["series"])["dataset"].get("stands_for") or ""
 
 
-def _price(
-    real: Mapping[str, Any], real_steps: list[float], synthetic: Mapping[str, Any], synthetic_steps: list[float]
-) -> dict[str, Any]:
+def _data(point: Mapping[str, Any]) -> str:
+    """What the data sets of both halves of a pair share."""
+    data = spec_of(point["series"])["dataset"]
+    shared = {name: value for name, value in data.items() if name not in OF_THE_SOURCE}
+    return json.dumps([_stands_for(point) or data["name"], shared], sort_keys=True)
+
+
+def _price(real: Mapping[str, Any], synthetic: Mapping[str, Any]) -> dict[str, Any]:
+    real_steps, synthetic_steps = (
+        [run["seconds"] / run["steps"] for run in point["completed"]] for point in (real, synthetic)
+    )
     kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
-    counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
     price = mean_difference(real_steps, synthetic_steps)
     marks = [*marks_of(real), *marks_of(synthetic)]
     reasons = [point["oversubscribed"] for point in (real, synthetic) if point["oversubscribed"]]
     return {
-        **{name: real[name] for name in (*kept, *counts)},
+        **{name: real[name] for name in (*kept, *SHAPE)},
         "real_step_seconds": fmean(real_steps),
         "synthetic_step_seconds": fmean(synthetic_steps),
         **columns_of("price_seconds", price),

@@ -15,6 +15,7 @@ from analysis.measures.metrics import gpu_hours, karp_flatt
 from analysis.stats.estimates import CONFIDENCE, Estimate, quantile
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
+from analysis.tables.pairing import spec_of
 from analysis.tables.warnings import WORK_DIFFERS, marks_of
 from harness.core.spec import EMULATED
 
@@ -100,7 +101,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 def work_of(row: Mapping[str, Any]) -> str:
     """What points that are compared in time and cost share: model, data set, cluster, and whether it is emulated."""
-    spec = json.loads(row["series"])
+    spec = spec_of(row["series"])
     key = [spec["model"], spec["dataset"], spec["cluster"], row["framework"] == EMULATED]
     return json.dumps(key, sort_keys=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
 from analysis.measures.pop import EFFICIENCIES, efficiencies
 from analysis.stats.intervals import Interval
+from analysis.tables.pairing import spec_of
 from analysis.tables.series import without_strategy
 from harness.core.spec import EMULATED
 
@@ -99,7 +99,7 @@ def _loss(
     parts: Parts | None,
     base: tuple[Mapping[str, Any], Parts | None] | None,
 ) -> Loss:
-    spec, completed = json.loads(row["series"]), row["completed"]
+    spec, completed = spec_of(row["series"]), row["completed"]
     columns: dict[str, Any] = {"peak": _peak(row, completed), "tflops": _tflops(row, spec)}
     known = [run for run in completed if run["probe_share"] is not None]
     if known:
@@ -158,7 +158,7 @@ def _lacking(completed: list[dict[str, Any]]) -> dict[str, list[str]]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in completed:
         if run["probes"] is None:
-            off = json.loads(run["point"])["measure"].get("probe_steps") == 0
+            off = spec_of(run["point"])["measure"].get("probe_steps") == 0
             reason = run["probes_skipped"] or ("measure.probe_steps=0" if off else NO_PROBES)
             by_reason[reason].append(run["run_id"])
     return dict(sorted(by_reason.items()))

@@ -8,8 +8,6 @@ correction.
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from analysis.base.text import gpus_text, percent, probability_text, span, times
 from analysis.stats.estimates import LEVEL, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
+from analysis.tables.pairing import pairing
 from analysis.tables.warnings import marks_of
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 # Fields of a spec in which the two may differ: on what, and for how long, it was measured.
 ELSEWHERE = ("cluster", "environment", "env", "placement", "measure", "checkpoint")
+SIZE = ("gpus", "global_batch", "batch_per_gpu")
 # What of a point is said where it differs between the two.
 SAID = ("cluster", "device_names", "nodes", "communication", "versions", "code_versions")
 
@@ -91,7 +91,7 @@ Measured = tuple["Study", Sequence[Mapping[str, Any]]]
 def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
     """first, second: studies with the points of `analysis.measures.speedup`. threshold: the least relative change of
     throughput that counts."""
-    before, after = (_by_work(points) for _, points in (first, second))
+    before, after = (pairing(points, ELSEWHERE, SIZE) for _, points in (first, second))
     names = [study.name for study, _ in (first, second)]
     pairs, only = [], []
     for key in dict.fromkeys((*before, *after)):
@@ -103,15 +103,6 @@ def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
         else:
             pairs.append((found[0][0], found[1][0]))
     return Comparison(tuple(_tested(pairs, threshold)), tuple(only))
-
-
-def _by_work(points: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    by_work = defaultdict(list)
-    for point in points:
-        spec = {name: value for name, value in json.loads(point["series"]).items() if name not in ELSEWHERE}
-        key = [spec, point["gpus"], point["global_batch"], point["batch_per_gpu"]]
-        by_work[json.dumps(key, sort_keys=True)].append(point)
-    return by_work
 
 
 def _tested(

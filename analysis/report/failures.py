@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from analysis.base.constants import FAULT, NO_FAULT
 from analysis.base.text import DASH, duration, gpus_text, number, percent
+from analysis.tables.pairing import spec_of, without
 from analysis.tables.throughput import goodput
 
 FAILURES_NOTE = (
@@ -23,11 +23,11 @@ Runs = Sequence[Mapping[str, Any]]
 def failure_costs(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence for each of the points that has a failure, completed runs, and a counterpart that has them."""
     by_point = {point["members"][0]["point"]: point["completed"] for point in points if point["completed"]}
-    without = {_without_fault(key): key for key in by_point if json.loads(key)[FAULT]["name"] == NO_FAULT}
+    whole = {without(key, FAULT): key for key in by_point if spec_of(key)[FAULT]["name"] == NO_FAULT}
     found = []
     for point in points:
         key = point["members"][0]["point"]
-        counterpart = without.get(_without_fault(key))
+        counterpart = whole.get(without(key, FAULT))
         if by_point.get(key) and counterpart not in (None, key):
             found.append(_sentence(point, by_point[key], by_point[str(counterpart)]))
     return found
@@ -45,11 +45,6 @@ def _sentence(point: Mapping[str, Any], failed: Runs, whole: Runs) -> str:
         f"instead of {_time(would)} ({cost}); goodput {_goodput(failed)} instead of {_goodput(whole)}; "
         f"{number(_mean(failed, 'lost_steps'))} steps lost, {_time(_mean(failed, 'idle_seconds'))} between attempts"
     )
-
-
-def _without_fault(key: str) -> str:
-    spec = json.loads(key)
-    return json.dumps({name: spec[name] for name in sorted(spec) if name != FAULT})
 
 
 def _mean(runs: Runs, name: str) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from analysis.measures.flops import training_flops_per_sample
 from analysis.scaling.roofline import work_of
+from analysis.tables.pairing import spec_of
 from harness.core.spec import EMULATED
 from harness.core.strategies import info
 from models import catalog
@@ -60,7 +61,7 @@ def _row(members: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> dict
     if flops and moved:
         columns |= {"ceiling_flops_per_second": fmean(flops), "ceiling_bytes_per_second": fmean(moved)}
         columns["ceiling_basis"] = "measured"
-    work = _work(json.loads(members[0]["point"]), point["batch_per_gpu"])
+    work = _work(spec_of(members[0]["point"]), point["batch_per_gpu"])
     if isinstance(work, str):
         return columns | {"reason": work}
     operations, memory = work

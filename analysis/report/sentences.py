@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.constants import PLAIN
 from analysis.base.text import DASH, gpus_text, number, percent, span, times, unit
 from analysis.stats.stability import DRIFT_FRACTION, DRIFT_LEVEL, FEWEST_VALUES
+from analysis.tables.pairing import spec_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 from harness.core.spec import DALI, EMULATED
 
@@ -70,7 +70,7 @@ def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a sample is, of each data set that does not hold images, and of each that stands for another; and that not
     all points see the same pixels, where DALI decodes them."""
     # A series is known by the JSON of what its points share.
-    specs = [json.loads(point["series"]) for point in points]
+    specs = [spec_of(point["series"]) for point in points]
     datasets = [spec["dataset"] for spec in specs]
     notes = [
         f"A sample of {data['name']} is one sequence of {data['context']} tokens; the accuracy is that of tokens."
@@ -91,7 +91,7 @@ def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
 def accuracy_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
     """That accuracies are no comparison, where the step time decided how long each run trained; and that they are of
     several views of each test image, where they are."""
-    measures = [json.loads(point["series"])["measure"] for point in points if point["test_accuracy"] is not None]
+    measures = [spec_of(point["series"])["measure"] for point in points if point["test_accuracy"] is not None]
     notes = []
     # Of any type: it is what a file holds.
     if any(measure.get("evaluate_views", 1) != 1 for measure in measures):

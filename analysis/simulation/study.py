@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from analysis.read.columns.steadiness import step_seconds
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
 from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
+from analysis.tables.pairing import spec_of
 from analysis.tables.warnings import marks_of
 from harness.core.spec import WEAK
 from harness.core.strategies import info
@@ -103,7 +103,7 @@ def _simulated(series: Sequence[Mapping[str, Any]], options: Options) -> Simulat
         late_probability=options.late_probability,
         late_seconds=options.late_seconds,
     )
-    settings = json.loads(point["series"])["strategy_options"]
+    settings = spec_of(point["series"])["strategy_options"]
     bucket = (options.bucket_mb or settings.get("bucket_mb") or DEFAULT_BUCKET_MB) * MB
     overlap = bool(settings.get("overlap", True))
 

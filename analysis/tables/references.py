@@ -14,6 +14,7 @@ from analysis.base.constants import PLAIN
 from analysis.base.frames import records
 from analysis.base.text import listed
 from analysis.read.run import COMPLETED
+from analysis.tables.pairing import spec_of
 from analysis.tables.series import name_series, natural_order
 from harness.core.serialization import from_plain
 from harness.core.spec import DALI, EMULATED, RunSpec
@@ -55,13 +56,13 @@ class Point:
 
     @cached_property
     def settings(self) -> dict[str, str]:
-        spec = json.loads(self.key)
+        spec = spec_of(self.key)
         return {name: json.dumps(spec[name], sort_keys=True) for name in SETTINGS}
 
     @cached_property
     def spec(self) -> RunSpec:
         """Without seed and repeat."""
-        return from_plain(RunSpec, {**json.loads(self.key), "seed": 0, "repeat": 0})
+        return from_plain(RunSpec, {**spec_of(self.key), "seed": 0, "repeat": 0})
 
     @property
     def shares(self) -> int | None:

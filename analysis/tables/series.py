@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, PLAIN
 from analysis.base.text import count, printable
+from analysis.tables.pairing import without
 from harness.core.spec import WEAK
 
 
@@ -37,8 +38,7 @@ def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str,
 
 def without_strategy(key: str) -> str:
     """What a series, given by its key, shares with those of the same framework that differ only in the strategy."""
-    spec = json.loads(key)
-    return json.dumps({name: spec[name] for name in sorted(spec) if name not in ("strategy", "strategy_options")})
+    return without(key, "strategy", "strategy_options")
 
 
 def series_in_order(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

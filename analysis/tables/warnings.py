@@ -13,6 +13,7 @@ from analysis.read.columns.issue_time import LAUNCH_BOUND, is_launch_bound, issu
 from analysis.read.columns.steadiness import DRIFT, moved, trend_of
 from analysis.stats.estimates import Estimate
 from analysis.stats.stability import Trend, trend
+from analysis.tables.pairing import spec_of
 from harness.core.spec import DALI, EMULATED
 
 OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED = "oversubscribed", "baseline oversubscribed"
@@ -47,7 +48,7 @@ def point_marks(
         marks.append(EMULATED)
     if group[0]["fault"] is not None:
         marks.append(FAULT_INJECTED)
-    spec = json.loads(group[0]["point"])
+    spec = spec_of(group[0]["point"])
     if "trace" in spec:
         marks.append(PROFILED)
     if spec.get("data", {}).get("pipeline") == DALI:

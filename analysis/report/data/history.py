@@ -16,6 +16,7 @@ from analysis.read.attempts import pieces_of, read_attempts
 from analysis.read.log.packed import unpacked
 from analysis.read.run import COMPLETED
 from analysis.report.data.runs import run_rows
+from analysis.tables.pairing import spec_of
 from harness.core.events import attempt_dirs, read_events
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def exported_runs(study: Study, points: Sequence[Mapping[str, Any]]) -> Iterator
     rows = run_rows(study, points)
     marks = {run_id: point["marks"] for point in points for run_id in point["run_ids"]}
     for run, row in zip(records(study.runs), rows, strict=True):
-        spec = json.loads(run["point"] or "{}")
+        spec = spec_of(run["point"] or "{}")
         evaluations = tuple(json.loads(run["evaluations"] or "[]"))
         yield ExportedRun(
             row, marks.get(run["run_id"], ()), spec, _blocks(study.folder / "runs" / run["run_id"], run), evaluations

@@ -12,6 +12,7 @@ from analysis.base.text import printable, versions_text
 from analysis.base.values import number_of
 from analysis.read.run import COMPLETED
 from analysis.report.data.cells import inert
+from analysis.tables.pairing import spec_of
 from analysis.tables.throughput import goodput
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def runs_parquet(table: pd.DataFrame) -> bytes:
 
 def _derived(run: Mapping[str, Any]) -> dict[str, Any]:
     """What COLUMNS has of a run beyond the columns of `analysis.read.run`; None where it is not known."""
-    spec = json.loads(run["point"] or "{}")
+    spec = spec_of(run["point"] or "{}")
     optimizer = spec.get("optimizer") or {}
     measured = bool(run["seconds"] and run["steps"])
     energy = json.loads(run["resources"] or "{}").get("energy") or {}

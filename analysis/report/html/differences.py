@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.base import text
 from analysis.read.environment import VERSION, read_environment
+from analysis.tables.pairing import spec_of
 from analysis.tables.series import flat
 
 MOST_CHARACTERS = 60_000_000  # of all environments that are compared: 10,000 of the size of a node with eight GPUs
@@ -123,7 +124,7 @@ def _configuration(run: Mapping[str, Any]) -> dict[str, str]:
 
 @cache
 def _spec(point: str) -> Mapping[str, str]:
-    return {text.printable(name): text.printable(value) for name, value in flat(json.loads(point)).items()}
+    return {text.printable(name): text.printable(value) for name, value in flat(dict(spec_of(point))).items()}
 
 
 def _started(device_names: str | None, versions: str | None, communication: str | None) -> Mapping[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,7 @@ from analysis.report.print.tables import mark_words, measured_on, series_name
 from analysis.report.sentences import baseline, sample_notes
 from analysis.scaling.prediction import SeriesPrediction
 from analysis.stats.intervals import Interval
+from analysis.tables.pairing import spec_of
 from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN, marks_of
 from harness.core.spec import EMULATED, WEAK
 
@@ -152,7 +152,7 @@ def _where(request: Request) -> str:
 
 def _test_case(findings: Findings, request: Request) -> Line:
     row = request.rows[-1]
-    spec = json.loads(row["series"])
+    spec = spec_of(row["series"])
     samples = request.source.train_samples
     parts = [
         f"{row['model']}{_of_parameters(row['members'][0]['parameters'])} on {row['dataset']}"
