@@ -33,7 +33,8 @@ def test_bandwidths_are_those_of_nccl_tests(study: StudyBuilder) -> None:
     assert network.bus_gb_per_s == pytest.approx(1.5 * GRADIENT_BYTES / 0.05 / GB)
     # In a step they took 30 ms at least: the network gave no more than this.
     assert network.step_bus_gb_per_s == pytest.approx(1.5 * GRADIENT_BYTES / 0.03 / GB)
-    assert network.overlap == pytest.approx((0.4, 0.4, 0.4))
+    assert network.overlap is not None
+    assert network.overlap[:3] == pytest.approx((0.4, 0.4, 0.4))
     assert network.bus_of_nominal is None
     assert network.notes == ("no nominal rate of the link in the cluster's configuration",)
 
