@@ -8,7 +8,6 @@ the checkpoint were lost, and done again: they count once, as the chain did them
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -23,7 +22,7 @@ from analysis.base.text import printable
 from analysis.base.values import LARGEST_COUNT, seconds_of
 from analysis.read.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
 from analysis.read.environment import ENV, Environment, read_environment
-from analysis.read.log.file import check_document, read_log
+from analysis.read.log.file import json_object, read_log
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import REWARM, Block, Resume, Return
 from analysis.read.matching import matched_blocks, returns_of
@@ -192,7 +191,7 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
     """None where no rank has begun: the attempt waits in the queue, or was cancelled there."""
     logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
     documents = {
-        name: _document(folder / name)
+        name: json_object(folder / name)
         for name in names
         if name in (BEGIN, AGAIN, SLURM_ENERGY) or _EXIT.fullmatch(name)
     }
@@ -313,19 +312,8 @@ def _steps(n: int, kind: str = "") -> str:
 
 def _replaced_result(folder: Path) -> Mapping[str, Any]:
     path = folder / REPLACED_RESULT
-    document = _document(path)
+    document = json_object(path)
     # Taken for a failed attempt, a replaced measurement would become part of the present one.
     if "status" not in document:
         raise ValueError(f"{path} is not a result")
     return document
-
-
-def _document(path: Path) -> Mapping[str, Any]:
-    """A JSON object; empty where the file holds none, or is gone again: what it would say is not known. Raises OSError
-    where it cannot be read."""
-    check_document(path)
-    try:
-        document = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -72,6 +72,17 @@ def check_document(path: Path) -> None:
         raise OSError(0, "it is not a regular file", str(path))
     if found.st_size > LARGEST_DOCUMENT_BYTES:
         raise OSError(0, f"it has {found.st_size:,} bytes, at most {LARGEST_DOCUMENT_BYTES:,} are read", str(path))
+
+
+def json_object(path: Path) -> Mapping[str, Any]:
+    """Empty where the file holds none, or is gone again: what it would say is not known. Raises OSError where it cannot
+    be read."""
+    check_document(path)
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _pieces(file: BinaryIO, size: int, log: RankLog) -> Iterator[bytes]:

@@ -122,14 +122,6 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
     hovering = tooltips(
         label="part", figure="efficiency", basis="interval from", where="on", baseline="relative to", marks="marks"
     )
-    whiskers = layer(
-        BARS,
-        alt.MarkDef(type="rule", strokeWidth=1.2, style=WHISKER, tooltip=None),
-        [*at, keep("isValid(datum.low)")],
-        y=y,
-        x=alt.X("low:Q"),
-        x2=alt.X2("high:Q"),
-    )
     return [
         layer(
             BARS,
@@ -143,7 +135,7 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
             fillOpacity=alt.FillOpacity(condition={"test": "datum.hollow", "value": 0.12}, value=0.9),
             tooltip=hovering,
         ),
-        *([whiskers] if any("low" in row for row in data) else []),
+        *_whiskers(BARS, data, at, y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q")),
         layer(
             BARS,
             alt.MarkDef(type="text", align="left", baseline="middle", dx=6, tooltip=None),
@@ -228,15 +220,7 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
         basis="from",
         marks="marks",
     )
-    whiskers = layer(
-        STEPS,
-        alt.MarkDef(type="rule", strokeWidth=1.2, style=WHISKER, tooltip=None),
-        [*at, keep("isValid(datum.low)")],
-        x=x,
-        xOffset=alt.XOffset("order:O", scale=alt.Scale(paddingOuter=1)),
-        y=alt.Y("low:Q"),
-        y2=alt.Y2("high:Q"),
-    )
+    offset = alt.XOffset("order:O", scale=alt.Scale(paddingOuter=1))
     return [
         layer(
             STEPS,
@@ -249,7 +233,7 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
             opacity=alt.Opacity(condition={"test": "datum.hollow", "value": 0.45}, value=1),
             tooltip=hovering,
         ),
-        *([whiskers] if any("low" in row for row in data) else []),
+        *_whiskers(STEPS, data, at, x=x, xOffset=offset, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         layer(
             STEPS,
             alt.MarkDef(type="text", dy=-7, tooltip=None),
@@ -259,6 +243,16 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
             text=alt.Text("total:N"),
         ),
     ]
+
+
+def _whiskers(
+    dataset: str, data: Sequence[Mapping[str, Any]], at: Sequence[alt.Transform], **encoding: Any
+) -> list[dict[str, Any]]:
+    """The intervals of the rows that have one."""
+    if not any("low" in row for row in data):
+        return []
+    mark = alt.MarkDef(type="rule", strokeWidth=1.2, style=WHISKER, tooltip=None)
+    return [layer(dataset, mark, [*at, keep("isValid(datum.low)")], **encoding)]
 
 
 def _counts_alone() -> alt.Axis:

@@ -134,6 +134,14 @@ def calculated(**expressions: str) -> list[alt.CalculateTransform]:
     return [alt.CalculateTransform(calculate=text, **{"as": name}) for name, text in expressions.items()]
 
 
+def looked_up(dataset: str, key: str, facts: Sequence[Mapping[str, Any]]) -> alt.LookupTransform:
+    """Gives each row what the row of the dataset with the same key says. facts: the dataset."""
+    fields = [name for name in facts[0] if name != key]
+    return alt.LookupTransform(
+        lookup=key, **{"from": alt.LookupData(data=alt.NamedData(dataset), key=key, fields=fields)}
+    )
+
+
 def picked_in_legend(field: str) -> alt.TopLevelSelectionParameter:
     """The series that were clicked in the legend; all until one was. Of a layer that has the field's legend itself."""
     return alt.TopLevelSelectionParameter(name=PICKED, select={"type": "point", "fields": [field]}, bind="legend")

@@ -20,6 +20,7 @@ from analysis.report.charts.chart import (
     chosen,
     keep,
     layer,
+    looked_up,
     picked_in_legend,
     spec_of,
     where_picked,
@@ -154,16 +155,12 @@ def _layers(
     def y() -> alt.Y:
         return percent_axis("y", "test accuracy", top)
 
-    fields = [name for name in facts[0] if name != "point"]
-    joined = alt.LookupTransform(
-        lookup="point", **{"from": alt.LookupData(data=alt.NamedData(POINTS), key="point", fields=fields)}
-    )
     said = {
         "said": "format(100 * datum.y, '.2f') + ' %'",
         "after": "format(datum.x, ',.4~r')",
         "line": "datum.point + ': ' + datum.who",
     }
-    at, each = [joined, chosen(), *calculated(**said)], alt.Detail("line:N")
+    at, each = [looked_up(POINTS, "point", facts), chosen(), *calculated(**said)], alt.Detail("line:N")
     picked = [picked_in_legend("name")]
     thin = alt.Opacity(**where_picked(0.4, 0.06))
     bold, runs = [*at, keep("datum.bold")], [*at, keep("!datum.bold")]

@@ -11,7 +11,18 @@ import altair as alt
 
 from analysis.base.text import printable, shortened
 from analysis.read.columns.steadiness import DRIFT, step_seconds
-from analysis.report.charts.chart import HEIGHT, Chart, choices, chosen, layer, picked_in_legend, spec_of, where_picked
+from analysis.report.charts.chart import (
+    HEIGHT,
+    Chart,
+    calculated,
+    choices,
+    chosen,
+    layer,
+    looked_up,
+    picked_in_legend,
+    spec_of,
+    where_picked,
+)
 from analysis.report.charts.looks import FADED, Looks, faded, hovered, tooltips
 from analysis.report.charts.names import identity, marks_text, sentence, where
 from analysis.report.charts.theme import REFERENCE
@@ -114,17 +125,13 @@ def _facts(point: Mapping[str, Any], run: Mapping[str, Any], at: int, looks: Loo
 def _layers(
     data: Sequence[Mapping[str, Any]], facts: Sequence[Mapping[str, Any]], looks: Looks
 ) -> list[dict[str, Any]]:
-    fields = [name for name in facts[0] if name != "run_at"]
-    joined = alt.LookupTransform(
-        lookup="run_at", **{"from": alt.LookupData(data=alt.NamedData(RUNS), key="run_at", fields=fields)}
-    )
     said = {
         "said": "format(1000 * datum.seconds, ',.4~r') + ' ms'",
         "from_median": "format(100 * datum.y, '+.2f') + ' %'",
         "block_text": "datum.block + ' of ' + datum.of",
         "outside": "datum.out ? 'yes' : 'no'",
     }
-    at = [joined, chosen(), *(alt.CalculateTransform(calculate=text, **{"as": name}) for name, text in said.items())]
+    at = [looked_up(RUNS, "run_at", facts), chosen(), *calculated(**said)]
     lowest, highest = min(row["y"] for row in data), max(row["y"] for row in data)
     reach = min(-0.02, lowest), max(0.02, min(highest, MOST_REACH))
     x = alt.X(

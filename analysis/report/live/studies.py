@@ -19,7 +19,7 @@ from typing import Any
 from analysis.base.text import printable
 from analysis.base.values import count_of, number_of, seconds_of
 from analysis.read.cache import signature
-from analysis.read.log.file import check_document, open_file
+from analysis.read.log.file import json_object, open_file
 from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs
 
 TAIL_BYTES = 1 << 14
@@ -89,13 +89,13 @@ def live_row(run_dir: Path) -> Mapping[str, Any]:
     rank 0 logged it, its last accuracy and when it last wrote (unix seconds); None for what is not known."""
     row: dict[str, Any] = {"run_id": printable(run_dir.name), "status": WAITING}
     try:
-        spec = _document(run_dir / "spec.json").get("spec")
+        spec = json_object(run_dir / "spec.json").get("spec")
         spec = spec if isinstance(spec, dict) else {}
         measure: Mapping[str, Any] = given if isinstance(given := spec.get("measure"), dict) else {}
         row |= {"gpus": count_of(spec, "gpus", 1), "steps_asked": count_of(measure, "steps", 1)}
         row |= {name: _text(spec.get(name)) for name in ("framework", "strategy", "model")}
         attempts = attempt_dirs(run_dir)
-        result = _document(run_dir / "result.json")
+        result = json_object(run_dir / "result.json")
         if attempts:
             row["attempt"] = len(attempts)
             log = attempts[-1] / "events.rank0.jsonl"
@@ -146,7 +146,7 @@ def _run_names(folder: Path) -> list[str]:
 def _requested(folder: Path) -> list[str]:
     """The runs that the study's commands asked for, each once."""
     try:
-        invocations = _document(folder / "study.json").get("invocations")
+        invocations = json_object(folder / "study.json").get("invocations")
     except OSError:
         return []
     names: deque[Any] = deque()
@@ -154,15 +154,6 @@ def _requested(folder: Path) -> list[str]:
         runs = invocation.get("runs") if isinstance(invocation, dict) else None
         names.extend(runs if isinstance(runs, list) else ())
     return list(dict.fromkeys(name for name in names if isinstance(name, str)))
-
-
-def _document(path: Path) -> Mapping[str, Any]:
-    check_document(path)
-    try:
-        document = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _text(value: Any) -> str | None:
