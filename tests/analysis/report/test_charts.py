@@ -121,7 +121,8 @@ def test_the_outlook_is_what_the_command_predicts(study: StudyBuilder, analyse: 
     (own,) = (s for s in said if len(s["predictions"]) == len(series.forecasts))
     for forecast, one in zip(series.forecasts, own["predictions"], strict=True):
         assert (forecast.gpus, forecast.nodes) == (one["gpus"], one["nodes"])
-        assert forecast.rate == pytest.approx(one["samples_per_second"]["median"])
+        assert forecast.rate is not None
+        assert forecast.rate.median == pytest.approx(one["samples_per_second"]["median"])
         assert (forecast.linear, forecast.flat, forecast.measured) == (one["linear"], one["flat"], one["measured"])
     assert "single run" in series.marks
     assert alone.refusals
