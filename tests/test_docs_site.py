@@ -22,6 +22,7 @@ import yaml
 from project import PROJECT
 
 from analysis.read import run
+from analysis.report.data.runs import COLUMNS
 from analysis.report.outputs import OUTPUTS
 from analysis.tables import warnings
 
@@ -175,6 +176,13 @@ def test_the_run_directory_s_page_names_every_kind_of_event_and_every_file_with_
     assert len(named) >= 8
     assert named <= files
     assert files - named == {"events.rank<r>.jsonl"}
+
+
+# --- runs.csv ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_on_exports_has_every_column_of_the_runs(site: dict[str, Page]) -> None:
+    assert set(COLUMNS) <= set(site["exports.html"].cells)
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@
 ```         every key of harness/schemas/result.schema.json; of `events`: a section for each kind
 ```{spec}
 ```         every key of spec.json, of the classes of harness/core/spec.py, with what these say of them
+```{columns}
+```         every column of runs.csv and runs.parquet
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from typing import Any
 import yaml
 from sphinx.util.docutils import SphinxDirective
 
+from analysis.report.data import runs
 from harness.config import schema
 from harness.core import spec as run_spec
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 CONF, SCHEMAS = PROJECT / "conf", PROJECT / "harness" / "schemas"
 FENCE = "```"
+KINDS = {runs.TEXT: "text", runs.REAL: "number", runs.WHOLE: "whole number", runs.LOGICAL: "true, false"}
 # The groups whose options depend on what is chosen.
 OPTIONS = {"framework": schema.FRAMEWORK_OPTIONS, "strategy": schema.STRATEGY_OPTIONS}
 
@@ -38,6 +42,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive("configuration", Configuration)
     app.add_directive("schema", Schema)
     app.add_directive("spec", Spec)
+    app.add_directive("columns", Columns)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -72,6 +77,15 @@ class Spec(SphinxDirective):
             self.env.note_dependency(str(path))
         text = "\n".join([*spec_of(run_spec.RunSpec, "spec"), *spec_of(run_spec.Site, "site")])
         return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+class Columns(SphinxDirective):
+    has_content = True
+
+    def run(self) -> list[Any]:
+        self.env.note_dependency(runs.__file__)
+        rows = [[code(name), KINDS[kind], what] for name, (kind, what) in runs.COLUMNS.items()]
+        return self.parse_text_to_nodes(table(["column", "type", "what it is"], rows))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from typing import Any
 
 import pandas as pd
 import pyarrow.parquet
 import pytest
 from jsonschema import Draft202012Validator
-from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.read.study import read_study
@@ -143,12 +141,6 @@ def test_every_run_is_a_row_and_csv_and_parquet_hold_the_same(study: StudyBuilde
     assert next(row for row in rows if row["gpus"] == "8")["marks"] == "oversubscribed;single run"
     described = pyarrow.parquet.read_schema(io.BytesIO(files["runs.parquet"])).field("step_seconds").metadata
     assert described == {b"description": b"mean of the timed steps, s"}
-
-
-def test_the_documentation_lists_every_column() -> None:
-    page = (PROJECT / "docs" / "exports.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(\w+)` \| [\w, ]+ \| (.+) \|$", page, flags=re.MULTILINE)
-    assert listed == [(name, what) for name, (_, what) in COLUMNS.items()]
 
 
 def test_names_are_no_formulas_for_a_spreadsheet(study: StudyBuilder) -> None:
