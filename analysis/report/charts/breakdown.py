@@ -26,8 +26,8 @@ POINT, SERIES = "point", "shown"  # signals, set by a choice below the drawing
 MOST_POINTS, MOST_SERIES = 60, 24  # of a choice: longer ones are no choice
 CHOICE_LENGTH = 60  # characters
 BAR = 26  # pixels
-LONG, SHORT = "communication", "comm."  # in a name, where there is little room
-FEWEST_OF_BARS = 12  # letters' widths that bars have at the least beside their names and figures
+LONG, SHORT = "communication", "comm."  # shortened in print
+FEWEST_OF_BARS = 12  # least width of the bars in print, in letters
 IDEAL_BAR, MEASURED_BAR = "ideal", "measured"
 
 
@@ -101,7 +101,7 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
     low, high = min(0.0, *ends), max(1.0, *ends)
     room, shown, names_axis = 0.16, "text", alt.Axis(labelLimit=170)
     edge: dict[str, Any] = {"x": alt.X("edge:Q")}
-    if looks.letters is not None:  # in a column, with their intervals unless the bars would be left too little
+    if looks.letters is not None:  # in a column; with intervals if that leaves the bars enough room
         names_axis = alt.Axis(labelLimit=1000, labelExpr=f"replace(datum.label, '{LONG}', '{SHORT}')")
         free = looks.letters - max(len(row["label"].replace(LONG, SHORT)) for row in data)
         shown = "figure" if free - max(len(row["figure"]) for row in data) >= FEWEST_OF_BARS else "text"
@@ -248,7 +248,7 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
 def _whiskers(
     dataset: str, data: Sequence[Mapping[str, Any]], at: Sequence[alt.Transform], **encoding: Any
 ) -> list[dict[str, Any]]:
-    """The intervals of the rows that have one."""
+    """Interval lines of the rows that have an interval."""
     if not any("low" in row for row in data):
         return []
     mark = alt.MarkDef(type="rule", strokeWidth=1.2, style=WHISKER, tooltip=None)

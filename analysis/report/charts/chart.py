@@ -56,8 +56,8 @@ class Chart:
 
     name: of its element, in a-z and '-'. title: above it. section: "scaling", "breakdown", "learning", "cost",
     "prediction" or "steadiness". spec: Vega-Lite as plain JSON data, its data within. description: one sentence for who
-    does not see it. note: what it leaves out, and what its signs mean; one sentence or more. heads: what a figure for
-    print says of its data, where nobody can hover: one figure for each, of the first entries of a choice.
+    does not see it. note: what it leaves out, and what its signs mean; one sentence or more. heads: for print,
+    where nobody can hover: what the figure shows; a chart with a choice has one for each of its first entries.
     """
 
     name: str
@@ -135,7 +135,7 @@ def calculated(**expressions: str) -> list[alt.CalculateTransform]:
 
 
 def looked_up(dataset: str, key: str, facts: Sequence[Mapping[str, Any]]) -> alt.LookupTransform:
-    """Gives each row what the row of the dataset with the same key says. facts: the dataset."""
+    """Joins each row with the row of the dataset that has the same key. facts: the dataset's rows."""
     fields = [name for name in facts[0] if name != key]
     return alt.LookupTransform(
         lookup=key, **{"from": alt.LookupData(data=alt.NamedData(dataset), key=key, fields=fields)}

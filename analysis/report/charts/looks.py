@@ -20,8 +20,8 @@ FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of what is not picked; of ba
 @dataclass(frozen=True)
 class Looks:
     """names: of the series in the legend, by key. domain: these names in the order of the palette. own: names of all
-    series, also of those that the legend has together. letters: of a line on paper, where nobody can hover
-    for more; None: on a page."""
+    series, also of those that the legend has together. letters: how many fit on a line in print; None: for
+    the page, where hovering tells more."""
 
     names: Mapping[str, str]
     domain: Sequence[str]

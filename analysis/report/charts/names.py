@@ -28,14 +28,14 @@ def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]
 
 
 def common_words(series: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """What all series agree in, and so none of their short names says."""
+    """What all series have in common, which their short names leave out."""
     parts = [_parts(group[0]) for group in series]
     agreed = [name for name in IN_ORDER if name not in _differing(parts)]
     return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
 
 
 def relative_to(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The baseline of all these points, or that they have several."""
+    """The baseline of these points, if they share one."""
     bases = {baseline(row) for row in rows}
     return f"relative to {bases.pop() if len(bases) == 1 else 'what the legend says of each series'}"
 

@@ -1,4 +1,4 @@
-"""The drawings of the page as figures for print: PDF, SVG and PNG of an exact width, with their fonts."""
+"""Renders the charts of the page for print: PDF, SVG and PNG of an exact width, with embedded fonts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from analysis.report.charts.theme import themes
 from analysis.report.print.paper import MM, Paper
 
 FORMATS = ("pdf", "svg", "png")
-FONT = "Liberation Sans"  # comes with vl-convert: equal figures on every machine
+FONT = "Liberation Sans"  # bundled with vl-convert: figures are equal on every machine
 DOTS_PER_INCH = 300  # of a PNG
-ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # of a PDF's dictionary of resources
+ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # of a PDF's resource dictionaries
 HEAD_LENGTH, NOTE_LENGTH = 400, 1200  # characters
 
 
 def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "") -> dict[str, Any]:
-    """The drawing as it is printed. number: of its `heads`. common: what all series agree in."""
+    """The spec of a chart for print.
+
+    Args:
+        number: which of `chart.heads`, and which entry of the chart's choice.
+        common: what all series have in common, in words.
+    """
     head = "; ".join(filter(None, (common, chart.heads[number])))
-    layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # those to be hovered over
+    layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # all but the hover targets
     params = [
         {"name": param["name"], "value": number if "bind" in param else param["value"]}
         for param in chart.spec.get("params", ())
@@ -42,7 +47,7 @@ def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "") -
 
 
 def page(paper: Paper, width_mm: float, head: str, note: str) -> dict[str, Any]:
-    """The parts of a specification that every figure has: looks, and the words below it."""
+    """What every figure's spec shares: its config, and the caption lines below it."""
     lines = paper.wrapped(shortened(head, HEAD_LENGTH), width_mm)
     notes = paper.wrapped(shortened(note, NOTE_LENGTH), width_mm)
     return {
@@ -53,39 +58,39 @@ def page(paper: Paper, width_mm: float, head: str, note: str) -> dict[str, Any]:
 
 
 def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
-    """kind: of FORMATS. Without a date: equal studies give equal files."""
+    """The bytes of a figure in one of FORMATS. They hold no date: equal studies give equal files."""
     svg = drawing(json.dumps(spec))
     if kind == "svg":
         return _sized(svg, width_mm, "mm").encode("utf-8")
     svg = _sized(svg, width_mm * 72 / 25.4, "")  # a pixel becomes a point
     if kind == "png":
         return vl_convert.svg_to_png(svg, ppi=DOTS_PER_INCH)
-    # The entries of its dictionaries come in no fixed order; offsets stay, whatever the order.
+    # vl-convert writes these entries in random order; sorting them in place keeps all byte offsets.
     return ENTRIES.sub(lambda found: b"".join(sorted(found[0].splitlines(True))), vl_convert.svg_to_pdf(svg))
 
 
 @lru_cache(maxsize=64)  # the same figures go into figures/ and report.pdf
 def drawing(spec: str) -> str:
-    """As SVG, with sizes in pixels."""
+    """Renders a spec as SVG, sized in pixels."""
     svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
-    return re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels that had no room
+    return re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels hidden for lack of room
 
 
 def pixels(svg: str) -> tuple[float, float]:
-    """Width and height."""
+    """Width and height of an SVG."""
     width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
     return float(width), float(height)
 
 
 def _sized(svg: str, width: float, unit: str) -> str:
-    """Of exactly this width: Vega's is a whole number of pixels."""
+    """Sets the exact width; Vega rounds it to whole pixels."""
     was, height = pixels(svg)
     size = f'width="{width:.6f}{unit}" height="{height * width / was:.6f}{unit}"'
     return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
 
 
 def _config(paper: Paper, width_mm: float) -> dict[str, Any]:
-    """The page's light theme with the sizes of paper. All colours are those of the page."""
+    """The page's light theme with sizes for paper."""
     font, width = paper.font, width_mm * MM
     words = {"fontSize": font, "subtitleFontSize": font, "fontWeight": "normal", "lineHeight": 1.2 * font}
     words |= {"subtitleFontWeight": "normal", "subtitleLineHeight": 1.2 * font, "subtitlePadding": 2, "limit": width}
@@ -98,6 +103,6 @@ def _config(paper: Paper, width_mm: float) -> dict[str, Any]:
     }
     light = themes()["light"]
     config = {key: {**STRUCTURE.get(key, {}), **light.get(key, {}), **changed.get(key, {})} for key in changed}
-    # No words for screen readers: these would repeat every figure of a drawing.
+    # aria labels would repeat every value of the chart.
     fixed = {"font": FONT, "background": "white", "lineBreak": "\n", "aria": False}
     return {**STRUCTURE, **light, **config, **fixed}

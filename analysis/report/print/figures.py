@@ -1,4 +1,4 @@
-"""The figures of a study: every drawing of the page, in figures/ as .pdf, .svg and .png."""
+"""The figures of a study for print: every chart of the page, in figures/ as .pdf, .svg and .png."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from analysis.tables.warnings import marks_of
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-MOST_OF_A_CHOICE = 8  # figures of a drawing that shows one series or point at a time
-SYMBOL = 5  # letters' heights: of the axis' labels, and a symbol of the legend
+MOST_OF_A_CHOICE = 8  # figures of a chart that shows one series or point at a time
+SYMBOL = 5  # width of the axis labels and a legend symbol, in font sizes
 PAPER = Paper()
 
 
 def figures_of(findings: Findings, paper: Paper = PAPER) -> dict[str, bytes]:
-    """Each figure in each format, by the names of their files."""
+    """Every figure in every format, by file name."""
     return {f"figures/{name}": content for name, content in drawn(findings, FORMATS, paper).items()}
 
 
 def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dict[str, bytes]:
-    """By file name. kinds: of FORMATS."""
+    """Figures in these formats (of FORMATS), by file name."""
     return {
         f"{name}.{kind}": rendered(spec, kind, paper.width_mm)
         for name, spec in figure_specs(findings, paper).items()
@@ -38,7 +38,7 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
 
 
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
-    """Vega-Lite of each figure, by its name; of a drawing with a choice, the second is called `…_2`."""
+    """The Vega-Lite spec of each figure, by name. A chart with a choice gives several: `waterfall`, `waterfall_2`, …"""
     series = series_in_order(findings.rows)
     common = common_words(series) if series else ""
     looks = looks_of(findings.rows)
@@ -58,7 +58,7 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
 
 
 def marks_texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The marks of a series' points; where not all have one, with the counts that do."""
+    """The warnings on a series; one that only some points have is followed by their numbers of GPUs."""
     at: dict[str, list[int]] = {}
     for row in rows:
         for mark in marks_of(row):

@@ -1,4 +1,4 @@
-"""The paper that figures are made for: --width-mm and --font-pt."""
+"""Size of the figures and of their text: --width-mm and --font-pt."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from analysis.base.errors import StudyError
 from analysis.base.text import printable
 
 MM, PT = 96 / 25.4, 96 / 72  # pixels, as CSS and SVG have them
-CHARACTER = 0.5  # of the font's size: the mean width of a letter
-PAGE_TO_PAPER = 0.65  # height of axes with text of STANDARD_PT by that of the page's drawing
+CHARACTER = 0.5  # mean width of a letter, in font sizes
+PAGE_TO_PAPER = 0.65  # height of a figure with text of STANDARD_PT relative to the chart on the page
 STANDARD_PT = 7.5
 WIDTHS_MM, FONTS_PT = (50.0, 300.0), (5.0, 24.0)
 
 
 @dataclass(frozen=True)
 class Paper:
-    """width_mm: of one column. font_pt: of all text in a figure."""
+    """width_mm: width of one column. font_pt: size of all text in a figure."""
 
     width_mm: float = 85.0
     font_pt: float = STANDARD_PT
 
     @property
     def wide_mm(self) -> float:
-        """Of two columns."""
+        """Width of two columns."""
         return 2 * self.width_mm + 5
 
     @property
     def font(self) -> float:
-        """In pixels."""
+        """Font size in pixels."""
         return self.font_pt * PT
 
     def height(self, of_page: float) -> float:
-        """Of a figure's axes in pixels, from that of the page's drawing."""
+        """Height of a figure's plot in pixels, from its height on the page."""
         return round(of_page * PAGE_TO_PAPER * self.font_pt / STANDARD_PT)
 
     def wrapped(self, text: str, width_mm: float | None = None, beside: float = 1) -> list[str]:
-        """As lines of a figure. beside: what is not for text, such as a symbol, in heights of the font."""
+        """Breaks text into lines that fit the figure. beside: width taken by other things, in font sizes."""
         return textwrap.wrap(printable(text), max(12, self.letters(width_mm, beside)))
 
     def letters(self, width_mm: float | None = None, beside: float = 1) -> int:
-        """Of a line."""
+        """How many letters fit on a line."""
         return int(((width_mm or self.width_mm) * MM / self.font - beside) / CHARACTER)
 
 
@@ -56,7 +56,7 @@ def declare_paper(parser: argparse.ArgumentParser) -> None:
 
 
 def paper_of(options: argparse.Namespace) -> Paper:
-    """Raises StudyError for a size that no figure can have."""
+    """Raises StudyError for a size out of range."""
     for option, value, (low, high) in (
         ("--width-mm", options.width_mm, WIDTHS_MM),
         ("--font-pt", options.font_pt, FONTS_PT),

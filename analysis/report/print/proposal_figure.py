@@ -26,7 +26,7 @@ GUTTER = 14  # pixels between the two axes
 
 
 class _Signs(Looks):
-    """The size that is asked for is a diamond."""
+    """Draws the requested size as a diamond."""
 
     def shape(self) -> alt.Shape:
         scale = alt.Scale(domain=list(self.domain), range=[LOOKS[0].shape, "diamond"])
@@ -34,7 +34,7 @@ class _Signs(Looks):
 
 
 def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
-    """Two axes side by side, as wide as two columns of the paper."""
+    """The spec of two plots side by side, together two columns wide."""
     asked = f"asked for{', predicted' if request.asked.row is None else ''}"
     measured = f"measured, relative to {baseline(request.rows[-1])}"
     linked = _linked(request)
@@ -53,14 +53,14 @@ def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
     }
     del spec["width"]
     width = paper.wide_mm * MM / 2
-    for _ in range(2):  # what is beside the axes is known when it was drawn
+    for _ in range(2):  # the room that axes and labels take is known once drawn
         spec["hconcat"] = [{**panel, "width": width} for panel in panels]
         width += (paper.wide_mm * MM - pixels(drawing(json.dumps(spec)))[0]) / 2
     return spec
 
 
 def _linked(request: Request) -> list[Size]:
-    """The size that is predicted, and the nearest measured one."""
+    """The predicted size and the measured one nearest to it; empty if all were measured."""
     if request.asked.row is not None:
         return []
     measured = [size for size in request.sizes if size.row is not None]
