@@ -1,1 +1,1 @@
-"""The commands beside a sweep: status, cancel, shards; and what the terminal shows."""
+"""The command `harness`: its tree of commands, its help, run, status, cancel, shards; what the terminal shows."""

@@ -27,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = [*COMMANDS, *analysis.COMMANDS]
         close = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
-        print(f"error: there is no command '{name}'.{hint} Commands: {', '.join(known)}", file=sys.stderr)
+        print(
+            f"error: there is no command '{name}'.{hint} Commands: {', '.join(known)}; a key takes a value: {name}=...",
+            file=sys.stderr,
+        )
         return 2
     from harness.cli import run
 

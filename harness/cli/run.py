@@ -29,14 +29,16 @@ def main(argv: Sequence[str], program: str = "harness") -> int:
         return 0
     from harness.config import composition
 
-    if any(getattr(options, name) for name in HYDRAS):
-        print(composition.hydra_output(argv), end="")
-        return 0
+    composition.register()
     try:
         if options.config_path:
             raise UserError("--config-path has no effect here; --config-dir adds a folder")
-        composition.register()
-        points = composition.compose(options.overrides, options.multirun, options.config_name, options.config_dir)
+        for_hydra = any(getattr(options, name) for name in HYDRAS)
+        if not for_hydra or options.cfg == "job":  # whose mistakes are said as those of a run
+            points = composition.compose(options.overrides, options.multirun, options.config_name, options.config_dir)
+        if for_hydra:
+            print(composition.hydra_output(argv), end="")
+            return 0
         return _run(points, [*argv])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -56,7 +58,7 @@ def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-cd", "--config-dir")
     parser.add_argument("-cn", "--config-name", default="config")
-    parser.add_argument("-c", "--cfg")
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
     parser.add_argument("-i", "--info", nargs="?", const="all")
     parser.add_argument("--resolve", action="store_true")

@@ -42,7 +42,6 @@ def register() -> None:
 
 def hydra_output(argv: Sequence[str]) -> str:
     """What Hydra itself prints for --cfg, --info, --hydra-help and tab completion. Raises SystemExit for mistakes."""
-    register()
     sys.argv[1:] = argv
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         hydra.main(version_base=_VERSION_BASE, config_path=str(CONF), config_name="config")(lambda _: None)()

@@ -74,6 +74,7 @@ def test_cfg_job_prints_the_whole_configuration(cli: Cli) -> None:
         (["cluster.partition=gpu"], ["cluster.partition has no effect", "cluster=slurm"]),
         (["cluster=slurm", "cluster.gpu_type=v100", "cluster.gres=null"], ["set cluster.gres=gpu"]),
         (["--config-path", "."], ["--config-dir"]),
+        (["--cfg", "job", "gpu=2"], ["'gpu' is not a key", "Did you mean 'gpus'?"]),
         (["model=resnet50", "dataset=synthetic", "dataset.image_size=16"], ["at least 32 pixels", "has 16"]),
         (
             ["model=alexnet", "dataset=synthetic"],
