@@ -6,8 +6,7 @@ import contextlib
 import os
 import re
 from importlib import metadata
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +15,13 @@ import numpy as np
 from harness.core.gpu_types import Build
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker import adapter as worker
+from harness.worker import data_parallel
+from harness.worker.adapter import OPERAND_SEEDS
 from harness.worker.checks import capability
 from harness.worker.data.batches import Pipeline
 from harness.worker.jax import parameter_servers, scaling, strategies
-from harness.worker.jax.strategies import Batch, State
+from harness.worker.jax.strategies import Batch, State, Strategy
 from harness.worker.record import capture
-from harness.worker.servers.server_optimizer import Updating
 from models import catalog
 from models import jax as networks
 
@@ -69,14 +68,13 @@ def _installed(package: str) -> bool:
     return True
 
 
-class Adapter(worker.Adapter):
+class Adapter(data_parallel.Adapter):
     compiles = True
+    strategy: Strategy
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that JAX does not see: never falls back to the CPU."""
-        super().__init__(batches)
-        self.spec = spec
-        self.rank = rendezvous.rank
+        super().__init__(spec, rendezvous, batches)
         _configure(spec, site)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
         self.joined()
@@ -87,8 +85,7 @@ class Adapter(worker.Adapter):
         params, statistics = networks.build(self.layers, spec.seed)
         self.strategy.hold(params)
         self.state: Any = None
-        self.steps = 0
-        self._take(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)), steps=0)
+        self._take(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)))
         self.run_step = self.strategy.step(self._gradient, self._update)
         self.normalise = jax.jit(self._normalise)
         self.evaluate = jax.jit(self._evaluate)
@@ -120,10 +117,11 @@ class Adapter(worker.Adapter):
         self.state, self.last_gradients, self.last_loss = self.run_step(
             self.state, batch, np.float32(learning_rate), synchronise
         )
-        self.steps += 1
+        self.steps, self.synchronised = self.steps + 1, synchronise
 
     def gradients(self) -> List[np.ndarray]:
-        return networks.from_layout(self.strategy.gradients(self.last_gradients))
+        gradients = self.strategy.gradients(self.last_gradients)
+        return networks.from_layout(self.strategy.means(gradients) if self.synchronised else gradients)
 
     def weights(self) -> List[np.ndarray]:
         return networks.from_layout(self.strategy.local(self.state.params))
@@ -140,24 +138,18 @@ class Adapter(worker.Adapter):
             parts.append(np.asarray(self.evaluate(params, statistics, pixels))[: len(part)])
         return np.concatenate(parts)
 
-    @contextlib.contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
-        self.share_statistics()
-        own = self.state.params
-        if isinstance(self.strategy, Updating):
-            self.state = self.state._replace(params=self.strategy.current())
-        yield
-        self.state = self.state._replace(params=own)
+    def own_weights(self) -> Any:
+        return self.state.params
 
-    def share_statistics(self) -> None:
-        self.state = self.state._replace(statistics=self.strategy.share(self.state.statistics))
+    def take_weights(self, weights: Any) -> None:
+        self.state = self.state._replace(params=self.strategy.place(weights, own=False))
 
-    def allreduce(self, nbytes: int) -> None:
-        self.strategy.allreduce(nbytes)
+    def own_statistics(self) -> List[np.ndarray]:
+        return [np.asarray(array) for array in jax.tree.leaves(self.strategy.local(self.state.statistics))]
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return self.strategy.total(values)
+    def take_statistics(self, statistics: List[np.ndarray]) -> None:
+        tree = jax.tree.unflatten(jax.tree.structure(self.state.statistics), statistics)
+        self.state = self.state._replace(statistics=self.strategy.place(tree, own=True))
 
     def device_memory(self) -> Dict[str, Any]:
         told = self.device.memory_stats() or {}
@@ -168,27 +160,18 @@ class Adapter(worker.Adapter):
             "device_peak_source": "jax.Device.memory_stats, trial workspaces of the first step included",
         }
 
-    def updates(self) -> Optional[Dict[str, Any]]:
-        return self.strategy.updates()
+    def checkpoint_arrays(self) -> Dict[str, np.ndarray]:
+        arrays = jax.tree.leaves(self.strategy.local(self.state))
+        return {f"arr_{number}": np.asarray(array) for number, array in enumerate(arrays)}
 
-    def save(self, folder: Path) -> None:
-        # The replicas are equal, BatchNorm's statistics count only on rank 0, and nothing is drawn at random. Where
-        # servers step, each rank may have other weights.
-        if self.rank == 0 or isinstance(self.strategy, Updating):
-            arrays = jax.tree.leaves(self.strategy.local(self.state))
-            np.savez(folder / self._saved(), *map(np.asarray, arrays), steps=self.steps)
-        self.strategy.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self.strategy.load(folder)
-        with np.load(folder / self._saved()) as file:
-            arrays = [file[f"arr_{number}"] for number in range(len(file.files) - 1)]
-            self._take(jax.tree.unflatten(jax.tree.structure(self.state), arrays), int(file["steps"]))
+    def load_arrays(self, saved: Mapping[str, np.ndarray]) -> None:
+        structure = jax.tree.structure(self.state)
+        self._take(jax.tree.unflatten(structure, [saved[f"arr_{n}"] for n in range(structure.num_leaves)]))
 
     def product(self, side: int) -> Callable[[int], Any]:
         compiled = jax.jit(jnp.matmul)
         kind = COMPUTE_TYPES[self.spec.precision]
-        a, b = (self._random((side, side), seed).astype(kind) for seed in worker.OPERAND_SEEDS)
+        a, b = (self._random((side, side), seed).astype(kind) for seed in OPERAND_SEEDS)
 
         def repeat(n: int) -> Any:
             for _ in range(n):
@@ -200,7 +183,7 @@ class Adapter(worker.Adapter):
     def copy(self, nbytes: int) -> Callable[[int], Any]:
         # In place: memory that is new each time costs more than what is written to it.
         compiled = jax.jit(jnp.negative, donate_argnums=0)
-        state = [self._random((nbytes // 4,), worker.OPERAND_SEEDS[0])]
+        state = [self._random((nbytes // 4,), OPERAND_SEEDS[0])]
 
         def repeat(n: int) -> Any:
             for _ in range(n):
@@ -219,17 +202,10 @@ class Adapter(worker.Adapter):
     def loss(self) -> float:
         return float(np.asarray(self.strategy.local(self.last_loss))[0])
 
-    def close(self) -> None:
-        self.strategy.close()
-
-    def _saved(self) -> str:
-        return f"replica.rank{self.rank}.npz" if isinstance(self.strategy, Updating) else "replica.npz"
-
-    def _take(self, state: State, steps: int) -> None:
+    def _take(self, state: State) -> None:
         place = self.strategy.place
         params, velocity, known = place((state.params, state.velocity, state.scaling), own=False)
         self.state = State(params, velocity, place(state.statistics, own=True), known)
-        self.steps = steps
 
     def _gradient(
         self, params: Any, statistics: Any, known: scaling.Scaling, images: Any, labels: Any

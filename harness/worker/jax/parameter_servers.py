@@ -4,7 +4,7 @@ are this project's (harness/worker/servers)."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Sequence, Tuple, Type
+from typing import Any, Dict, Sequence, Tuple, Type
 
 import jax
 import numpy as np
@@ -23,15 +23,13 @@ class ParameterServers(ByHostRank, Strategy):
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
         self.ranks = HostRank(spec, site, rendezvous)
-        self.rank = rendezvous.rank
         through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
         self.communication = f"parameter servers: {self.ranks.words()}{through}"
-        self.by_servers = False
 
     def hold(self, weights: Sequence[np.ndarray]) -> None:
         self.ranks.hold(weights)
         # As many as the servers are asked by.
-        self.world_size = int(self.total([1.0])[0])
+        self.world_size = int(self.total(np.ones(1))[0])
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)
@@ -42,43 +40,19 @@ class ParameterServers(ByHostRank, Strategy):
 
         def step(state: State, batch: Batch, learning_rate: Any, synchronise: bool) -> Tuple[State, Any, Any]:
             gradients, statistics, loss = backward(state.params, state.statistics, state.scaling, batch)
-            self.by_servers = synchronise
             if not synchronise:
                 params, velocity, scaling = apply(state.params, state.velocity, state.scaling, gradients, learning_rate)
                 return State(params, velocity, statistics, scaling), gradients, loss
             row = self.ranks.row([np.asarray(array) for array in gradients])
             self.ranks.push(row, float(learning_rate))
-            params = self._placed(self.ranks.arrays(row))
+            # Of the row nothing is kept: JAX may take an array's memory for its own.
+            params = self.place(self.ranks.arrays(row), own=False)
             return State(params, state.velocity, statistics, state.scaling), gradients, loss
 
         return step
 
-    def gradients(self, kept: Any) -> List[np.ndarray]:
-        own = super().gradients(kept)
-        return self.ranks.means(own) if self.by_servers else own
-
-    def current(self) -> Any:
-        return self._placed(self.ranks.current())
-
     def allreduce(self, nbytes: int) -> None:
         self.ranks.sum(np.zeros(max(1, nbytes // 4), FLOAT))
-
-    def total(self, values: Sequence[float]) -> List[float]:
-        sums = np.array(values, FLOAT)
-        self.ranks.sum(sums)
-        return [float(value) for value in sums]
-
-    def share(self, arrays: Any) -> Any:
-        def shared(array: Any) -> Any:
-            host = np.array(array, FLOAT) if self.rank == 0 else np.zeros(array.shape, FLOAT)
-            self.ranks.sum(host.reshape(-1))
-            return jax.device_put(host, self.device)
-
-        return jax.tree.map(shared, arrays)
-
-    def _placed(self, arrays: List[np.ndarray]) -> Any:
-        # Of a row nothing is kept: JAX may take an array's memory for its own.
-        return jax.device_put(arrays, self.device)
 
 
 STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(served_by("jax"), ParameterServers)

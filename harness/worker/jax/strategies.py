@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import os
-from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Type
+from abc import abstractmethod
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
 
 import jax
 import numpy as np
@@ -23,8 +23,8 @@ from jax.sharding import PartitionSpec as P
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.worker import data_parallel
 from harness.worker.distributed.exchange import own_address
-from harness.worker.servers.server_optimizer import Stepping
 
 # The mesh's only axis.
 RANKS = "ranks"
@@ -50,18 +50,13 @@ Update = Callable[..., Tuple[Any, Any, Any]]
 Step = Callable[[State, Batch, Any, bool], Tuple[State, Any, Any]]
 
 
-class Strategy(Stepping, ABC):
-    """Built as Strategy(spec, site, rendezvous): joins the other ranks, before JAX is asked for anything.
+class Strategy(data_parallel.Strategy):
+    """Built as Strategy(spec, site, rendezvous): joins the other ranks, before JAX is asked for anything."""
 
-    world_size: as the library that carries the gradients sees it. communication: what that is.
-    """
-
-    world_size: int
-    communication: str
     device: Any
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-        self.spec = spec
+        self.spec, self.rank = spec, rendezvous.rank
         # What is under way apart from the steps; `fence` waits for it.
         self.messages: Dict[int, Any] = {}
 
@@ -77,10 +72,6 @@ class Strategy(Stepping, ABC):
         """`place` undone: arrays on this rank's device."""
         return arrays
 
-    def versions(self) -> Dict[str, str]:
-        """Of what it needs beside JAX."""
-        return {}
-
     @abstractmethod
     def step(self, gradient: Gradient, update: Update) -> Step:
         """One training step, compiled."""
@@ -88,22 +79,6 @@ class Strategy(Stepping, ABC):
     def gradients(self, kept: Any) -> List[np.ndarray]:
         """From what a step gave: the mean over the ranks, or, not synchronised, the rank's own."""
         return [np.asarray(array) for array in self.local(kept)]
-
-    @abstractmethod
-    def allreduce(self, nbytes: int) -> None:
-        """Sums a message of float32 over the ranks."""
-
-    @abstractmethod
-    def total(self, values: Sequence[float]) -> List[float]:
-        """Over the ranks."""
-
-    @abstractmethod
-    def share(self, arrays: Any) -> Any:
-        """Rank 0's."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leaves the other ranks."""
 
 
 class Plain(Strategy):
@@ -118,11 +93,8 @@ class Plain(Strategy):
     def allreduce(self, nbytes: int) -> None:
         pass
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return list(values)
-
-    def share(self, arrays: Any) -> Any:
-        return arrays
+    def total(self, values: np.ndarray) -> np.ndarray:
+        return values
 
     def close(self) -> None:
         pass
@@ -153,7 +125,6 @@ class Allreduce(Strategy):
         devices = sorted(jax.devices(), key=lambda device: device.process_index)
         self.mesh = Mesh(np.array(devices), (RANKS,))
         self.sum = self._over_ranks(lambda x: lax.psum(x, RANKS), P(RANKS), P(RANKS))
-        self.rank_0 = self._over_ranks(_of_rank_0, P(RANKS), P(RANKS))
 
     def place(self, arrays: Any, own: bool) -> Any:
         """One array over all ranks: those that are each rank's own lie one behind the other along the first axis."""
@@ -184,13 +155,9 @@ class Allreduce(Strategy):
             self.messages[nbytes] = self.place(np.zeros(max(1, nbytes // 4), np.float32), own=True)
         self.messages[nbytes] = self.sum(self.messages[nbytes])
 
-    def total(self, values: Sequence[float]) -> List[float]:
+    def total(self, values: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            sums = self.local(self.sum(self.place(np.array(values, np.float64), own=True)))
-            return [float(value) for value in np.asarray(sums)]
-
-    def share(self, arrays: Any) -> Any:
-        return self.rank_0(arrays)
+            return np.asarray(self.local(self.sum(self.place(values, own=True))))
 
     def close(self) -> None:
         jax.distributed.shutdown()
@@ -246,16 +213,10 @@ class Mpi(Strategy):
     def allreduce(self, nbytes: int) -> None:
         self.ranks.allreduce(nbytes)
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return self.ranks.total(values)
-
-    def share(self, arrays: Any) -> Any:
-        def shared(array: Any) -> Any:
-            host = np.array(array)
-            self.ranks.share(host)
-            return jax.device_put(host, self.device)
-
-        return jax.tree.map(shared, arrays)
+    def total(self, values: np.ndarray) -> np.ndarray:
+        sums = values.copy()
+        self.ranks.sum(sums)
+        return sums
 
     def close(self) -> None:
         self.ranks.close()
@@ -284,11 +245,6 @@ def _use_gloo(rendezvous: Rendezvous) -> None:
     )
     client = functools.partial(xla_bridge.make_cpu_client, gloo)
     xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
-
-
-def _of_rank_0(arrays: Any) -> Any:
-    first = lax.axis_index(RANKS) == 0
-    return jax.tree.map(lambda array: lax.psum(jax.numpy.where(first, array, 0), RANKS), arrays)
 
 
 STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "mpi": Mpi}

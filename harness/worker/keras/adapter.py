@@ -9,9 +9,7 @@ import tensorflow as tf
 from harness.core.spec import OptimizerSpec
 from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd
-from harness.worker.tensorflow.parameter_servers import ParameterServers
 from harness.worker.tensorflow.replica import Replica
-from harness.worker.tensorflow.strategies import Exchanging
 
 Exchange = Callable[[List[tf.Tensor]], List[tf.Tensor]]
 Update = Callable[[List[tf.Tensor], List[tf.Variable]], bool]
@@ -38,7 +36,7 @@ class Adapter(Replica):
 
     def _exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         # Asked only where `_update` has not stepped.
-        if self.model.synchronise and isinstance(self.strategy, Exchanging):
+        if self.model.synchronise:
             gradients = self.strategy.exchange(gradients)
         if self.scaling:
             self.scaling.decide(gradients)
@@ -46,11 +44,8 @@ class Adapter(Replica):
         return self.exchanged
 
     def _update(self, gradients: List[tf.Tensor], variables: List[tf.Variable]) -> bool:
-        if not (self.model.synchronise and isinstance(self.strategy, ParameterServers)):
-            return False
         self.exchanged = gradients
-        self.strategy.update(gradients, variables)
-        return True
+        return self.model.synchronise and self.strategy.server_step(gradients, variables)
 
 
 class ExchangingSgd(Sgd):

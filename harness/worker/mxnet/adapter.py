@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import mxnet as mx
 import numpy as np
@@ -12,32 +11,30 @@ from mxnet import gluon
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker import adapter as worker
+from harness.worker import data_parallel
+from harness.worker.adapter import OPERAND_SEEDS
 from harness.worker.data.batches import Pipeline
 from harness.worker.mxnet import machine, parameter_servers, strategies
 from harness.worker.mxnet.optimizer import Sgd
 from harness.worker.mxnet.scaled_sgd import ScaledSgd
+from harness.worker.mxnet.strategies import Strategy
 from harness.worker.profiler_ranges import span
 from harness.worker.record import capture
-from harness.worker.servers.server_optimizer import Updating
 from models import catalog
 from models import mxnet as networks
 
-Strategy = Union[strategies.Exchanging, parameter_servers.ParameterServers]
 STRATEGIES: Dict[str, Type[Strategy]] = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
-SAVED = "replica.npz"
-SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
-class Adapter(worker.Adapter):
+class Adapter(data_parallel.Adapter):
+    strategy: Strategy
+
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that MXNet does not see: never falls back to the CPU."""
-        super().__init__(batches)
-        self.spec = spec
-        self.rank = rendezvous.rank
+        super().__init__(spec, rendezvous, batches)
         self.context = machine.context(spec)
-        self.strategy: Strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
+        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
         self.joined()
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
@@ -52,7 +49,6 @@ class Adapter(worker.Adapter):
         # In fp16, what the last step's loss, and so its gradients, were multiplied by.
         self.scale: Optional[mx.nd.NDArray] = None
         self.strategy.hold(self.parameters)
-        self.by_servers = False
         self.criterion = gluon.loss.SoftmaxCrossEntropyLoss()
         self.criterion.hybridize(static_alloc=True, static_shape=True)
         self.optimizer: Union[Sgd, ScaledSgd] = (
@@ -63,7 +59,6 @@ class Adapter(worker.Adapter):
         shape = (1, spec.dataset.channels, 1, 1)
         self.mean = mx.nd.array(np.array(spec.dataset.mean).reshape(shape) * 255, self.context)
         self.std = mx.nd.array(np.array(spec.dataset.std).reshape(shape) * 255, self.context)
-        self.steps = 0
         self.last_loss: Optional[mx.nd.NDArray] = None
 
     def facts(self) -> Dict[str, Any]:
@@ -92,23 +87,19 @@ class Adapter(worker.Adapter):
             self.scale = self.optimizer.scale
         with span("backward"):
             loss.backward(self.scale)
-        self.used = self.own_gradients, 1.0
-        strategy = self.strategy
-        self.by_servers = synchronise and isinstance(strategy, Updating)
-        if synchronise and isinstance(strategy, strategies.Exchanging):
-            # Means are sums that the optimiser scales.
-            self.used = strategy.exchange(self.own_gradients), 1 / strategy.world_size
-        if synchronise and isinstance(strategy, parameter_servers.ParameterServers):
-            strategy.update(self.own_gradients)
-        else:
+        self.used, self.synchronised = (self.own_gradients, 1.0), synchronise
+        if not (synchronise and self.strategy.server_step(self.own_gradients)):
+            if synchronise:
+                # Means are sums that the optimiser scales.
+                self.used = self.strategy.exchange(self.own_gradients), 1 / self.strategy.world_size
             self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
         self.steps += 1
         self.last_loss = loss
 
     def gradients(self) -> List[np.ndarray]:
-        if self.by_servers:
-            return [gradient.asnumpy() for gradient in self.strategy.means(self.own_gradients)]
         gradients, scale = self.used
+        if self.synchronised:
+            gradients = self.strategy.means(gradients)
         if self.scale is not None:
             scale /= float(self.scale.asscalar())
         return [gradient.asnumpy() * np.float32(scale) for gradient in gradients]
@@ -121,60 +112,37 @@ class Adapter(worker.Adapter):
         with self._unbiased_variances():
             return np.asarray(self.network(pixels).asnumpy())
 
-    @contextlib.contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
-        self.share_statistics()
-        if not isinstance(self.strategy, Updating):
-            yield
-            return
-        own = [array.copy() for array in self.parameters]
-        for array, learned in zip(self.parameters, self.strategy.current()):
-            array[:] = learned
-        yield
-        for array, before in zip(self.parameters, own):
-            before.copyto(array)
+    def own_weights(self) -> List[mx.nd.NDArray]:
+        return [array.copy() for array in self.parameters]
 
-    def share_statistics(self) -> None:
-        if not self.statistics:
-            return
-        shared = self.strategy.share(np.concatenate([array.asnumpy() for array in self.settled_statistics()]))
-        ends = np.cumsum([array.size for array in self.statistics])
-        for array, values in zip(self.statistics, np.split(shared, ends[:-1])):
+    def take_weights(self, weights: Sequence[Any]) -> None:
+        for array, values in zip(self.parameters, weights):
             array[:] = values
 
-    def allreduce(self, nbytes: int) -> None:
-        self.strategy.allreduce(nbytes)
+    def own_statistics(self) -> List[np.ndarray]:
+        return [array.asnumpy() for array in self.settled_statistics()]
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
+    def take_statistics(self, statistics: List[np.ndarray]) -> None:
+        for array, values in zip(self.statistics, statistics):
+            array[:] = values
 
-    def updates(self) -> Optional[Dict[str, Any]]:
-        return self.strategy.updates()
+    def checkpoint_arrays(self) -> Dict[str, np.ndarray]:
+        arrays = {name: array.asnumpy() for name, array in self._state().items()}
+        return {**arrays, "learning_rate": np.array(self.optimizer.learning_rate)}
 
-    def save(self, folder: Path) -> None:
-        # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are MXNet's. Where
-        # servers step, each rank may have other weights.
-        if self.rank == 0 or isinstance(self.strategy, Updating):
-            state = {name: array.asnumpy() for name, array in self._state().items()}
-            np.savez(folder / self._saved(), steps=self.steps, learning_rate=self.optimizer.learning_rate, **state)
-        self.strategy.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self.strategy.load(folder)
-        with np.load(folder / self._saved()) as saved:
-            for name, array in self._state().items():
-                array[:] = saved[name]
-            self.steps, self.optimizer.learning_rate = int(saved["steps"]), float(saved["learning_rate"])
+    def load_arrays(self, saved: Mapping[str, np.ndarray]) -> None:
+        for name, array in self._state().items():
+            array[:] = saved[name]
+        self.optimizer.learning_rate = float(saved["learning_rate"])
 
     def product(self, side: int) -> Callable[[int], Any]:
         kind = networks.HALF if self.spec.precision == "fp16" else "float32"
-        a, b = (self._random((side, side), seed).astype(kind) for seed in worker.OPERAND_SEEDS)
+        a, b = (self._random((side, side), seed).astype(kind) for seed in OPERAND_SEEDS)
         out = mx.nd.empty((side, side), self.context, kind)
         return self._repeated(lambda: mx.nd.dot(a, b, out=out))
 
     def copy(self, nbytes: int) -> Callable[[int], Any]:
-        source = self._random((nbytes // 4,), worker.OPERAND_SEEDS[0])
+        source = self._random((nbytes // 4,), OPERAND_SEEDS[0])
         target = mx.nd.empty((nbytes // 4,), self.context)
         return self._repeated(lambda: source.copyto(target))
 
@@ -199,9 +167,6 @@ class Adapter(worker.Adapter):
         assert self.last_loss is not None
         return float(self.last_loss.asscalar())
 
-    def close(self) -> None:
-        self.strategy.close()
-
     def settled_statistics(self) -> List[mx.nd.NDArray]:
         """Once all work is done: MXNet's engine does not know that a network of static shape writes them in training,
         and would let others read them before."""
@@ -221,13 +186,10 @@ class Adapter(worker.Adapter):
         for variance, before in zip(variances, kept):
             before.copyto(variance)
 
-    def _saved(self) -> str:
-        return SAVED_OF_RANK.format(self.rank) if isinstance(self.strategy, Updating) else SAVED
-
     def _state(self) -> Dict[str, mx.nd.NDArray]:
         """All that training changes."""
         statistics = self.settled_statistics()
-        momenta = [] if isinstance(self.strategy, Updating) else self.optimizer.momenta  # the servers have them
+        momenta = [] if self.strategy.server_optimizer else self.optimizer.momenta  # the servers have them
         scaling = self.optimizer.scaling
         kinds = {"weight": self.parameters, "momentum": momenta, "statistic": statistics, "scaling": scaling}
         return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

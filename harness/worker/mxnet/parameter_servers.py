@@ -18,13 +18,13 @@ from harness.worker.mxnet.rule import Keys, Rule
 from harness.worker.mxnet.servers import Servers
 from harness.worker.mxnet.strategies import Gradients, Strategy
 from harness.worker.servers.node import Node
-from harness.worker.servers.server_optimizer import Updating
+from harness.worker.servers.server_optimizer import ServerOptimizer
 from harness.worker.servers.topology import arrangement
 
 SAVED = "servers.npz"
 
 
-class ParameterServers(Updating, Strategy):
+class ParameterServers(ServerOptimizer, Strategy):
     """One push and one answer per tensor and step, each as soon as it can be.
 
     clocks: what a key that every worker adds one to with each push said each time: how many updates there were. Between
@@ -69,18 +69,17 @@ class ParameterServers(Updating, Strategy):
     def hold(self, weights: Gradients) -> None:
         self.weights = weights
 
-    def update(self, gradients: Gradients) -> None:
-        """In the place of an exchange and of the rank's own optimiser, with the gradients of this rank; the network has
-        then the servers' weights."""
+    def server_step(self, gradients: Gradients) -> bool:
         self._begin()
         if self.node:
             self._update_by_node(self.node, gradients)
-            return
+            return True
         for gradient, message in zip(gradients, self.exchanged):
             gradient.copyto(message)
         self._push()
         for message, weight in zip(self.exchanged, self.weights):
             message.copyto(weight)
+        return True
 
     def means(self, gradients: Gradients) -> Gradients:
         if not self.synchronous:
@@ -264,4 +263,4 @@ class ParameterServers(Updating, Strategy):
         self.store = None
 
 
-STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(served_by("mxnet"), ParameterServers)
+STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(served_by("mxnet"), ParameterServers)

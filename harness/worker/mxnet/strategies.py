@@ -1,13 +1,13 @@
 """One class per strategy that MXNet offers: how the ranks are joined, and how gradients are summed.
 
-To add one: write a class of the form of `Exchanging` and name it in STRATEGIES, add its row to
+To add one: write a class of the form of `Strategy` and name it in STRATEGIES, add its row to
 harness/core/strategies.py and conf/strategy/<name>.yaml, and its name to `strategies` in conf/framework/mxnet.yaml.
 Options of its own have a class in harness/config/schema.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
@@ -15,22 +15,17 @@ import numpy as np
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.worker import data_parallel
 from harness.worker.mxnet.servers import Servers
-from harness.worker.servers.server_optimizer import Stepping
 
 Gradients = Sequence[mx.nd.NDArray]
 # MXNet multiplies keys by 9973, as 32-bit integers.
 FIRST_KEY = 10**5
 
 
-class Strategy(Stepping, ABC):
-    """Built as Strategy(spec, site, rendezvous, context): joins the other ranks.
+class Strategy(data_parallel.Strategy):
+    """Built as Strategy(spec, site, rendezvous, context): joins the other ranks."""
 
-    world_size: as the library that carries the gradients sees it. communication: what that is.
-    """
-
-    world_size: int
-    communication: str
     # In which it sums what is no gradient.
     precision = "float64"
 
@@ -42,13 +37,14 @@ class Strategy(Stepping, ABC):
     def sum(self, array: mx.nd.NDArray) -> None:
         """Over the ranks, in place."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Leaves the other ranks."""
+    def exchange(self, gradients: Gradients) -> Gradients:
+        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
+        return gradients
 
-    def versions(self) -> Dict[str, str]:
-        """Of what it needs beside MXNet."""
-        return {}
+    def server_step(self, gradients: Gradients) -> bool:
+        """Whether servers take the step, in the place of an exchange and of the rank's own optimiser, with the
+        gradients of this rank; the network then has the servers' weights."""
+        return False
 
     def allreduce(self, nbytes: int) -> None:
         if nbytes not in self.messages:
@@ -56,31 +52,15 @@ class Strategy(Stepping, ABC):
         self.sum(self.messages[nbytes])
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sums of the ranks' arrays."""
         array = mx.nd.array(values, self.context, self.precision)
         self.sum(array)
         return np.asarray(array.asnumpy())
 
-    def share(self, values: np.ndarray) -> np.ndarray:
-        """Rank 0's array."""
-        return self.total(values if self.rank == 0 else np.zeros_like(values))
 
-
-class Exchanging(Strategy):
-    """Gradients are summed, and each rank steps by itself."""
-
-    @abstractmethod
-    def exchange(self, gradients: Gradients) -> Gradients:
-        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
-
-
-class Plain(Exchanging):
+class Plain(Strategy):
     """One rank, and nothing around the network: what a user runs without any of this."""
 
     world_size, communication = 1, "none"
-
-    def exchange(self, gradients: Gradients) -> Gradients:
-        return gradients
 
     def sum(self, array: mx.nd.NDArray) -> None:
         pass
@@ -89,7 +69,7 @@ class Plain(Exchanging):
         pass
 
 
-class Allreduce(Exchanging):
+class Allreduce(Strategy):
     """KVStore `dist_sync`: each gradient goes to a server as soon as it is there, which sends the sum back
     (Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI). As `gluon.Trainer` does it
     where it updates the weights itself.
@@ -140,7 +120,7 @@ class Allreduce(Exchanging):
         self.store = None
 
 
-class Horovod(Exchanging):
+class Horovod(Strategy):
     """Each gradient goes to Horovod's background thread as soon as it is there, fused into messages
     (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
 
@@ -196,7 +176,7 @@ class Horovod(Exchanging):
         self.hvd.shutdown()
 
 
-class Mpi(Exchanging):
+class Mpi(Strategy):
     """After backward all gradients are copied into one flat buffer in the host's memory, which MPI sums."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
@@ -234,4 +214,4 @@ class Mpi(Exchanging):
         self.ranks.close()
 
 
-STRATEGIES: Dict[str, Type[Exchanging]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}
+STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}

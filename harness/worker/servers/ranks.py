@@ -19,7 +19,7 @@ from harness.worker.servers.colocated import ServerBeside
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import COMES_BACK
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.server_optimizer import Updating
+from harness.worker.servers.server_optimizer import ServerOptimizer
 from harness.worker.servers.topology import arrangement
 
 SAVED = "servers.npz"
@@ -198,10 +198,21 @@ class HostRank(ServerRank):
             self.node.close()
 
 
-class ByHostRank(Updating):
+class ByHostRank(ServerOptimizer):
     """Of a strategy whose servers are reached by a `HostRank`; to be named before the framework's own base."""
 
     ranks: HostRank
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        numbers = values.astype(FLOAT)
+        self.ranks.sum(numbers)
+        return numbers.astype(values.dtype)
+
+    def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
+        return self.ranks.means(gradients)
+
+    def current(self) -> List[np.ndarray]:
+        return self.ranks.current()
 
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.ranks.updates()

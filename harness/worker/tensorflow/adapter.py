@@ -6,7 +6,6 @@ from typing import Any, Tuple
 
 import tensorflow as tf
 
-from harness.worker.tensorflow.parameter_servers import ParameterServers
 from harness.worker.tensorflow.replica import Replica
 
 
@@ -20,8 +19,7 @@ class Adapter(Replica):
     def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
         loss, gradients = self.backward(images, labels)
         if synchronise:
-            if isinstance(self.strategy, ParameterServers):
-                self.strategy.update(gradients, self.parameters)
+            if self.strategy.server_step(gradients, self.parameters):
                 return loss, gradients
             gradients = self.strategy.exchange(gradients)
         if self.scaling:

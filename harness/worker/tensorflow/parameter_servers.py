@@ -6,7 +6,7 @@ hands out steps to workers; here every rank takes its own (docs/strategies.md).
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence, Type
+from typing import Dict, Sequence, Type
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,6 @@ import tensorflow as tf
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
 from harness.core.strategies import served_by
-from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import ByHostRank, HostRank
 from harness.worker.tensorflow.strategies import Strategy
 
@@ -36,24 +35,17 @@ class ParameterServers(ByHostRank, Strategy):
         # As many as the servers are asked by.
         self.world_size = int(self.total(np.ones(1))[0])
 
-    def update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> None:
-        """In the place of an exchange and of the rank's own optimiser, with the gradients of this rank; the variables
-        have then the servers' weights. Called as `sum` is."""
+    def server_step(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> bool:
         by_variable = {id(variable): gradient for gradient, variable in zip(gradients, variables)}
         row = tf.concat([tf.reshape(by_variable[id(variable)], [-1]) for variable in self.variables], axis=0)
         answer = tf.ensure_shape(tf.numpy_function(self._step, [row], tf.float32), row.shape)
         parts = tf.split(answer, [variable.shape.num_elements() for variable in self.variables])
         for variable, part in zip(self.variables, parts):
             variable.assign(tf.reshape(part, variable.shape))
-
-    def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
-        return self.ranks.means(gradients)
-
-    def current(self) -> List[np.ndarray]:
-        return self.ranks.current()
+        return True
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(self._sum, [tensor], tensor.dtype), tensor.shape)
+        return tf.ensure_shape(tf.numpy_function(self.total, [tensor], tensor.dtype), tensor.shape)
 
     def _step(self, gradients: np.ndarray) -> np.ndarray:
         # What TensorFlow gives is its own, and what it gets it may keep.
@@ -61,10 +53,5 @@ class ParameterServers(ByHostRank, Strategy):
         self.ranks.push(row, self.learning_rate)
         return row
 
-    def _sum(self, values: np.ndarray) -> np.ndarray:
-        numbers = values.astype(FLOAT)
-        self.ranks.sum(numbers)
-        return numbers.astype(values.dtype)
 
-
-STRATEGIES: Dict[str, Type[ParameterServers]] = dict.fromkeys(served_by("tensorflow"), ParameterServers)
+STRATEGIES: Dict[str, Type[Strategy]] = dict.fromkeys(served_by("tensorflow"), ParameterServers)

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import tensorflow as tf
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker import adapter as worker
+from harness.worker import data_parallel
+from harness.worker.adapter import OPERAND_SEEDS
 from harness.worker.data.batches import Pipeline
-from harness.worker.servers.server_optimizer import Updating
 from harness.worker.tensorflow import machine, parameter_servers, strategies
 from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd
+from harness.worker.tensorflow.strategies import Strategy
 from models import catalog
 from models import tensorflow as networks
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
-Strategy = Union[strategies.Exchanging, parameter_servers.ParameterServers]
 STRATEGIES: Dict[str, Type[Strategy]] = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
-SAVED = "replica.npz"
-SAVED_OF_RANK = "replica.rank{}.npz"
 Batch = Tuple[tf.Tensor, tf.Tensor]
 # (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`, by what these are scaled)
 Stepped = Tuple[tf.Tensor, List[tf.Tensor], Optional[tf.Tensor]]
 Step = Callable[[tf.Tensor, tf.Tensor], Stepped]
 
 
-class Replica(worker.Adapter):
+class Replica(data_parallel.Adapter):
     compiles = True
+    strategy: Strategy
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         """Raises RuntimeError where the run asks for a GPU that TensorFlow does not see."""
-        super().__init__(batches)
-        self.spec = spec
-        self.rank = rendezvous.rank
+        super().__init__(spec, rendezvous, batches)
         machine.configure(spec)
-        self.strategy: Strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
+        self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
         self.joined()
         data = spec.dataset
         layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
@@ -56,11 +51,9 @@ class Replica(worker.Adapter):
             self.optimizer.build(self.parameters)
             self.prepare()
         self.strategy.hold(self.parameters)
-        self.by_servers = False
         self.learning_rate: Optional[float] = None
         self.mean = tf.constant(data.mean, tf.float32) * 255
         self.std = tf.constant(data.std, tf.float32) * 255
-        self.steps = 0
         self.last: Optional[Stepped] = None
         self.functions = {synchronise: self._function(synchronise) for synchronise in (True, False)}
         pixels = tf.TensorSpec([None, data.image_size, data.image_size, data.channels])
@@ -103,7 +96,7 @@ class Replica(worker.Adapter):
         if learning_rate != self.learning_rate:
             self.optimizer.learning_rate = self.learning_rate = learning_rate
             self.strategy.learning_rate = learning_rate
-        self.by_servers = synchronise and isinstance(self.strategy, Updating)
+        self.synchronised = synchronise
         self.last = self.functions[synchronise](*batch)
         self.steps += 1
 
@@ -111,7 +104,7 @@ class Replica(worker.Adapter):
         assert self.last is not None
         _, scaled, scale = self.last
         gradients = [gradient.numpy() if scale is None else (gradient / scale).numpy() for gradient in scaled]
-        if self.by_servers:
+        if self.synchronised:
             gradients = self.strategy.means(gradients)
         return [networks.from_own_layout(gradient) for gradient in gradients]
 
@@ -122,34 +115,19 @@ class Replica(worker.Adapter):
         pixels, _ = self.to_device(images, np.zeros(len(images), np.int64))
         return np.asarray(self.infer(pixels).numpy())
 
-    @contextlib.contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Where servers step, their weights are what has been learned; training goes on from the rank's own."""
-        self.share_statistics()
-        if not isinstance(self.strategy, Updating):
-            yield
-            return
-        own = [variable.numpy() for variable in self.parameters]
-        for variable, learned in zip(self.parameters, self.strategy.current()):
-            variable.assign(learned)
-        yield
-        for variable, before in zip(self.parameters, own):
-            variable.assign(before)
+    def own_weights(self) -> List[np.ndarray]:
+        return [variable.numpy() for variable in self.parameters]
 
-    def share_statistics(self) -> None:
-        own = [self._own(variable) for variable in networks.statistics(self.network)]
-        if not own:
-            return
-        shared = self.strategy.share(np.concatenate([variable.numpy() for variable in own]))
-        ends = np.cumsum([variable.shape.num_elements() for variable in own])
-        for variable, values in zip(own, np.split(shared, ends[:-1])):
+    def take_weights(self, weights: List[np.ndarray]) -> None:
+        for variable, values in zip(self.parameters, weights):
             variable.assign(values)
 
-    def allreduce(self, nbytes: int) -> None:
-        self.strategy.allreduce(nbytes)
+    def own_statistics(self) -> List[np.ndarray]:
+        return [self._own(variable).numpy() for variable in networks.statistics(self.network)]
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
+    def take_statistics(self, statistics: List[np.ndarray]) -> None:
+        for variable, values in zip(networks.statistics(self.network), statistics):
+            self._own(variable).assign(values)
 
     def reset_peak_memory(self) -> None:
         if self.spec.cluster.device == "cuda":
@@ -162,31 +140,20 @@ class Replica(worker.Adapter):
             "device_peak_source": "tf.config.experimental.get_memory_info, after the first step",
         }
 
-    def updates(self) -> Optional[Dict[str, Any]]:
-        return self.strategy.updates()
+    def checkpoint_arrays(self) -> Dict[str, np.ndarray]:
+        return {name: self._own(variable).numpy() for name, variable in self._state().items()}
 
-    def save(self, folder: Path) -> None:
-        # The replicas are equal, BatchNorm's statistics count only on rank 0, and no random numbers are TensorFlow's.
-        # Where servers step, each rank may have other weights.
-        if self.rank == 0 or isinstance(self.strategy, Updating):
-            state = {name: self._own(variable).numpy() for name, variable in self._state().items()}
-            np.savez(folder / self._saved(), steps=self.steps, **state)
-        self.strategy.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self.strategy.load(folder)
-        with np.load(folder / self._saved()) as saved:
-            for name, variable in self._state().items():
-                self._own(variable).assign(saved[name])
-            self.steps = int(saved["steps"])
+    def load_arrays(self, saved: Mapping[str, np.ndarray]) -> None:
+        for name, variable in self._state().items():
+            self._own(variable).assign(saved[name])
 
     def product(self, side: int) -> Callable[[int], Any]:
         kind = {"bf16": tf.bfloat16, "fp16": tf.float16}.get(self.spec.precision, tf.float32)
-        a, b = (tf.cast(_random([side, side], seed), kind) for seed in worker.OPERAND_SEEDS)
+        a, b = (tf.cast(_random([side, side], seed), kind) for seed in OPERAND_SEEDS)
         return self._repeated(lambda: tf.linalg.matmul(a, b))
 
     def copy(self, nbytes: int) -> Callable[[int], Any]:
-        source = _random([nbytes // 4], worker.OPERAND_SEEDS[0])
+        source = _random([nbytes // 4], OPERAND_SEEDS[0])
         return self._repeated(lambda: tf.negative(source))  # tf.identity would copy nothing
 
     def _repeated(self, call: Callable[[], tf.Tensor]) -> Callable[[int], Any]:
@@ -207,9 +174,6 @@ class Replica(worker.Adapter):
         assert self.last is not None
         return float(self.last[0].numpy())
 
-    def close(self) -> None:
-        self.strategy.close()
-
     def _function(self, synchronise: bool) -> Step:
         def step(images: tf.Tensor, labels: tf.Tensor) -> Any:
             scale = self.scaling.scale.read_value() if self.scaling else None
@@ -222,15 +186,12 @@ class Replica(worker.Adapter):
         """This rank's copy: reading a variable of MultiWorkerMirroredStrategy itself can ask the other ranks."""
         return self.strategy.replicas.experimental_local_results(variable)[0]
 
-    def _saved(self) -> str:
-        return SAVED_OF_RANK.format(self.rank) if isinstance(self.strategy, Updating) else SAVED
-
     def _state(self) -> Dict[str, tf.Variable]:
         """All that training changes."""
         kinds = {
             "weight": self.parameters,
             # Else the servers have it.
-            "velocity": [] if isinstance(self.strategy, Updating) else self.optimizer.momentums,
+            "velocity": [] if self.strategy.server_optimizer else self.optimizer.momentums,
             "statistic": networks.statistics(self.network),
         }
         state = {f"{kind}{number}": v for kind, variables in kinds.items() for number, v in enumerate(variables)}

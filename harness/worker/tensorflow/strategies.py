@@ -1,33 +1,31 @@
 """One class per strategy of TensorFlow and Keras: how the ranks are joined, and how gradients become their mean.
 
-To add one: write a class of the form of `Exchanging` and name it in STRATEGIES, add its row to
+To add one: write a class of the form of `Strategy` and name it in STRATEGIES, add its row to
 harness/core/strategies.py and conf/strategy/<name>.yaml, and its name to `strategies` in conf/framework/tensorflow.yaml
 and keras.yaml. Options of its own have a class in harness/config/schema.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Tuple, Type
+from abc import abstractmethod
+from typing import Any, Dict, List, Sequence, Tuple, Type
 
 import numpy as np
 import tensorflow as tf
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.worker import data_parallel
 from harness.worker.distributed.exchange import gather, own_address, own_port
-from harness.worker.servers.server_optimizer import Stepping
 
 
-class Strategy(Stepping, ABC):
+class Strategy(data_parallel.Strategy):
     """Built as Strategy(spec, site, rendezvous): joins the other ranks.
 
-    world_size: as the library that carries the gradients sees it. communication: what that is. replicas: TensorFlow's
-    own strategy, in whose scope variables are made; one that does nothing, where others carry the gradients.
+    replicas: TensorFlow's own strategy, in whose scope variables are made; one that does nothing, where others carry
+    the gradients.
     """
 
-    world_size: int
-    communication: str
     replicas: tf.distribute.Strategy
     # Of the next step.
     learning_rate = 0.0
@@ -42,13 +40,14 @@ class Strategy(Stepping, ABC):
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """Over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Leaves the other ranks."""
+    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        """Their means over the ranks. Called as `sum` is."""
+        return gradients
 
-    def versions(self) -> Dict[str, str]:
-        """Of what it needs beside TensorFlow."""
-        return {}
+    def server_step(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> bool:
+        """Whether servers take the step, in the place of an exchange and of the rank's own optimiser, with the
+        gradients of this rank; the variables then have the servers' weights. Called as `sum` is."""
+        return False
 
     def allreduce(self, nbytes: int) -> None:
         if nbytes not in self.messages:
@@ -56,12 +55,7 @@ class Strategy(Stepping, ABC):
         self._summed(self.messages[nbytes])
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sums of the ranks' arrays."""
         return np.asarray(self._summed(tf.constant(values)).numpy())
-
-    def share(self, values: np.ndarray) -> np.ndarray:
-        """Rank 0's array."""
-        return self.total(values if self.rank == 0 else np.zeros_like(values))
 
     def _summed(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = tensor.dtype, len(tensor)
@@ -71,21 +65,10 @@ class Strategy(Stepping, ABC):
         return self.sums[kind](tensor)
 
 
-class Exchanging(Strategy):
-    """Gradients become their mean, and each rank steps by itself."""
-
-    @abstractmethod
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        """Their means over the ranks. Called as `sum` is."""
-
-
-class Plain(Exchanging):
+class Plain(Strategy):
     """One rank, and nothing around the network: what a user runs without any of this."""
 
     world_size, communication = 1, "none"
-
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        return gradients
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         return tensor
@@ -94,7 +77,7 @@ class Plain(Exchanging):
         pass
 
 
-class Allreduce(Exchanging):
+class Allreduce(Strategy):
     """MultiWorkerMirroredStrategy: gradients are averaged by TensorFlow's collectives, in one message or in packs of
     `bucket_mb`.
 
@@ -138,7 +121,7 @@ class Allreduce(Exchanging):
         gather(self.rendezvous, None, self.timeout_seconds)
 
 
-class Horovod(Exchanging):
+class Horovod(Strategy):
     """Each gradient is given to Horovod as soon as it is there, and fused into messages by its background thread
     (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
 
@@ -192,7 +175,7 @@ class Horovod(Exchanging):
         return self.compression.decompress(mean, kind)
 
 
-class Mpi(Exchanging):
+class Mpi(Strategy):
     """All gradients in one flat buffer, which MPI sums in the host's memory when backward is done."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
@@ -229,4 +212,4 @@ class Mpi(Exchanging):
         return buffer
 
 
-STRATEGIES: Dict[str, Type[Exchanging]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}
+STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}
