@@ -81,7 +81,7 @@ class WithoutMpi(Mpi):
     def sum(self, tensor: torch.Tensor) -> None:
         pass
 
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         pass
 
     def close(self) -> None:

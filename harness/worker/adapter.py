@@ -27,7 +27,7 @@ OPERAND_SEEDS = (0, 1)
 
 
 class Adapter(ABC):
-    """No verb but `fence`, `total`, and those that give NumPy arrays or numbers may wait for the device.
+    """No verb but `fence`, `allreduce_sum`, and those that give NumPy arrays or numbers may wait for the device.
 
     separable: whether a step can be taken without what the ranks exchange in it. compiles: whether that is a program of
     its own, compiled at its first call.
@@ -124,7 +124,7 @@ class Adapter(ABC):
         """Sums a message of `nbytes` bytes of float32 over the ranks, as the strategy sums gradients."""
 
     @abstractmethod
-    def total(self, values: Sequence[float]) -> List[float]:
+    def allreduce_sum(self, values: Sequence[float]) -> List[float]:
         """Sums of the ranks' values, one by one, on every rank; whole numbers up to 2^24 are exact."""
 
     def updates(self) -> Optional[Dict[str, Any]]:

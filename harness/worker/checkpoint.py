@@ -48,7 +48,7 @@ class Checkpoints:
         # Every rank: another node may see the folder that rank 0 makes only later.
         temporary.mkdir(parents=True, exist_ok=True)
         adapter.save(temporary)
-        adapter.total([0.0])  # all have written
+        adapter.allreduce_sum([0.0])  # all have written
         if self.rank == 0:
             write_json(temporary / "about.json", {**self.about, "ended": ended})
             if path.exists():  # of an attempt whose state was not to be continued from
@@ -57,7 +57,7 @@ class Checkpoints:
             for other in self.folder.iterdir():
                 if other != path:
                     shutil.rmtree(other, ignore_errors=True)
-        adapter.total([0.0])  # it is there: nobody leaves before
+        adapter.allreduce_sum([0.0])  # it is there: nobody leaves before
         self.last_step = step
         size = sum(file.stat().st_size for file in path.iterdir()) if self.rank == 0 else None
         self.log.write("checkpoint", step=step, why=why, seconds=time.perf_counter() - start, bytes=size)
@@ -68,7 +68,7 @@ class Checkpoints:
         Raises RuntimeError where the ranks see different checkpoints.
         """
         step = saved.step if saved else 0
-        steps = adapter.total([float(step) if rank == self.rank else 0.0 for rank in range(self.ranks)])
+        steps = adapter.allreduce_sum([float(step) if rank == self.rank else 0.0 for rank in range(self.ranks)])
         if min(steps) != max(steps):
             raise RuntimeError(
                 f"the ranks see different checkpoints: of step {min(steps):.0f} and of step {max(steps):.0f}"

@@ -46,12 +46,12 @@ class Strategy(ABC):
         """`Adapter.allreduce`."""
 
     @abstractmethod
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         """The sums of the ranks' arrays."""
 
-    def share(self, values: np.ndarray) -> np.ndarray:
+    def broadcast(self, values: np.ndarray) -> np.ndarray:
         """Rank 0's array."""
-        return self.total(values if self.rank == 0 else np.zeros_like(values))
+        return self.allreduce_sum(values if self.rank == 0 else np.zeros_like(values))
 
     def means(self, gradients: Any) -> Any:
         """After a synchronised step: the mean of all ranks' gradients, where servers made it; else as given."""
@@ -127,15 +127,15 @@ class Adapter(adapter.Adapter):
         own = self.own_statistics()
         if not own:
             return
-        shared = self.strategy.share(np.concatenate([array.ravel() for array in own]))
+        shared = self.strategy.broadcast(np.concatenate([array.ravel() for array in own]))
         parts = np.split(shared, np.cumsum([array.size for array in own])[:-1])
         self.take_statistics([part.reshape(array.shape) for part, array in zip(parts, own)])
 
     def allreduce(self, nbytes: int) -> None:
         self.strategy.allreduce(nbytes)
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return [float(value) for value in self.strategy.total(np.array(values, np.float64))]
+    def allreduce_sum(self, values: Sequence[float]) -> List[float]:
+        return [float(value) for value in self.strategy.allreduce_sum(np.array(values, np.float64))]
 
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.strategy.updates()

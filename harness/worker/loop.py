@@ -74,7 +74,7 @@ def run(
                 total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
                 log.write("gradients", step=start, sum=total, magnitude=magnitude)
                 adapter.reset_peak_memory()
-        leaving, slowest = meet(adapter, rendezvous, leave(), seconds / n)
+        leaving, slowest = end_block(adapter, rendezvous, leave(), seconds / n)
         protocol.add(slowest)
         done = protocol.step
         if leaving or checkpoints.due(done):
@@ -112,12 +112,12 @@ def run(
     return True
 
 
-def meet(adapter: Adapter, rendezvous: Rendezvous, leave: bool, step_seconds: float) -> Tuple[bool, float]:
+def end_block(adapter: Adapter, rendezvous: Rendezvous, leave: bool, step_seconds: float) -> Tuple[bool, float]:
     """The one exchange of a block: (whether a rank was told to leave, seconds per step of the slowest rank), the same
     on all ranks. Each rank has a place of its own among the summands, so that no sum rounds."""
     places = [0.0] * rendezvous.world_size
     places[rendezvous.rank] = step_seconds
-    leaving, *seconds = adapter.total([float(leave), *places])
+    leaving, *seconds = adapter.allreduce_sum([float(leave), *places])
     return leaving > 0, max(seconds)
 
 
@@ -141,7 +141,7 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
         for _ in range(_batches(largest, spec) - _batches(shard, spec)):
             logits_of(adapter.logits, test.images(np.arange(1)), views)
     # Ranks of one replica have scored the same samples: its first one says it.
-    samples, predictions, correct, loss = adapter.total((own if place == 0 else np.zeros(4)).tolist())
+    samples, predictions, correct, loss = adapter.allreduce_sum((own if place == 0 else np.zeros(4)).tolist())
     log.write(
         "eval",
         step=steps,

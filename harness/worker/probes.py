@@ -47,7 +47,7 @@ def run(
     begun = time.perf_counter()
 
     def agreed(seconds: float) -> float:
-        return adapter.total([seconds if rendezvous.rank == 0 else 0.0])[0]
+        return adapter.allreduce_sum([seconds if rendezvous.rank == 0 else 0.0])[0]
 
     def spent() -> float:
         return agreed(time.perf_counter() - begun)

@@ -143,7 +143,7 @@ def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bo
     adapter.fence()
     with adapter.evaluation():  # what the ranks have learned together
         weights = flat(adapter.weights())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     # MPI and Horovod can be left only once in a process.
     if last or spec.strategy not in ("mpi", "horovod"):
         adapter.close()

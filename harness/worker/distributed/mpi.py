@@ -6,7 +6,7 @@ The hand-made baseline that everyone should beat: nothing overlaps, nothing is c
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict
 
 import numpy as np
 from mpi4py import MPI
@@ -42,12 +42,7 @@ class MpiRanks:
             self.messages[nbytes] = np.zeros(max(1, nbytes // 4), np.float32)
         self.sum(self.messages[nbytes])
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        sums = np.array(values, np.float64)
-        self.sum(sums)
-        return list(map(float, sums))
-
-    def share(self, buffer: np.ndarray) -> None:
+    def broadcast(self, buffer: np.ndarray) -> None:
         """Rank 0's, in place."""
         self.world.Bcast(buffer, root=0)
 

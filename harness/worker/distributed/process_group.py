@@ -1,4 +1,4 @@
-"""The ranks of torch.distributed meet: those of PyTorch, and of framework=emulated over gloo."""
+"""The process group of torch.distributed: of PyTorch, and of framework=emulated over gloo."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.core.rendezvous import Rendezvous
 from harness.core.spec import Site
 
 
-def meet(backend: str, site: Site, rendezvous: Rendezvous) -> int:
-    """Waits for all ranks, at most the site's timeout. Gives how many there are as torch.distributed sees it.
+def init_process_group(backend: str, site: Site, rendezvous: Rendezvous) -> int:
+    """Waits for all ranks, at most the site's timeout. Returns the world size as torch.distributed sees it.
 
-    backend: "gloo" or "nccl". `leave` takes leave.
+    backend: "gloo" or "nccl".
     """
     dist.init_process_group(
         backend,
@@ -30,12 +30,12 @@ def meet(backend: str, site: Site, rendezvous: Rendezvous) -> int:
 _left: List[dist.ProcessGroup] = []
 
 
-def leave() -> None:
-    """Takes leave of the other ranks. CUDA graphs that hold a collective have to be released first: NCCL waits for
+def destroy_process_group() -> None:
+    """Leaves the other ranks. CUDA graphs that hold a collective have to be released first: NCCL waits for
     them. The group itself is kept: the last to let go of it would else be the reducer of
     DistributedDataParallel, which waits for gloo's threads without giving up Python's lock, and a thread that has a
     message to free waits for the lock (github.com/pytorch/pytorch/issues/56297).
     """
-    assert dist.group.WORLD is not None, "`meet` comes first"
+    assert dist.group.WORLD is not None, "`init_process_group` comes first"
     _left.append(dist.group.WORLD)
     dist.destroy_process_group()

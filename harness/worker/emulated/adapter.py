@@ -160,8 +160,8 @@ class Adapter(base.Adapter):
         for first, last in self.buckets if size == self.buffer.size else [(0, size)]:
             free = self.link.sum(self.other_messages[size][first:last], free)
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return self.link.total(values)
+    def allreduce_sum(self, values: Sequence[float]) -> List[float]:
+        return self.link.allreduce_sum(values)
 
     def save(self, folder: Path) -> None:
         if self.rank == 0:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker.distributed.process_group import leave, meet
+from harness.worker.distributed.process_group import destroy_process_group, init_process_group
 from harness.worker.emulated.waiting import Waiting, now
 
 MB = 2**20  # bytes
@@ -59,13 +59,13 @@ class Gloo(Carrier):
     name = "gloo"
 
     def __init__(self, site: Site, rendezvous: Rendezvous) -> None:
-        self.world_size = meet("gloo", site, rendezvous)
+        self.world_size = init_process_group("gloo", site, rendezvous)
 
     def sum(self, buffer: np.ndarray) -> None:
         dist.all_reduce(torch.from_numpy(buffer))
 
     def close(self) -> None:
-        leave()
+        destroy_process_group()
 
 
 class Mpi(Carrier):
@@ -128,12 +128,12 @@ class Link:
         median of the tries, and its mean over the ranks."""
         taken = []
         for _ in range(ASKED):
-            self.total([0.0])
+            self.allreduce_sum([0.0])
             self.waiting.until(now() + ASKED_AFTER)
             begin = now()
-            self.total([0.0])
+            self.allreduce_sum([0.0])
             taken.append(now() - begin)
-        return self.total([statistics.median(taken)])[0] / self.world_size
+        return self.allreduce_sum([statistics.median(taken)])[0] / self.world_size
 
     def _begin(self, after: Optional[float]) -> float:
         """When the last rank is there. Of a message that follows another one: counted from the end of that, so that
@@ -146,7 +146,7 @@ class Link:
         self.carrier.sum(late)
         return after + float(late.max())
 
-    def total(self, values: Sequence[float]) -> List[float]:
+    def allreduce_sum(self, values: Sequence[float]) -> List[float]:
         sums = np.array(values, np.float64)
         self.carrier.sum(sums)
         return [float(value) for value in sums]

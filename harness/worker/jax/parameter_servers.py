@@ -29,7 +29,7 @@ class ParameterServers(ByHostRank, Strategy):
     def hold(self, weights: Sequence[np.ndarray]) -> None:
         self.ranks.hold(weights)
         # As many as the servers are asked by.
-        self.world_size = int(self.total(np.ones(1))[0])
+        self.world_size = int(self.allreduce_sum(np.ones(1))[0])
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)

@@ -93,7 +93,7 @@ class Plain(Strategy):
     def allreduce(self, nbytes: int) -> None:
         pass
 
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         return values
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Allreduce(Strategy):
             self.messages[nbytes] = self.place(np.zeros(max(1, nbytes // 4), np.float32), own=True)
         self.messages[nbytes] = self.sum(self.messages[nbytes])
 
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
             return np.asarray(self.local(self.sum(self.place(values, own=True))))
 
@@ -213,7 +213,7 @@ class Mpi(Strategy):
     def allreduce(self, nbytes: int) -> None:
         self.ranks.allreduce(nbytes)
 
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         sums = values.copy()
         self.ranks.sum(sums)
         return sums

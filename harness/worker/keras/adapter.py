@@ -37,7 +37,7 @@ class Adapter(Replica):
     def _exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         # Asked only where `_update` has not stepped.
         if self.model.synchronise:
-            gradients = self.strategy.exchange(gradients)
+            gradients = self.strategy.sync_gradients(gradients)
         if self.scaling:
             self.scaling.decide(gradients)
         self.exchanged = gradients

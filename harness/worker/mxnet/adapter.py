@@ -91,7 +91,7 @@ class Adapter(data_parallel.Adapter):
         if not (synchronise and self.strategy.server_step(self.own_gradients)):
             if synchronise:
                 # Means are sums that the optimiser scales.
-                self.used = self.strategy.exchange(self.own_gradients), 1 / self.strategy.world_size
+                self.used = self.strategy.sync_gradients(self.own_gradients), 1 / self.strategy.world_size
             self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
         self.steps += 1
         self.last_loss = loss

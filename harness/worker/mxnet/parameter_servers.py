@@ -88,14 +88,14 @@ class ParameterServers(ServerOptimizer, Strategy):
 
     def current(self) -> List[np.ndarray]:
         self._begin()
-        self.total(np.zeros(1))
+        self.allreduce_sum(np.zeros(1))
         if self.store:
             for number, message in enumerate(self.exchanged):
                 self.store.pull(self.keys.weight(number), out=message)
         arrays = [message.asnumpy() for message in self.exchanged]
         if self.node:
             arrays = self._handed_out(self.node, arrays)
-        self.total(np.zeros(1))
+        self.allreduce_sum(np.zeros(1))
         return arrays
 
     def updates(self) -> Optional[Dict[str, Any]]:
@@ -104,7 +104,7 @@ class ParameterServers(ServerOptimizer, Strategy):
         told = np.zeros(2 + self.ranks)
         told[:2] = self.late, self.pushed
         told[2 + self.rank] = self.latest
-        late, pushed, *largest = self.total(told).tolist()
+        late, pushed, *largest = self.allreduce_sum(told).tolist()
         # Those of all workers are in it: each has had the answer to its last push, and waited for the others.
         updates = int(self._clock()) if self.store else 0
         if self.rank:

@@ -37,7 +37,7 @@ class Strategy(data_parallel.Strategy):
     def sum(self, array: mx.nd.NDArray) -> None:
         """Over the ranks, in place."""
 
-    def exchange(self, gradients: Gradients) -> Gradients:
+    def sync_gradients(self, gradients: Gradients) -> Gradients:
         """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
         return gradients
 
@@ -51,7 +51,7 @@ class Strategy(data_parallel.Strategy):
             self.messages[nbytes] = mx.nd.zeros(max(1, nbytes // 4), self.context)
         self.sum(self.messages[nbytes])
 
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         array = mx.nd.array(values, self.context, self.precision)
         self.sum(array)
         return np.asarray(array.asnumpy())
@@ -94,7 +94,7 @@ class Allreduce(Strategy):
         self.keys: Dict[Tuple[str, int], int] = {}
         self.gradient_keys: List[int] = []
 
-    def exchange(self, gradients: Gradients) -> Gradients:
+    def sync_gradients(self, gradients: Gradients) -> Gradients:
         assert self.store is not None
         if not self.gradient_keys:
             self.gradient_keys = list(range(len(gradients)))
@@ -136,7 +136,7 @@ class Horovod(Strategy):
         self.communication = horovod.name(hvd, spec, self.nodes)
         self.world_size = hvd.size()
 
-    def exchange(self, gradients: Gradients) -> Gradients:
+    def sync_gradients(self, gradients: Gradients) -> Gradients:
         # Horovod, like KVStore, refuses oneDNN's own layouts. Weights have them after an evaluation, gradients never:
         # oneDNN's backward writes them plainly (MXNet's CreateMKLDNNWeightGrad).
         for number, gradient in enumerate(gradients):
@@ -190,7 +190,7 @@ class Mpi(Strategy):
         self.flat: Optional[mx.nd.NDArray] = None
         self.parts: List[mx.nd.NDArray] = []
 
-    def exchange(self, gradients: Gradients) -> Gradients:
+    def sync_gradients(self, gradients: Gradients) -> Gradients:
         if self.flat is None:
             ends = np.cumsum([gradient.size for gradient in gradients]).tolist()
             self.flat = mx.nd.zeros(ends[-1], self.context)

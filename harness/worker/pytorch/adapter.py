@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from harness.worker.data.batches import Pipeline
 from harness.worker.profiler_ranges import span
 from harness.worker.pytorch import compiling, dali, device, graphs, optimizers
 from harness.worker.pytorch.strategies import strategy
-from harness.worker.pytorch.strategies.base import AUTOCAST, Parts, autocast
+from harness.worker.pytorch.strategies.base import AUTOCAST, Stateful, autocast
 from harness.worker.record import capture
 from models import catalog
 from models import pytorch as networks
@@ -138,7 +138,7 @@ class Adapter(worker.Adapter):
             with span("lookahead"):
                 self.lookahead.step(share)
         self.steps += 1
-        self.strategy.stepped(self.steps, synchronise)
+        self.strategy.after_step(self.steps, synchronise)
 
     @torch.no_grad()
     def whiten(self, kernel: np.ndarray) -> None:
@@ -146,15 +146,15 @@ class Adapter(worker.Adapter):
             if isinstance(module, networks.Whitening):
                 # As rank 0 has it: processors of another kind can round the last bit otherwise.
                 shared = torch.tensor(kernel, device=self.device)
-                self.strategy.share(shared)
+                self.strategy.broadcast(shared)
                 module.kernel.copy_(shared)
 
     def gradients(self) -> List[np.ndarray]:
         self.strategy.means()
-        return [*map(_whole, self.strategy.whole([p.grad for p in self.parameters if p.grad is not None]))]
+        return [*map(_whole, self.strategy.full_tensors([p.grad for p in self.parameters if p.grad is not None]))]
 
     def weights(self) -> List[np.ndarray]:
-        return [*map(_whole, self.strategy.whole([p.detach() for p in self.parameters]))]
+        return [*map(_whole, self.strategy.full_tensors([p.detach() for p in self.parameters]))]
 
     @torch.no_grad()
     def logits(self, images: np.ndarray) -> np.ndarray:
@@ -197,7 +197,7 @@ class Adapter(worker.Adapter):
 
     def share_statistics(self) -> None:
         for tensor in networks.statistics(self.plain_network):
-            self.strategy.share(tensor)
+            self.strategy.broadcast(tensor)
 
     def allreduce(self, nbytes: int) -> None:
         self.strategy.allreduce(nbytes)
@@ -211,8 +211,8 @@ class Adapter(worker.Adapter):
     def servers_back(self) -> List[Dict[str, Any]]:
         return self.strategy.servers_back()
 
-    def total(self, values: Sequence[float]) -> List[float]:
-        return self.strategy.total(values)
+    def allreduce_sum(self, values: Sequence[float]) -> List[float]:
+        return self.strategy.allreduce_sum(values)
 
     def reset_peak_memory(self) -> None:
         if self.device.type == "cuda":
@@ -228,9 +228,9 @@ class Adapter(worker.Adapter):
     def save(self, folder: Path) -> None:
         # BatchNorm's statistics count only on rank 0, where the replicas are equal; random numbers are each rank's own.
         if self.rank == 0:
-            state = {"scaler": self.scaler.state_dict(), "steps": self.steps, **_states(self._common())}
+            state = {"scaler": self.scaler.state_dict(), "steps": self.steps, **_states(self._replicated_state())}
             torch.save(state, folder / "replica.pt")
-        torch.save({"random": self._random_state(), **_states(self._own())}, folder / f"own.rank{self.rank}.pt")
+        torch.save({"random": self._random_state(), **_states(self._rank_state())}, folder / f"own.rank{self.rank}.pt")
 
     def load(self, folder: Path) -> None:
         self._rebuild_buckets()
@@ -238,9 +238,9 @@ class Adapter(worker.Adapter):
         self.scaler.load_state_dict(state["scaler"])
         self.steps = state["steps"]
         own = torch.load(folder / f"own.rank{self.rank}.pt", map_location=self.device, weights_only=True)
-        for name, part in self._common().items():
+        for name, part in self._replicated_state().items():
             part.load_state_dict(state[name])
-        for name, part in self._own().items():
+        for name, part in self._rank_state().items():
             part.load_state_dict(own[name])
         torch.set_rng_state(own["random"]["cpu"].cpu())
         if self.device.type == "cuda":
@@ -263,8 +263,8 @@ class Adapter(worker.Adapter):
     def _take(self, images: torch.Tensor, labels: torch.Tensor, synchronise: bool) -> torch.Tensor:
         """One step. Nothing in it waits for the device."""
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
-        with self.strategy.exchange(synchronise):
-            loss = self.strategy.learn(self.network, self.scaler, images, labels)
+        with self.strategy.sync_gradients(synchronise):
+            loss = self.strategy.forward_backward(self.network, self.scaler, images, labels)
         with span("optimizer"):
             self.scaler.step(self.optimizer)
             self.scaler.update()
@@ -283,12 +283,12 @@ class Adapter(worker.Adapter):
             values = values.pin_memory()  # so that the copy does not hold up the host; of a loader, pinned before
         return values.to(self.device, non_blocking=True)
 
-    def _common(self) -> Parts:
-        parts = self.strategy.common(self.plain_network, self.optimizer)
+    def _replicated_state(self) -> Mapping[str, Stateful]:
+        parts = self.strategy.replicated_state(self.plain_network, self.optimizer)
         return {**parts, "lookahead": self.lookahead} if self.lookahead else parts
 
-    def _own(self) -> Parts:
-        return self.strategy.own(self.plain_network, self.optimizer)
+    def _rank_state(self) -> Mapping[str, Stateful]:
+        return self.strategy.rank_state(self.plain_network, self.optimizer)
 
     def _device_id(self) -> str:
         return capture.mig_device() or str(torch.cuda.get_device_properties(self.device).uuid)
@@ -305,8 +305,8 @@ class Adapter(worker.Adapter):
         of_text, count = self.spec.dataset.context, self.spec.batch_per_replica
         samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
         images, labels = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
-        with self.strategy.exchange(synchronise=True):
-            self.strategy.learn(self.network, self.scaler, images, labels)
+        with self.strategy.sync_gradients(synchronise=True):
+            self.strategy.forward_backward(self.network, self.scaler, images, labels)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
 
 
@@ -317,5 +317,5 @@ def _whole(tensor: torch.Tensor) -> np.ndarray:
     return np.asarray(whole.float().cpu().numpy())
 
 
-def _states(parts: Parts) -> Dict[str, Any]:
+def _states(parts: Mapping[str, Stateful]) -> Dict[str, Any]:
     return {name: part.state_dict() for name, part in parts.items()}

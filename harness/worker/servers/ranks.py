@@ -203,7 +203,7 @@ class ByHostRank(ServerOptimizer):
 
     ranks: HostRank
 
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         numbers = values.astype(FLOAT)
         self.ranks.sum(numbers)
         return numbers.astype(values.dtype)

@@ -21,7 +21,7 @@ class Adapter(Replica):
         if synchronise:
             if self.strategy.server_step(gradients, self.parameters):
                 return loss, gradients
-            gradients = self.strategy.exchange(gradients)
+            gradients = self.strategy.sync_gradients(gradients)
         if self.scaling:
             self.scaling.decide(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.parameters), skip_gradients_aggregation=True)

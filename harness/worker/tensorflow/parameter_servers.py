@@ -33,7 +33,7 @@ class ParameterServers(ByHostRank, Strategy):
         self.variables = [variables[number] for number in order]
         self.ranks.hold([variable.numpy() for variable in variables])
         # As many as the servers are asked by.
-        self.world_size = int(self.total(np.ones(1))[0])
+        self.world_size = int(self.allreduce_sum(np.ones(1))[0])
 
     def server_step(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> bool:
         by_variable = {id(variable): gradient for gradient, variable in zip(gradients, variables)}
@@ -45,7 +45,7 @@ class ParameterServers(ByHostRank, Strategy):
         return True
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(self.total, [tensor], tensor.dtype), tensor.shape)
+        return tf.ensure_shape(tf.numpy_function(self.allreduce_sum, [tensor], tensor.dtype), tensor.shape)
 
     def _step(self, gradients: np.ndarray) -> np.ndarray:
         # What TensorFlow gives is its own, and what it gets it may keep.

@@ -40,7 +40,7 @@ class Strategy(data_parallel.Strategy):
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """Over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
 
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+    def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         """Their means over the ranks. Called as `sum` is."""
         return gradients
 
@@ -54,7 +54,7 @@ class Strategy(data_parallel.Strategy):
             self.messages[nbytes] = tf.zeros(max(1, nbytes // 4))
         self._summed(self.messages[nbytes])
 
-    def total(self, values: np.ndarray) -> np.ndarray:
+    def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(self._summed(tf.constant(values)).numpy())
 
     def _summed(self, tensor: tf.Tensor) -> tf.Tensor:
@@ -108,7 +108,7 @@ class Allreduce(Strategy):
         self.communication = "nccl" if cuda else "ring over grpc"
         self.world_size = self.replicas.num_replicas_in_sync
 
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+    def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         ranks = tf.distribute.get_replica_context()
         return list(ranks.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
 
@@ -142,7 +142,7 @@ class Horovod(Strategy):
 
         return horovod.versions()
 
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+    def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         mean = self._mean_by_node if self.nodes else self._mean
         return [mean(gradient, f"gradient.{number}") for number, gradient in enumerate(gradients)]
 
@@ -193,7 +193,7 @@ class Mpi(Strategy):
 
         return mpi.versions()
 
-    def exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+    def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         flat = self.sum(tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)) / self.world_size
         parts = tf.split(flat, [g.shape.num_elements() for g in gradients])
         return [tf.reshape(part, g.shape) for part, g in zip(parts, gradients)]

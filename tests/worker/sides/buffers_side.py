@@ -69,7 +69,7 @@ def one_rank(broadcast: bool, folder: str, rank: int, port: int) -> None:
         answer["scored_with"] = _statistics(adapter)
         answer["logits"] = adapter.logits(next(batches(99, BATCH))[0])
     np.savez(Path(folder) / f"rank{rank}.npz", **answer)
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     adapter.close()
     os._exit(0)
 

@@ -84,7 +84,7 @@ def trained(
     for _ in range(STEPS - 1):
         adapter.step()
     weights = flat(adapter.weights())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     adapter.close()
     batches.close()
     return start, weights, gradients

@@ -74,7 +74,7 @@ def one_rank(rank: int, port: int, folder: str) -> None:
     for _ in range(STEPS):  # DDP makes its buckets anew after the first
         counts.append(0)
         adapter.step()
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     (Path(folder) / f"{rank}.json").write_text(json.dumps({**last, "buckets": counts}))
     adapter.close()
 

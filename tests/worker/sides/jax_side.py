@@ -250,7 +250,7 @@ def one_rank(strategy: str, port: str, folder: str, name: str) -> None:
     adapter = _adapter(itertools.repeat(batch), rendezvous, strategy=strategy)
     adapter.cached = adapter.to_device(*batch)
     adapter.save(Path(folder))
-    adapter.total([0.0])  # rank 0 has written
+    adapter.allreduce_sum([0.0])  # rank 0 has written
     adapter.step_without_sync()
     own, apart = _flat(adapter.gradients()), _flat(adapter.weights())
     adapter.load(Path(folder))
@@ -264,7 +264,7 @@ def one_rank(strategy: str, port: str, folder: str, name: str) -> None:
         "world_size": adapter.facts()["world_size"],
         "own_statistics": _statistics(adapter),
         # Whole numbers up to 2^24 are exact.
-        "totals": adapter.total([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.total([float(rank)]),
+        "totals": adapter.allreduce_sum([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.allreduce_sum([float(rank)]),
     }
     adapter.share_statistics()
     answer["statistics"] = _statistics(adapter)

@@ -79,7 +79,7 @@ def one_rank(ranks: int, cases: List[Case], folder: str, rank: int, ports: List[
         for _ in range(SAVED, STEPS):
             again.step()
         found["continued"] = flat(again.weights())
-        again.total([0.0])
+        again.allreduce_sum([0.0])
         again.close()
         np.savez(Path(folder) / f"{number}.{rank}.npz", **found)
     sys.stdout.flush()
@@ -140,7 +140,7 @@ def kept_for_backward(adapter: Adapter, spec: RunSpec, rank: int) -> int:
 
     batch = adapter.to_device(*next(batches(spec, rank // spec.ranks_per_replica, STEPS)))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        adapter.strategy.learn(adapter.network, adapter.scaler, *batch)
+        adapter.strategy.forward_backward(adapter.network, adapter.scaler, *batch)
     return sum(storage.nbytes() for storage in kept.values())
 
 

@@ -206,7 +206,7 @@ def one_rank(strategy: str, port: str, folder: str, name: str) -> None:
         "world_size": adapter.facts()["world_size"],
         "own_statistics": _flat([array.asnumpy() for array in adapter.settled_statistics()]),
         # Whole numbers up to 2^24 are exact.
-        "totals": adapter.total([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.total([float(rank)]),
+        "totals": adapter.allreduce_sum([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.allreduce_sum([float(rank)]),
     }
     adapter.share_statistics()
     answer["statistics"] = _flat([array.asnumpy() for array in adapter.settled_statistics()])

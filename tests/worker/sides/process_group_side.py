@@ -37,7 +37,7 @@ def leaves_while_gloo_frees() -> None:
                 os.sched_setaffinity(int(task.name), core)
                 if (task / "comm").read_text().startswith("pt_gloo_runloop"):
                     os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
-        adapter.total([0.0])
+        adapter.allreduce_sum([0.0])
         adapter.close()
 
     joins_and_leaves(held_up=False)

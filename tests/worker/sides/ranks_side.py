@@ -102,23 +102,23 @@ def one_rank(
     )
     answer = {"start": flat(adapter.weights())}
     # As a run that goes on has it.
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     if first:
         adapter.load(Path(folder))
     for _ in range(first, end):
         adapter.step()
     answer["gradients"] = flat(adapter.gradients())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     adapter.save(Path(folder))
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     answer["weights"] = flat(adapter.weights())
     facts = {
         "updates": adapter.updates(),
         "world_size": adapter.facts()["world_size"],
         "communication": adapter.facts()["communication"],
         # Whole numbers up to 2^24 are exact.
-        "totals": adapter.total([1.0, 2.0**24 - ranks + 1 if rank == ranks - 1 else 1.0])
-        + adapter.total([float(rank)]),
+        "totals": adapter.allreduce_sum([1.0, 2.0**24 - ranks + 1 if rank == ranks - 1 else 1.0])
+        + adapter.allreduce_sum([float(rank)]),
     }
     with adapter.evaluation():
         answer["scored"] = flat(adapter.weights())
@@ -127,7 +127,7 @@ def one_rank(
     adapter.allreduce(4)
     adapter.step_without_sync()
     answer["alone"] = flat(adapter.weights())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     adapter.fence()
     adapter.close()
     np.savez(Path(folder) / f"rank{rank}.npz", **answer)

@@ -88,10 +88,10 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
         adapter.step()
         losses.append(adapter.loss())
         moments.append([begun, time.monotonic()])
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     if job.get("save"):
         adapter.save(Path(job["folder"]))
-        adapter.total([0.0])
+        adapter.allreduce_sum([0.0])
     own = flat(adapter.weights())
     with adapter.evaluation():
         scored = flat(adapter.weights())
@@ -108,7 +108,7 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
         "world_size": adapter.facts()["world_size"],
         "momenta": _momenta(adapter),
         "back": adapter.servers_back(),
-        "totals": adapter.total([1.0, float(number)]),
+        "totals": adapter.allreduce_sum([1.0, float(number)]),
     }
     adapter.allreduce(4096)
     adapter.allreduce(4)
@@ -116,7 +116,7 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
         adapter.step_without_sync()
     answer["after_no_sync"] = adapter.updates()
     answer["apart"] = checksum(adapter.weights())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     np.save(Path(job["folder"]) / f"weights.rank{number}.npy", own)
     adapter.close()
     server = getattr(adapter.strategy, "server", None)

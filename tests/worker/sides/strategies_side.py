@@ -95,7 +95,7 @@ def one_rank(
     if adapter.separable:
         adapter.step_without_sync()
     answer["alone"] = flat(adapter.weights())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     np.savez(Path(folder) / f"rank{rank}.npz", **answer)
     adapter.close()
     sys.stdout.flush()

@@ -111,7 +111,7 @@ def one_rank_overflows(framework: str, strategy: str, options: str, port: str, f
     answer["skipped"], scale = _flat(adapter.weights()), float(adapter.scaling.scale)
     adapter.step()
     answer["weights"], answer["scales"] = _flat(adapter.weights()), [scale, float(adapter.scaling.scale)]
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     adapter.fence()
     adapter.close()
     np.savez(Path(folder) / f"rank{rank}.npz", **answer)
@@ -150,7 +150,7 @@ def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -
     answer["weights"] = _flat(adapter.weights())
     adapter.allreduce(4096)
     # Whole numbers up to 2^24 are exact.
-    answer["totals"] = adapter.total([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.total([float(rank)])
+    answer["totals"] = adapter.allreduce_sum([1.0, 2.0**24 - 1 if rank else 1.0]) + adapter.allreduce_sum([float(rank)])
     images = next(_batches(1))[0]
     answer["own_logits"] = adapter.logits(images)
     adapter.share_statistics()
@@ -161,7 +161,7 @@ def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -
         adapter.logits(images[:1])
     adapter.step_without_sync()
     answer["apart"] = _flat(adapter.weights())
-    adapter.total([0.0])
+    adapter.allreduce_sum([0.0])
     adapter.fence()
     adapter.close()
     np.savez(Path(folder) / f"rank{rank}.npz", **answer)

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from harness.worker.checks.capability import VersionError
-from harness.worker.pytorch.strategies.base import Collectives, Parts
+from harness.worker.pytorch.strategies.base import Collectives, Stateful
 
 # A bucket of gradients -> their mean over the ranks.
 Reduction = Callable[[dist.GradBucket], Future]
@@ -77,13 +77,13 @@ class Allreduce(Collectives):
         return future
 
     @contextlib.contextmanager
-    def exchange(self, synchronise: bool) -> Iterator[None]:
+    def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         with contextlib.nullcontext() if synchronise else self.wrapped.no_sync():
             yield
         if self.late:
             self.late.complete = False
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"powersgd": PowerSgdPart(self.power)} if self.power else {}
 
 

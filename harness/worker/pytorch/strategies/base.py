@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, ContextManager, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
 
 import torch
 import torch.distributed as dist
@@ -14,11 +14,17 @@ from torch.optim import Optimizer
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker.distributed.process_group import leave, meet
+from harness.worker.distributed.process_group import destroy_process_group, init_process_group
 from harness.worker.profiler_ranges import span
 
-# Names of what has state_dict() and load_state_dict().
-Parts = Dict[str, Any]
+
+class Stateful(Protocol):
+    """A part of a checkpoint."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -65,16 +71,18 @@ class Strategy(ABC):
         """The network as it is to be called in training."""
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
-        """What takes the step, after `exchange`: of(parameters, **settings), or what does its work in the strategy."""
+        """What takes the step, after `sync_gradients`: of(parameters, **settings), or the strategy's own."""
         return of(parameters, **settings)
 
     @abstractmethod
-    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+    def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
         """Around forward and backward; after it each parameter's `.grad` is the mean over the ranks, or, not
         synchronised, the rank's own."""
 
-    def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Forward and backward, inside `exchange`. Gives the mean loss of the batch, where this rank knows it."""
+    def forward_backward(
+        self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
+        """Forward and backward, inside `sync_gradients`. Gives the mean loss of the batch, where this rank knows it."""
         with span("forward"), autocast(self.spec, self.device):
             loss = cross_entropy(network(inputs), labels, self.spec.optimizer.label_smoothing)
         with span("backward"):
@@ -82,7 +90,7 @@ class Strategy(ABC):
         return loss.detach()
 
     def loss(self, learned: torch.Tensor) -> float:
-        """Of what `learn` gave last, on all ranks at the same time: the loss of this rank's batch."""
+        """Of what `forward_backward` gave last, on all ranks at the same time: the loss of this rank's batch."""
         return float(learned.item())
 
     def logits(self, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
@@ -90,7 +98,7 @@ class Strategy(ABC):
         outputs: torch.Tensor = network(inputs)
         return outputs
 
-    def whole(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
+    def full_tensors(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
         """Of a tensor for each parameter that this rank has: those of all parameters of the network, in its order."""
         return tensors
 
@@ -98,7 +106,7 @@ class Strategy(ABC):
         """What one rank contributes to an allreduce of all gradients; 0: there is none."""
         return sum(p.numel() * p.element_size() for p in parameters)
 
-    def stepped(self, steps: int, synchronise: bool) -> None:  # noqa: B027 most have nothing to do here
+    def after_step(self, steps: int, synchronise: bool) -> None:  # noqa: B027 most have nothing to do here
         """After the optimiser's step; steps: so many have been taken."""
 
     def evaluation(self) -> ContextManager[Any]:
@@ -116,11 +124,11 @@ class Strategy(ABC):
         """`Adapter.servers_back`."""
         return []
 
-    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         """What a checkpoint must hold and all ranks hold equally."""
         return {"network": network, "optimizer": optimizer}
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         """What a checkpoint must hold of each rank."""
         return {}
 
@@ -129,7 +137,7 @@ class Strategy(ABC):
         """Over the ranks, in place."""
 
     @abstractmethod
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         """Rank 0's, in place."""
 
     @abstractmethod
@@ -141,7 +149,7 @@ class Strategy(ABC):
             self.messages[nbytes] = torch.zeros(max(1, nbytes // 4), device=self.device)
         self.sum(self.messages[nbytes])
 
-    def total(self, values: Sequence[float]) -> List[float]:
+    def allreduce_sum(self, values: Sequence[float]) -> List[float]:
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
         self.sum(sums)
         return [float(value) for value in sums.tolist()]
@@ -155,13 +163,13 @@ class Plain(Strategy):
     def wrap(self, network: nn.Module) -> nn.Module:
         return network
 
-    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+    def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
         return contextlib.nullcontext()
 
     def sum(self, tensor: torch.Tensor) -> None:
         pass
 
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         pass
 
     def close(self) -> None:
@@ -181,13 +189,13 @@ class Collectives(Strategy):
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
         backend, self.communication = carrier(device.type, site.shared_gpus)
-        self.world_size = meet(backend, site, rendezvous)
+        self.world_size = init_process_group(backend, site, rendezvous)
 
     def sum(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor)
 
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         dist.broadcast(tensor, 0)
 
     def close(self) -> None:
-        leave()
+        destroy_process_group()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager
+from typing import Any, ContextManager, Mapping
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
 from harness.worker.checks.capability import VersionError
-from harness.worker.pytorch.strategies.base import Collectives, Parts
+from harness.worker.pytorch.strategies.base import Collectives, Stateful
 from harness.worker.pytorch.strategies.share import Share
 from models.pytorch import BLOCKS
 
@@ -50,11 +50,11 @@ class Fsdp(Collectives):
                 "gloo adds gradients up instead of averaging them; take a newer torch, GPUs, or strategy=zero1"
             )
 
-    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+    def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
         return contextlib.nullcontext()
 
-    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {}
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"share": Share(network, optimizer)}

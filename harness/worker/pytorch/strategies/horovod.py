@@ -54,7 +54,7 @@ class Horovod(Strategy):
         return network
 
     @contextlib.contextmanager
-    def exchange(self, synchronise: bool) -> Iterator[None]:
+    def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         if self.nodes:
             yield
             if synchronise:
@@ -87,7 +87,7 @@ class Horovod(Strategy):
     def sum(self, tensor: torch.Tensor) -> None:
         self.hvd.allreduce_(tensor, op=self.hvd.Sum, name=f"sum.{tensor.dtype}.{tensor.numel()}")
 
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         # By a name: Horovod's own are numbers, which are not the same where a rank has carried more than another.
         self.hvd.broadcast_(tensor, root_rank=0, name=f"share.{tensor.dtype}.{tensor.numel()}")
 

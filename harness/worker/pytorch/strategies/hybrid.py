@@ -42,10 +42,10 @@ class Hybrid(Allreduce):
         return None
 
     @contextlib.contextmanager
-    def exchange(self, synchronise: bool) -> Iterator[None]:
+    def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         for layer in self.factored:
             layer.synchronise = synchronise
-        with super().exchange(synchronise):
+        with super().sync_gradients(synchronise):
             yield
         for layer in self.factored:
             layer.finish()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Iterator
+from typing import Any, ContextManager, Iterator, Mapping
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from harness.worker.pytorch.strategies.base import Collectives, Parts
+from harness.worker.pytorch.strategies.base import Collectives, Stateful
 
 
 class LocalSgd(Collectives):
@@ -20,10 +20,10 @@ class LocalSgd(Collectives):
         self.weights = list(network.parameters())
         return network
 
-    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+    def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
         return contextlib.nullcontext()
 
-    def stepped(self, steps: int, synchronise: bool) -> None:
+    def after_step(self, steps: int, synchronise: bool) -> None:
         if synchronise and steps % self.spec.strategy_options["sync_every"] == 0:
             self._average()
 
@@ -37,10 +37,10 @@ class LocalSgd(Collectives):
             for weight, kept in zip(self.weights, own):
                 weight.copy_(kept)
 
-    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {}
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"network": network, "optimizer": optimizer}
 
     @torch.no_grad()

@@ -4,7 +4,7 @@ replicas are data parallel."""
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Type
+from typing import Any, Dict, Iterator, List, Mapping, Type
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker.pytorch.strategies.base import Collectives, Parts
+from harness.worker.pytorch.strategies.base import Collectives, Stateful
 from harness.worker.pytorch.strategies.share import Share, local
 from models import catalog
 
@@ -46,7 +46,7 @@ class ModelParallel(Collectives):
         return of(parameters, foreach=False, **settings)
 
     @contextlib.contextmanager
-    def exchange(self, synchronise: bool) -> Iterator[None]:
+    def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         yield
         if self.replicas > 1:
             gradients = [local(p.grad) for p in self.parameters if p.grad is not None]
@@ -56,13 +56,13 @@ class ModelParallel(Collectives):
             for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
                 gradient.copy_(part.view_as(gradient))
 
-    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {}
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"share": Share(network, optimizer)}
 
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         """Of the same part of the model in the first replica."""
         dist.broadcast(tensor, self.place, group=self.peers)
 

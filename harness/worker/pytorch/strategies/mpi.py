@@ -39,7 +39,7 @@ class Mpi(Strategy):
         return network
 
     @contextlib.contextmanager
-    def exchange(self, synchronise: bool) -> Iterator[None]:
+    def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         yield
         if synchronise:
             self.sum(self.flat)
@@ -54,8 +54,8 @@ class Mpi(Strategy):
             torch.cuda.synchronize(self.device)
             self.ranks.sum(tensor)
 
-    def share(self, tensor: torch.Tensor) -> None:
-        self.through_host(tensor, self.ranks.share)
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        self.through_host(tensor, self.ranks.broadcast)
 
     def close(self) -> None:
         self.ranks.close()

@@ -7,7 +7,7 @@ leave) goes over a gloo group of all ranks.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Type
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Type
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch.optim import SGD, Optimizer
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker.distributed.process_group import leave, meet
-from harness.worker.pytorch.strategies.base import Parts, Strategy
+from harness.worker.distributed.process_group import destroy_process_group, init_process_group
+from harness.worker.pytorch.strategies.base import Stateful, Strategy
 from harness.worker.servers.ranks import ServerRank
 
 
@@ -31,7 +31,7 @@ class ParameterServers(Strategy):
         self.servers = ServerRank(spec, site, rendezvous)
         self.place, self.server = self.servers.place, self.servers.server
         self.rank, self.per_node = rendezvous.rank, self.place.per_node
-        self.world_size = meet("gloo", site, rendezvous)
+        self.world_size = init_process_group("gloo", site, rendezvous)
         through = ", through the host's memory" if device.type == "cuda" else ""
         self.communication = f"parameter servers: {self.servers.words()}{through}"
 
@@ -54,7 +54,7 @@ class ParameterServers(Strategy):
         self.pushing = Pushing(self, parameters, **settings)
         return self.pushing
 
-    def exchange(self, synchronise: bool) -> ContextManager[Any]:
+    def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
         self.pushing.synchronise = synchronise
         return contextlib.nullcontext()
 
@@ -100,10 +100,10 @@ class ParameterServers(Strategy):
     def updates(self) -> Optional[Dict[str, Any]]:
         return self.servers.updates()
 
-    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"servers": ServersPart(self)}
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"network": network}
 
     def allreduce(self, nbytes: int) -> None:
@@ -123,17 +123,17 @@ class ParameterServers(Strategy):
         dist.all_reduce(host)
         tensor.copy_(host)
 
-    def share(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         host = tensor.cpu()
         dist.broadcast(host, 0)
         tensor.copy_(host)
 
     def barrier(self) -> None:
-        self.total([0.0])
+        self.allreduce_sum([0.0])
 
     def close(self) -> None:
         self.servers.close()
-        leave()
+        destroy_process_group()
 
     @torch.no_grad()
     def _take(self, row: torch.Tensor) -> None:

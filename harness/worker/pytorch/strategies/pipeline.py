@@ -59,7 +59,9 @@ class Pipeline(ModelParallel):
         self.communication += self._words(cuts, name, microbatches)
         return network
 
-    def learn(self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward_backward(
+        self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
         losses: List[torch.Tensor] = []
         at_end: Dict[str, Any] = {"target": labels, "losses": losses} if self.place == self.last else {}
         if "return_outputs" in inspect.signature(self.schedule.step).parameters:
@@ -88,7 +90,7 @@ class Pipeline(ModelParallel):
         dist.broadcast(outputs, self.first + self.last, group=self.replica)
         return outputs
 
-    def whole(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
+    def full_tensors(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
         every: List[torch.Tensor] = []
         for stage, shapes in enumerate(self.shapes):
             sizes = [shape.numel() for shape in shapes]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Optional, Type
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Type
 
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
 from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
-from harness.worker.pytorch.strategies.base import Parts
+from harness.worker.pytorch.strategies.base import Stateful
 
 
 class Zero1(Allreduce):
@@ -25,15 +25,15 @@ class Zero1(Allreduce):
         return self.sharded
 
     @contextlib.contextmanager
-    def exchange(self, synchronise: bool) -> Iterator[None]:
+    def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         self.sharded.synchronise = synchronise
-        with super().exchange(synchronise):
+        with super().sync_gradients(synchronise):
             yield
 
-    def common(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"network": network}
 
-    def own(self, network: nn.Module, optimizer: Optimizer) -> Parts:
+    def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"share": self.sharded.optim}
 
 
