@@ -19,7 +19,7 @@ from harness.worker.mxnet.servers import Servers
 from harness.worker.mxnet.strategies import Gradients, Strategy
 from harness.worker.servers.node import Node
 from harness.worker.servers.server_optimizer import ServerOptimizer
-from harness.worker.servers.topology import arrangement
+from harness.worker.servers.topology import topology
 
 SAVED = "servers.npz"
 
@@ -36,7 +36,7 @@ class ParameterServers(ServerOptimizer, Strategy):
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         super().__init__(spec, site, rendezvous, context)
-        self.spec, self.place = spec, arrangement(spec, rendezvous)
+        self.spec, self.place = spec, topology(spec, rendezvous)
         self.ranks = rendezvous.world_size
         self.synchronous = self.place.mode == SYNCHRONOUS
         # Its address goes over the port that will be the scheduler's.

@@ -1,8 +1,7 @@
 """One class per strategy that MXNet offers: how the ranks are joined, and how gradients are summed.
 
 To add one: write a class of the form of `Strategy` and name it in STRATEGIES, add its row to
-harness/core/strategies.py and conf/strategy/<name>.yaml, and its name to `strategies` in conf/framework/mxnet.yaml.
-Options of its own have a class in harness/config/schema.py.
+harness/core/strategies.py, and conf/strategy/<name>.yaml. Options of its own have a class in harness/config/schema.py.
 """
 
 from __future__ import annotations

@@ -19,16 +19,16 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 
-from harness.worker.servers.parameters import Settings, tally_length  # noqa: E402
+from harness.worker.servers.parameters import Settings, counters_length  # noqa: E402
 from harness.worker.servers.server import Server  # noqa: E402
-from harness.worker.servers.shared_counters import Tally  # noqa: E402
+from harness.worker.servers.shared_counters import SharedCounters  # noqa: E402
 
 if __name__ == "__main__":
     told = json.load(sys.stdin)
     settings = Settings(**told["settings"])
-    tally = Tally(int(sys.argv[3]), tally_length(settings)) if len(sys.argv) > 3 else None
+    shared = SharedCounters(int(sys.argv[3]), counters_length(settings)) if len(sys.argv) > 3 else None
     with socket.socket(fileno=int(sys.argv[2])) as listener:
-        gone_well = Server(listener, settings, told["token"], tally).serve()
+        gone_well = Server(listener, settings, told["token"], shared).serve()
     # At once: threads still wait for connections.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -28,7 +28,7 @@ WORDS_SECONDS = 3.0
 FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class ServerBeside:
+class ColocatedServer:
     """Listens before it runs: its address is known at once. When it ends too early it is started again on the same
     address, where its mode allows that (COMES_BACK), RESTARTS times at most; otherwise the rank ends too."""
 

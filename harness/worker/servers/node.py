@@ -9,7 +9,7 @@ from harness.core.rendezvous import Rendezvous
 from harness.core.strategies import SYNCHRONOUS
 from harness.worker.distributed.exchange import gather
 from harness.worker.servers.client import Address, Client
-from harness.worker.servers.colocated import ServerBeside
+from harness.worker.servers.colocated import ColocatedServer
 from harness.worker.servers.parameters import Settings
 
 
@@ -19,7 +19,7 @@ class Node:
     def __init__(self, rendezvous: Rendezvous, timeout_seconds: float) -> None:
         self.leads, self.ranks = rendezvous.local_rank == 0, rendezvous.local_world_size
         adder = Settings(SYNCHRONOUS, self.ranks, staleness=0, momentum=0.0, weight_decay=0.0, nesterov=False)
-        self.beside = ServerBeside(adder, "127.0.0.1") if self.leads else None
+        self.beside = ColocatedServer(adder, "127.0.0.1") if self.leads else None
         addresses = gather(rendezvous, self.beside.address if self.beside else None, timeout_seconds)
         own = addresses[rendezvous.rank - rendezvous.local_rank]
         # It holds no weights.

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.core.strategies import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.shared_counters import Tally
+from harness.worker.servers.shared_counters import SharedCounters
 
 # A server may come back in these: it can go on with weights that a worker has. A synchronous update needs all of it.
 COMES_BACK = (ASYNCHRONOUS, BOUNDED)
@@ -51,14 +51,14 @@ class Parameters:
     how many pushes of each were applied since the workers came; not in a checkpoint.
     """
 
-    def __init__(self, settings: Settings, tally: Optional[Tally] = None) -> None:
-        """tally: what a server knew that ended, and is to outlive this one."""
-        self.settings, self.tally = settings, tally
+    def __init__(self, settings: Settings, shared: Optional[SharedCounters] = None) -> None:
+        """shared: what a server knew that ended, and is to outlive this one."""
+        self.settings, self.shared = settings, shared
         self.weights = self.velocity = self.mean = self.scratch = np.empty(0, FLOAT)
         self.holds = False
         self.updates = self.staleness_sum = self.staleness_max = self.samples = self.lead = 0
         self.returns = self.lost_updates = 0
-        # One array, which is written into the tally at once: with 64 workers in 4 us, number by number in 50.
+        # One array, which is written into the shared counters at once: with 64 workers in 4 us, number by number in 50.
         self.each = np.zeros((len(OF_EACH) + 1, settings.workers), np.int64)
         self.seen, self.clocks, self.given, self.had, self.heard = self.each
         self._remember()
@@ -164,11 +164,11 @@ class Parameters:
         self._keep()
 
     def _keep(self) -> None:
-        if self.tally is not None:
-            self.tally.write([getattr(self, name) for name in OF_ALL], self.each.reshape(-1))
+        if self.shared is not None:
+            self.shared.write([getattr(self, name) for name in OF_ALL], self.each.reshape(-1))
 
     def _remember(self) -> None:
-        kept = self.tally.read() if self.tally is not None else None
+        kept = self.shared.read() if self.shared is not None else None
         if kept is not None:
             for n, name in enumerate(OF_ALL):
                 setattr(self, name, kept[n])
@@ -208,7 +208,7 @@ class Parameters:
             self.total += more
 
 
-def tally_length(settings: Settings) -> int:
+def counters_length(settings: Settings) -> int:
     return len(OF_ALL) + (len(OF_EACH) + 1) * settings.workers
 
 

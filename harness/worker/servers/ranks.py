@@ -15,12 +15,12 @@ from harness.core.spec import RunSpec, Site
 from harness.core.strategies import SYNCHRONOUS
 from harness.worker.distributed.exchange import gather, own_address
 from harness.worker.servers.client import Address, Client, divide
-from harness.worker.servers.colocated import ServerBeside
+from harness.worker.servers.colocated import ColocatedServer
 from harness.worker.servers.node import Node
 from harness.worker.servers.parameters import COMES_BACK
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.server_optimizer import ServerOptimizer
-from harness.worker.servers.topology import arrangement
+from harness.worker.servers.topology import topology
 
 SAVED = "servers.npz"
 
@@ -33,8 +33,8 @@ class ServerRank:
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.rank, self.timeout_seconds = rendezvous.rank, site.timeout_seconds
-        self.place = arrangement(spec, rendezvous)
-        self.server = ServerBeside(self.place.settings(), own_address(rendezvous)) if self.place.here else None
+        self.place = topology(spec, rendezvous)
+        self.server = ColocatedServer(self.place.settings(), own_address(rendezvous)) if self.place.here else None
         # With servers on nodes of their own, which have numbers after those of the ranks, and say which node it is.
         everyone = replace(rendezvous, world_size=rendezvous.world_size + spec.server_nodes)
         told = gather(everyone, self.server.address if self.server else None, site.timeout_seconds)

@@ -15,7 +15,7 @@ import numpy as np
 from harness.worker.servers import protocol
 from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
 from harness.worker.servers.protocol import FLOAT, Header, ProtocolError
-from harness.worker.servers.shared_counters import Tally
+from harness.worker.servers.shared_counters import SharedCounters
 
 # Whoever connects has so long to say who it is.
 HELLO_SECONDS = 10.0
@@ -24,9 +24,11 @@ HELLO_SECONDS = 10.0
 class Server:
     """Serves until every worker has said goodbye, or is gone."""
 
-    def __init__(self, listener: socket.socket, settings: Settings, token: str, tally: Optional[Tally] = None) -> None:
+    def __init__(
+        self, listener: socket.socket, settings: Settings, token: str, shared: Optional[SharedCounters] = None
+    ) -> None:
         self.listener, self.settings, self.token = listener, settings, token
-        self.parameters = Parameters(settings, tally)
+        self.parameters = Parameters(settings, shared)
         self.came: Set[int] = set()
         self.left = 0
         self.ended = threading.Event()

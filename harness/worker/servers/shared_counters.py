@@ -13,12 +13,12 @@ NUMBER = np.dtype(np.int64)
 
 
 def make_file() -> int:
-    """A new file without a name, for a Tally of any length; its number, for this process and those that it starts."""
+    """A new file without a name, for counters of any length; its number, for this process and those that it starts."""
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-class Tally:
+class SharedCounters:
     """One row of numbers, always whole: written beside the row before, which stays until the new one is complete. So a
     process that is killed while it writes has written nothing."""
 

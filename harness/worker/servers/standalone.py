@@ -15,7 +15,7 @@ from harness.core.rendezvous import from_environment
 from harness.core.spec import read_run
 from harness.core.strategies import info
 from harness.worker.distributed.exchange import gather, own_address
-from harness.worker.servers.colocated import FOR_THE_RANK, ServerBeside
+from harness.worker.servers.colocated import FOR_THE_RANK, ColocatedServer
 from harness.worker.servers.topology import node_name, settings
 
 
@@ -25,7 +25,7 @@ def main(run_dir: Path) -> None:
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
     workers = spec.placement.nodes if info(spec.strategy).servers_per_node else spec.gpus
-    server = ServerBeside(settings(spec, workers), own_address(rendezvous))
+    server = ColocatedServer(settings(spec, workers), own_address(rendezvous))
     gather(rendezvous, [*server.address, node_name()], site.timeout_seconds)
     server.wait()
 

@@ -14,7 +14,7 @@ from harness.worker.servers.parameters import Settings
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class Topology:
     """mode: of the servers. worker: the number of this rank among their workers; None: another rank of its node is one.
     inside_nodes: whether a worker speaks for all ranks of its node. pushed, samples: that one push, and one update, is
     made of. here: whether a server is beside this rank, the first of its node."""
@@ -53,7 +53,7 @@ class Arrangement:
         return f"{self.servers} {on}, {how}"
 
 
-def arrangement(spec: RunSpec, rendezvous: Rendezvous) -> Arrangement:
+def topology(spec: RunSpec, rendezvous: Rendezvous) -> Topology:
     # Ranks are placed evenly, node by node (harness/plan/plan.py).
     rank, per_node = rendezvous.rank, rendezvous.local_world_size
     node, nodes = rank // per_node, rendezvous.world_size // per_node
@@ -65,7 +65,7 @@ def arrangement(spec: RunSpec, rendezvous: Rendezvous) -> Arrangement:
         worker = node if rendezvous.local_rank == 0 else None
     pushed = spec.batch_per_gpu * (per_node if inside_nodes else 1)
     servers = spec.strategy_options["servers"] or nodes
-    return Arrangement(
+    return Topology(
         spec=spec,
         mode=mode,
         inside_nodes=inside_nodes,

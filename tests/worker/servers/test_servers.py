@@ -19,9 +19,9 @@ from project import PROJECT
 from harness.core.strategies import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS
 from harness.worker.servers import protocol
 from harness.worker.servers.client import Address, Client, ServerFailed, divide
-from harness.worker.servers.colocated import ServerBeside
-from harness.worker.servers.parameters import Parameters, Settings, tally_length
-from harness.worker.servers.shared_counters import Tally, make_file
+from harness.worker.servers.colocated import ColocatedServer
+from harness.worker.servers.parameters import Parameters, Settings, counters_length
+from harness.worker.servers.shared_counters import SharedCounters, make_file
 
 SHARES = (5, 3)
 SIZE = sum(SHARES)
@@ -35,7 +35,7 @@ class Running:
         """returns: whether servers come back; `held` is then what each worker has."""
         self.settings, self.returns = settings, returns
         self.held = [row(0) for _ in range(settings.workers)]
-        self.servers = [ServerBeside(settings, "127.0.0.1") for _ in SHARES]
+        self.servers = [ColocatedServer(settings, "127.0.0.1") for _ in SHARES]
         for server in self.servers:
             server.closing = not returns  # or this process would end with it, as a rank does
             stack.callback(_end, server)
@@ -63,7 +63,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Running]]:
         yield run
 
 
-def _end(server: ServerBeside) -> None:
+def _end(server: ColocatedServer) -> None:
     server.closing = True
     server.process.kill()
     server.process.wait()
@@ -245,13 +245,13 @@ def test_a_server_that_was_killed_comes_back_with_a_workers_weights(start: Calla
 
 def test_a_push_that_was_applied_before_its_server_died_is_not_applied_again() -> None:
     settings = Settings(ASYNCHRONOUS, 2, 0, 0.9, 0.0, False)
-    tally = Tally(make_file(), tally_length(settings))
-    before, out = Parameters(settings, tally), np.empty(SIZE, np.float32)
+    shared = SharedCounters(make_file(), counters_length(settings))
+    before, out = Parameters(settings, shared), np.empty(SIZE, np.float32)
     before.store(row(0), np.zeros(SIZE, np.float32))
     before.push(0, row(1), 2, 0.1, out)
     before.push(1, row(2), 2, 0.1, out)
     # Killed here: worker 1 never had the answer, and has still the first weights.
-    after = Parameters(settings, tally)
+    after = Parameters(settings, shared)
     said = after.revive(1, 0, row(0), out)
     assert said == {"applied": True, "taken": True, "lost_updates": 2}
     assert np.array_equal(out, row(0))
@@ -260,7 +260,7 @@ def test_a_push_that_was_applied_before_its_server_died_is_not_applied_again() -
     counters = after.counters()
     assert (counters["updates"], counters["lost_updates"]) == (3, 2)
     # A third one, from weights with only the update after the return: the same two are lost, and no more.
-    assert Parameters(settings, tally).revive(0, 2, out, out)["lost_updates"] == 0
+    assert Parameters(settings, shared).revive(0, 2, out, out)["lost_updates"] == 0
 
 
 def test_servers_end_when_all_have_said_goodbye_and_not_by_the_ranks_signals(start: Callable[..., Running]) -> None:

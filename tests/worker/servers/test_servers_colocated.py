@@ -14,7 +14,7 @@ from project import PROJECT
 
 from harness.worker.servers.client import Address, Client, ServerFailed
 from harness.worker.servers.colocated import RESTARTS
-from harness.worker.servers.shared_counters import Tally, make_file
+from harness.worker.servers.shared_counters import SharedCounters, make_file
 
 WAIT_SECONDS = 20.0
 
@@ -24,23 +24,23 @@ def test_a_tally_is_never_half_written() -> None:
     code = (
         "import sys\n"
         "import numpy as np\n"
-        "from harness.worker.servers.shared_counters import Tally\n"
-        "tally, n = Tally(int(sys.argv[1]), 5000), 0\n"
+        "from harness.worker.servers.shared_counters import SharedCounters\n"
+        "counters, n = SharedCounters(int(sys.argv[1]), 5000), 0\n"
         "print(flush=True)\n"
         "while True:\n"
         "    n += 1\n"
-        "    tally.write([n] * 7, np.full(4993, n))\n"
+        "    counters.write([n] * 7, np.full(4993, n))\n"
     )
     file = make_file()
-    assert Tally(file, 5000).read() is None
+    assert SharedCounters(file, 5000).read() is None
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     argv = [sys.executable, "-c", code, str(file)]
     with subprocess.Popen(argv, env=environment, pass_fds=[file], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
-        wait_for(lambda: Tally(file, 5000).read() is not None, WAIT_SECONDS)
+        wait_for(lambda: SharedCounters(file, 5000).read() is not None, WAIT_SECONDS)
         writer.kill()
-    rows = Tally(file, 5000).read()
+    rows = SharedCounters(file, 5000).read()
     assert rows is not None
     assert len(set(rows)) == 1
 
@@ -50,7 +50,7 @@ def test_a_server_that_ends_again_and_again_takes_its_rank_with_it() -> None:
         "import os, signal, time\n"
         "from harness.worker.servers import beside\n"
         "from harness.worker.servers.parameters import Settings\n"
-        "server = beside.ServerBeside(Settings('asynchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
+        "server = beside.ColocatedServer(Settings('asynchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
         "print(*server.address, flush=True)\n"
         "while True:\n"
         "    server.process.kill()\n"
@@ -69,9 +69,9 @@ def test_a_server_that_ends_again_and_again_takes_its_rank_with_it() -> None:
 def test_a_rank_ends_with_its_server_and_a_server_with_its_rank() -> None:
     code = (
         "import time\n"
-        "from harness.worker.servers.colocated import ServerBeside\n"
+        "from harness.worker.servers.colocated import ColocatedServer\n"
         "from harness.worker.servers.parameters import Settings\n"
-        "print(ServerBeside(Settings('synchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1').process.pid, flush=True)\n"
+        "print(ColocatedServer(Settings('synchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1').process.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     for kill_rank in (False, True):
@@ -96,10 +96,10 @@ def test_a_rank_survives_that_its_server_has_ended_when_all_said_goodbye() -> No
     """Also where the rank has not come so far that it expects it."""
     code = (
         "import time\n"
-        "from harness.worker.servers.colocated import ServerBeside\n"
+        "from harness.worker.servers.colocated import ColocatedServer\n"
         "from harness.worker.servers.client import Client\n"
         "from harness.worker.servers.parameters import Settings\n"
-        "server = ServerBeside(Settings('synchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
+        "server = ColocatedServer(Settings('synchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
         "Client([server.address], 0, [1], 20.0).close()\n"
         "server.process.wait()\n"
         "time.sleep(0.5)\n"

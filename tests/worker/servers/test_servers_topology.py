@@ -7,7 +7,7 @@ from builders import make_spec
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import OptimizerSpec
-from harness.worker.servers.topology import arrangement
+from harness.worker.servers.topology import topology
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("constant", 1.0), ("sqrt", 0.5**0.5), ("linear", 0.5)])
@@ -21,5 +21,5 @@ def test_an_asynchronous_update_has_the_learning_rate_of_its_own_samples(rule: s
             batch_per_gpu=4,
             optimizer=OptimizerSpec(lr=0.1, lr_rule=rule, **course),
         )
-        place = arrangement(spec, Rendezvous(0, 2, 0, 2, "127.0.0.1", 0))
+        place = topology(spec, Rendezvous(0, 2, 0, 2, "127.0.0.1", 0))
         assert place.scaled(0.1) == pytest.approx(0.1 * factor), course

@@ -2,8 +2,8 @@
 becomes one model.
 
 A strategy is found by its name: `local_sgd` is the class `LocalSgd` of local_sgd.py. To add one: write a class of the
-form of `base.Strategy`, add its row to harness/core/strategies.py, conf/strategy/<name>.yaml, and its name to
-`strategies` in conf/framework/pytorch.yaml. Options of its own have a class in harness/config/schema.py.
+form of `base.Strategy`, add its row to harness/core/strategies.py, and conf/strategy/<name>.yaml. Options of its own
+have a class in harness/config/schema.py.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from harness.worker.servers.ranks import ServerRank
 
 
 class ParameterServers(Strategy):
-    """Every rank is a worker of the servers (arrangement.py says where another is), and first ranks of nodes have one
+    """Every rank is a worker of the servers (topology.py says where another is), and first ranks of nodes have one
     beside them."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
