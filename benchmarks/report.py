@@ -28,7 +28,7 @@ from benchmarks.many_runs import BLOCKS, RUNS, make_study
 
 RUNS_OF_EACH = int(os.environ.get("BENCHMARK_REPORT_N", "3"))
 PEERS = ("pandas==3.1.1", "polars==2.1.0")
-READ = "import sys; from pathlib import Path; from analysis.read import read_study; read_study(Path(sys.argv[1]))"
+READ = "import sys; from pathlib import Path; from analysis.read.study import read_study; read_study(Path(sys.argv[1]))"
 FILES = "import glob, sys; logs = glob.glob(sys.argv[1] + '/runs/*/attempt-1/*.jsonl')"
 PEER_CODE = {
     "pandas.read_json": f"{FILES}; import pandas; [pandas.read_json(log, lines=True) for log in logs]",

@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "analysis"), str(ROOT / "tests" / "browser")]
 
-import pandas as pd  # noqa: E402
 from rich_study import rich_study  # noqa: E402
 
+from analysis.read.row import Run  # noqa: E402
 from analysis.read.study import Study, read_study  # noqa: E402
 from analysis.report.findings import findings_of  # noqa: E402
 from analysis.report.html.render import render_report  # noqa: E402
@@ -37,12 +37,11 @@ def many(study: Study) -> Study:
     """The study's runs under as many names of models as make RUNS runs of them, failed ones included."""
     copies = []
     for i in range(-(-RUNS // len(study.runs))):
-        runs = study.runs.copy()
-        for column in ("model", "series", "point"):
-            runs[column] = runs[column].str.replace("resnet", f"net{i}-", regex=False)
-        runs["run_id"] = runs["run_id"].str.replace("resnet", f"net{i}-", regex=False)
-        copies.append(runs)
-    return dataclasses.replace(study, runs=pd.concat(copies, ignore_index=True)[:RUNS])
+        for run in study.runs:
+            named = {column: run[column] for column in ("model", "series", "point", "run_id") if run[column]}
+            renamed = {column: text.replace("resnet", f"net{i}-") for column, text in named.items()}
+            copies.append(Run.of({**run, **renamed}))
+    return dataclasses.replace(study, runs=tuple(copies[:RUNS]))
 
 
 def main() -> None:

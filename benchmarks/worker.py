@@ -18,8 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import pandas as pd
-
+from analysis.read.row import Run
 from analysis.read.study import read_study
 from benchmarks.common import ROOT, Row, paired, python
 from harness.node.command import THREAD_VARIABLES
@@ -47,10 +46,10 @@ def harness_steps_per_second(folder: Path, ranks: int, repeat: int) -> float:
         *("dataset.augment=false", f"data.root={ROOT / 'data'}", f"batch={BATCH}"),
         *(f"measure.warmup_steps={WARMUP}", f"measure.steps={STEPS}"),
     )
-    return float(run["steps"] / run["seconds"])
+    return 1 / run.step_seconds
 
 
-def run_of_harness(folder: Path, study: str, *overrides: str) -> pd.Series:
+def run_of_harness(folder: Path, study: str, *overrides: str) -> Run:
     """What the report's reader finds of one run on this machine's CPU: a fixed number of steps, no probes, nothing
     scored."""
     command = python(
@@ -60,7 +59,7 @@ def run_of_harness(folder: Path, study: str, *overrides: str) -> pd.Series:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
-    return read_study(folder / "results" / study).runs.iloc[0]
+    return read_study(folder / "results" / study).runs[0]
 
 
 def minimal_steps_per_second(ranks: int) -> float:

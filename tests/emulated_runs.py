@@ -13,6 +13,7 @@ from builders import SYNTHETIC, make_site, make_spec
 from project import PROJECT, SIDES, TEST_PATH
 
 from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, PART_NAMES, Parts, parts_of_runs
+from analysis.read.row import Run
 from analysis.read.run import read_run_row
 from harness.core.events import write_result
 from harness.core.spec import MeasureSpec, Placement, RunSpec, write_run
@@ -201,6 +202,7 @@ def analysed(run_dir: Path) -> Parts:
     )
     row = read_run_row(run_dir)
     assert row["status"] == "completed", row.get("reason")
-    parts = parts_of_runs([row], row["seconds"] / row["steps"])
+    run = Run.of(row)
+    parts = parts_of_runs([run], run.step_seconds)
     assert parts is not None
     return parts

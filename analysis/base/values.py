@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 LARGEST_COUNT = 2**63 - 1  # what a column of whole numbers holds
 # A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
 LONGEST_SECONDS = 1e12
+
+
+class Columns(Protocol):
+    """What has columns by their names: a run, or a row of a table."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
 
 
 def is_count(value: Any, minimum: int) -> bool:

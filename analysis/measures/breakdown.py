@@ -15,13 +15,12 @@ a small negative part is noise of the measurement, and shows how large that is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from analysis.read.columns import steadiness
+from analysis.read.row import Run
 from analysis.stats.intervals import Interval
 from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_rounds, of_runs
 from harness.core.strategies import info
@@ -122,7 +121,7 @@ def run_parts(
     return replace(parts, allreduce=of_rounds(alone["slowest"]), allreduce_bytes=alone["bytes"])
 
 
-def parts_of_runs(completed: Sequence[Mapping[str, Any]], step_seconds: float) -> Parts | None:
+def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None:
     """The parts of a point, from the rows of its completed runs; None where no run has probes."""
     found = [parts for run in completed if (parts := _parts_of_run(run)) is not None]
     if len(found) == 1:  # of several runs the interval is from them, not from the blocks of each
@@ -131,18 +130,18 @@ def parts_of_runs(completed: Sequence[Mapping[str, Any]], step_seconds: float) -
         return None
     point = point_parts(found, step_seconds)
     # A probe that would have taken too long is left out of the others' rounds.
-    notes = [f"probes: {run['probes_skipped']}" for run in completed if run["probes"] and run["probes_skipped"]]
+    notes = [f"probes: {run.probes_skipped}" for run in completed if run.probes_json and run.probes_skipped]
     if len(found) < len(completed):
         notes.append(f"{len(completed) - len(found)} of {len(completed)} runs have no probes")
     return replace(point, notes=tuple(dict.fromkeys([*point.notes, *notes])))
 
 
-def _parts_of_run(run: Mapping[str, Any], with_blocks: bool = False) -> Parts | None:
+def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
     return run_parts(
-        json.loads(run["probes"] or "{}"),
-        run["seconds"] / run["steps"],
-        steadiness.step_seconds(run) if with_blocks else (),
-        asynchronous=info(run["strategy"]).asynchronous,
+        run.probes,
+        run.step_seconds,
+        run.block_step_seconds if with_blocks else (),
+        asynchronous=info(str(run.strategy)).asynchronous,
     )
 
 

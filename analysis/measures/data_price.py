@@ -77,9 +77,7 @@ def _data(point: Mapping[str, Any]) -> str:
 
 
 def _price(real: Mapping[str, Any], synthetic: Mapping[str, Any]) -> dict[str, Any]:
-    real_steps, synthetic_steps = (
-        [run["seconds"] / run["steps"] for run in point["completed"]] for point in (real, synthetic)
-    )
+    real_steps, synthetic_steps = ([run.step_seconds for run in point["completed"]] for point in (real, synthetic))
     kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
     price = mean_difference(real_steps, synthetic_steps)
     marks = [*marks_of(real), *marks_of(synthetic)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import gpus_text, hours_unit, number
 from analysis.measures.metrics import gpu_hours, karp_flatt
+from analysis.read.row import Run
 from analysis.stats.estimates import CONFIDENCE, Estimate, quantile
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
@@ -144,11 +145,10 @@ def _marginal(
     return {"added_to_gpus": smaller[0]["gpus"], **columns_of("marginal_efficiency", added)}
 
 
-def _epoch(point: Mapping[str, Any], own: Estimate, completed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    samples = {run["train_samples"] for run in completed}
-    if len(samples) != 1 or None in samples:
+def _epoch(point: Mapping[str, Any], own: Estimate, completed: Sequence[Run]) -> dict[str, Any]:
+    epoch, *others = {run.train_samples for run in completed}
+    if epoch is None or others:
         return {}
-    (epoch,) = samples
     seconds = own.interval().times(epoch)
     hours = seconds.mapped(lambda each: gpu_hours(point["gpus"], each))
     return columns_of("epoch_seconds", seconds) | columns_of("epoch_gpu_hours", hours)

@@ -8,19 +8,17 @@ harness/worker/checks/verify.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.base.numbers import relative
 from analysis.base.text import count, gpus_text, listed, scientific
 from analysis.measures.network import BOUNDS, FIRST_GRADIENT, Files
+from analysis.read.row import Run
 from analysis.tables.references import NETWORK_SETTINGS, Pair, Point, pairs_of
 from harness.core.strategies import info
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 EQUAL, REFERENCE, DIFFERS, NOT_CHECKED = "equal", "reference", "differs", "not checked"
 JUDGED_PRECISION = "fp32"
@@ -70,7 +68,7 @@ class _Findings:
         return EQUAL
 
 
-def equal_work(folder: Path, runs: pd.DataFrame) -> EqualWork:
+def equal_work(folder: Path, runs: Iterable[Run]) -> EqualWork:
     """Compares the points of the study in this folder that have completed runs."""
     rows, differing, problems = [], set(), []
     files = Files(folder)
@@ -101,9 +99,9 @@ def _columns(point: Point) -> dict[str, Any]:
         **{name: point.row[name] for name in (*kept, "gpus", "global_batch")},
         "detail": point.detail or None,
         "runs": len(point.runs),
-        "seeds": ", ".join(map(str, sorted({run["seed"] for run in point.runs}))),
+        "seeds": ", ".join(map(str, sorted(_seeds(point)))),
         "parameters": parameters[0] if len(parameters) == 1 else None,
-        "run_ids": tuple(run["run_id"] for run in point.runs),
+        "run_ids": tuple(run.run_id for run in point.runs),
     }
 
 
@@ -131,7 +129,7 @@ def _compare_parameters(findings: _Findings, point: Point, reference: Point) -> 
 
 
 def _parameters(point: Point) -> list[int]:
-    return sorted({run["parameters"] for run in point.runs if run["parameters"] is not None})
+    return sorted({run.parameters for run in point.runs if run.parameters is not None})
 
 
 def _other_gradient(point: Point, reference: Point) -> str | None:
@@ -159,7 +157,7 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
         differences = (relative(abs(own[name] - other[name]), other["gradient_magnitude"]) for own, other in known)
         findings.columns[f"{name}_difference"] = max(differences)
     apart = {p.strategy for p in (point, reference) if not info(p.strategy).synchronous}
-    if lacking := sorted({run["seed"] for run in point.runs} - {run["seed"] for run in reference.runs}):
+    if lacking := sorted(_seeds(point) - _seeds(reference)):
         findings.gradient = f"{reference} has no completed run of seed {listed(map(str, lacking), 'and')}"
     elif apart:
         findings.gradient = f"with {listed(sorted(apart), 'and')} the ranks take their steps apart"
@@ -179,7 +177,7 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
 
 def _compare_networks(findings: _Findings, point: Point, reference: Point, files: Files) -> None:
     """By the files of verify=true: one pair of runs with the same seed is enough to show the network."""
-    own, other = ([run for run in p.runs if run["verify"]] for p in (point, reference))
+    own, other = ([run for run in p.runs if run.verify] for p in (point, reference))
     pairs = _of_equal_seed(own, other)
     if not own or not other:
         findings.network = "verify=true was not asked for"
@@ -198,12 +196,14 @@ def _compare_networks(findings: _Findings, point: Point, reference: Point, files
                 findings.differing[words] = _excess(words, worst.value, worst.bound)
 
 
-def _of_equal_seed(
-    runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def _of_equal_seed(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, Run]]:
     """Each of the runs with the first of the others that has its seed."""
-    first = {run["seed"]: run for run in reversed(others)}
-    return [(run, first[run["seed"]]) for run in runs if run["seed"] in first]
+    first = {run.seed: run for run in reversed(others)}
+    return [(run, first[run.seed]) for run in runs if run.seed in first]
+
+
+def _seeds(point: Point) -> set[int]:
+    return {run.seed for run in point.runs if run.seed is not None}
 
 
 def _excess(what: str, value: float, bound: float) -> str:

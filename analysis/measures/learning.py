@@ -3,12 +3,12 @@ took to reach a target."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.measures.metrics import gpu_hours
+from analysis.read.row import Run
 from analysis.stats.intervals import range_of
 from analysis.tables.bases import columns_of
 
@@ -60,15 +60,15 @@ def learning_of(points: Sequence[Mapping[str, Any]], target: float | None) -> Le
     rows: list[Mapping[str, Any]] = []
     found = []
     for point in points:
-        members = [run for run in point["completed"] if run["evaluations"]]
-        curves = [_curve(run, point) for run in sorted(members, key=lambda run: (run["seed"], run["repeat"]))]
+        members = [run for run in point["completed"] if run.evaluations_json]
+        curves = [_curve(run, point) for run in sorted(members, key=lambda run: (run.seed, run.repeat))]
         rows += [row for curve in curves for row in curve]
         if curves:
             found.append({**point, "curves": curves, **_last(curves), **_to_target(curves, target)})
     return Learning(tuple(rows), tuple(found), target)
 
 
-def _curve(run: Mapping[str, Any], point: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _curve(run: Run, point: Mapping[str, Any]) -> list[dict[str, Any]]:
     of_run = ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device", "run_id")
     counts = ("gpus", "global_batch", "batch_per_gpu", "seed", "repeat")
     shared = {name: run[name] for name in (*of_run, *counts)} | {"detail": point["detail"], "marks": point["marks"]}
@@ -76,10 +76,10 @@ def _curve(run: Mapping[str, Any], point: Mapping[str, Any]) -> list[dict[str, A
         {
             **shared,
             **entry,
-            "epochs": entry["samples"] / run["train_samples"] if run["train_samples"] else None,
-            "gpu_hours": None if entry["train_seconds"] is None else gpu_hours(run["gpus"], entry["train_seconds"]),
+            "epochs": entry["samples"] / run.train_samples if run.train_samples else None,
+            "gpu_hours": None if entry["train_seconds"] is None else gpu_hours(point["gpus"], entry["train_seconds"]),
         }
-        for entry in json.loads(run["evaluations"])
+        for entry in run.evaluations
     ]
 
 

@@ -12,6 +12,7 @@ from analysis.measures.bandwidth import Network, network_of
 from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
 from analysis.measures.pop import EFFICIENCIES, efficiencies
+from analysis.read.row import Run
 from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
 from analysis.tables.series import without_strategy
@@ -101,9 +102,9 @@ def _loss(
 ) -> Loss:
     spec, completed = spec_of(row["series"]), row["completed"]
     columns: dict[str, Any] = {"peak": _peak(row, completed), "tflops": _tflops(row, spec)}
-    known = [run for run in completed if run["probe_share"] is not None]
+    known = [run for run in completed if run.probe_share is not None]
     if known:
-        columns["probe_share"] = max(run["probe_share"] for run in known)
+        columns["probe_share"] = max(run.probe_share for run in known)
     if parts is None:
         return Loss(row, None, **columns)
     work = None
@@ -142,23 +143,23 @@ def _tflops(row: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
     return None if needed is None else needed * row["samples_per_second"] / row["gpus"] / TERA
 
 
-def _peak(row: Mapping[str, Any], completed: list[dict[str, Any]]) -> Peak:
+def _peak(row: Mapping[str, Any], completed: Sequence[Run]) -> Peak:
     if row["framework"] == EMULATED:
         return Peak(None, "emulated: nothing was computed")
     return peak_of(row["device"], row["device_names"], row["precision"], _only(completed, "peak_tflops"))
 
 
-def _only(runs: list[dict[str, Any]], column: str) -> float | None:
+def _only(runs: Sequence[Run], column: str) -> float | None:
     """The value that all runs share."""
     values = {run[column] for run in runs}
     return values.pop() if len(values) == 1 else None
 
 
-def _lacking(completed: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _lacking(completed: Sequence[Run]) -> dict[str, list[str]]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in completed:
-        if run["probes"] is None:
-            off = spec_of(run["point"])["measure"].get("probe_steps") == 0
-            reason = run["probes_skipped"] or ("measure.probe_steps=0" if off else NO_PROBES)
-            by_reason[reason].append(run["run_id"])
+        if run.probes_json is None:
+            off = spec_of(run.point)["measure"].get("probe_steps") == 0
+            reason = run.probes_skipped or ("measure.probe_steps=0" if off else NO_PROBES)
+            by_reason[reason].append(run.run_id)
     return dict(sorted(by_reason.items()))

@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from analysis.base.numbers import relative
+from analysis.read.row import Run
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -57,17 +58,17 @@ class Files:
         self.folder = folder
         self._read = lru_cache(maxsize=32)(read_arrays)
 
-    def differences(self, run: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, Difference]:
+    def differences(self, run: Run, reference: Run) -> dict[str, Difference]:
         """By the names of BOUNDS. Raises ValueError, with a sentence, where they cannot be compared."""
         return differences(self._arrays(run), self._arrays(reference))
 
-    def _arrays(self, run: Mapping[str, Any]) -> Arrays:
-        if run["verify_file"] is None:
-            raise ValueError(f"{run['run_id']} has no verify.npz")
+    def _arrays(self, run: Run) -> Arrays:
+        if run.verify_file is None:
+            raise ValueError(f"{run.run_id} has no verify.npz")
         try:
-            return self._read(self.folder / "runs" / run["run_id"] / run["verify_file"])
+            return self._read(self.folder / "runs" / run.run_id / run.verify_file)
         except ValueError as error:
-            raise ValueError(f"{run['run_id']}: {error}") from None
+            raise ValueError(f"{run.run_id}: {error}") from None
 
 
 def differences(own: Arrays, other: Arrays) -> dict[str, Difference]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from analysis.base.numbers import total_if_known
 from analysis.read.columns.issue_time import issue_share
 from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
+from analysis.read.row import Run
 from harness.core.strategies import info
 
 # From the surest to the least sure.
@@ -49,9 +49,9 @@ def resources_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     rows = []
     for point in points:
-        members = [run for run in point["completed"] if run["resources"]]
+        members = [run for run in point["completed"] if run.resources_json]
         if members:
-            found = [json.loads(run["resources"]) for run in members]
+            found = [run.resources for run in members]
             columns = _energy(members, found) | _slurm(found) | _device(found) | _used(members, found, point)
             columns["issue_share"] = issue_share(members)
             rows.append({**point, "runs": len(members), **columns})
@@ -72,20 +72,20 @@ def required_bytes(strategy: str, gpus: int, nodes: int, gradient_bytes: int | N
     return 2.0 * ((nodes if nodes > 1 else gpus) - 1) * gradient_bytes
 
 
-def _energy(members: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _energy(members: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """As sure as the least sure of the runs: a mean of those that were metered would pass for all."""
     told = [one["energy"] for one in found]
     basis = max((one["basis"] for one in told), key=BASES.index)
     reasons = sorted({one["reason"] for one in told if one["reason"]})
     columns = {"energy": basis, "energy_reason": "; ".join(reasons) or None}
     columns["energy_of"] = next((one["of"] for one in told if one["of"]), None)
-    samples = sum(run["samples"] for run in members)
+    samples = sum(run.samples or 0 for run in members)
     joules = total_if_known(one["joules"] for one in told)
     beside = total_if_known(one.get("processors_joules") for one in found)
     columns["processors_joules_per_sample"] = None if beside is None else beside / samples
     if joules is None:
         return columns
-    epochs = {run["train_samples"] for run in members}
+    epochs = {run.train_samples for run in members}
     epoch = epochs.pop() if len(epochs) == 1 else None
     per_sample = joules / samples
     return {
@@ -120,9 +120,7 @@ def _device(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _used(
-    members: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], point: Mapping[str, Any]
-) -> dict[str, Any]:
+def _used(members: Sequence[Run], found: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> dict[str, Any]:
     told = [one for one in found if one.get("steps")]
     if not told:
         return {}
@@ -130,7 +128,7 @@ def _used(
     rank_seconds = math.fsum(one["seconds"] * one["ranks"] for one in told)
     sent, computed = (total_if_known(one[name] for one in told) for name in ("sent_bytes", "processor_seconds"))
     calls, storage = (total_if_known(one[f"read_{name}_bytes"] for one in told) for name in ("call", "storage"))
-    gradients = {run["gradient_bytes"] for run in members}
+    gradients = {run.gradient_bytes for run in members}
     size = gradients.pop() if len(gradients) == 1 else None
     interfaces = sorted({name for one in told for name in one["interfaces"]})
     nccl = [one["nccl"] for one in told if one["nccl"]]

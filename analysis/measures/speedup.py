@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.base.constants import PLAIN
 from analysis.measures.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
 from analysis.measures.metrics import efficiency, speedup
+from analysis.read.row import Run
 from analysis.stats.estimates import rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.points import measured_series, step_seconds_of
 from analysis.tables.series import name_series, natural_order, without_strategy
 from analysis.tables.warnings import BASELINE_MARKS, series_marks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OWN_BASELINE = "it is what the others are relative to"
 
@@ -53,7 +51,7 @@ POINT_COLUMNS = {
 }
 
 
-def points_of(runs: pd.DataFrame, differing: Collection[str] = ()) -> list[dict[str, Any]]:
+def points_of(runs: Iterable[Run], differing: Collection[str] = ()) -> list[dict[str, Any]]:
     """One row per point, keys of POINT_COLUMNS and of `measured_series`; points without a completed run are there,
     without figures. Marks and the ids of the runs are tuples.
 
@@ -123,7 +121,7 @@ def _related(point: dict[str, Any], base: dict[str, Any] | None, of_series: list
     return {**point, **_parts_columns(point["completed"]), **columns, "marks": tuple(marks)}
 
 
-def _parts_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+def _parts_columns(completed: Sequence[Run]) -> dict[str, Any]:
     if not completed:
         return {}
     parts = parts_of_runs(completed, step_seconds_of(completed))
@@ -135,12 +133,12 @@ def _parts_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _messages(completed: list[dict[str, Any]], parts: Parts | None) -> str | None:
+def _messages(completed: Sequence[Run], parts: Parts | None) -> str | None:
     """Seconds of an allreduce by the bytes of its message, as JSON [{"bytes":, "seconds":}]: of the gradients' size as
     it stands among the parts; the mean over the runs of others, which older logs may hold."""
     by_size: dict[int | None, list[float]] = defaultdict(list)
     for run in completed:
-        for message in json.loads(run["allreduce"] or "[]"):
+        for message in run.allreduce:
             by_size[message["bytes"]].append(message["seconds"])
     seconds = {n: fmean(by_size[n]) for n in sorted(by_size, key=lambda n: n or 0)}
     if parts is not None and parts.allreduce is not None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from analysis.base.frames import frame_of
 from analysis.read.attempts import is_read
-from analysis.read.run import COLUMNS
+from analysis.read.row import COLUMNS
 
 # Part of every signature: a change of what a row holds or means must not meet rows of before the change.
 ROW_VERSION = 15

@@ -45,58 +45,14 @@ from harness.core.spec import RunSpec, Site, read_run
 from harness.core.strategies import info
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
-
 _FILE = re.compile(r"(attempt-[0-9]+/)?[\w.-]+\.(jsonl?|npz)")
-
-# Columns of a run and their pandas types; absent values are NA in all of them. Nested values are JSON text, so that
-# a row is the same whether it comes from the logs or from the cache.
-COLUMNS = {
-    **dict.fromkeys(["run_id", "status", "reason", "notes", "series", "point", "framework", "strategy"], "string"),
-    **dict.fromkeys(
-        ["spec_run_id", "model", "dataset", "precision", "scaling", "cluster", "device", "environment", "fault"],
-        "string",
-    ),
-    **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "seed", "repeat"], "Int64"),
-    "verify": "boolean",
-    **dict.fromkeys(["code_version", "oversubscribed", "job_id", "stderr_tail"], "string"),
-    **dict.fromkeys(["attempt", "failed_rank", "exit_code", "unreadable_lines", "left_out_blocks"], "Int64"),
-    **dict.fromkeys(["started", "ended"], "Float64"),
-    **dict.fromkeys(["attempts", "lost_steps"], "Int64"),
-    "continued": "boolean",
-    **dict.fromkeys(["useful_seconds", "allocated_seconds", "idle_seconds", "checkpoint_seconds"], "Float64"),
-    **dict.fromkeys(["device_names", "communication", "versions", "startup", "allreduce"], "string"),
-    **dict.fromkeys(["steps", "samples", "test_samples", "samples_seen", "parameters"], "Int64"),
-    **dict.fromkeys(["seconds", "cached_batch_seconds", "no_sync_seconds", "startup_seconds", "accuracy"], "Float64"),
-    **dict.fromkeys(["link_gb_per_s", "gpu_link_gb_per_s", "peak_tflops"], "Float64"),
-    **dict.fromkeys(["first_step_seconds", "gradient_sum", "gradient_magnitude"], "Float64"),
-    "verify_file": "string",
-    "staleness_mean": "Float64",
-    "staleness_max": "Int64",
-    "train_samples": "Int64",
-    "evaluations": "string",
-    "traces": "string",
-    **dict.fromkeys(["first_block_seconds", "relative_half_width", "precision_asked", "probe_share"], "Float64"),
-    **dict.fromkeys(["probes", "stopped", "probes_skipped", "blocks"], "string"),
-    "stationary": "boolean",
-    **dict.fromkeys(["warmup_steps", "probe_rounds", "outlier_blocks"], "Int64"),
-    **dict.fromkeys(["drift", "drift_probability", "blocks_error", "blocks_freedom"], "Float64"),
-    "resources": "string",
-    "gradient_bytes": "Int64",
-    "fallbacks": "string",
-    "damage": "string",
-    "startup_split": "string",
-    "measured_blocks": "Int64",
-    "ceilings": "string",
-    **dict.fromkeys(["env_file", "env_digest", "hosts"], "string"),
-    **dict.fromkeys(["issue_seconds", "issue_share"], "Float64"),
-}
 
 OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
 CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
 
 
 def read_run_row(run_dir: Path) -> dict[str, Any]:
-    """The row of one run (keys of COLUMNS; absent ones left out). Never raises for the contents of the folder."""
+    """The row of one run (columns of `Run`; absent ones left out). Never raises for the contents of the folder."""
     row: dict[str, Any] = {"run_id": printable(run_dir.name)}
     try:
         for name in ("spec.json", "result.json"):

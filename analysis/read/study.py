@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from analysis.base.errors import StudyError
-from analysis.base.frames import frame_of, records, without
+from analysis.base.frames import frame_of, records
 from analysis.base.text import printable
 from analysis.base.values import number_of
 from analysis.read.across import refuse_copies, refuse_unequal_batches
 from analysis.read.cache import SPEC, Signature, cache_path, read_cache, signature, write_cache
 from analysis.read.damage import damage_problems, damage_rows
 from analysis.read.pool import read_rows
-from analysis.read.run import COLUMNS, MISSING, UNREADABLE
+from analysis.read.row import COLUMNS, Run
+from analysis.read.run import MISSING, UNREADABLE
 from harness.core.events import STUDY_VERSION
 
 
@@ -33,8 +32,8 @@ from harness.core.events import STUDY_VERSION
 class Study:
     """What a study's folder holds.
 
-    folder: where it is. invocations: as in study.json, only objects. runs: one row per run,
-    `analysis.read.run.COLUMNS`. skipped: what its sweeps left out, because it does not exist, one sentence each.
+    folder: where it is. invocations: as in study.json, only objects. runs: all of them.
+    skipped: what its sweeps left out, because it does not exist, one sentence each.
     target_accuracy: whose cost is asked for: what the last of its commands that names one says.
     problems: what in the folder is not as it should be, one sentence each, for the report.
     remarks: what the user should know about this reading, one sentence each, for stderr.
@@ -46,7 +45,7 @@ class Study:
     folder: Path
     created: float | None
     invocations: tuple[Mapping[str, Any], ...]
-    runs: pd.DataFrame
+    runs: tuple[Run, ...]
     skipped: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -66,8 +65,8 @@ def read_study(folder: Path, keep: bool = True) -> Study:
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
             f"(its study.json asks for {len(requested)}): start the study, or name another"
         )
-    frame = read_cache(cache_path(folder))
-    cached = {row["signature"]: row for row in records(frame)}
+    kept = records(read_cache(cache_path(folder)))
+    cached = {row["signature"]: row for row in kept}
     # A file that could not be read may be readable now, without any sign of it in its name, time or size.
     known = {
         name: row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None
@@ -85,15 +84,14 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     damage = damage_rows(rows)
     problems += damage_problems(damage)
     rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
-    kept = records(frame)
-    # Where nothing has changed, the cache is the table: to make ten thousand runs anew takes a second.
-    same = len(rows) == len(kept) and all(map(operator.is_, rows, kept))
+    if len(rows) != len(kept) or not all(map(operator.is_, rows, kept)):
+        rows = records(frame_of(rows, COLUMNS))  # of the same types as from the cache
     return Study(
         name=printable(document["study"]),
         folder=folder,
         created=number_of(document, "created"),
         invocations=tuple(document["invocations"]),
-        runs=without(frame, "signature") if same else frame_of(rows, COLUMNS),
+        runs=tuple(map(Run.of, rows)),
         skipped=tuple(printable(sentence) for sentence in _texts(document["invocations"], "skipped")),
         problems=tuple(problems),
         remarks=tuple(remarks),
@@ -183,6 +181,6 @@ def _missing_row(run_id: str) -> dict[str, Any]:
     return {"run_id": printable(run_id), "status": MISSING, "reason": reason}
 
 
-def statuses(runs: pd.DataFrame) -> Counter[str]:
+def statuses(runs: Iterable[Run]) -> Counter[str]:
     """How many runs ended how."""
-    return Counter(runs["status"].tolist())
+    return Counter(run.status for run in runs)

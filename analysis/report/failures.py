@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.base.constants import FAULT, NO_FAULT
 from analysis.base.text import DASH, duration, gpus_text, number, percent
+from analysis.read.row import Run
 from analysis.tables.pairing import spec_of, without
 from analysis.tables.throughput import goodput
 
@@ -17,7 +18,7 @@ FAILURES_NOTE = (
     "the time between the attempts is not. The differences are of means, without a test."
 )
 
-Runs = Sequence[Mapping[str, Any]]
+Runs = Sequence[Run]
 
 
 def failure_costs(points: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -54,7 +55,7 @@ def _mean(runs: Runs, name: str) -> float | None:
 
 
 def _goodput(runs: Runs) -> str:
-    return percent(goodput((run["useful_seconds"] for run in runs), (run["allocated_seconds"] for run in runs)))
+    return percent(goodput((run.useful_seconds for run in runs), (run.allocated_seconds for run in runs)))
 
 
 def _time(seconds: float | None) -> str:

@@ -8,12 +8,12 @@ least that must go to memory (analysis/scaling/roofline.py; docs/breakdown.md). 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from analysis.measures.flops import training_flops_per_sample
+from analysis.read.row import Run
 from analysis.scaling.roofline import work_of
 from analysis.tables.pairing import spec_of
 from harness.core.spec import EMULATED
@@ -48,15 +48,15 @@ def roofline_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     COLUMNS. Rates and bytes are of one rank."""
     rows = []
     for point in points:
-        members = [run for run in point["completed"] if run["ceilings"]]
+        members = [run for run in point["completed"] if run.ceilings_json]
         if members:
             rows.append({**point, "runs": len(members), **_row(members, point)})
     return rows
 
 
-def _row(members: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> dict[str, Any]:
+def _row(members: Sequence[Run], point: Mapping[str, Any]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    told = [json.loads(run["ceilings"]) for run in members]
+    told = [run.ceilings for run in members]
     flops, moved = ([one[name] for one in told if one[name]] for name in ("flops", "bytes"))
     if flops and moved:
         columns |= {"ceiling_flops_per_second": fmean(flops), "ceiling_bytes_per_second": fmean(moved)}

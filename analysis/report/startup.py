@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -52,7 +51,7 @@ def startup_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     COLUMNS. Means over the runs; shortest and longest over all of their ranks."""
     rows = []
     for point in points:
-        told = [json.loads(run["startup_split"]) for run in point["completed"] if run["startup_split"]]
+        told = [run.startup_split for run in point["completed"] if run.startup_split_json]
         if told:
             rows.append({**point, "runs": len(told), **_row(told)})
     return rows

@@ -10,10 +10,10 @@ measurement narrows.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from analysis.read.row import Run
 from analysis.scaling.bayesian import NOISE_MEDIAN, Predictive, Prior, posterior, posteriors, usual_prior
 from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed
 from analysis.scaling.series import Series, Size
@@ -90,7 +90,7 @@ def next_sizes(source: StudySeries, gpus: int, gpus_per_node: int | None, bytes_
     if series.noise is not None:
         for i, size in enumerate(series.sizes):
             width = _width_after_repeat(source, prior, i, target)
-            repeat = 1 + max((run["repeat"] for run in source.runs[i]), default=0)
+            repeat = 1 + max((run.repeat or 0 for run in source.runs[i]), default=0)
             found.append(_candidate(source, size, repeat, width, width_today))
     useful = [one for one in found if one.narrowing > NOTHING]
     if any(one.per_node_hour is None for one in useful):
@@ -174,6 +174,6 @@ def _hours(source: StudySeries, size: Size) -> float | None:
     return min(spans)[1] if spans else None
 
 
-def _seconds(runs: Sequence[Mapping[str, Any]]) -> list[float]:
-    pairs = [(run["started"], run["ended"]) for run in runs]
+def _seconds(runs: Sequence[Run]) -> list[float]:
+    pairs = [(run.started, run.ended) for run in runs]
     return [end - start for start, end in pairs if start is not None and end is not None and end > start]

@@ -10,6 +10,7 @@ from typing import Any
 
 from analysis.base.constants import PLAIN
 from analysis.base.text import gpus_text
+from analysis.read.row import Run
 from analysis.scaling.series import Series, Size
 from analysis.tables.series import without_strategy
 from analysis.tables.warnings import marks_of
@@ -29,7 +30,7 @@ class StudySeries:
     train_samples: int | None
     gradient_bytes: float | None
     link_bytes_per_second: float | None = None
-    runs: tuple[Sequence[Mapping[str, Any]], ...] = ()
+    runs: tuple[Sequence[Run], ...] = ()
     key: str = ""
 
 
@@ -69,7 +70,7 @@ def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]])
     sizes = {Size(point["gpus"], point["nodes"]): point["samples_per_second"] for point in measured}
     ordered = sorted(sizes)
     of_size = {Size(point["gpus"], point["nodes"]): point["completed"] for point in measured}
-    parameters = _common(run["parameters"] for run in flat)
+    parameters = _common(run.parameters for run in flat)
     series = Series(
         name=", ".join(filter(None, (first["label"], first["precision"], first["detail"]))),
         sizes=tuple(ordered),
@@ -82,9 +83,9 @@ def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]])
         unit="CPU rank" if first["device"] == "cpu" else "GPU",
         remarks=tuple(remarks),
     )
-    train_samples = _common(run["train_samples"] for run in flat)
+    train_samples = _common(run.train_samples for run in flat)
     gradient_bytes = None if parameters is None else 4.0 * parameters
-    link = _common(run["link_gb_per_s"] for run in flat)
+    link = _common(run.link_gb_per_s for run in flat)
     return StudySeries(
         series,
         first["cluster"],
@@ -98,11 +99,11 @@ def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]])
     )
 
 
-def _noise(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float | None:
+def _noise(runs: Sequence[Sequence[Run]]) -> float | None:
     """Relative standard deviation of the throughput between the runs of a point, pooled over the points."""
     squares, freedom = 0.0, 0
     for own in runs:
-        logs = [math.log(run["samples"] / run["seconds"]) for run in own]
+        logs = [math.log(run.samples_per_second) for run in own]
         squares += sum((value - math.fsum(logs) / len(logs)) ** 2 for value in logs)
         freedom += max(0, len(logs) - 1)
     return math.sqrt(squares / freedom) if freedom else None

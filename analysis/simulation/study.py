@@ -13,7 +13,7 @@ import numpy as np
 from analysis.base.text import gpus_text, number, percent
 from analysis.measures.bandwidth import bus_bandwidth
 from analysis.measures.breakdown import COMPUTE, DATA, Parts, parts_of_runs
-from analysis.read.columns.steadiness import step_seconds
+from analysis.read.row import Run
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
 from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
@@ -139,15 +139,15 @@ def _network(point: Mapping[str, Any], parts: Parts, options: Options) -> Networ
     return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.estimate, point["gpus"]), latency)
 
 
-def _deviations(completed: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+def _deviations(completed: Sequence[Run]) -> tuple[float, ...]:
     """Of single steps, relative to their mean, from blocks of n steps: those of the blocks, times the root of n, as if
     steps were independent of each other. They hold what communication varies by, too."""
     found: list[float] = []
     for run in completed:
-        seconds = np.array(step_seconds(run))
+        seconds = np.array(run.block_step_seconds)
         if len(seconds) < 2:
             continue
-        per_block = run["steps"] / len(seconds)
+        per_block = (run.steps or 0) / len(seconds)
         found += (math.sqrt(per_block) * (seconds / seconds.mean() - 1)).tolist()
     return tuple(found)
 

@@ -7,34 +7,29 @@ GPU in strong scaling).
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.base.frames import records
 from analysis.base.text import versions_text
-from analysis.read.run import COMPLETED
+from analysis.read.row import Run
 from analysis.tables.bases import columns_of
-from analysis.tables.throughput import cost, estimate_of, goodput, throughput
+from analysis.tables.throughput import estimate_of, goodput, throughput
 from analysis.tables.warnings import point_marks, point_notes
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def measured_series(runs: pd.DataFrame, differing: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+def measured_series(runs: Iterable[Run], differing: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     """The points of each series, by GPUs and nodes; each with its runs (members), those that are completed, and their
     estimate.
 
     differing: points, as runs name them, whose work is not that of the others (analysis/measures/equal_work.py). Runs
     whose spec could not be read belong to no point.
     """
-    by_point: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for run in records(runs):
-        if run["point"] is not None:
-            by_point[run["point"]].append(run)
+    by_point: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.point is not None:
+            by_point[run.point].append(run)
     series: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for key, group in by_point.items():
         series[group[0]["series"]].append(_point(group, key in differing))
@@ -43,20 +38,20 @@ def measured_series(runs: pd.DataFrame, differing: Collection[str]) -> dict[str,
     return series
 
 
-def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
-    completed = [run for run in group if run["status"] == COMPLETED]
+def _point(group: Sequence[Run], work_differs: bool) -> dict[str, Any]:
+    completed = [run for run in group if run.completed]
     kept = ("series", "framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device")
     counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
-    oversubscribed = _distinct(run["oversubscribed"] for run in (completed or group))
-    devices = _distinct(name for run in completed for name in json.loads(run["device_names"] or "[]"))
-    others = [f"{run['run_id']}: {run['status']}, {run['reason']}" for run in group if run["status"] != COMPLETED]
+    oversubscribed = _distinct(run.oversubscribed for run in (completed or group))
+    devices = _distinct(name for run in completed for name in run.device_names)
+    others = [f"{run.run_id}: {run.status}, {run.reason}" for run in group if not run.completed]
     return {
         **{name: group[0][name] for name in (*kept, *counts)},
         **_measured_columns(completed),
         **_goodput_columns(completed),
-        "status": _status_text(run["status"] for run in group),
+        "status": _status_text(run.status for run in group),
         "reasons": "; ".join(others) or None,
-        "run_ids": tuple(run["run_id"] for run in group),
+        "run_ids": tuple(run.run_id for run in group),
         "members": tuple(group),
         "completed": completed,
         "runs_completed": len(completed),
@@ -64,65 +59,63 @@ def _point(group: list[dict[str, Any]], work_differs: bool) -> dict[str, Any]:
         "marks": point_marks(group, completed, bool(oversubscribed), work_differs),
         "oversubscribed": "; ".join(oversubscribed) or None,
         "device_names": ";".join(devices) or None,
-        "communication": " / ".join(_distinct(run["communication"] for run in completed)) or None,
-        "versions": versions_text(json.loads(run["versions"] or "{}") for run in completed) or None,
-        "code_versions": ";".join(_distinct(run["code_version"] for run in (completed or group))),
+        "communication": " / ".join(_distinct(run.communication for run in completed)) or None,
+        "versions": versions_text(run.versions for run in completed) or None,
+        "code_versions": ";".join(_distinct(run.code_version for run in (completed or group))),
     }
 
 
-def _measured_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+def _measured_columns(completed: Sequence[Run]) -> dict[str, Any]:
     if not completed:
         return {"samples_per_second": None}
     estimate = estimate_of(completed)
-    rate = estimate.rate_interval()._replace(estimate=throughput(cost(run) for run in completed))
-    rates = [run["samples"] / run["seconds"] for run in completed]
-    accuracies = [run["accuracy"] for run in completed if run["accuracy"] is not None]
+    rate = estimate.rate_interval()._replace(estimate=throughput(run.seconds_per_sample for run in completed))
+    rates = [run.samples_per_second for run in completed]
+    accuracies = [run.accuracy for run in completed if run.accuracy is not None]
     return {
         "estimate": estimate,
         **columns_of("samples_per_second", rate, basis=True),
         "samples_per_second_min": min(rates),
         "samples_per_second_max": max(rates),
-        "blocks": sum(run["measured_blocks"] for run in completed),
-        "outlier_blocks": sum(run["outlier_blocks"] for run in completed),
+        "blocks": sum(run.measured_blocks for run in completed),
+        "outlier_blocks": sum(run.outlier_blocks for run in completed),
         "notes": "; ".join(point_notes(completed, estimate)) or None,
         "step_seconds": step_seconds_of(completed),
-        "cached_batch_seconds": _mean(run["cached_batch_seconds"] for run in completed),
-        "no_sync_seconds": _mean(run["no_sync_seconds"] for run in completed),
-        "startup_seconds": _mean(run["startup_seconds"] for run in completed),
-        "first_step_seconds": _mean(run["first_step_seconds"] for run in completed),
-        "first_block_seconds": _mean(run["first_block_seconds"] for run in completed),
-        "staleness_mean": _mean(run["staleness_mean"] for run in completed),
-        "staleness_max": max(
-            (run["staleness_max"] for run in completed if run["staleness_max"] is not None), default=None
-        ),
+        "cached_batch_seconds": _mean(run.cached_batch_seconds for run in completed),
+        "no_sync_seconds": _mean(run.no_sync_seconds for run in completed),
+        "startup_seconds": _mean(run.startup_seconds for run in completed),
+        "first_step_seconds": _mean(run.first_step_seconds for run in completed),
+        "first_block_seconds": _mean(run.first_block_seconds for run in completed),
+        "staleness_mean": _mean(run.staleness_mean for run in completed),
+        "staleness_max": max((run.staleness_max for run in completed if run.staleness_max is not None), default=None),
         "test_accuracy": _mean(accuracies),
         "test_accuracy_low": min(accuracies) if len(accuracies) > 1 else None,
         "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,
         "test_accuracy_basis": f"range of {len(accuracies)} runs" if len(accuracies) > 1 else None,
-        "test_samples": _common(run["test_samples"] for run in completed),
-        "samples_seen": _common(run["samples_seen"] for run in completed),
+        "test_samples": _common(run.test_samples for run in completed),
+        "samples_seen": _common(run.samples_seen for run in completed),
     }
 
 
-def _goodput_columns(completed: list[dict[str, Any]]) -> dict[str, Any]:
+def _goodput_columns(completed: Sequence[Run]) -> dict[str, Any]:
     """attempts: of all completed runs together. Low and high: of the runs, where there is more than one."""
     if not completed:
         return {}
-    rates = [goodput([run["useful_seconds"]], [run["allocated_seconds"]]) for run in completed]
+    rates = [goodput([run.useful_seconds], [run.allocated_seconds]) for run in completed]
     known = [rate for rate in rates if rate is not None]
     ranged = len(known) == len(rates) > 1
     return {
-        "goodput": goodput((r["useful_seconds"] for r in completed), (r["allocated_seconds"] for r in completed)),
+        "goodput": goodput((r.useful_seconds for r in completed), (r.allocated_seconds for r in completed)),
         "goodput_low": min(known) if ranged else None,
         "goodput_high": max(known) if ranged else None,
         "goodput_basis": f"range of {len(known)} runs" if ranged else None,
-        "attempts": sum(run["attempts"] for run in completed),
+        "attempts": sum(run.attempts for run in completed),
     }
 
 
-def step_seconds_of(completed: list[dict[str, Any]]) -> float:
+def step_seconds_of(completed: Sequence[Run]) -> float:
     """Of several runs, each counts once, however many steps it took."""
-    return fmean(run["seconds"] / run["steps"] for run in completed)
+    return fmean(run.step_seconds for run in completed)
 
 
 def _status_text(statuses: Iterable[str]) -> str:

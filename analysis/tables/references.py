@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.base.constants import PLAIN
-from analysis.base.frames import records
 from analysis.base.text import listed
-from analysis.read.run import COMPLETED
+from analysis.read.row import Run
 from analysis.tables.pairing import spec_of
 from analysis.tables.series import name_series, natural_order
 from harness.core.serialization import from_plain
 from harness.core.spec import DALI, EMULATED, RunSpec
 from models import catalog
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 REFERENCE_FRAMEWORK = "pytorch"
 STRATEGY_ORDER = (PLAIN, "allreduce")  # the nearest to the framework itself first, the others by name
@@ -39,9 +35,9 @@ class Point:
     """A point of the study. key: as its runs name it. row: one of its runs. runs: the completed ones; also none."""
 
     key: str
-    row: Mapping[str, Any]
+    row: Run
     detail: str
-    runs: tuple[Mapping[str, Any], ...]
+    runs: tuple[Run, ...]
 
     def __str__(self) -> str:
         return f"{self.framework} {self.strategy}"
@@ -115,7 +111,7 @@ class Pair:
     why_not: str | None = None
 
 
-def pairs_of(runs: pd.DataFrame) -> Iterator[Pair]:
+def pairs_of(runs: Iterable[Run]) -> Iterator[Pair]:
     """The points that are to be compared: where more than one framework or strategy was asked for with the same
     settings, and, in a study of several frameworks, those whose settings no other one was asked for with.
     """
@@ -141,16 +137,16 @@ def in_words(settings: Sequence[str]) -> str:
     return f"a different {listed([SETTINGS[name] for name in settings], 'and')}"
 
 
-def _families(runs: pd.DataFrame) -> list[list[Point]]:
+def _families(runs: Iterable[Run]) -> list[list[Point]]:
     """The points that have a model, a data set and a machine in common."""
-    by_point: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for run in records(runs):
-        if run["point"] is not None:
-            by_point[run["point"]].append(run)
+    by_point: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.point is not None:
+            by_point[run.point].append(run)
     names = name_series({group[0]["series"]: group[0] for group in by_point.values()})
     families: dict[tuple[str, ...], list[Point]] = defaultdict(list)
     for key, group in by_point.items():
-        completed = sorted((r for r in group if r["status"] == COMPLETED), key=lambda r: (r["seed"], r["repeat"]))
+        completed = sorted((run for run in group if run.completed), key=lambda run: (run.seed, run.repeat))
         _, detail = names[group[0]["series"]]
         # What waits instead of computing is compared with nothing that computes.
         emulated = str(group[0]["framework"] == EMULATED)

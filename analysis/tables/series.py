@@ -11,11 +11,12 @@ from typing import Any
 
 from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, PLAIN
 from analysis.base.text import count, printable
+from analysis.base.values import Columns
 from analysis.tables.pairing import without
 from harness.core.spec import WEAK
 
 
-def name_series(series: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+def name_series(series: Mapping[str, Columns]) -> dict[str, tuple[str, str]]:
     """(label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
 
     The detail says in which fields of the spec this series differs from the others with the same label. A failure on
@@ -61,7 +62,7 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() and part.isascii() else (0, 0, part) for part in parts if part]
 
 
-def scaling_text(run: Mapping[str, Any]) -> str:
+def scaling_text(run: Columns) -> str:
     """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024': of a run, or of a point."""
     if run["scaling"] == WEAK:
         batch = f"{count(run['batch_per_gpu'])} per {'rank' if run['device'] == 'cpu' else 'GPU'}"
@@ -70,7 +71,7 @@ def scaling_text(run: Mapping[str, Any]) -> str:
     return f"{run['scaling']} scaling, {batch}"
 
 
-def _label(run: Mapping[str, Any]) -> str:
+def _label(run: Columns) -> str:
     return f"{run['framework']} {run['strategy']}, {run['model']} on {run['dataset']} ({scaling_text(run)})"
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any
 
 from analysis.base.numbers import total_if_known
+from analysis.read.row import Run
 from analysis.stats.estimates import Estimate, of_one_run, of_runs
 
 
@@ -35,14 +35,9 @@ def goodput(useful_seconds: Iterable[float | None], allocated_seconds: Iterable[
     return None if useful is None or not allocated else useful / allocated
 
 
-def cost(run: Mapping[str, Any]) -> float:
-    """Seconds per sample of a completed run: what the intervals and tests are made of."""
-    return run["seconds"] / run["samples"]
-
-
-def estimate_of(completed: Sequence[Mapping[str, Any]]) -> Estimate:
+def estimate_of(completed: Sequence[Run]) -> Estimate:
     """Seconds per sample of a point, from its completed runs; of a single one from its blocks."""
     if len(completed) > 1:
-        return of_runs([cost(run) for run in completed])
+        return of_runs([run.seconds_per_sample for run in completed])
     (run,) = completed
-    return of_one_run(cost(run), run["blocks_error"], run["blocks_freedom"], run["measured_blocks"])
+    return of_one_run(run.seconds_per_sample, run.blocks_error, run.blocks_freedom, run.measured_blocks or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -10,7 +9,8 @@ from typing import Any
 
 from analysis.base.text import percent
 from analysis.read.columns.issue_time import LAUNCH_BOUND, is_launch_bound, issue_notes
-from analysis.read.columns.steadiness import DRIFT, moved, trend_of
+from analysis.read.columns.steadiness import DRIFT, moved
+from analysis.read.row import Run
 from analysis.stats.estimates import Estimate
 from analysis.stats.stability import Trend, trend
 from analysis.tables.pairing import spec_of
@@ -39,9 +39,7 @@ def marks_of(point: Mapping[str, Any]) -> tuple[str, ...]:
     return point["marks"] or ()
 
 
-def point_marks(
-    group: Sequence[Mapping[str, Any]], completed: Sequence[Mapping[str, Any]], oversubscribed: bool, work_differs: bool
-) -> list[str]:
+def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: bool, work_differs: bool) -> list[str]:
     """group: all runs of the point; completed: those of them that are."""
     marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
     if group[0]["framework"] == EMULATED:
@@ -55,51 +53,51 @@ def point_marks(
         marks.append(DECODED_BY_DALI)
     if len(completed) == 1:
         marks.append(SINGLE_RUN)
-    if any(run["continued"] for run in completed):
+    if any(run.continued for run in completed):
         marks.append(CONTINUED)
     marks += steadiness_marks(completed)
-    if any(run["stationary"] is False for run in completed):
+    if any(run.stationary is False for run in completed):
         marks.append(NOT_STATIONARY)
-    if len({run["samples_seen"] for run in completed if run["accuracy"] is not None}) > 1:
+    if len({run.samples_seen for run in completed if run.accuracy is not None}) > 1:
         marks.append(UNEQUAL_TRAINING)
-    if spec["measure"].get("evaluate_views", 1) != 1 and any(run["accuracy"] is not None for run in completed):
+    if spec["measure"].get("evaluate_views", 1) != 1 and any(run.accuracy is not None for run in completed):
         marks.append(SEVERAL_VIEWS)
     return marks
 
 
-def steadiness_marks(completed: Sequence[Mapping[str, Any]]) -> list[str]:
+def steadiness_marks(completed: Sequence[Run]) -> list[str]:
     """Of a point's completed runs: whether one of them drifted, or they did from the first to the last; whether a GPU
     of theirs lowered its clocks; and whether something was not done as it was asked for."""
-    within = any(found is not None and found.is_drift for found in map(trend_of, completed))
+    within = any(run.trend is not None and run.trend.is_drift for run in completed)
     between = _between(completed)
     drifted = within or (between is not None and between.is_drift)
     throttled = any(_throttled(run)[0] for run in completed)
-    fell_back = any(run.get("fallbacks") for run in completed)
+    fell_back = any(run.fallbacks for run in completed)
     bound = any(map(is_launch_bound, completed))
     found = ((DRIFT, drifted), (THROTTLED, throttled), (FELL_BACK, fell_back), (LAUNCH_BOUND, bound))
     return [mark for mark, has in found if has]
 
 
-def series_marks(completed: Sequence[Mapping[str, Any]]) -> list[str]:
+def series_marks(completed: Sequence[Run]) -> list[str]:
     """Of all completed runs of a series, and of those that they are relative to."""
     marks = []
-    if len({run["code_version"] for run in completed}) > 1:
+    if len({run.code_version for run in completed}) > 1:
         marks.append(MIXED_CODE)
-    if len({name for run in completed for name in json.loads(run["device_names"] or "[]")}) > 1:
+    if len({name for run in completed for name in run.device_names}) > 1:
         marks.append(MIXED_MACHINES)
     return marks
 
 
-def point_notes(completed: Sequence[Mapping[str, Any]], estimate: Estimate) -> list[str]:
+def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
     """What a reader should know of how a point's runs differ."""
     notes = []
-    drifted = sum(found is not None and found.is_drift for found in map(trend_of, completed))
+    drifted = sum(run.trend is not None and run.trend.is_drift for run in completed)
     if drifted:
         notes.append(f"the step time drifted within {drifted} of {len(completed)} runs")
     between = _between(completed)
     if between is not None and between.is_drift:
         notes.append(f"{DRIFT} between runs: {moved(between)} from the first to the last of {len(completed)} runs")
-    notes += dict.fromkeys(what for run in completed for what in json.loads(run.get("fallbacks") or "[]"))
+    notes += dict.fromkeys(what for run in completed for what in run.fallbacks)
     notes += issue_notes(completed)
     shares, reasons = zip(*map(_throttled, completed), strict=True)
     if max(shares):
@@ -116,22 +114,22 @@ def point_notes(completed: Sequence[Mapping[str, Any]], estimate: Estimate) -> l
     return notes
 
 
-def _throttled(run: Mapping[str, Any]) -> tuple[float, list[str]]:
+def _throttled(run: Run) -> tuple[float, list[str]]:
     """(share of the samples of its devices' state that give a reason for lower clocks, the reasons), as the run
     recorded them (column `resources`); (0, []) where it recorded none."""
-    device = json.loads(run.get("resources") or "{}").get("device") or {}
+    device = run.resources.get("device") or {}
     return device.get("throttled") or 0.0, device.get("throttle") or []
 
 
-def _within_error(runs: Sequence[Mapping[str, Any]]) -> float | None:
+def _within_error(runs: Sequence[Run]) -> float | None:
     """The standard error, relative, that the blocks of one of these runs promise; None where one has too few."""
-    errors = [run["blocks_error"] for run in runs]
-    return None if None in errors else math.sqrt(fmean(error**2 for error in errors))
+    errors = [run.blocks_error for run in runs if run.blocks_error is not None]
+    return math.sqrt(fmean(error**2 for error in errors)) if len(errors) == len(runs) else None
 
 
-def _between(completed: Sequence[Mapping[str, Any]]) -> Trend | None:
+def _between(completed: Sequence[Run]) -> Trend | None:
     """Of the runs' step times, in the order in which they were started; None where that is not known of one."""
-    if any(run["started"] is None for run in completed):
+    if any(run.started is None for run in completed):
         return None
-    runs = sorted(completed, key=lambda run: run["started"])
-    return trend([float(i) for i in range(len(runs))], [run["seconds"] / run["steps"] for run in runs])
+    runs = sorted(completed, key=lambda run: run.started or 0.0)
+    return trend([float(i) for i in range(len(runs))], [run.step_seconds for run in runs])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.base.text import percent, probability_text
-from analysis.read.log.packed import packed, unpacked
+from analysis.read.log.packed import packed
 from analysis.read.log.values import Block
 from analysis.stats.estimates import block_error
 from analysis.stats.stability import Trend, outliers, trend
@@ -27,21 +27,12 @@ def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
     return columns
 
 
-def step_seconds(run: Mapping[str, Any]) -> list[float]:
-    """Of each measured block of a run, in the order of time: seconds per step."""
-    blocks = unpacked(run["blocks"])
-    return [seconds / n for seconds, n in zip(blocks.seconds, blocks.steps, strict=True)]
-
-
 def run_notes(columns: Mapping[str, Any]) -> list[str]:
     """What a reader should know of a run's step times."""
-    found = trend_of(columns)
-    return [f"{DRIFT}: {moved(found)} over its measured blocks"] if found and found.is_drift else []
-
-
-def trend_of(run: Mapping[str, Any]) -> Trend | None:
-    """The trend of a run over its measured blocks, of its columns; None where it has none."""
-    return None if run.get("drift") is None else Trend(run["drift"], run["drift_probability"])
+    if columns.get("drift") is None:
+        return []
+    found = Trend(columns["drift"], columns["drift_probability"])
+    return [f"{DRIFT}: {moved(found)} over its measured blocks"] if found.is_drift else []
 
 
 def moved(found: Trend) -> str:

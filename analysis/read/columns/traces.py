@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.read.attempts import Attempt
+from analysis.read.row import Run
 from harness.core import run_files
 from harness.core.spec import NO_TRACE, NSYS
 
@@ -43,12 +44,12 @@ def trace_columns(run_dir: Path, asked: str, attempts: Sequence[Attempt]) -> dic
     return {"traces": json.dumps(found)} if found or asked != NO_TRACE else {}
 
 
-def traced(run: Mapping[str, Any]) -> Traced | None:
+def traced(run: Run) -> Traced | None:
     """None where the run was not asked for traces."""
-    if run["traces"] is None:
+    if run.traces is None:
         return None
-    traces = json.loads(run["traces"])
-    paths = [f"runs/{run['run_id']}/attempt-{trace['attempt']}/{trace['file']}" for trace in traces if trace["file"]]
+    traces = run.traces
+    paths = [f"runs/{run.run_id}/attempt-{trace['attempt']}/{trace['file']}" for trace in traces if trace["file"]]
     how = [_how(trace) for trace in traces if trace["file"]]
     reasons: dict[str, list[int]] = {}
     for trace in traces:
@@ -57,7 +58,7 @@ def traced(run: Mapping[str, Any]) -> Traced | None:
     missing = [f"{_ranks_text(ranks)}: {reason}" for reason, ranks in reasons.items()]
     if not traces:
         missing = ["none: the run did not come so far"]
-    return Traced(run["run_id"], tuple(paths), ", ".join(dict.fromkeys(how)), tuple(missing))
+    return Traced(run.run_id, tuple(paths), ", ".join(dict.fromkeys(how)), tuple(missing))
 
 
 def _checked(folder: Path, rank: int, trace: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from analysis.base.text import printable, shortened
-from analysis.read.columns.steadiness import DRIFT, step_seconds
+from analysis.read.columns.steadiness import DRIFT
+from analysis.read.row import Run
 from analysis.report.charts.chart import (
     HEIGHT,
     Chart,
@@ -61,7 +62,7 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
     middles = _medians(drawn)
     data, facts, thinned = [], [], False
     for at, (point, run) in enumerate(drawn):
-        times = step_seconds(run)
+        times = run.block_step_seconds
         thinned = thinned or len(times) > each
         data += _blocks(times, at, middles[point["run_ids"]], each)
         facts.append(_facts(point, run, at, looks))
@@ -85,14 +86,16 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
     ]
 
 
-def _steadiness(point: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[bool, float]:
-    return DRIFT not in marks_of(point), -(run["outlier_blocks"] or 0)
+def _steadiness(point: Mapping[str, Any], run: Run) -> tuple[bool, float]:
+    return DRIFT not in marks_of(point), -(run.outlier_blocks or 0)
 
 
 def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]]) -> dict[tuple[str, ...], float]:
     """Seconds per step of a point's blocks, by the ids of its runs."""
     completed = {point["run_ids"]: point["completed"] for point, _ in drawn}
-    return {key: median(time for run in runs for time in step_seconds(run)) or 1.0 for key, runs in completed.items()}
+    return {
+        key: median(time for run in runs for time in run.block_step_seconds) or 1.0 for key, runs in completed.items()
+    }
 
 
 def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[dict[str, Any]]:
@@ -109,14 +112,14 @@ def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[d
     ]
 
 
-def _facts(point: Mapping[str, Any], run: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
+def _facts(point: Mapping[str, Any], run: Run, at: int, looks: Looks) -> dict[str, Any]:
     return {
         "run_at": at,
         **identity(point),
         "name": looks.names[point["series"]],
         "where": where(point),
-        "run": shortened(printable(run["run_id"]), 80),
-        "of": len(step_seconds(run)),
+        "run": shortened(printable(run.run_id), 80),
+        "of": len(run.block_step_seconds),
         "drift": DRIFT in marks_of(point),
         "marks": marks_text(point),
     }

@@ -33,6 +33,7 @@ SCALING_COLUMNS = [
     *("staleness_mean", "staleness_max"),
     *("marks", "notes", "oversubscribed", "reasons", "run_ids"),
 ]
+SEVERAL = ("marks", "run_ids", "reference_run_ids")  # columns of several values
 DAMAGE_COLUMNS = {**dict.fromkeys(["run_id", "file", "kind"], "string"), "count": "Int64", "sentence": "string"}
 
 
@@ -64,10 +65,9 @@ def csv_tables(findings: Findings) -> dict[str, str]:
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
     """One line per row; columns: their pandas types by their names."""
-    joined = [{name: _joined(row.get(name)) for name in columns} for row in rows]
-    return frame_of(joined, columns).to_csv(index=False, lineterminator="\n")
+    return frame_of([{**row, **_joined(row)} for row in rows], columns).to_csv(index=False, lineterminator="\n")
 
 
-def _joined(value: Any) -> Any:
-    """Several values of a cell as one text."""
-    return (";".join(value) or None) if isinstance(value, tuple) else value
+def _joined(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """Cells of several values as one text."""
+    return {name: ";".join(row[name]) or None for name in SEVERAL if isinstance(row.get(name), tuple)}

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.frames import records
 from analysis.base.text import printable
 from analysis.measures.resources import is_recorded
 from analysis.read.study import statuses
@@ -83,7 +82,7 @@ def report(findings: Findings) -> dict[str, Any]:
         "problems": [*study.problems, *findings.work.problems],
         "damage": [_part("damage", row, ()) for row in study.damage],
         "statuses": dict(sorted(statuses(study.runs).items())),
-        "runs": [_part("run", {**run, "point": index.get(run["run_id"])}, ()) for run in records(study.runs)],
+        "runs": [_part("run", {**run, "point": index.get(run.run_id)}, ()) for run in study.runs],
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.frames import records
 from analysis.base.values import count_of, number_of
 from analysis.read.attempts import pieces_of, read_attempts
-from analysis.read.log.packed import unpacked
+from analysis.read.row import Run
 from analysis.read.run import COMPLETED
 from analysis.report.data.runs import run_rows
 from analysis.tables.pairing import spec_of
@@ -72,21 +70,21 @@ def exported_runs(study: Study, points: Sequence[Mapping[str, Any]]) -> Iterator
     `analysis.measures.speedup` makes them."""
     rows = run_rows(study, points)
     marks = {run_id: point["marks"] for point in points for run_id in point["run_ids"]}
-    for run, row in zip(records(study.runs), rows, strict=True):
-        spec = spec_of(run["point"] or "{}")
-        evaluations = tuple(json.loads(run["evaluations"] or "[]"))
+    for run, row in zip(study.runs, rows, strict=True):
+        spec = spec_of(run.point or "{}")
+        evaluations = tuple(run.evaluations)
         yield ExportedRun(
-            row, marks.get(run["run_id"], ()), spec, _blocks(study.folder / "runs" / run["run_id"], run), evaluations
+            row, marks.get(run.run_id, ()), spec, _blocks(study.folder / "runs" / run.run_id, run), evaluations
         )
 
 
-def _blocks(run_dir: Path, run: Mapping[str, Any]) -> tuple[Block, ...]:
-    if not run["blocks"]:
+def _blocks(run_dir: Path, run: Run) -> tuple[Block, ...]:
+    if run.blocks_json is None:
         return ()
-    logged = _logged(run_dir, run["status"] == COMPLETED)
+    logged = _logged(run_dir, run.completed)
     return tuple(
         Block(first + n, n, seconds, samples, *logged.get(first, (None, None)))
-        for first, n, seconds, samples in zip(*unpacked(run["blocks"]), strict=True)
+        for first, n, seconds, samples in zip(*run.blocks, strict=True)
     )
 
 

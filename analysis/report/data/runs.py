@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.frames import frame_of, records
+from analysis.base.frames import frame_of
 from analysis.base.text import printable, versions_text
 from analysis.base.values import number_of
-from analysis.read.run import COMPLETED
+from analysis.read.row import COLUMNS as RUN_COLUMNS
+from analysis.read.row import Run
 from analysis.report.data.cells import inert
 from analysis.tables.pairing import spec_of
 from analysis.tables.throughput import goodput
@@ -123,7 +124,7 @@ def run_rows(study: Study, points: Sequence[Mapping[str, Any]]) -> list[dict[str
     """The same as dicts with the keys of COLUMNS, in the order of the study's runs; None for what is absent. points:
     rows of `analysis.measures.speedup`."""
     point_of = {run_id: row for row in points for run_id in row["run_ids"]}
-    return [_row(study.name, run, point_of.get(run["run_id"], {})) for run in records(study.runs)]
+    return [_row(study.name, run, point_of.get(run.run_id, {})) for run in study.runs]
 
 
 def runs_csv(table: pd.DataFrame) -> bytes:
@@ -147,23 +148,23 @@ def runs_parquet(table: pd.DataFrame) -> bytes:
     return stream.getvalue()
 
 
-def _derived(run: Mapping[str, Any]) -> dict[str, Any]:
+def _derived(run: Run) -> dict[str, Any]:
     """What COLUMNS has of a run beyond the columns of `analysis.read.run`; None where it is not known."""
-    spec = spec_of(run["point"] or "{}")
+    spec = spec_of(run.point or "{}")
     optimizer = spec.get("optimizer") or {}
-    measured = bool(run["seconds"] and run["steps"])
-    energy = json.loads(run["resources"] or "{}").get("energy") or {}
-    last = (json.loads(run["evaluations"] or "[]") or [{}])[-1]
+    measured = bool(run.seconds and run.steps)
+    energy = run.resources.get("energy") or {}
+    last = (run.evaluations or [{}])[-1]
     return {
-        "samples_per_second": run["samples"] / run["seconds"] if measured else None,
-        "step_seconds": run["seconds"] / run["steps"] if measured else None,
-        "blocks": run["measured_blocks"],
+        "samples_per_second": run.samples_per_second if measured else None,
+        "step_seconds": run.step_seconds if measured else None,
+        "blocks": run.measured_blocks,
         "test_loss": last.get("loss"),
         "energy_joules": energy.get("joules"),
         "energy_basis": energy.get("basis"),
-        "goodput": goodput([run["useful_seconds"]], [run["allocated_seconds"]]) if run["status"] == COMPLETED else None,
-        "device_names": ";".join(json.loads(run["device_names"] or "[]")) or None,
-        "versions": versions_text([json.loads(run["versions"] or "{}")]) or None,
+        "goodput": goodput([run.useful_seconds], [run.allocated_seconds]) if run.completed else None,
+        "device_names": ";".join(run.device_names) or None,
+        "versions": versions_text([run.versions]) or None,
         "framework_options": _options(spec.get("framework_options")),
         "strategy_options": _options(spec.get("strategy_options")),
         "optimizer": printable(str(optimizer["name"])) if "name" in optimizer else None,
@@ -171,8 +172,8 @@ def _derived(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(study: str, run: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
-    own = {name: run.get(NAMES.get(name, name)) for name in COLUMNS}
+def _row(study: str, run: Run, point: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: run[column] for name in COLUMNS if (column := NAMES.get(name, name)) in RUN_COLUMNS}
     marks = ";".join(point.get("marks") or ()) or None
     of_point = {"series": point.get("label"), "detail": point.get("detail") or None, "marks": marks}
     return own | _derived(run) | of_point | {"study": study}

@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.base import text
 from analysis.read.environment import VERSION, read_environment
+from analysis.read.row import Run
 from analysis.tables.pairing import spec_of
 from analysis.tables.series import flat
 
@@ -41,21 +42,24 @@ class Settings:
         return {key: value for key, value in (self.of_runs[run] or {}).items() if key in self.differing}
 
 
-def configurations(runs: Sequence[Mapping[str, Any]]) -> Settings:
+def configurations(runs: Sequence[Run]) -> Settings:
     """What the runs were asked to be, of the rows of `analysis.read.run`."""
     return _compared([_configuration(run) for run in runs])
 
 
-def environments(runs: Sequence[Mapping[str, Any]], folder: Path) -> Settings:
+def environments(runs: Sequence[Run], folder: Path) -> Settings:
     """What they ran on: every leaf of env.json as `analysis.read.environment` has it, and the devices of all ranks.
     folder: of the study; one file is read for all runs with the same digest.
 
     Of the runs with an env.json, what one of them lacks is a difference, too, such as a variable that was not set; but
     for the versions of another framework.
     """
-    keys = [(run["env_digest"], *(run[name] for name in STARTED)) for run in runs]
-    files = {run["env_digest"]: folder / "runs" / run["run_id"] / run["env_file"] for run in runs if run["env_file"]}
-    recorded, left_out = _recorded(files, Counter(run["env_digest"] for run in runs if run["env_file"]))
+    keys = [(run.env_digest, *(run[column] for column in STARTED)) for run in runs]
+    digests = Counter(run.env_digest for run in runs if run.env_digest and run.env_file)
+    files = {
+        run.env_digest: folder / "runs" / run.run_id / run.env_file for run in runs if run.env_digest and run.env_file
+    }
+    recorded, left_out = _recorded(files, digests)
     every = {name: ABSENT for leaves in recorded.values() for name in leaves if not name.startswith(VERSION)}
     made: dict[tuple[Any, ...], Mapping[str, str]] = {}
     for key in keys:
@@ -79,9 +83,9 @@ def _recorded(files: Mapping[str, Path], times: Counter[str]) -> tuple[dict[str,
     return recorded, left_out
 
 
-def hosts(runs: Sequence[Mapping[str, Any]]) -> Sequence[tuple[str, int]]:
+def hosts(runs: Sequence[Run]) -> Sequence[tuple[str, int]]:
     """The machines that runs ran on, each with their number, most frequent first."""
-    return Counter(run["hosts"] for run in runs if run["hosts"]).most_common()
+    return Counter(run.hosts for run in runs if run.hosts).most_common()
 
 
 def _compared(every: Sequence[Mapping[str, str]]) -> Settings:
@@ -109,16 +113,16 @@ def _compared(every: Sequence[Mapping[str, str]]) -> Settings:
     )
 
 
-def _configuration(run: Mapping[str, Any]) -> dict[str, str]:
+def _configuration(run: Run) -> dict[str, str]:
     """Empty where the run's spec could not be read."""
-    if run["point"] is None:
+    if run.point is None:
         return {}
     return {
-        **_spec(run["point"]),
-        "seed": str(run["seed"]),
-        "repeat": str(run["repeat"]),
-        "verify": json.dumps(run["verify"]),
-        "code version": run["code_version"],
+        **_spec(run.point),
+        "seed": str(run.seed),
+        "repeat": str(run.repeat),
+        "verify": json.dumps(run.verify),
+        "code version": str(run.code_version),
     }
 
 

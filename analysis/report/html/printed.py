@@ -10,10 +10,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from analysis.base import text
 from analysis.read.log.file import open_file
+from analysis.read.row import Run
 from analysis.read.run import MISSING
 from harness.core.events import attempt_dirs
 
@@ -42,9 +43,9 @@ class Printed(NamedTuple):
         ]
 
 
-def printed_of(runs: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Printed]:
+def printed_of(runs: Sequence[Run], folder: Path) -> dict[str, Printed]:
     """By run id, of the runs without a result of which a rank has printed anything. folder: of the study."""
-    asked = [run["run_id"] for run in runs if run["stderr_tail"] is None and run["status"] != MISSING]
+    asked = [run.run_id for run in runs if run.stderr_tail_json is None and run.status != MISSING]
     most_bytes = TAIL_BYTES if len(asked) <= MANY else TAIL_BYTES_OF_MANY
     found = {run_id: _printed(folder / "runs" / run_id, most_bytes) for run_id in asked}
     return {run_id: printed for run_id, printed in found.items() if printed is not None}

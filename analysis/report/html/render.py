@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.base import text
-from analysis.base.frames import records
 from analysis.base.text import hours_unit
+from analysis.base.values import Columns
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, interval_text
@@ -27,7 +27,7 @@ from analysis.measures.network import BOUNDS
 from analysis.measures.pop import EFFICIENCIES
 from analysis.measures.resources import is_recorded
 from analysis.read.columns.traces import TRACES_NOTE, traced
-from analysis.read.run import COMPLETED
+from analysis.read.row import Run
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
 from analysis.report.charts.study import charts_of
@@ -92,7 +92,7 @@ def page_of(findings: Findings) -> dict[str, bytes]:
 def render_report(findings: Findings) -> str:
     """The report as HTML."""
     study, learning, losses, rows = findings.study, findings.learning, findings.losses, findings.rows
-    runs = records(study.runs)
+    runs = study.runs
     printed = printed_of(runs, study.folder)
     settings = configurations(runs), environments(runs, study.folder)
     details = details_block(runs, *settings, printed)
@@ -101,7 +101,7 @@ def render_report(findings: Findings) -> str:
     charts = charts_of(findings)
     config, light, dark = one_theme()
     places = {row["series"]: i for i, row in enumerate(rows)}
-    completed = sorted((run for run in runs if run["status"] == COMPLETED), key=lambda run: _place(run, places))
+    completed = sorted((run for run in runs if run.completed), key=lambda run: _place(run, places))
     return (
         _environment()
         .get_template("report.html.j2")
@@ -137,7 +137,7 @@ def render_report(findings: Findings) -> str:
             loss_sentences=loss_sentences(losses),
             breakdown_note=BREAKDOWN_NOTE,
             lacking=lacking_sentences(losses, len(runs)),
-            measured=_by_series([run for run in completed if run["stopped"] is not None]),
+            measured=_by_series([run for run in completed if run.stopped is not None]),
             messages=_by_series([row for row in rows if row["allreduce"]]),
             resources=_by_series([row for row in findings.resources if is_recorded(row)]),
             resources_note=RESOURCES_NOTE,
@@ -206,7 +206,7 @@ def _environment() -> Environment:
         "marks": marks_of,
         "attempts_cost": attempts_cost,
         "price_interval": interval_text,
-        "run_goodput": lambda run: goodput([run["useful_seconds"]], [run["allocated_seconds"]]),
+        "run_goodput": lambda run: goodput([run.useful_seconds], [run.allocated_seconds]),
         "startup_cells": shown,
         "json": json.loads,
         "contents": _contents,
@@ -250,7 +250,7 @@ def series_facts(group: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _by_series(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def _by_series(rows: Sequence[Columns]) -> list[list[Columns]]:
     return [list(group) for _, group in groupby(rows, key=lambda row: row["series"])]
 
 
@@ -267,28 +267,29 @@ def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """What the runs ran on: clusters, devices, code and versions, each with every value that occurs."""
-    versions: dict[str, list[dict[str, str]]] = defaultdict(list)
+    versions: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     for run in runs:
-        if run["versions"]:
-            versions[run["framework"]].append(json.loads(run["versions"]))
-    facts = [
-        ("Cluster", {run["cluster"] for run in runs}),
-        ("Device", {name for run in runs for name in json.loads(run["device_names"] or "[]")}),
-        ("Code version", {run["code_version"] for run in runs}),
+        if run.versions:
+            versions[str(run.framework)].append(run.versions)
+    facts: list[tuple[str, set[str | None]]] = [
+        ("Cluster", {run.cluster for run in runs}),
+        ("Device", {name for run in runs for name in run.device_names}),
+        ("Code version", {run.code_version for run in runs}),
     ]
     facts += [(f"Versions, {framework}", {text.versions_text(versions[framework])}) for framework in sorted(versions)]
     return [(name, ", ".join(sorted(v for v in values if v)) or text.DASH) for name, values in facts]
 
 
-def _choices(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def _choices(runs: Sequence[Run]) -> dict[str, list[str]]:
     """What the runs can be chosen by, and every value that occurs; nothing to choose from is no choice."""
     found = {name: sorted({run[name] for run in runs if run[name]}) for name in ("framework", "model", "strategy")}
-    found["status"] = sorted({run["status"] for run in runs})
+    found["status"] = sorted({run.status for run in runs})
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
-def _place(run: Mapping[str, Any], series: Mapping[str, int]) -> tuple[int, ...]:
+def _place(run: Run, series: Mapping[str, int]) -> tuple[int, ...]:
     """Where a run stands among the others: by series as the points do, then by size."""
-    return series[run["series"]], run["gpus"], run["nodes"], run["seed"], run["repeat"]
+    numbers = (run.gpus, run.nodes, run.seed, run.repeat)
+    return series[str(run.series)], *(number or 0 for number in numbers)

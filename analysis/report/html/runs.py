@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analysis.base import text
-from analysis.read.run import COMPLETED
+from analysis.base.values import Columns
+from analysis.read.row import Run
 from analysis.report.html.differences import Settings
 from analysis.report.html.folding import deflated
 from analysis.report.html.printed import MOST_LINE_LENGTH, MOST_LINES, Printed
@@ -34,39 +35,43 @@ class Details(NamedTuple):
 
 
 def other_runs(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
     configuration: Settings,
     environment: Settings,
     printed: Mapping[str, Printed],
 ) -> list[dict[str, Any]]:
     """The runs without a figure, each with `lines`, the last of its stderr, `of`, whose those are, and `differing`, its
     settings that others have otherwise: first of its configuration, then of its environment."""
-    found = [
-        {**run, "differing": {**configuration.differing_of(i), **environment.differing_of(i)}}
-        for i, run in enumerate(runs)
-        if run["status"] != COMPLETED
+    others = [(i, run) for i, run in enumerate(runs) if not run.completed]
+    most = MOST_LINES if len(others) <= MANY_OTHERS else FEW_OF_MANY
+    return [
+        {
+            **run,
+            "differing": {**configuration.differing_of(i), **environment.differing_of(i)},
+            "lines": tail(run, printed, most),
+            "of": whose(run, printed),
+        }
+        for i, run in others
     ]
-    most = MOST_LINES if len(found) <= MANY_OTHERS else FEW_OF_MANY
-    return [{**run, "lines": tail(run, printed, most), "of": whose(run, printed)} for run in found]
 
 
-def tail(run: Mapping[str, Any], printed: Mapping[str, Printed], most: int) -> list[str]:
+def tail(run: Run, printed: Mapping[str, Printed], most: int) -> list[str]:
     """The last lines of a run's stderr, without the rest of very long ones: as its result has them, or its files."""
-    if run["run_id"] in printed:
-        return printed[run["run_id"]].last(most)
-    lines = json.loads(run["stderr_tail"] or "[]")
+    if run.run_id in printed:
+        return printed[run.run_id].last(most)
+    lines = run.stderr_tail
     return [text.shortened(line, MOST_LINE_LENGTH) for line in lines[-most:]] if most else []
 
 
-def whose(run: Mapping[str, Any], printed: Mapping[str, Printed]) -> str | None:
+def whose(run: Run, printed: Mapping[str, Printed]) -> str | None:
     """Of which rank, or ranks, these lines are; None: it is not said."""
-    if run["run_id"] in printed:
-        return printed[run["run_id"]].of
-    return None if run["failed_rank"] is None else f"rank {run['failed_rank']}"
+    if run.run_id in printed:
+        return printed[run.run_id].of
+    return None if run.failed_rank is None else f"rank {run.failed_rank}"
 
 
 def details_block(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
     configuration: Settings,
     environment: Settings,
     printed: Mapping[str, Printed],
@@ -76,8 +81,8 @@ def details_block(
     places = {key: place for place, key in enumerate(distinct)}
     for most, whole in FEWER:
         of_runs = {
-            run["run_id"]: {
-                "status": run["status"],
+            run.run_id: {
+                "status": run.status,
                 "facts": _facts(run),
                 "configuration": configuration.of_runs[i],
                 "environment": places.get(id(environment.of_runs[i])) if whole else None,
@@ -98,7 +103,7 @@ def details_block(
     return Details(block, most, whole)
 
 
-def attempts_cost(run: Mapping[str, Any]) -> str:
+def attempts_cost(run: Columns) -> str:
     """What the attempts of a run took, and what of it was of use."""
     share = text.percent(goodput([run["useful_seconds"]], [run["allocated_seconds"]]))
     return (
@@ -109,35 +114,35 @@ def attempts_cost(run: Mapping[str, Any]) -> str:
     )
 
 
-def damages(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def damages(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """(run, what the reader passed over in its logs), of every run where there was such."""
     found = []
     for run in runs:
         said = []
-        if n := run["unreadable_lines"]:
+        if n := run.unreadable_lines:
             said.append(f"{n:,} unreadable line{'s' * (n > 1)}")
-        if n := run["left_out_blocks"]:
+        if n := run.left_out_blocks:
             said.append(f"{n:,} block{'s' * (n > 1)} of steps not in every rank's log, or not alike")
         if said:
-            found.append((run["run_id"], ", ".join(said)))
+            found.append((run.run_id, ", ".join(said)))
     return found
 
 
-def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rate = run["samples"] / run["seconds"] if run["samples"] and run["seconds"] else None
+def _facts(run: Run) -> list[tuple[str, str]]:
+    rate = run.samples_per_second if run.samples and run.seconds else None
     facts = {
-        "Reason": run["reason"],
+        "Reason": run.reason,
         "Samples/s": None if rate is None else text.number(rate),
-        "Test accuracy": None if run["accuracy"] is None else text.percent(run["accuracy"], 1),
-        "Failed first": None if run["failed_rank"] is None else f"rank {run['failed_rank']}",
-        "Exit code": run["exit_code"],
-        "Attempt": run["attempt"],
-        "Time": attempts_cost(run) if run["attempts"] is not None and run["attempts"] > 1 else None,
-        "Job": run["job_id"],
-        "Host": run["hosts"],
-        "Started": None if run["started"] is None else text.moment(run["started"]),
-        "Ended": None if run["ended"] is None else text.moment(run["ended"]),
-        "Oversubscribed": run["oversubscribed"],
-        "Notes": run["notes"],
+        "Test accuracy": None if run.accuracy is None else text.percent(run.accuracy, 1),
+        "Failed first": None if run.failed_rank is None else f"rank {run.failed_rank}",
+        "Exit code": run.exit_code,
+        "Attempt": run.attempt,
+        "Time": attempts_cost(run) if run.attempts is not None and run.attempts > 1 else None,
+        "Job": run.job_id,
+        "Host": run.hosts,
+        "Started": None if run.started is None else text.moment(run.started),
+        "Ended": None if run.ended is None else text.moment(run.ended),
+        "Oversubscribed": run.oversubscribed,
+        "Notes": run.notes,
     }
     return [(name, str(value)) for name, value in facts.items() if value is not None]

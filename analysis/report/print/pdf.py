@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.base.frames import records
 from analysis.base.text import moment, shortened
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import price_sentences
 from analysis.measures.decisions import front_sentences
-from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
 from analysis.report.failures import FAILURES_NOTE
@@ -133,11 +131,8 @@ def _runs(findings: Findings) -> list[Block]:
     """How the runs ended, and each that has no figure with its reason."""
     study = findings.study
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(statuses(study.runs).items()))
-    others = [run for run in records(study.runs) if run["status"] != COMPLETED]
-    lines = [
-        f"{run['run_id']}: {run['status']}: {shortened(run['reason'] or 'no reason given', MOST_REASON)}"
-        for run in others
-    ]
+    others = [run for run in study.runs if not run.completed]
+    lines = [f"{run.run_id}: {run.status}: {shortened(run.reason or 'no reason given', MOST_REASON)}" for run in others]
     lines += lacking_sentences(findings.losses, len(study.runs))
     return [
         Heading("Runs"),

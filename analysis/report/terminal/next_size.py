@@ -80,7 +80,7 @@ def command_of(candidate: Candidate, one: NextSizes, invocations: Sequence[Mappi
     """The study's own command that measured the series, for this one run: of what it sweeps over, what the series has.
     None where study.json has no such command."""
     runs = [run for own in one.source.runs for run in own]
-    names = {run["run_id"] for run in runs}
+    names = {run.run_id for run in runs}
     for invocation in reversed(invocations):
         words, asked = invocation.get("command"), invocation.get("runs")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -91,7 +91,7 @@ def command_of(candidate: Candidate, one: NextSizes, invocations: Sequence[Mappi
         return None
     run = runs[-1]
     own = {key: run[key] for key in ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster")}
-    own |= {"seed": run["seed"], "batch": run["batch_per_gpu" if run["scaling"] == WEAK else "global_batch"]}
+    own |= {"seed": run.seed, "batch": run["batch_per_gpu" if run.scaling == WEAK else "global_batch"]}
     kept = []
     for word in words[3:]:
         key, equals, value = word.partition("=")

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.frames import records
 from analysis.base.text import number, percent, printable, span, times
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
@@ -71,8 +70,8 @@ def print_summary(console: Console, findings: Findings, written: Sequence[Path] 
         notes = [NOTE, *sample_notes(rows), *accuracy_notes(rows)]
         console.print()
         console.print(Text(" ".join(notes), style="dim"))
-        others = [run for run in records(study.runs) if run["status"] != COMPLETED]
-        named = [f"{run['run_id']}: {run['status']}: {run['reason'] or 'no reason given'}" for run in others]
+        others = [run for run in study.runs if not run.completed]
+        named = [f"{run.run_id}: {run.status}: {run.reason or 'no reason given'}" for run in others]
         _print_some(console, named, MOST_NAMED, "runs", "red")
         problems = [*left_out(study), *(f"problem: {text}" for text in (*study.problems, *findings.work.problems))]
         _print_some(console, problems, MOST_NAMED, "problems", "yellow")

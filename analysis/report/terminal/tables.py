@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.frames import records
 from analysis.base.text import DASH, count, number, percent, printable, scientific, shortened, span, times
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, price_sentences
@@ -137,10 +136,10 @@ def print_tables(console: Console, findings: Findings) -> None:
         if len(shown) > MOST_NAMED_RUNS:
             console.print(Text(f"  and {len(shown) - MOST_NAMED_RUNS:,} more points, in report.html"))
         console.print(Text(WORK_NOTE, style="dim"))
-    others = [run for run in records(study.runs) if run["status"] != COMPLETED]
+    others = [run for run in study.runs if not run.completed]
     ended = ", ".join(f"{n} {status}" for status, n in sorted(statuses(study.runs).items()))
     _print_lines(console, [f"{len(study.runs):,} runs: {ended}"])
-    named = [f"  {run['run_id']}: {run['status']}: {run['reason'] or 'no reason given'}" for run in others]
+    named = [f"  {run.run_id}: {run.status}: {run.reason or 'no reason given'}" for run in others]
     _print_lines(console, named, "runs")
     _print_lines(console, left_out(study))
     problems = [f"  problem: {problem}" for problem in (*study.problems, *work.problems)]

@@ -10,7 +10,6 @@ import pytest
 from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.breakdown import (
     COMMUNICATION,
     COMPUTE,
@@ -380,7 +379,7 @@ def test_table_report_figure_and_csv_say_the_same(study: StudyBuilder) -> None:
     assert "50.0 ms" in seen.html
     # 1 - 30 / 50: the slowest rank's message counts.
     assert float(row["overlap"]) == pytest.approx(0.4)
-    (run,) = [run for run in records(read_study(study.folder).runs) if run["gpus"] == 2]
+    (run,) = [run for run in read_study(study.folder).runs if run["gpus"] == 2]
     assert run["probe_share"] == 0.0612
 
 

@@ -7,7 +7,6 @@ import pytest
 from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.comparisons import COLUMNS, FASTER, NOT_SHOWN, Comparisons, comparisons_of
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
@@ -94,7 +93,7 @@ def test_other_work_or_another_placement_is_not_compared(study: StudyBuilder, ch
 def test_points_whose_work_differs_are_not_compared(study: StudyBuilder) -> None:
     repeated(study, 2, 1.0)
     repeated(study, 2, 2.0, framework="jax")
-    jax = next(run["point"] for run in records(read_study(study.folder).runs) if run["framework"] == "jax")
+    jax = next(run["point"] for run in read_study(study.folder).runs if run["framework"] == "jax")
     assert compared(study, {jax}) == Comparisons((), ("1 pair of series not compared: their work differs",))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from study_builder import CREATED, DATASET, Logs, StudyBuilder, arrays, resume, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.equal_work import COLUMNS, EqualWork, equal_work
 from analysis.measures.network import FIRST_GRADIENT, GRADIENTS, LOGITS, LOSSES
 from analysis.measures.speedup import points_of
@@ -285,7 +284,7 @@ def test_verify_makes_no_point_of_its_own(study: StudyBuilder) -> None:
 
 def test_start_up_is_not_stated_where_verify_took_its_time(study: StudyBuilder) -> None:
     study.verified(1)
-    (run,) = records(read_study(study.folder).runs)
+    (run,) = read_study(study.folder).runs
     assert (run["startup_seconds"], run["first_step_seconds"]) == (None, None)
     assert run["notes"] == "start-up not stated: verify=true takes its time there"
 

@@ -11,7 +11,6 @@ from project import PROJECT
 from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.log.packed import unpacked
 from analysis.read.study import read_study
@@ -25,7 +24,7 @@ def applied(**changes: Any) -> dict[str, Any]:
 
 
 def only_run(study: StudyBuilder) -> dict[str, Any]:
-    (row,) = records(read_study(study.folder).runs)
+    (row,) = read_study(study.folder).runs
     return row
 
 

@@ -10,7 +10,6 @@ import pytest
 from project import PROJECT
 from study_builder import CREATED, RESULT, Logs, StudyBuilder, resume, spec_of, touch_later
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
 from analysis.tables.throughput import goodput
@@ -27,7 +26,7 @@ REST = Logs(block_seconds=[8.0, 16.0, 32.0], resume=resume(20, 1, lost_steps=20)
 
 
 def only_run(study: StudyBuilder) -> dict:
-    rows = records(read_study(study.folder).runs)
+    rows = read_study(study.folder).runs
     assert len(rows) == 1
     return rows[0]
 
@@ -341,7 +340,7 @@ def test_measurement_that_is_replaced_has_the_run_read_again(study: StudyBuilder
     read_study(study.folder)
     (run_dir / "result.json").rename(run_dir / "attempt-2" / "result-of-this-attempt.json")
     read = read_study(study.folder)
-    assert (read.reread, records(read.runs)[0]["status"]) == (1, "unfinished")
+    assert (read.reread, read.runs[0]["status"]) == (1, "unfinished")
 
 
 def test_what_a_rank_printed_does_not_have_the_run_read_again(study: StudyBuilder) -> None:

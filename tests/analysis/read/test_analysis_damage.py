@@ -20,7 +20,6 @@ from project import PROJECT
 from study_builder import CREATED, Logs, StudyBuilder, spec_of, touch_later
 
 from analysis.base.errors import StudyError
-from analysis.base.frames import records
 from analysis.read import pool
 from analysis.read.damage import KINDS
 from analysis.read.log.file import _one_by_one, _parsed, read_log
@@ -69,7 +68,7 @@ def test_damaged_log_is_named_with_its_kind(
     assert read.problems
     # Also from the cache; and the other run is none the worse.
     assert read_study(study.folder).damage == read.damage
-    assert {run["status"] for run in records(read.runs) if run["run_id"] != run_dir.name} == {"completed"}
+    assert {run["status"] for run in read.runs if run["run_id"] != run_dir.name} == {"completed"}
 
 
 def test_times_of_a_clock_that_jumped_are_not_stated(study: StudyBuilder) -> None:
@@ -81,7 +80,7 @@ def test_times_of_a_clock_that_jumped_are_not_stated(study: StudyBuilder) -> Non
             event["t"] += off
         log.write_text("".join(json.dumps(event) + "\n" for event in lines))
     read = read_study(study.folder)
-    runs = {run["run_id"]: run for run in records(read.runs)}
+    runs = {run["run_id"]: run for run in read.runs}
     # 3 of start-up, 9 of warm-up, 4 blocks, 2 of evaluation, 1 until the exit.
     assert (runs[whole.name]["allocated_seconds"], runs[whole.name]["first_step_seconds"]) == (19.0, 3.0)
     for run_dir in (back, leapt):
@@ -96,7 +95,7 @@ def test_two_attempts_that_ran_at_once_are_named(study: StudyBuilder) -> None:
     run_dir = study.attempts(spec_of(1), Logs(block_seconds=[100.0], ends=False), Logs(begin=CREATED + 5))
     read = read_study(study.folder)
     assert named(read) == {("attempt-2/begin.json", "overlapping attempts"): 1}
-    assert records(read.runs)[0]["seconds"] == 4.0, run_dir
+    assert read.runs[0]["seconds"] == 4.0, run_dir
 
 
 def test_missing_rank_and_damaged_documents_are_named(study: StudyBuilder) -> None:
@@ -126,7 +125,7 @@ def test_what_is_no_file_is_not_waited_for(study: StudyBuilder, name: str, kind:
             read_study(study.folder)
         return
     read = read_study(study.folder)
-    assert records(read.runs)[0]["status"] == "unreadable"
+    assert read.runs[0]["status"] == "unreadable"
     assert {row["kind"] for row in read.damage} == {"cannot be read"}
     assert read.damage[0]["file"] == name
 
@@ -136,7 +135,7 @@ def test_folder_that_leads_back_to_itself_is_left_alone(study: StudyBuilder) -> 
     (study.folder / "runs" / "loop").symlink_to("loop")
     (study.folder / "runs" / "up").symlink_to(study.folder)
     read = read_study(study.folder)
-    assert [run["status"] for run in records(read.runs)] == ["completed"]
+    assert [run["status"] for run in read.runs] == ["completed"]
     assert sum("runs/loop" in problem or "runs/up" in problem for problem in read.problems) == 2
 
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
-from analysis.base.frames import records
 from analysis.read.study import read_study
 from analysis.report.findings import findings_of
 
@@ -150,9 +149,9 @@ def test_no_damage_raises_or_becomes_a_number(
     except StudyError:
         assert any(name.endswith("study.json") for name, _ in damages)
         return
-    finally_ = {run["run_id"]: run for run in records(study.runs)}
+    finally_ = {run["run_id"]: run for run in study.runs}
     run = finally_[run_dir.name]
-    for name, value in run.items():
+    for name, value in dict(run).items():
         assert not isinstance(value, float) or math.isfinite(value), name
     seconds, samples, steps = reference(run_dir)
     if run["status"] == "unreadable":

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.columns.protocol import probe_columns, protocol_columns, protocol_notes
 from analysis.read.log.rank import RankLog
@@ -118,7 +117,7 @@ def test_the_first_step_is_in_no_throughput_and_stated_of_the_slowest_rank(study
         events[at : at + 1] = [first, {**whole, "step": 1, "n": 9, "samples": 9 * 128, "seconds": 1.0}]
 
     rewritten(run_dir, cut_off)
-    runs = {run["run_id"]: run for run in records(read_study(study.folder).runs)}
+    runs = {run["run_id"]: run for run in read_study(study.folder).runs}
     run, other = runs[run_dir.name], runs[plain.name]
     assert (run["status"], run["first_block_seconds"]) == ("completed", 9.0)
     assert (run["seconds"], run["samples"]) == (other["seconds"], other["samples"])

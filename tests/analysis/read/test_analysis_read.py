@@ -15,15 +15,15 @@ from project import PROJECT
 from study_builder import SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
 
 from analysis.base.errors import StudyError
-from analysis.base.frames import records
+from analysis.read.row import Run
 from analysis.read.study import Study, read_study
 from harness.core.spec import Placement
 
 SCHEMAS = PROJECT / "harness" / "schemas"
 
 
-def only_run(study: Study) -> dict:
-    rows = records(study.runs)
+def only_run(study: Study) -> Run:
+    rows = study.runs
     assert len(rows) == 1
     return rows[0]
 
@@ -73,7 +73,7 @@ def test_run_that_was_asked_for_and_has_no_folder_is_missing(study: StudyBuilder
     study.completed(1)
     study.requested.append("pytorch-allreduce-resnet44-64gpu-aaaaaaaaaaaa")
     study.write_study()
-    missing = records(read_study(study.folder).runs)[-1]
+    missing = read_study(study.folder).runs[-1]
     assert missing["status"] == "missing"
     assert missing["run_id"] == "pytorch-allreduce-resnet44-64gpu-aaaaaaaaaaaa"
 
@@ -151,7 +151,7 @@ def test_damaged_file_makes_the_run_unreadable_and_keeps_the_others(
     study.completed(1)
     damaged = study.completed(2)
     (damaged / name).write_text(content, encoding="latin-1")
-    statuses = {row["run_id"]: row["status"] for row in records(read_study(study.folder).runs)}
+    statuses = {row["run_id"]: row["status"] for row in read_study(study.folder).runs}
     assert statuses == {spec_of(1).run_id: "completed", damaged.name: "unreadable"}
 
 
@@ -180,7 +180,7 @@ def test_copied_run_is_no_repeat(study: StudyBuilder) -> None:
     run_dir = study.completed(1)
     shutil.copytree(run_dir, run_dir.with_name("a-copy"))
     read = read_study(study.folder)
-    statuses = {row["run_id"]: row["status"] for row in records(read.runs)}
+    statuses = {row["run_id"]: row["status"] for row in read.runs}
     assert statuses == {"a-copy": "invalid", run_dir.name: "completed"}
     assert any("runs/a-copy holds the spec.json of run" in problem for problem in read.problems)
 
@@ -191,14 +191,14 @@ def test_second_read_uses_cache_and_a_changed_run_is_reread(study: StudyBuilder)
     first = read_study(study.folder)
     second = read_study(study.folder)
     assert (first.reread, second.reread) == (2, 0)
-    assert second.runs.equals(first.runs)
+    assert [*map(dict, second.runs)] == [*map(dict, first.runs)]
 
     log = changed / "attempt-1" / "events.rank0.jsonl"
     log.write_text(log.read_text().replace('"seconds":1.0', '"seconds":3.0'))
     touch_later(log)
     third = read_study(study.folder)
     assert third.reread == 1
-    assert records(third.runs)[1]["seconds"] == 12.0  # 4 blocks of 3 s on the slower rank
+    assert third.runs[1]["seconds"] == 12.0  # 4 blocks of 3 s on the slower rank
 
 
 ROW_FILES = (
@@ -254,7 +254,7 @@ def test_damaged_cache_is_read_anew(study: StudyBuilder) -> None:
     (study.folder / "analysis" / "runs.parquet").write_bytes(b"PAR1 and nothing more")
     second = read_study(study.folder)
     assert second.reread == 1
-    assert second.runs.equals(first.runs)
+    assert [*map(dict, second.runs)] == [*map(dict, first.runs)]
 
 
 def test_cache_that_cannot_be_written_is_said_and_done_without(study: StudyBuilder) -> None:
@@ -268,7 +268,7 @@ def test_cache_that_cannot_be_written_is_said_and_done_without(study: StudyBuild
 def test_placements_of_equal_size_are_different_runs(study: StudyBuilder) -> None:
     study.completed(2)
     study.completed(2, placement=Placement(2, 1))
-    assert len({row["point"] for row in records(read_study(study.folder).runs)}) == 2
+    assert len({row["point"] for row in read_study(study.folder).runs}) == 2
 
 
 WHOLE_LINES = st.sampled_from(
@@ -323,7 +323,7 @@ def test_damaged_logs_never_raise_and_never_become_a_number(
     assert run["checkpoint_seconds"] in (None, 0.0)
     assert run["accuracy"] is None
     assert run["startup_seconds"] is None
-    assert all(value is None or not isinstance(value, float) or math.isfinite(value) for value in run.values())
+    assert all(value is None or not isinstance(value, float) or math.isfinite(value) for value in dict(run).values())
 
 
 @pytest.mark.parametrize(

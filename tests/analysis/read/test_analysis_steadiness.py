@@ -10,8 +10,8 @@ from scipy import stats
 from seen import Seen, Tags, words
 from study_builder import CREATED, Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
+from analysis.read.row import Run
 from analysis.read.study import read_study
 from analysis.report.charts.steadiness import MOST_RUNS
 from analysis.report.print.figures import figure_specs
@@ -109,7 +109,7 @@ def test_a_run_that_becomes_slower_is_marked_and_says_so(study: StudyBuilder) ->
     assert slow["marks"] == ("single run", "drift")
     assert steady["marks"] == ("single run",)
     assert slow["notes"] == "the step time drifted within 1 of 1 runs"
-    (run,) = (run for run in records(read_study(study.folder).runs) if run["gpus"] == 1)
+    (run,) = (run for run in read_study(study.folder).runs if run["gpus"] == 1)
     # From the first to the last of the blocks 0.11 s, of a median of 1.055 s.
     assert run["notes"].startswith("drift: the step time rose by 10.4 % (Mann-Kendall, p < 0.001)")
     seen = Seen(study)
@@ -138,10 +138,10 @@ def test_runs_that_differ_more_than_their_blocks_let_expect_say_so(study: StudyB
 
 def test_throttling_that_a_run_recorded_is_a_mark_and_a_note() -> None:
     device = {"throttled": 0.25, "throttle": ["sw_thermal_slowdown"]}
-    hot = {**CALM, "resources": json.dumps({"device": device})}
-    cold = {**CALM, "resources": json.dumps({"device": None})}
+    hot = Run.of({**CALM, "resources": json.dumps({"device": device})})
+    cold = Run.of({**CALM, "resources": json.dumps({"device": None})})
     assert steadiness_marks([hot, cold]) == ["throttled"]
-    assert steadiness_marks([cold, CALM]) == []
+    assert steadiness_marks([cold, Run.of(CALM)]) == []
     notes = point_notes([hot, cold], of_runs([1.0, 1.001]))
     assert notes == ["GPUs lowered their clocks (sw_thermal_slowdown) in up to 25 % of a run's samples"]
 

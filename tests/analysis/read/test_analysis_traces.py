@@ -9,7 +9,6 @@ from markupsafe import escape
 from seen import Seen, words
 from study_builder import StudyBuilder
 
-from analysis.base.frames import records
 from analysis.measures.speedup import points_of
 from analysis.read.columns.traces import traced
 from analysis.read.study import read_study
@@ -33,7 +32,7 @@ def test_the_report_lists_what_there_is_and_says_what_is_missing_and_how_to_open
     whole = log_trace(run_dir, 0)
     poor = log_trace(run_dir, 1, profiler=None, reason="the profiler of pytorch could not start: <busy>")
     gone = log_trace(run_dir, 2, there=False)
-    [run] = records(read_study(study.folder).runs)
+    [run] = read_study(study.folder).runs
     found = traced(run)
     assert found is not None
     assert found.paths == (whole, poor)
@@ -59,7 +58,7 @@ def test_a_traced_run_is_the_point_that_it_is_without_and_one_under_nsys_is_not(
     assert sorted(by_runs) == [1, 2]
     assert "profiled" in by_runs[1]
     assert "profiled" not in by_runs[2]
-    runs = {run["seed"]: run for run in records(read_study(study.folder).runs)}
+    runs = {run["seed"]: run for run in read_study(study.folder).runs}
     of = {seed: traced(run) for seed, run in runs.items()}
     assert of[0] is None, "nobody asked for any"
     assert of[1] is not None
@@ -72,12 +71,12 @@ def test_a_traced_run_is_the_point_that_it_is_without_and_one_under_nsys_is_not(
 def test_an_event_whose_values_make_no_sense_is_counted_and_left_out(study: StudyBuilder) -> None:
     run_dir = study.completed(1, trace="chrome")
     log_trace(run_dir, 0, file=["../../etc/passwd"], there=False)
-    [run] = records(read_study(study.folder).runs)
+    [run] = read_study(study.folder).runs
     assert run["unreadable_lines"] == 1
     # Nor does a name lead out of the attempt's folder.
     other = study.completed(1, trace="chrome", seed=1)
     log_trace(other, 0, file="../../spec.json", there=False)
-    found = traced(next(run for run in records(read_study(study.folder).runs) if run["seed"] == 1))
+    found = traced(next(run for run in read_study(study.folder).runs if run["seed"] == 1))
     assert found is not None
     assert found.paths == ()
     assert found.missing == ("rank 0: its file is not there",)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
-from analysis.base.frames import records
 from analysis.read.attempts import Attempt, Piece
 from analysis.read.columns.validity import AGREEMENT, faults_of
 from analysis.read.log.rank import RankLog
@@ -19,12 +18,12 @@ from harness.core.strategies import names
 
 
 def only_run(study: StudyBuilder) -> dict:
-    (row,) = records(read_study(study.folder).runs)
+    (row,) = read_study(study.folder).runs
     return row
 
 
 def rows(study: StudyBuilder) -> dict[str, dict]:
-    return {row["run_id"]: row for row in records(read_study(study.folder).runs)}
+    return {row["run_id"]: row for row in read_study(study.folder).runs}
 
 
 @pytest.mark.parametrize("strategy", [name for name in names(lambda row: row.synchronous) if name != "plain"])
@@ -187,7 +186,7 @@ def test_frameworks_with_different_global_batches_are_no_comparison(study: Study
     given_batches(study, pytorch=(128,), tensorflow=(256,))
     study.completed(4, framework="pytorch")
     read = read_study(study.folder)
-    found = {(row["framework"], row["gpus"]): (row["status"], row["reason"]) for row in records(read.runs)}
+    found = {(row["framework"], row["gpus"]): (row["status"], row["reason"]) for row in read.runs}
     reason = "pytorch was given a global batch of 128 and tensorflow of 256 at 2 GPUs: not the same work"
     assert found == {
         ("pytorch", 2): ("invalid", reason),
@@ -241,4 +240,4 @@ def test_comparison_is_judged_anew_with_every_report(study: StudyBuilder) -> Non
     given_batches(study, tensorflow=(128,))
     again = read_study(study.folder)
     assert again.reread == 1
-    assert {row["status"] for row in records(again.runs)} == {"completed"}
+    assert {row["status"] for row in again.runs} == {"completed"}

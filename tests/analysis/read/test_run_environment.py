@@ -14,7 +14,6 @@ from project import PROJECT
 from seen import Seen, Tags, words
 from study_builder import ENVIRONMENT, SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
 
-from analysis.base.frames import records
 from analysis.read.environment import LONGEST_VALUE, MOST_LEAVES, Environment, read_environment
 from analysis.read.study import read_study
 from analysis.report.html import differences as page_settings
@@ -33,7 +32,7 @@ def environment_of(path: Path) -> Environment:
 
 def settings(study: StudyBuilder) -> Settings:
     read = read_study(study.folder)
-    return environments(records(read.runs), read.folder)
+    return environments(read.runs, read.folder)
 
 
 def two_runs(study: StudyBuilder, **changes: Any) -> None:
@@ -119,7 +118,7 @@ def test_what_is_each_runs_own_by_nature_is_no_difference(study: StudyBuilder) -
     assert found.differing == {}
     assert found.shared["variables.NCCL_DEBUG_FILE"].endswith("runs/<run>/nccl.rank0.log")
     assert found.shared["interpreter"] == "/local/staged-<job>-<job>/bin/python"
-    rows = records(read_study(study.folder).runs)
+    rows = read_study(study.folder).runs
     assert sorted(hosts(rows)) == [("node0, of node[0-1]", 1), ("node7, of node[7-8]", 1)]
 
 
@@ -150,7 +149,7 @@ def test_runs_of_one_environment_share_one_and_only_one_file_of_each_is_read(
     monkeypatch.setattr(
         "analysis.report.html.differences.read_environment", lambda path: opened.append(path) or read_environment(path)
     )
-    found = environments(records(read.runs), read.folder)
+    found = environments(read.runs, read.folder)
     assert len(opened) == 2
     assert len({id(own) for own in found.of_runs}) == 2
     assert {key: sorted(values) for key, values in found.differing.items()} == {"cores": [("48", 3), ("96", 3)]}
@@ -187,7 +186,7 @@ def test_a_changed_environment_is_noticed_and_a_damaged_one_is_named(study: Stud
         touch_later(path)
         read = read_study(study.folder)
         assert [(row["file"], row["kind"]) for row in read.damage] == [("attempt-1/env.json", "damaged file")]
-        assert records(read.runs)[0]["status"] == "completed"
+        assert read.runs[0]["status"] == "completed"
         assert "cores" not in settings(study).shared
         touch_later(path)
 
@@ -202,7 +201,7 @@ def test_an_environment_of_any_size_takes_little_room_and_still_tells_two_apart(
     assert max(len(value) for own in leaves for value in own.values()) <= LONGEST_VALUE
     found = settings(study)
     assert len(found.differing["platform"]) == len(found.differing["further values"]) == 3
-    assert len(records(read_study(study.folder).runs)[0]["env_digest"]) == 16
+    assert len(read_study(study.folder).runs[0]["env_digest"]) == 16
 
 
 def test_where_there_is_no_room_the_page_says_where_the_environments_are(

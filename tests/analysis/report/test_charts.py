@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 import altair as alt
-import pandas as pd
 import pytest
 import vl_convert
 from study_builder import SPEC, Logs, StudyBuilder, spec_of
@@ -18,6 +17,7 @@ from analysis.measures.decisions import decisions_of
 from analysis.measures.learning import learning_of
 from analysis.measures.losses import losses_of
 from analysis.measures.speedup import points_of
+from analysis.read.row import Run
 from analysis.read.study import read_study
 from analysis.report.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, VEGA_LITE, Chart
 from analysis.report.charts.names import marks_text
@@ -189,12 +189,10 @@ def many(study: StudyBuilder, models: int, repeats: int) -> Findings:
     small = read_study(study.folder)
     copies = []
     for n in range(models):
-        copy = pd.concat([small.runs] * repeats, ignore_index=True)
-        for column in ("point", "series"):
-            copy[column] = [text.replace(f'"{SPEC.model}"', f'"net{n}"') for text in copy[column]]
-        copy["model"], copy["run_id"] = f"net{n}", [f"{n}-{i}" for i in range(len(copy))]
-        copies.append(copy)
-    runs = pd.concat(copies, ignore_index=True)
+        for i, run in enumerate(small.runs * repeats):
+            key = {name: run[name].replace(f'"{SPEC.model}"', f'"net{n}"') for name in ("point", "series")}
+            copies.append(Run.of({**run, **key, "model": f"net{n}", "run_id": f"{n}-{i}"}))
+    runs = tuple(copies)
     points = points_of(runs)
     learning = learning_of(points, None)
     return dataclasses.replace(

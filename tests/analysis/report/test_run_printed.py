@@ -9,7 +9,6 @@ import pytest
 from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
-from analysis.base.frames import records
 from analysis.read.study import read_study
 from analysis.report.html import printed
 from analysis.report.html.printed import MOST_LINE_LENGTH, MOST_LINES, Printed, printed_of
@@ -25,7 +24,7 @@ def unfinished(study: StudyBuilder, gpus: int = 1) -> Path:
 
 def found(study: StudyBuilder) -> dict[str, Printed]:
     read = read_study(study.folder)
-    return printed_of(records(read.runs), read.folder)
+    return printed_of(read.runs, read.folder)
 
 
 def test_a_run_without_a_result_shows_what_its_rank_printed_last(study: StudyBuilder) -> None:
