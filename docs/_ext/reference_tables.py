@@ -50,7 +50,7 @@ class Configuration(SphinxDirective):
     has_content = True
 
     def run(self) -> list[Any]:
-        for path in [*sorted(CONF.rglob("*.yaml")), *sorted((PROJECT / "harness").glob("*schema.py"))]:
+        for path in [*sorted(CONF.rglob("*.yaml")), *sorted((PROJECT / "harness" / "config").glob("*schema.py"))]:
             self.env.note_dependency(str(path))
         return self.parse_text_to_nodes(configuration(), allow_section_headings=True)
 
@@ -73,7 +73,7 @@ class Spec(SphinxDirective):
     has_content = True
 
     def run(self) -> list[Any]:
-        for path in sorted((PROJECT / "harness").glob("*spec.py")):
+        for path in sorted((PROJECT / "harness" / "core").glob("*spec.py")):
             self.env.note_dependency(str(path))
         text = "\n".join([*spec_of(run_spec.RunSpec, "spec"), *spec_of(run_spec.Site, "site")])
         return self.parse_text_to_nodes(text, allow_section_headings=True)
@@ -85,7 +85,7 @@ class Columns(SphinxDirective):
     def run(self) -> list[Any]:
         self.env.note_dependency(runs.__file__)
         rows = [[code(name), KINDS[kind], what] for name, (kind, what) in runs.COLUMNS.items()]
-        return self.parse_text_to_nodes(table(["column", "type", "what it is"], rows))
+        return self.parse_text_to_nodes(table(["column", "type", "meaning"], rows))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -127,7 +127,7 @@ def choices(group: str, files: list[Path], default: str | None) -> str:
     for file in files:
         mark = " (default)" if file.stem == default else ""
         rows.append([f"`{'+' * (group == 'experiment')}{group}={file.stem}`{mark}", plain(heading(file))])
-    return table(["choice", "what it is"], rows)
+    return table(["choice", "meaning"], rows)
 
 
 def rows_of(found: list[tuple[str, Any, str]], files: list[tuple[dict[str, Any], dict[str, str], Any]]) -> str:
@@ -138,7 +138,7 @@ def rows_of(found: list[tuple[str, Any, str]], files: list[tuple[dict[str, Any],
         values = {json.dumps(values[key]) for values, _, _ in files if key in values}
         default = "by choice" if len(values) > 1 else f"`{[*values, of_schema][0]}`"
         rows.append([code(key), kind_text(kind), default, plain(said)])
-    return table(["key", "type", "default", "what it is"], rows)
+    return table(["key", "type", "default", "meaning"], rows)
 
 
 def keys(kind: Any, start: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -240,10 +240,10 @@ def spec_of(kind: Any, name: str) -> list[str]:
             inner += spec_of(of, f"{name}.{field.name}")
         else:
             needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-            there = "always" if needed else "may be absent in older ones"
+            there = "always" if needed else "may be absent in older files"
             rows.append([code(f"{name}.{field.name}"), kind_text(of), there])
     doc = inspect.cleandoc(kind.__doc__)
-    return [f"### {name}\n", f"{FENCE}text\n{doc}\n{FENCE}\n", table(["key", "type", "there"], rows), *inner]
+    return [f"### {name}\n", f"{FENCE}text\n{doc}\n{FENCE}\n", table(["key", "type", "present"], rows), *inner]
 
 
 # --- the schemas ------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def events(document: dict[str, Any]) -> str:
 
 
 def keys_table(document: dict[str, Any]) -> str:
-    return table(["key", "type", "what it is"], list(key_rows(document)))
+    return table(["key", "type", "meaning"], list(key_rows(document)))
 
 
 def key_rows(document: dict[str, Any], start: str = "") -> Iterator[list[str]]:
