@@ -93,7 +93,7 @@ def _run(points: list[Any], argv: list[str]) -> int:
             else:
                 submitter.submit(len(plan.queued))
                 if not asked.wait:
-                    return console.left(study, submitter.kept_back)
+                    return console.left(study, submitter.held_back)
                 slurm.wait(plan, study, submitter, progress.report, console.note)
         except KeyboardInterrupt:
             console.interrupted(progress, study, submitter is not None)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from harness.core.errors import UserError
 from harness.study import run_status
-from harness.study.run_status import RunState, StudyState
+from harness.study.run_status import RunStatus, StudyStatus
 
 STYLES = {
     run_status.COMPLETED: "green",
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.st
     arguments = parser.parse_args(argv)
     if arguments.watch is not None and not 0.5 <= arguments.watch < float("inf"):
         parser.error(f"--watch {arguments.watch:g}: give seconds of at least 0.5")
-    slurm = run_status.Slurm()
+    slurm = run_status.SlurmCache()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
     try:
         if arguments.watch is None:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.st
     return 0
 
 
-def shown(now: StudyState, every_run: bool) -> RenderableType:
+def shown(now: StudyStatus, every_run: bool) -> RenderableType:
     """The summary, and a table of the runs: those first that a person looks for."""
     parts: list[RenderableType] = [_summary(now)]
     if now.remark:
@@ -80,7 +80,7 @@ def shown(now: StudyState, every_run: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(now: StudyState) -> Text:
+def _summary(now: StudyStatus) -> Text:
     counts = Counter(run.state for run in now.runs)
     text = Text(f"study {now.study}: ")
     named = [(f"{counts[name]:,} {name}", STYLES.get(name, "")) for name in run_status.STATES if counts[name]]
@@ -94,20 +94,20 @@ def _summary(now: StudyState) -> Text:
     return text
 
 
-def _few(runs: list[RunState]) -> list[RunState]:
+def _few(runs: list[RunStatus]) -> list[RunStatus]:
     """What is going on and what went wrong; completed and waiting runs as far as there is room."""
     first = [run for run in runs if run.state not in (run_status.COMPLETED, run_status.PENDING)]
     rest = [run for run in runs if run.state in (run_status.COMPLETED, run_status.PENDING)]
     return [*first[:MOST_ROWS], *rest[: max(0, MOST_ROWS - len(first))]]
 
 
-def _steps(run: RunState) -> str:
+def _steps(run: RunStatus) -> str:
     if run.fixed:
         return f"{run.steps_done}/{run.steps}"
     return f"{run.steps_done}" if run.state == run_status.COMPLETED else f"{run.steps_done}/≤{run.steps}"
 
 
-def _table(runs: list[RunState]) -> Table:
+def _table(runs: list[RunStatus]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("state")
@@ -142,7 +142,7 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _watch(arguments: argparse.Namespace, slurm: run_status.Slurm, console: Console) -> None:
+def _watch(arguments: argparse.Namespace, slurm: run_status.SlurmCache, console: Console) -> None:
     """Until everything has ended, or Ctrl-C."""
     over = {run_status.COMPLETED, run_status.FAILED, run_status.MISSING, run_status.STOPPED}
     with Live(console=console, auto_refresh=False) as live:
@@ -154,5 +154,5 @@ def _watch(arguments: argparse.Namespace, slurm: run_status.Slurm, console: Cons
             time.sleep(arguments.watch)
 
 
-def _print_json(now: StudyState, indent: int | None) -> None:
-    print(json.dumps(now.plain(), indent=indent, allow_nan=False), flush=True)
+def _print_json(now: StudyStatus, indent: int | None) -> None:
+    print(json.dumps(now.to_json(), indent=indent, allow_nan=False), flush=True)

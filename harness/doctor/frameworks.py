@@ -31,7 +31,7 @@ from harness.doctor.checks import (
 )
 from harness.plan import environments, machine, mpi
 from harness.plan.request import PROJECT
-from harness.slurm.client import Client, SlurmUnavailable, words
+from harness.slurm.client import Client, SlurmUnavailable, error_message
 
 # A first import of a framework from a busy shared file system takes minutes.
 FRAMEWORK_SECONDS = 180.0
@@ -268,7 +268,7 @@ def _runtime(runtime: str) -> tuple[str, str]:
     except NoAnswer as error:
         return str(error), f"install {runtime}, or load its module with cluster.modules"
     if done.returncode != 0:
-        return words(done.stderr) or f"{runtime} --version fails", f"mend {runtime} on this machine"
+        return error_message(done.stderr) or f"{runtime} --version fails", f"mend {runtime} on this machine"
     return done.stdout.strip(), ""
 
 

@@ -1,1 +1,1 @@
-"""Launching a plan: `local.py` on this machine, `slurm.py` through Slurm. The only rooms that know submitit."""
+"""Launches a plan: `local.py` on this machine, `slurm.py` through Slurm. Only these modules know submitit."""

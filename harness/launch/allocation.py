@@ -1,6 +1,6 @@
-"""Launches inside an allocation that Slurm has given: srun, or mpirun, starts each run's ranks, one run after another.
+"""Launches runs one after another inside an existing Slurm allocation, with srun or mpirun starting the ranks of each.
 
-Two ways lead here: `pack=true` or `cluster.mpi=mpirun`, where submitit runs `run_element` in the batch step of a job,
+Used in two ways: `pack=true` or `cluster.mpi=mpirun`, where submitit runs `run_array_task` in the batch step of a job,
 and `cluster.scheduler=allocation`, for sbatch/headless.sh and salloc.
 """
 
@@ -30,7 +30,7 @@ Report = Callable[[str, dict[str, Any] | None], None]
 
 
 def launch(plan: Plan, study: Study, report: Report) -> None:
-    """Runs everything in the plan inside this allocation. Raises UserError where it does not fit."""
+    """Run the whole plan inside this allocation. Raises UserError if it does not fit."""
     _check_fits(plan)
     token = new_token()
     for array in plan.arrays:
@@ -43,20 +43,20 @@ def launch(plan: Plan, study: Study, report: Report) -> None:
             report(request.spec.run_id, result)
 
 
-def run_element(
+def run_array_task(
     run_dirs: Sequence[str], attempts: Sequence[int], token: str, starter: str | None, srun_args: Sequence[str]
 ) -> None:
-    """The runs of one job, one after another on the same nodes; those that have a result are passed over.
+    """Run the runs of one job one after another on the same nodes, skipping those that have a result.
 
-    A failed run does not stop the others. When the job is requeued, it goes on with the run that was cut.
+    A failed run does not stop the others. A requeued job continues with the run that was interrupted.
     """
     for run_dir_text, first in zip(run_dirs, attempts, strict=True):
         run_dir = Path(run_dir_text)
         if events.read_result(run_dir) is not None:
             continue
         try:
-            result = _run(run_dir, _next(run_dir, first), token, starter, srun_args)
-        except KeyboardInterrupt:  # Slurm ends the job
+            result = _run(run_dir, _next_attempt(run_dir, first), token, starter, srun_args)
+        except KeyboardInterrupt:  # Slurm is ending the job
             result = None
         if result is None:
             sys.exit(1)
@@ -73,21 +73,21 @@ def _run(
         outcome.write_job(attempt_dir, token, current_job_id(os.environ))
         try:
             done = supervisors.run(run_dir, number, token, starter, srun_args, _port(run_dir, number), os.environ)
-            said = outcome.batch_stderr_tail(run_dir.parents[1], current_job_id(os.environ))
-            said = [outcome.mpirun_message(attempt_dir)] if starter == MPIRUN else said
+            output = outcome.batch_stderr_tail(run_dir.parents[1], current_job_id(os.environ))
+            output = [outcome.mpirun_message(attempt_dir)] if starter == MPIRUN else output
         except UserError as error:
-            done, said = False, [str(error)]
+            done, output = False, [str(error)]
         if not done and slurm_is_ending_job():
             raise KeyboardInterrupt
         if not done:
             with contextlib.suppress(SystemExit):  # another attempt follows
-                finish_unreported(run_dir, number, token, said)
+                finish_unreported(run_dir, number, token, output)
         return os.environ.get("SLURM_JOB_ID")
 
     return to_result(run_dir, attempt, start)
 
 
-def _next(run_dir: Path, first: int) -> int:
+def _next_attempt(run_dir: Path, first: int) -> int:
     """The attempt to make: the first one that has not begun."""
     begun = [run_files.attempt_number(d) for d in events.attempt_dirs(run_dir) if outcome.read_begin(d) is not None]
     return max([first - 1, *begun]) + 1
@@ -113,5 +113,5 @@ def _check_fits(plan: Plan) -> None:
         if p.nodes > nodes or (per_node is not None and p.ranks_per_node > per_node):
             raise UserError(
                 f"gpus={request.spec.gpus} needs {p} ranks, this allocation has {nodes} x {per_node or '?'}; "
-                "ask for more with sbatch --nodes, --ntasks-per-node and --gres, or take fewer gpus"
+                "request more with sbatch --nodes, --ntasks-per-node and --gres, or use fewer gpus"
             )

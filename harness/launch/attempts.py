@@ -1,4 +1,4 @@
-"""Runs that this process itself starts, one after another: each to its result, with the restarts that it may have."""
+"""Runs started by this process itself: each is driven to its result, including any restarts it is allowed."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from typing import Any
 from harness.core import events, run_files
 from harness.study import outcome
 
-NO_WORD = "the run's processes ended without a word, as when they are killed"
+NO_EXIT_STATUS = "the run's processes ended without an exit status, as when they are killed"
 
 
 def to_result(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -> dict[str, Any] | None:
-    """start(attempt): runs one attempt to its end, gives the job's id.
+    """Run attempts until the run has a result.
 
-    Gives the run's result, or None where it was told to end, or where its job goes back into the queue.
+    Args:
+        run_dir: the run directory.
+        attempt: number of the first attempt.
+        start: runs the attempt of the given number to its end and returns the job id.
+
+    Returns:
+        The run's result; None if it was told to stop or its job was requeued.
     """
     while True:
         job_id = start(attempt)
         attempt_dir = run_files.attempt_dir(run_dir, attempt)
         if (result := events.read_result(run_dir)) is not None:
             return result
-        again = outcome.read_restart(attempt_dir)
-        if again.get("by") == outcome.BY_FAILURE:
+        restart = outcome.read_restart(attempt_dir)
+        if restart.get("by") == outcome.BY_FAILURE:
             attempt += 1
             continue
-        told = any(e.interrupted or e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
-        if again or told:
+        stopped = any(e.interrupted or e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
+        if restart or stopped:
             return None
-        words = outcome.mpirun_message(attempt_dir)
-        reason = f"{NO_WORD}; mpirun says: {words}" if words else NO_WORD
+        message = outcome.mpirun_message(attempt_dir)
+        reason = f"{NO_EXIT_STATUS}; mpirun says: {message}" if message else NO_EXIT_STATUS
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job_id, written_by="launcher")
         events.write_result(run_dir, result)
         return events.read_result(run_dir)

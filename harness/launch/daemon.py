@@ -1,7 +1,7 @@
-"""`python -m harness.launch.daemon <command>`: mpirun's daemon on a node, deaf to what Slurm tells every process.
+"""`python -m harness.launch.daemon <command>`: starts mpirun's daemon on a node with Slurm's signals blocked.
 
-A warning and an end are for the watchers to hear. The daemon would end at once, and they and MPI with it. What it
-starts hears again: Open MPI unblocks all signals for it.
+The time-limit warning and SIGTERM are for the supervisors. The daemon would exit at once and take them and MPI with it.
+Open MPI unblocks all signals in the processes that it starts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
-DEAF_TO = (signal.SIGTERM, signal.SIGUSR2)
+BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
     os.execvp(sys.argv[1], sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Launches on this machine, one run after another, through submitit's local executor, or by mpirun."""
+"""Launches runs on this machine one after another, with submitit's local executor or mpirun."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from harness.study.study import Study
 from harness.study.submissions import new_token
 
 POLL_SECONDS = 0.1
-# The rank's own watcher ends it at the limit; submitit's limit stands behind it.
-SPARE_MINUTES = 2
-# Longer than a rank's watcher gives it to save and leave.
+# Margin of submitit's time limit over that of the rank's supervisor, which acts first.
+MARGIN_MINUTES = 2
+# Longer than a supervisor gives its rank to save and exit.
 INTERRUPT_SECONDS = 30
 
 
 def launch(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | None], None]) -> None:
-    """Runs everything in the plan; `report(run_id, result)` after each run. A failed run does not stop the others.
+    """Run the whole plan, calling `report(run_id, result)` after each run. A failed run does not stop the others.
 
-    Raises KeyboardInterrupt after the current run's ranks have ended; the same command continues the study.
+    Raises:
+        KeyboardInterrupt: after the ranks of the current run have ended. Re-running the command resumes the study.
     """
     previous = signal.signal(signal.SIGTERM, _as_interrupt)
     try:
@@ -43,31 +44,31 @@ def launch(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | Non
 
 
 def run(request: Request, study: Study) -> dict[str, Any] | None:
-    """One run, to its end; gives its result."""
+    """Run one request to its end and return its result."""
     token = new_token()
     attempt = study.prepare(request, token, 0)
     run_dir = study.run_dir(request.spec.run_id).absolute()
     os.environ[environment_variables.RESTARTS_HERE] = "1"
     start = _mpirun if request.resources.mpi else _start
     result = to_result(run_dir, attempt, lambda number: start(request, study, run_dir, number, token))
-    if result is None:  # somebody told the run's processes to end, and not this one
+    if result is None:  # the run's processes were stopped by someone else
         raise KeyboardInterrupt
     return result
 
 
 def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: str) -> str:
-    # A folder that is known before the job is: submitit makes one of the job's number only once the job has started,
-    # and on a busy machine the job opens its logs there first.
+    # A path known before the job starts: submitit creates the folder named after the job id only once the job has
+    # started, and on a busy machine the job opens its logs earlier.
     folder = study.folder.absolute() / "submitit" / f"{token}-{attempt}"
     executor = submitit.LocalExecutor(folder)
     executor.update_parameters(
         tasks_per_node=request.resources.placement.ranks_per_node + request.resources.server_nodes,
         nodes=1,
-        timeout_min=request.resources.timeout_minutes + SPARE_MINUTES,
+        timeout_min=request.resources.timeout_minutes + MARGIN_MINUTES,
     )
     with held_port() as port:
         os.environ[environment_variables.MASTER_PORT] = str(port)
-        # The controller is to end its tasks on our word, in order, and not to be hit by the terminal's Ctrl-C itself.
+        # This process stops the controller's tasks in order; the terminal's Ctrl-C must not reach them directly.
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             job = executor.submit(run_attempt, str(run_dir), attempt, token)
@@ -77,13 +78,13 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
             while not job.done():
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            _end(job)
+            _stop(job)
             raise
         return str(job.job_id)
 
 
 def _mpirun(_request: Request, _study: Study, run_dir: Path, attempt: int, token: str) -> str:
-    # An allocation of Slurm that this shell may be in is not what the run asked for.
+    # Hides an allocation that this shell may be part of: the run did not ask for it.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     job_id = str(os.getpid())
     with held_port() as port:
@@ -91,9 +92,11 @@ def _mpirun(_request: Request, _study: Study, run_dir: Path, attempt: int, token
     return job_id
 
 
-def _end(job: Any) -> None:
-    """Tells the job's ranks to save and leave, and waits for them. Repeated, because a task that is still starting
-    misses the signal. A second Ctrl-C ends them at once."""
+def _stop(job: Any) -> None:
+    """Make the job's ranks save and exit, and wait for them; a second Ctrl-C kills them.
+
+    The signal is repeated because a task that is still starting misses it.
+    """
     deadline = time.monotonic() + INTERRUPT_SECONDS
     try:
         while not job.done() and time.monotonic() < deadline:

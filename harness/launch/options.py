@@ -1,4 +1,4 @@
-"""What sbatch is asked for: a plan's array as options, and what to change when Slurm refuses them."""
+"""Builds sbatch options from a plan's array, and advice on what to change when Slurm refuses them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ from harness.study import submissions
 
 
 def array_parameters(array: Array, token: str, study_folder: Path, archive: Path | None = None) -> dict[str, Any]:
-    """submitit's parameters for an array (tests keep the sbatch text that comes of them as a golden file).
+    """Build submitit's parameters for an array. Tests compare the resulting sbatch script with golden files.
 
-    archive: of the environment, where it is to be unpacked on the nodes."""
+    Args:
+        array: the array to submit.
+        token: identifies the submission; part of the job name.
+        study_folder: the study's folder.
+        archive: packed environment to unpack on the nodes, if it is staged.
+    """
     resources = array.resources
     placement = resources.placement
     own = {
@@ -30,10 +35,10 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
         "cpus_per_task": resources.cpus_per_gpu,
         "time": math.ceil(resources.timeout_minutes),
         "signal_delay_s": resources.signal_seconds,
-        # submitit's own default of 256 would be a limit that nobody asked for.
-        "array_parallelism": resources.array_parallelism or len(array.elements),
+        # Overrides submitit's default limit of 256.
+        "array_parallelism": resources.array_parallelism or len(array.jobs),
         "wckey": None,
-        # After a preemption, a node's failure, or the wall limit, the run goes on from its last checkpoint.
+        # After a preemption, node failure or time limit, the run resumes from its last checkpoint.
         "additional_parameters": {
             "requeue": True,
             **{k: v if v is True else site_resources.escaped(v) for k, v in site_options(resources).items()},
@@ -42,39 +47,39 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
     setup = site_resources.setup_lines(resources)
     if array.in_batch_step:
         return {**own, "use_srun": False, **({"setup": setup} if setup else {})}
-    # First, for modules may take long.
-    unpack = [] if archive is None else _staged(resources, archive, study_folder, token)
+    # First, because loading modules can take long.
+    unpack = [] if archive is None else _staging(resources, archive, study_folder, token)
     own["setup"] = [f"export {environment_variables.JOB_STARTED}=$(date +%s.%N)", *setup, *unpack]
     return {
         **own,
-        "teardown": _after(study_folder, token),
+        "teardown": _teardown(study_folder, token),
         "srun_args": [
-            # When one rank's watcher fails, the others' are ended at once.
+            # Kill the other supervisors as soon as one fails.
             "--kill-on-bad-exit=1",
-            # Since Slurm 22.05 srun does not take it over from sbatch, and would bind each rank to one core.
+            # Since Slurm 22.05 srun does not inherit this from sbatch and would bind each rank to one core.
             f"--cpus-per-task={resources.cpus_per_gpu}",
-            # On the servers' nodes one task is needed. A site may have the others waited for only so long (WaitTime).
+            # Server nodes need only one task; a site's WaitTime must not kill the others when the surplus tasks exit.
             *(["--wait=0"] if resources.server_nodes else []),
             *site_resources.srun_args(resources.mpi, resources.srun_args),
         ],
     }
 
 
-def element_command(study_folder: Path, token: str) -> str:
-    """What each task of an array runs."""
+def array_task_command(study_folder: Path, token: str) -> str:
+    """Build the command that each task of an array runs."""
     return shlex.join((sys.executable, "-u", "-m", "harness.node.array_task", str(study_folder), token))
 
 
-def _staged(resources: Resources, archive: Path, study_folder: Path, token: str) -> list[str]:
-    """The shell lines that have one task per node unpack the environment, and see to it that nothing is left of it."""
+def _staging(resources: Resources, archive: Path, study_folder: Path, token: str) -> list[str]:
+    """Shell lines that unpack the environment with one task per node and clean up when the script exits."""
     nodes = resources.nodes
     step = f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
     step += f" --cpus-per-task={resources.cpus_per_gpu * resources.placement.ranks_per_node}"
     folder = shlex.quote(resources.stage_folder) if resources.stage_folder else "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
-    # The number of the start is in it, since one that was cut off may have left something.
+    # Includes the restart count: an earlier, killed start may have left a folder behind.
     own = "harness-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
     left = f'"${stage.STAGED}-$SLURMD_NODENAME"'
-    failed = f"{{ {_look(study_folder, token)}; exit 1; }}"
+    failed = f"{{ {_epilogue(study_folder, token)}; exit 1; }}"
     python = shlex.quote(sys.executable)
     if resources.stage_environment == stage.SBCAST:
         left += f' "${stage.STAGED}{broadcast.COPY_FOLDER}"'
@@ -87,7 +92,7 @@ def _staged(resources: Resources, archive: Path, study_folder: Path, token: str)
     return [
         f"export {stage.STAGED}={folder}/{own}",
         f"export {stage.ARCHIVE}={shlex.quote(str(archive))}",
-        # After the watchers, which have removed it, unless something went wrong.
+        # Normally a no-op: the supervisors have deleted the folder.
         f"harness_unstage() {{ {step} sh -c 'rm -rf -- {left}' 2>/dev/null; }}",
         "trap harness_unstage EXIT",
         f"export {stage.BEGAN}=$(date +%s.%N)",
@@ -96,17 +101,17 @@ def _staged(resources: Resources, archive: Path, study_folder: Path, token: str)
     ]
 
 
-def _after(study_folder: Path, token: str) -> list[str]:
-    """The shell lines after srun: where it failed, somebody looks whether the ranks' watchers could still say so."""
-    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {_look(study_folder, token)}", "exit $srun_exit"]
+def _teardown(study_folder: Path, token: str) -> list[str]:
+    """Shell lines after srun: if it failed, check whether the ranks' supervisors could report why."""
+    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {_epilogue(study_folder, token)}", "exit $srun_exit"]
 
 
-def _look(study_folder: Path, token: str) -> str:
+def _epilogue(study_folder: Path, token: str) -> str:
     return " ".join(map(shlex.quote, (sys.executable, "-m", "harness.node.batch_epilogue", str(study_folder), token)))
 
 
 def site_options(resources: Resources) -> dict[str, Any]:
-    """The options of sbatch that come from the site's configuration; True: one without a value."""
+    """The site's sbatch options; True for an option without a value."""
     options: dict[str, Any] = {}
     for name in ("partition", "account", "qos", "constraint", "reservation"):
         if value := getattr(resources, name):
@@ -127,7 +132,7 @@ def site_options(resources: Resources) -> dict[str, Any]:
 
 
 def trial_options(resources: Resources) -> list[str]:
-    """The same job for `sbatch --test-only`."""
+    """Options for trying the same job with `sbatch --test-only`."""
     placement = resources.placement
     options = {
         "nodes": resources.nodes,
@@ -139,15 +144,15 @@ def trial_options(resources: Resources) -> list[str]:
     return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
 
 
-def advice(said: str) -> str:
-    """What to change, for Slurm's words."""
+def advice(message: str) -> str:
+    """Suggest what to change, given Slurm's error message."""
     for pattern, key in _ADVICE:
-        if re.search(pattern, said, re.IGNORECASE):
+        if re.search(pattern, message, re.IGNORECASE):
             return key
     return "correct the keys of `cluster`, or take cluster=local to run on this machine"
 
 
-# In this order: Slurm's words for an account name the partition too, and those for a limit name them all.
+# Order matters: messages about an account also name the partition, and messages about a limit name everything.
 _ADVICE = (
     (r"MaxSubmit", "set cluster.max_submit to the site's limit on jobs in the queue"),
     (

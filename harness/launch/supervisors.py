@@ -1,4 +1,4 @@
-"""Starts the watchers of a run's ranks by one command, srun or mpirun, and stays with it to its end."""
+"""Starts the supervisors of a run's ranks with one srun or mpirun command and waits for it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from harness.launch import daemon
 from harness.node.rank_supervisor import die_with_parent
 from harness.plan import mpi, site_resources
 
-# Variables of Open MPI 4 (OMPI_MCA_) and 5 (PRTE_MCA_), each of which passes over the other's.
+# Open MPI 4 reads OMPI_MCA_*, Open MPI 5 reads PRTE_MCA_*; each ignores the other's.
 MPIRUN_VARIABLES = {
-    # A watcher that fails has said why, and the others are to come to their own ends.
+    # A failing supervisor has reported why, and the others must reach their own ends.
     "OMPI_MCA_orte_abort_on_non_zero_status": "0",
     "OMPI_MCA_orte_allowed_exit_without_sync": "1",
     "PRTE_MCA_state_base_error_non_zero_exit": "0",
     "PRTE_MCA_prte_allowed_exit_without_sync": "1",
-    # After an MPI_Abort, mpirun ends the watchers: by SIGTERM after so many seconds, by SIGKILL after as many again. By
-    # then they have seen to it themselves (job.VANISHED_SECONDS).
+    # Seconds after MPI_Abort until mpirun sends SIGTERM to the supervisors, and again until SIGKILL. By then the
+    # supervisors have acted themselves (attempt.VANISHED_SECONDS).
     "OMPI_MCA_odls_base_sigkill_timeout": "15",
 }
-# Under Slurm, where mpirun starts a daemon on each node by srun.
-DEAF = f"{sys.executable} -m {daemon.__name__}"
-IN_A_STEP = {
-    # Also on the first node: Slurm warns the processes of steps.
+# Under Slurm, mpirun starts a daemon on each node through srun.
+DAEMON = f"{sys.executable} -m {daemon.__name__}"
+SLURM_VARIABLES = {
+    # Start one on the first node too: Slurm sends its warnings to the processes of steps.
     "OMPI_MCA_ras_base_launch_orted_on_hn": "1",
     "PRTE_MCA_ras_base_launch_orted_on_hn": "1",
-    "OMPI_MCA_orte_launch_agent": f"{DEAF} orted",
-    "PRTE_MCA_prte_launch_agent": f"{DEAF} prted",
+    "OMPI_MCA_orte_launch_agent": f"{DAEMON} orted",
+    "PRTE_MCA_prte_launch_agent": f"{DAEMON} prted",
 }
-# The daemon, one task, is to have all cores of the job on its node.
-NOT_FOR_DAEMONS = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK")
+# Removed so that the daemon, a single task, gets all of the job's cores on its node.
+UNSET_FOR_DAEMONS = ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK")
 POLL_SECONDS = 0.1
-TELL_SECONDS = 1.0
-# Longer than a rank's watcher gives it to save and leave.
-PATIENCE_SECONDS = 30.0
+RESEND_SECONDS = 1.0
+# Longer than a supervisor gives its rank to save and exit.
+EXIT_SECONDS = 30.0
 
 
 def run(
@@ -54,28 +54,43 @@ def run(
     port: int,
     environ: Mapping[str, str],
 ) -> bool:
-    """One attempt, to its end; False where srun or mpirun failed. starter: as in Resources.mpi.
+    """Run one attempt to its end.
 
-    Told to end (SIGTERM, with mpirun also SIGINT), it tells the watchers. With mpirun it raises KeyboardInterrupt after
-    their end, and a second SIGINT ends it at once. Raises UserError where there is no mpirun.
+    On SIGTERM (with mpirun also SIGINT) the supervisors are told to stop. With mpirun, KeyboardInterrupt follows
+    once they have ended; a second SIGINT kills them immediately.
+
+    Args:
+        run_dir: the run directory.
+        attempt: number of the attempt.
+        token: identifies the submission.
+        starter: as in Resources.mpi.
+        srun_args: the site's options for srun.
+        port: the rendezvous port.
+        environ: environment of srun or mpirun.
+
+    Returns:
+        False if srun or mpirun failed.
+
+    Raises:
+        UserError: there is no mpirun.
     """
     attempt_dir = run_files.attempt_dir(run_dir, attempt)
     attempt_dir.mkdir(exist_ok=True)
     argv = command(run_dir, attempt, token, starter, srun_args)
-    _, where = spec.read_run(run_dir)
+    _, site = spec.read_run(run_dir)
     environment = {**environ, MASTER_PORT: str(port)}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (where.project, environ.get("PYTHONPATH"))))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
     if starter != MPIRUN:
         process = subprocess.Popen(argv, env=environment)
-        # A Ctrl-C is handed on by srun itself.
+        # srun forwards Ctrl-C itself.
         previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
         try:
             return process.wait() == 0
         finally:
             signal.signal(signal.SIGTERM, previous)
-    for name in NOT_FOR_DAEMONS:
+    for name in UNSET_FOR_DAEMONS:
         environment.pop(name, None)
-    variables = {**MPIRUN_VARIABLES, **(IN_A_STEP if "SLURM_JOB_ID" in environment else {})}
+    variables = {**MPIRUN_VARIABLES, **(SLURM_VARIABLES if "SLURM_JOB_ID" in environment else {})}
     with open(attempt_dir / run_files.MPIRUN_LOG, "ab") as log:
         process = subprocess.Popen(
             argv,
@@ -83,27 +98,27 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # It would answer the terminal's Ctrl-C by ending the watchers.
+            # mpirun would react to the terminal's Ctrl-C by killing the supervisors.
             start_new_session=True,
             preexec_fn=_before_exec,
         )
-        return _stay(process)
+        return _wait_for_mpirun(process)
 
 
 def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_args: Sequence[str]) -> list[str]:
-    """What starts the watchers of a run. Raises UserError."""
-    run_spec, where = spec.read_run(run_dir)
+    """Build the command that starts the supervisors of a run. Raises UserError."""
+    run_spec, site = spec.read_run(run_dir)
     placement = run_spec.placement
-    watcher = (sys.executable, "-u", "-m", "harness.node.attempt", str(run_dir), str(attempt), token)
+    supervisor = (sys.executable, "-u", "-m", "harness.node.attempt", str(run_dir), str(attempt), token)
     if starter == MPIRUN:
         return [
-            mpi.mpirun(where.python),
+            mpi.mpirun(site.python),
             *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
             *("-n", str(placement.world_size), "--map-by", f"ppr:{placement.ranks_per_node}:node"),
-            # More ranks than cores are the user's to ask for, and marked as such.
+            # Oversubscription is the user's decision; the run is flagged.
             *("--oversubscribe", "--bind-to", "none"),
             *(word for name in (MASTER_PORT, RESTARTS_HERE, "PYTHONPATH") for word in ("-x", name)),
-            *watcher,
+            *supervisor,
         ]
     return [
         "srun",
@@ -115,40 +130,40 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
         "--unbuffered",
         f"--output={_escaped(run_files.attempt_dir(run_dir, attempt))}/watcher.rank%t",
         *site_resources.srun_args(starter, srun_args),
-        *watcher,
+        *supervisor,
     ]
 
 
-def _stay(process: subprocess.Popen[bytes]) -> bool:
-    """With mpirun, to its end. Told to end, it would end the watchers; SIGUSR1 it hands on to them."""
-    told: list[int] = []
-    previous = {n: signal.signal(n, lambda number, _: told.append(number)) for n in (signal.SIGTERM, signal.SIGINT)}
+def _wait_for_mpirun(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for mpirun. On SIGTERM it would kill the supervisors, whereas it forwards SIGUSR1 to them."""
+    received: list[int] = []
+    previous = {n: signal.signal(n, lambda number, _: received.append(number)) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
-        deadline = tell_at = float("inf")
+        deadline = send_at = float("inf")
         while process.poll() is None:
             now = time.monotonic()
-            if told and deadline == float("inf"):
-                deadline, tell_at = now + PATIENCE_SECONDS, now
-            if now > deadline or told.count(signal.SIGINT) > 1:
-                process.kill()  # the watchers notice
-            elif now >= tell_at:
-                # Repeated: mpirun may just be starting them.
+            if received and deadline == float("inf"):
+                deadline, send_at = now + EXIT_SECONDS, now
+            if now > deadline or received.count(signal.SIGINT) > 1:
+                process.kill()  # the supervisors notice
+            elif now >= send_at:
+                # Repeated: mpirun may still be starting them.
                 process.send_signal(signal.SIGUSR1)
-                tell_at = now + TELL_SECONDS
+                send_at = now + RESEND_SECONDS
             time.sleep(POLL_SECONDS)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    if told:
+    if received:
         raise KeyboardInterrupt
     return process.returncode == 0
 
 
 def _before_exec() -> None:
     die_with_parent(signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, daemon.DEAF_TO)
+    signal.pthread_sigmask(signal.SIG_BLOCK, daemon.BLOCKED_SIGNALS)
 
 
 def _escaped(path: Path) -> str:
-    """In the name of an output file, srun replaces what follows a '%'."""
+    """Escape '%' for srun's --output, which expands it."""
     return str(path).replace("%", "%%")

@@ -24,7 +24,7 @@ from typing import IO
 
 from harness.core.errors import UserError
 from harness.node import stage
-from harness.slurm.client import words
+from harness.slurm.client import error_message
 
 # Appended to stage.STAGED. Shared by all nodes, since sbcast takes one path for all of them.
 COPY_FOLDER = ".copy"
@@ -98,7 +98,7 @@ def _sbcast(archive: Path, copy: Path) -> None:
     except OSError as error:
         raise UserError(f"sbcast cannot be started in the batch script: {error.strerror}; {other}") from None
     if done.returncode != 0:
-        said = words(done.stderr) or f"exit code {done.returncode}"
+        said = error_message(done.stderr) or f"exit code {done.returncode}"
         raise UserError(f"sbcast could not bring {archive} to the nodes: {said}; {other}")
 
 

@@ -1,1 +1,1 @@
-"""From a checked configuration to requests, grouped by resource shape, with the memory and cost they need."""
+"""Turns a checked configuration into requests grouped by resource shape, with their memory and cost."""

@@ -1,4 +1,4 @@
-"""What a plan will cost: the worst case from the wall limits, the expected from runs that were measured before."""
+"""Cost of a plan: the worst case from wall limits, the expected case from earlier runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from harness.plan.plan import Array, Request, node_hours
 
 @dataclass(frozen=True)
 class Expected:
-    """hours: expected node-hours. same, alike: how many runs of the plan that comes from earlier runs of the same
-    point, and of the same model on another number of GPUs. unknown: how many nothing is known of, counted at their wall
-    limit."""
+    """Expected cost of a plan."""
 
-    hours: float
-    same: int
-    alike: int
-    unknown: int
+    hours: float  # node-hours
+    same: int  # runs estimated from earlier runs of the same point
+    alike: int  # runs estimated from the same model at other sizes or lengths
+    unknown: int  # runs without any basis, counted at their wall limit
 
     @property
     def sentence(self) -> str:
@@ -42,7 +40,7 @@ class Expected:
 
 
 def expected(arrays: Sequence[Array], study_folder: Path) -> Expected:
-    """From the completed runs of the study, and of the others beside it, that have the same model and framework."""
+    """Estimate from completed runs of the same model and framework, in this study and in its siblings."""
     wanted = {_kind(request.spec) for array in arrays for request in array.requests}
     earlier = list(_earlier(study_folder, wanted)) if wanted else []
     counts = {"same": 0, "alike": 0, "unknown": 0}
@@ -56,12 +54,12 @@ def expected(arrays: Sequence[Array], study_folder: Path) -> Expected:
 
 
 def check_budget(arrays: Sequence[Array], budget: float | None, known: Expected) -> None:
-    """Raises UserError where the worst case exceeds the budget: only that is sure not to be exceeded."""
+    """Raise UserError if the worst case exceeds the budget. Only the worst case is guaranteed."""
     worst = node_hours(arrays)
     if budget is not None and worst > budget:
         raise UserError(
             f"the plan can take {worst:.2f} node-hours, more than budget_node_hours={budget:g}; {known.sentence}; "
-            "take fewer runs, a shorter cluster.timeout_minutes, or a lower checkpoint.max_requeues; nothing was "
+            "use fewer runs, a shorter cluster.timeout_minutes, or a lower checkpoint.max_requeues; nothing was "
             "submitted"
         )
 
@@ -78,7 +76,7 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
     folders = [study_folder, *(f for f in _folders(study_folder.parent) if f != study_folder)]
     for folder in folders:
         for run_dir in _folders(folder / run_files.RUNS):
-            # The name begins with framework, strategy and model: what is not wanted is not opened.
+            # Folder names start with framework, strategy and model, so unrelated runs are not opened.
             if not any(run_dir.name.startswith("-".join(kind)) for kind in wanted):
                 continue
             try:
@@ -86,7 +84,7 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
                 if result is None or result["status"] != events.COMPLETED or result["attempt"] != 1:
                     continue
                 plain = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
-                spec = to_plain(from_plain(RunSpec, plain))  # with the fields that came later than the run
+                spec = to_plain(from_plain(RunSpec, plain))  # adds fields introduced after the run
                 kind = (spec["framework"], spec["strategy"], spec["model"])
                 steps = from_plain(MeasureSpec, spec["measure"]).most_steps
                 yield _Earlier(_point(spec), kind, float(result["ended"]) - float(result["started"]), int(steps))
@@ -102,7 +100,7 @@ def _seconds(request: Request, earlier: Iterable[_Earlier]) -> tuple[float, str]
     asked = _point(to_plain(request.spec))
     if same := [run.seconds for run in alike if run.point == asked]:
         return min(median(same), limit), "same"
-    # Proportional to steps and samples per GPU: too much rather than too little, since start-up is in it.
+    # Proportional to steps and samples per GPU. An upper estimate, since the time includes start-up.
     measure = request.spec.measure
     steps = measure.most_steps
     scaled = [

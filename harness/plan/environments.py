@@ -1,4 +1,4 @@
-"""Which interpreter a framework runs in, and what an environment is called in a run's identity."""
+"""Locates a framework's Python interpreter and names its environment in the run's identity."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 
-# Commands that are looked up on the node, after cluster.modules and cluster.setup.
+# Commands resolved on the node, after cluster.modules and cluster.setup.
 COMMAND = re.compile(r"python(3(\.\d+)?)?")
-# What makes a folder an environment of its own: a virtual environment, and one of conda.
-MARKS = ("pyvenv.cfg", "conda-meta")
+# Markers of a virtual environment and a conda environment.
+MARKERS = ("pyvenv.cfg", "conda-meta")
 
 
 def interpreter(framework: str, environment: str, project: Path, modules: Sequence[str] = ()) -> Path:
-    """The Python of an environment: a name under `.envs/` or of a conda environment, a folder, or an interpreter.
+    """Find the Python of an environment.
 
     Args:
-        modules: what jobs load first (cluster.modules); with it, `python3` is the one that the node then has.
+        framework: name, for messages.
+        environment: a name under `.envs/` or of a conda environment, a folder, or an interpreter.
+        project: root of the checkout.
+        modules: cluster.modules; with it, `python3` is the one found on the node.
 
     Raises:
-        UserError: it is not there.
+        UserError: there is none.
     """
     named = _is_name(environment)
     if named and modules and COMMAND.fullmatch(environment):
@@ -33,25 +36,25 @@ def interpreter(framework: str, environment: str, project: Path, modules: Sequen
         folder = ours if ours.exists() else _conda(environment) or ours
     python = folder if folder.is_file() else folder / "bin" / "python"
     if python.is_file() and os.access(python, os.X_OK):
-        # Not resolved: a virtual environment is known by the path of its link to the interpreter.
+        # Not resolved: a virtual environment is identified by the path of its interpreter link.
         return python.absolute()
     build = f"sbatch/env/{environment}.sh"
     how = "give the folder of a virtual or conda environment"
     if named and (project / build).is_file():
         how = f"build it with `{build}`"
     elif named and COMMAND.fullmatch(environment):
-        how = "give its whole path, or the module that has it in cluster.modules"
+        how = "give its full path, or set cluster.modules to the module that provides it"
     raise UserError(
-        f"the environment '{environment}' of framework '{framework}' is not there: no Python at {python}; "
-        f"{how}, or set framework.environment to an interpreter that has the framework"
+        f"the environment '{environment}' of framework '{framework}' does not exist: no Python at {python}; "
+        f"{how}, or set framework.environment to an interpreter with the framework"
     )
 
 
 def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> str:
-    """One name for an environment, however it was given: what a run's id is made of.
+    """Return one canonical name for an environment; it becomes part of the run id.
 
-    The name for one under `.envs/` of this checkout; `module:<modules>:<command>` for what modules bring; else the
-    absolute path of the environment's folder, and of an interpreter that is in none.
+    That is the name under `.envs/` of this checkout; `module:<modules>:<command>` for an interpreter from modules;
+    otherwise the absolute path of the environment's folder, or of a standalone interpreter.
     """
     if _is_name(environment):
         if modules and COMMAND.fullmatch(environment):
@@ -60,10 +63,10 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
             return environment
         found = _conda(environment)
         return environment if found is None else str(found)
-    # Made absolute as text: links are left as they are, so that no two environments become one.
+    # Made absolute without resolving links, so that two environments never collapse into one.
     path = Path(os.path.abspath(Path(environment).expanduser()))
     folder = path.parent.parent
-    if path.parent.name == "bin" and COMMAND.fullmatch(path.name) and any((folder / mark).exists() for mark in MARKS):
+    if path.parent.name == "bin" and COMMAND.fullmatch(path.name) and any((folder / name).exists() for name in MARKERS):
         path = folder
     ours = project / ".envs"
     for name in sorted(os.listdir(ours)) if ours.is_dir() else []:
@@ -77,10 +80,10 @@ def _is_name(environment: str) -> bool:
 
 
 def _conda(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder of the conda environment of this name; None where there is none. Raises UserError for several.
+    """Find the conda environment of this name; None if there is none. Raises UserError if there are several.
 
-    conda, mamba and micromamba list the folder of every environment that they make in ~/.conda/environments.txt, and
-    have theirs in `envs` under their root.
+    conda, mamba and micromamba register every environment in ~/.conda/environments.txt and keep their own in `envs`
+    under their root.
     """
     roots = [environ.get("MAMBA_ROOT_PREFIX"), environ.get("CONDA_ROOT")]
     if executable := environ.get("CONDA_EXE"):
@@ -95,7 +98,7 @@ def _conda(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
     found = sorted({folder.absolute() for folder in folders if (folder / "conda-meta").is_dir()})
     if len(found) > 1:
         raise UserError(
-            f"framework.environment={name}: there are several conda environments of that name: "
+            f"framework.environment={name}: several conda environments have that name: "
             f"{', '.join(map(str, found))}; give the folder of one"
         )
     return found[0] if found else None

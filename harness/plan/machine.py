@@ -1,4 +1,4 @@
-"""What this machine has, as far as it can be told without a framework. Standard library only."""
+"""Hardware of this machine, detected without a framework. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# Entries of CUDA_VISIBLE_DEVICES that are meant to name no device: CUDA's own, Slurm's, that of container runtimes.
+# CUDA_VISIBLE_DEVICES entries that mean no device: used by CUDA, Slurm and container runtimes.
 NO_DEVICE = ("-1", "NoDevFiles", "none", "void")
 
 
 @dataclass(frozen=True)
 class Device:
-    """What CUDA counts as a device: a GPU, or a part of one that was divided by MIG.
+    """What CUDA counts as a device: a GPU, or a MIG instance of one.
 
-    name: its UUID, as CUDA_VISIBLE_DEVICES takes it. board: the UUID of the GPU that it is, or is a part of.
+    name: its UUID, as CUDA_VISIBLE_DEVICES takes it. board: the UUID of the physical GPU.
     """
 
     name: str
@@ -26,29 +26,28 @@ class Device:
 
 
 def gpus() -> tuple[str, ...]:
-    """The devices that this process may use, as CUDA_VISIBLE_DEVICES names them; empty where there is no driver."""
+    """Names of the devices visible to this process, for CUDA_VISIBLE_DEVICES; empty without a driver."""
     return tuple(device.name for device in devices())
 
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """Those that this process may use; empty where there is no driver."""
+    """Devices visible to this process; empty without a driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     boards = _boards()
     if visible is None:
         return tuple(device for parts in boards for device in parts)
-    return chosen(boards, visible)
+    return select_devices(boards, visible)
 
 
 def unknown_device() -> str | None:
-    """The entry of CUDA_VISIBLE_DEVICES that keeps this process from every GPU of the machine, where it names none of
-    them; None where there is nothing wrong."""
+    """The entry of CUDA_VISIBLE_DEVICES that matches no GPU and so hides all of them; None if all is well."""
     entries = [entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     return None if entries[0] in ("", *NO_DEVICE) or devices() or not _boards() else entries[0]
 
 
-def listed(text: str) -> list[list[Device]]:
-    """For each GPU in the output of `nvidia-smi -L`, its devices: those that MIG made of it, else the GPU itself."""
+def parse_device_list(text: str) -> list[list[Device]]:
+    """Parse `nvidia-smi -L`: for each GPU its MIG instances, or the GPU itself."""
     boards: list[list[Device]] = []
     board = ""
     for line in text.splitlines():
@@ -63,10 +62,11 @@ def listed(text: str) -> list[list[Device]]:
     return boards
 
 
-def chosen(boards: Sequence[Sequence[Device]], visible: str) -> tuple[Device, ...]:
-    """Those that the entries of CUDA_VISIBLE_DEVICES name, up to the first that names none, as CUDA reads them: indices
-    of GPUs, and UUIDs of GPUs or their parts, or the beginnings of these. Of a divided GPU that is named as a whole
-    CUDA gives the first part.
+def select_devices(boards: Sequence[Sequence[Device]], visible: str) -> tuple[Device, ...]:
+    """Select devices as CUDA interprets CUDA_VISIBLE_DEVICES, stopping at the first invalid entry.
+
+    Entries are GPU indices, or UUIDs (or prefixes of them) of GPUs or MIG instances. For a partitioned GPU named as a
+    whole, CUDA uses the first instance.
     """
     found: list[Device] = []
     for entry in (entry.strip() for entry in visible.split(",")):
@@ -83,7 +83,7 @@ def chosen(boards: Sequence[Sequence[Device]], visible: str) -> tuple[Device, ..
 
 @cache
 def gpu_memory_gb() -> float | None:
-    """Of the GPU with the least, in 2^30 bytes; None where it is not known, or GPUs are divided by MIG."""
+    """Memory of the smallest GPU in GiB; None if unknown or if MIG is in use."""
     if any(device.name != device.board for device in devices()):
         return None
     try:
@@ -100,22 +100,22 @@ def gpu_memory_gb() -> float | None:
 
 @cache
 def _boards() -> list[list[Device]]:
-    # nvidia-smi does not look at CUDA_VISIBLE_DEVICES.
+    # nvidia-smi ignores CUDA_VISIBLE_DEVICES.
     try:
-        said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return listed(said.stdout) if said.returncode == 0 else []
+    return parse_device_list(done.stdout) if done.returncode == 0 else []
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 @cache
 def code_version(project: Path) -> str:
-    """The git commit of the project, with '-dirty' when tracked files are edited; 'unknown' outside a checkout."""
+    """Git commit of the project, with '-dirty' if tracked files are modified; 'unknown' outside a checkout."""
     try:
         described = subprocess.run(
             ["git", "-C", str(project), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],

@@ -1,7 +1,7 @@
-"""What starts the ranks of a strategy over MPI: srun, or mpirun.
+"""Chooses what starts the ranks of an MPI strategy: srun or mpirun.
 
-MPI learns only from its own launcher, or from an srun that speaks its protocol, which ranks there are. Without a word
-each rank would be a world of its own (harness/worker/__main__.py looks).
+MPI learns its ranks only from its own launcher or from an srun that speaks its protocol. Otherwise each rank would be a
+world of size one (checked in harness/worker/__main__.py).
 """
 
 from __future__ import annotations
@@ -27,32 +27,29 @@ def needed(strategy: Strategy) -> bool:
 
 
 def starter(cluster: Cluster) -> str:
-    """Of such ranks: the name for `srun --mpi=`, or MPIRUN."""
+    """The value for `srun --mpi=`, or MPIRUN."""
     if cluster.mpi is not None:
         return cluster.mpi
     return "pmix" if cluster.scheduler is not Scheduler.local and _srun_has_pmix() else MPIRUN
 
 
 def mpirun(python: str) -> str:
-    """The mpirun of the MPI that the environment of this interpreter uses: its own, else the one on the PATH.
-
-    Raises UserError.
-    """
+    """Find the mpirun that matches the environment's MPI: its own, or the one on the PATH. Raises UserError."""
     beside = Path(python).with_name(MPIRUN)
-    own = beside.is_absolute() and os.access(beside, os.X_OK)  # in a container, `python` is a name
+    own = beside.is_absolute() and os.access(beside, os.X_OK)  # in a container, `python` is a bare name
     if (found := str(beside) if own else shutil.which(MPIRUN)) is None:
         raise UserError(
-            f"there is no mpirun to start the ranks: neither at {beside} nor on the PATH; build the environment again "
-            "(it brings Open MPI), load the module of the MPI that it uses, or set cluster.mpi to a name that "
-            "`srun --mpi=list` has"
+            f"there is no mpirun to start the ranks: neither at {beside} nor on the PATH; rebuild the environment "
+            "(it includes Open MPI), load the module of the MPI that it uses, or set cluster.mpi to a name from "
+            "`srun --mpi=list`"
         )
     try:
         of_mpich = re.search("hydra|intel", programs.run(found, "--version", seconds=90).stdout, re.IGNORECASE)
     except NoAnswer:
-        return found  # what is wrong with it, it says when it is to start ranks
+        return found  # it will report the problem when it starts ranks
     if of_mpich:
         raise UserError(
-            f"{found} is not Open MPI's, the only one that is known here; for MPICH, and what is made of it, set "
+            f"{found} is not Open MPI's, the only supported one; for MPICH and its derivatives, set "
             "cluster.mpi=pmi2 on Slurm"
         )
     return found

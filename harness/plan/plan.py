@@ -1,6 +1,6 @@
-"""From requested runs to job arrays: placement, de-duplication, grouping by resource shape, cost.
+"""From requested runs to job arrays: de-duplication, grouping by resource shape, cost.
 
-A pure room: it knows neither Hydra nor submitit nor files.
+Knows neither Hydra nor submitit nor files.
 """
 
 from __future__ import annotations
@@ -18,86 +18,77 @@ _ANY = Placement(0, 0)
 
 @dataclass(frozen=True)
 class Resources:
-    """What the scheduler is asked for, for one job. Jobs with equal resources share one job array.
-
-    timeout_minutes: wall limit of one job. signal_seconds: how long before it the ranks are warned.
-    gpu_option: gres or gpus_per_node. memory_per_node: as Slurm writes it, such as '64GB'.
-    max_submit: most jobs of this study in the queue at a time. modules, setup: to load, and shell lines to run, before
-    the ranks start. sbatch_args: further options of sbatch, (name, value). mpi: what starts ranks that use MPI
-    (harness/plan/mpi.py); None for others. server_nodes: after those of the ranks, for parameter servers alone. staged:
-    the environment that is unpacked on the nodes first, in stage_folder; None: it is used where it is.
-    stage_environment: none, or how they get it: tar or sbcast.
-    """
+    """What one job asks of the scheduler. Jobs with equal resources share a job array."""
 
     scheduler: str
     placement: Placement
     cpus_per_gpu: int
-    timeout_minutes: float
-    signal_seconds: int = 60
+    timeout_minutes: float  # wall limit of one job
+    signal_seconds: int = 60  # time between the warning to the ranks and the wall limit
     gres: str | None = None
-    gpu_option: str = "gres"
+    gpu_option: str = "gres"  # gres or gpus_per_node
     gpu_type: str | None = None
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
     reservation: str | None = None
-    memory_per_node: str | None = None
+    memory_per_node: str | None = None  # as Slurm writes it, such as '64GB'
     exclusive: bool = False
     array_parallelism: int | None = None
-    max_submit: int | None = None
-    modules: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    sbatch_args: tuple[tuple[str, str], ...] = ()
+    max_submit: int | None = None  # limit on this study's jobs in the queue
+    modules: tuple[str, ...] = ()  # loaded before the ranks start
+    setup: tuple[str, ...] = ()  # shell lines run before the ranks start
+    sbatch_args: tuple[tuple[str, str], ...] = ()  # further sbatch options as (name, value)
     srun_args: tuple[str, ...] = ()
-    mpi: str | None = None
-    server_nodes: int = 0
-    staged: str | None = None
-    stage_folder: str | None = None
-    stage_environment: str = "none"
+    mpi: str | None = None  # what starts MPI ranks (harness/plan/mpi.py); None without MPI
+    server_nodes: int = 0  # nodes for parameter servers only, after those of the ranks
+    staged: str | None = None  # environment to unpack on the nodes; None: used in place
+    stage_folder: str | None = None  # where to unpack it
+    stage_environment: str = "none"  # none, tar or sbcast
 
     @property
     def nodes(self) -> int:
-        """Without a scheduler there is but this machine."""
+        """Number of nodes; without a scheduler there is only this machine."""
         return self.placement.nodes + (0 if self.scheduler == "local" else self.server_nodes)
 
 
 @dataclass(frozen=True)
 class Request:
-    """One run that was asked for. gpu_memory_gb: of each GPU, in 2^30 bytes; None: not known."""
+    """One requested run."""
 
     spec: RunSpec
     site: Site
     resources: Resources
-    gpu_memory_gb: float | None = None
+    gpu_memory_gb: float | None = None  # of each GPU, in 2^30 bytes; None if unknown
 
 
 @dataclass(frozen=True)
 class Array:
-    """One job array. elements: the runs of each of its jobs: one, or with pack=true several, one after another."""
+    """One job array."""
 
     resources: Resources
-    elements: tuple[tuple[Request, ...], ...]
+    jobs: tuple[tuple[Request, ...], ...]  # the runs of each job: one, or with pack=true several in sequence
     packed: bool = False
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        return tuple(request for element in self.elements for request in element)
+        return tuple(request for job in self.jobs for request in job)
 
     @property
     def in_batch_step(self) -> bool:
-        """Whether each job's batch step starts the ranks, run by run, and not the batch script's srun."""
+        """Whether the job's batch step starts the ranks run by run, instead of srun in the batch script."""
         return self.packed or self.resources.mpi == MPIRUN
 
     @property
     def starts(self) -> int:
-        """How often a job may take its wall limit: the first start, requeues, restarts."""
+        """How often a job may use its wall limit: the first start, requeues and restarts."""
         return max((1 + r.site.max_requeues + r.site.max_restarts for r in self.requests), default=1)
 
     @property
     def worst_case_node_hours(self) -> float:
-        """Node-hours when every job takes its whole wall limit, as often as it may."""
-        return len(self.elements) * self.resources.nodes * self.resources.timeout_minutes * self.starts / 60
+        """Node-hours if every job uses its full wall limit as often as allowed."""
+        return len(self.jobs) * self.resources.nodes * self.resources.timeout_minutes * self.starts / 60
 
     @property
     def worst_case_gpu_hours(self) -> float:
@@ -106,15 +97,13 @@ class Array:
 
 @dataclass(frozen=True)
 class Plan:
-    """arrays: what is to be launched. completed, queued, failed: run ids asked for that are not launched: they are
-    done, in the queue, or failed and not to be tried again. repeated: requests that were the same run as another one of
-    this command."""
+    """What one command launches and what it leaves out."""
 
-    arrays: tuple[Array, ...]
-    completed: tuple[str, ...] = ()
-    queued: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    repeated: int = 0
+    arrays: tuple[Array, ...]  # to launch
+    completed: tuple[str, ...] = ()  # run ids that already have a completed result
+    queued: tuple[str, ...] = ()  # run ids already in the queue
+    failed: tuple[str, ...] = ()  # run ids that failed and are not to be retried
+    repeated: int = 0  # requests that duplicate another of this command
     requests: tuple[Request, ...] = field(default=(), repr=False)
 
     @property
@@ -129,11 +118,17 @@ def make_plan(
     failed: Collection[str] = (),
     pack: bool = False,
 ) -> Plan:
-    """Groups what is to be launched by resources, small shapes first.
+    """Group the runs to launch by resources, small shapes first.
 
-    completed, queued, failed: run ids that are not to be launched, and why.
-    Within a shape the order is that of the ids' hashes: random as to what is measured, so that a drift of the machine
-    does not look like an effect of it, and the same every time.
+    Within a shape, runs are ordered by the hash in their id. That is random with respect to what is measured, so
+    machine drift is not mistaken for an effect, and it is reproducible.
+
+    Args:
+        requests: everything the command asks for.
+        completed: run ids to leave out because they are done.
+        queued: run ids to leave out because they are in the queue.
+        failed: run ids to leave out because they failed.
+        pack: put runs that differ only in the number of GPUs into one job.
     """
     unique: dict[str, Request] = {}
     for request in requests:
@@ -161,18 +156,18 @@ def _by_shape(requests: Iterable[Request]) -> list[Array]:
 
 
 def _packed(requests: Iterable[Request]) -> list[Array]:
-    """One job for the runs that differ only in the number of GPUs: as large as the largest, as long as all together."""
+    """Pack runs that differ only in the number of GPUs into one job: the largest size, the summed time."""
     series: dict[tuple[Resources, str], list[Request]] = {}
     for request in requests:
         anywhere = replace(request.resources, placement=_ANY)
         series.setdefault((anywhere, _without_size(request.spec)), []).append(request)
-    jobs: dict[Resources, list[tuple[Request, ...]]] = {}
+    packed: dict[Resources, list[tuple[Request, ...]]] = {}
     for (anywhere, _), members in series.items():
         placements = [request.spec.placement for request in members]
         largest = Placement(max(p.nodes for p in placements), max(p.ranks_per_node for p in placements))
         minutes = anywhere.timeout_minutes * len(members)
-        jobs.setdefault(replace(anywhere, placement=largest, timeout_minutes=minutes), []).append(tuple(members))
-    return [Array(resources, tuple(elements), packed=True) for resources, elements in jobs.items()]
+        packed.setdefault(replace(anywhere, placement=largest, timeout_minutes=minutes), []).append(tuple(members))
+    return [Array(resources, tuple(jobs), packed=True) for resources, jobs in packed.items()]
 
 
 def _without_size(spec: RunSpec) -> str:

@@ -1,4 +1,4 @@
-"""A composed configuration as a `Request`: checks what a schema cannot, and fills in what this machine decides."""
+"""Turns a composed configuration into a `Request`: cross-checks what the schema cannot, and fills in machine facts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """One command: the study's folder, and the runs that it asks for. skipped: combinations of its sweep that are left
-    out, because they do not exist, one sentence each. notes: what else is to be said of the runs."""
+    """One command: the study's folder and the requested runs."""
 
     name: str
     folder: Path
@@ -50,12 +49,12 @@ class StudyRequest:
     plan_only: bool
     target_accuracy: float | None
     requests: tuple[Request, ...]
-    skipped: tuple[str, ...]
-    notes: tuple[str, ...]
+    skipped: tuple[str, ...]  # unsupported combinations left out of the sweep, one sentence each
+    notes: tuple[str, ...]  # further remarks about the runs
 
 
 def study_request(points: Sequence[Config]) -> StudyRequest:
-    """Raises UserError for the first mistake found."""
+    """Check the points and turn them into requests. Raises UserError for the first mistake."""
     first = points[0]
     of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
     for point in points:
@@ -65,13 +64,13 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if point.cluster.scheduler != first.cluster.scheduler:
             raise UserError("clusters with different schedulers cannot be swept in one command")
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", first.study):
-        raise UserError(f"study='{first.study}': use letters, digits, '.', '_' and '-', it names a folder")
+        raise UserError(f"study='{first.study}' names a folder: use letters, digits, '.', '_' and '-'")
     if first.cluster.scheduler is not Scheduler.slurm:
         for key in ("pack", "wait"):
             if getattr(first, key) != getattr(Config(), key):
                 raise UserError(
-                    f"{key}={str(getattr(first, key)).lower()} is for job arrays; "
-                    "here runs go one after another, and this command stays with them"
+                    f"{key}={str(getattr(first, key)).lower()} needs cluster.scheduler=slurm; "
+                    "otherwise runs execute one after another and this command waits for them"
                 )
     chosen = [_with_pipeline(variant) for point in points for variant in _with_baseline(point)]
     variants = [variant for variant, _ in chosen]
@@ -79,7 +78,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     refused = [unsupported(point) for point in wanted]
     if skipped := [sentence for sentence in refused if sentence]:
         if not first.skip_unsupported:
-            more = "; skip_unsupported=true leaves out of a sweep what does not exist" if len(points) > 1 else ""
+            more = "; skip_unsupported=true drops unsupported combinations from a sweep" if len(points) > 1 else ""
             raise UserError(skipped[0] + more)
         if len(skipped) == len(wanted):
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
@@ -92,7 +91,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         for point, asked in zip(offered, requests, strict=True)
     ]
     evaluation.check([asked.spec for asked in requests], first.target_accuracy)
-    if first.cluster.scheduler is not Scheduler.slurm:  # there, only the node knows
+    if first.cluster.scheduler is not Scheduler.slurm:  # on Slurm, only the node can tell
         for asked in requests:
             if asked.resources.mpi == MPIRUN:
                 mpi.mpirun(asked.site.python)
@@ -117,7 +116,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
 
 
 def _with_pipeline(config: Config) -> tuple[Config, str]:
-    """inputs.resolved, on the device of the point; where that is an error, `request` says so."""
+    """Resolve the input pipeline for the point's device. Device errors are reported later, by `request`."""
     cluster = config.cluster
     local = cluster.scheduler is Scheduler.local
     try:
@@ -131,7 +130,7 @@ def _with_pipeline(config: Config) -> tuple[Config, str]:
 
 
 def _with_baseline(config: Config) -> list[Config]:
-    """The point itself, at one GPU without the strategy around the network, or both."""
+    """Return the point and, at one GPU, the plain baseline in its place or in addition."""
     if config.gpus > 1 or config.strategy.name == PLAIN or config.baseline is Baseline.wrapped:
         return [config]
     plain = replace(config, strategy=Strategy(name=PLAIN, options=NoOptions()))
@@ -139,8 +138,10 @@ def _with_baseline(config: Config) -> list[Config]:
 
 
 def _repeated(points: list[Config]) -> list[Config]:
-    """Each point as often as `repeats` asks for, as repeat=0,1,… does. The plan shuffles what is made of them, so that
-    what changes on a machine in the meantime does not meet one point alone."""
+    """Repeat each point `repeats` times, like repeat=0,1,...
+
+    The plan shuffles the runs, so that drift of the machine does not affect a single point.
+    """
     repeats = points[0].repeats
     if repeats is None:
         return points
@@ -155,7 +156,7 @@ def _repeated(points: list[Config]) -> list[Config]:
 
 
 def request(config: Config) -> Request:
-    """One run. Raises UserError."""
+    """Build the request for one run. Raises UserError."""
     value_ranges.check(config)
     config, _ = _with_pipeline(config)
     cluster = config.cluster
@@ -172,7 +173,7 @@ def request(config: Config) -> Request:
             f"cluster.gpu_memory_gb={cluster.gpu_memory_gb:g} has no effect on device {device}; leave it null"
         )
     if config.framework.name == EMULATED and device != "cpu":
-        raise UserError(f"framework=emulated waits on the host, and not on device {device}; set cluster.device=cpu")
+        raise UserError(f"framework=emulated waits on the host, not on device {device}; set cluster.device=cpu")
     if sentence := performance_options.on_device(config, device):
         raise UserError(sentence)
     spec = RunSpec(
@@ -215,18 +216,18 @@ def request(config: Config) -> Request:
     contained = cluster.container.runtime is not None
     if contained and config.framework.environment == config.framework.name:
         raise UserError(
-            f"framework.environment={config.framework.environment} names an environment outside of the container; name "
+            f"framework.environment={config.framework.environment} names an environment outside the container; name "
             "the Python inside the image, such as framework.environment=python3"
         )
     environment = config.framework.environment
     where = Site(
-        # In a container, only the container knows whether it is there.
+        # Inside a container, only the container can tell whether it exists.
         python=environment if contained else str(_interpreter(config)),
         data_root=data_root,
         project=str(PROJECT),
         code_version=machine.code_version(PROJECT),
         oversubscribed=_oversubscribed(config.gpus, cpus_per_gpu, devices) if local else None,
-        shared_gpus=gpu_sharing.by_gloo(config, devices),
+        shared_gpus=gpu_sharing.needs_gloo(config, devices),
         visible_gpus=local_gpus or None,
         # Slurm counts whole minutes.
         timeout_seconds=60 * (cluster.timeout_minutes if local else math.ceil(cluster.timeout_minutes)),
@@ -250,14 +251,14 @@ def request(config: Config) -> Request:
 
 
 def _options(options: Any) -> dict[str, Any]:
-    """As they stand in a run's spec: without those that came later and are at their default (RunSpec.run_id)."""
+    """Options as stored in a run's spec: those added later are omitted at their default, which keeps RunSpec.run_id."""
     later = {f.name: f.default for f in fields(options) if f.metadata.get("later")}
     asked = {name: value for name, value in vars(options).items() if name not in later or value != later[name]}
     return {name: value.name if isinstance(value, Enum) else value for name, value in asked.items()}
 
 
 def dataset(config: Config) -> DatasetSpec:
-    """Without what has no effect on its reader."""
+    """Dataset settings without those that the reader ignores."""
     values = {**vars(config.dataset), "mean": tuple(config.dataset.mean), "std": tuple(config.dataset.std)}
     values |= data_source.names(config)
     if config.dataset.reader != SYNTHETIC:
@@ -268,7 +269,7 @@ def dataset(config: Config) -> DatasetSpec:
 
 
 def _environment(config: Config) -> str:
-    """One name for the environment, however it is given; in a container, it is the image that determines what runs."""
+    """Canonical name of the environment; in a container, the image determines what runs."""
     container = config.cluster.container
     name = config.framework.environment
     if container.runtime:
@@ -277,19 +278,19 @@ def _environment(config: Config) -> str:
 
 
 def _interpreter(config: Config) -> Path:
-    """Raises UserError."""
+    """Locate the framework's interpreter. Raises UserError."""
     framework = config.framework
     return environments.interpreter(framework.name, framework.environment, PROJECT, config.cluster.modules)
 
 
 def _folders(config: Config, results: Path, data_root: str | None) -> tuple[str, ...]:
-    """What a rank in a container has to see."""
+    """Folders that a rank in a container must see."""
     made = config.dataset.reader == "synthetic"
     return (str(results),) if made or data_root is None else (str(results), data_root)
 
 
 def _fault(fault: Fault) -> FaultSpec:
-    """Without what has no effect on it: two runs that do the same are the same run."""
+    """The fault without fields that it ignores, so that equivalent runs have the same id."""
     if fault.name == "none":
         return FaultSpec()
     return FaultSpec(fault.name, fault.step, fault.rank, fault.seconds if fault.name == "slow_rank" else 0.0)
@@ -299,14 +300,14 @@ def _bind_cpus(config: Config, cpus_per_gpu: int) -> bool:
     cores, needed = len(os.sched_getaffinity(0)), config.gpus * cpus_per_gpu
     if config.cluster.bind_cpus and needed > cores:
         raise UserError(
-            f"cluster.bind_cpus=true: {config.gpus} ranks x {cpus_per_gpu} need {needed} cores of their own, this "
-            f"machine gives {cores}; take fewer gpus or cluster.cpus_per_gpu, or bind_cpus=false"
+            f"cluster.bind_cpus=true: {config.gpus} ranks x {cpus_per_gpu} need {needed} dedicated cores, this "
+            f"machine has {cores}; use fewer gpus or cluster.cpus_per_gpu, or bind_cpus=false"
         )
     return config.cluster.bind_cpus
 
 
 def _batches(config: Config) -> tuple[int, int]:
-    """(global batch, batch per GPU) in samples."""
+    """Return (global batch, batch per GPU) in samples."""
     if config.scaling is Scaling.weak:
         return config.batch * config.gpus, config.batch
     if config.batch % config.gpus:
@@ -314,7 +315,7 @@ def _batches(config: Config) -> tuple[int, int]:
         nearest = f"{below} and {below + config.gpus}" if below else str(config.gpus)
         raise UserError(
             f"batch={config.batch} cannot be divided evenly over gpus={config.gpus} (scaling=strong: `batch` is for "
-            f"all GPUs together); the nearest batches that can: {nearest}; or take scaling=weak, where it is per GPU"
+            f"all GPUs together); the nearest batches that can: {nearest}; or use scaling=weak, where it is per GPU"
         )
     return config.batch, config.batch // config.gpus
 
@@ -323,20 +324,20 @@ def _device(asked: Device, local: bool) -> str:
     if local and asked is not Device.cpu and (entry := machine.unknown_device()):
         raise UserError(
             f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}: '{entry}' is none of the GPUs and MIG devices "
-            "that `nvidia-smi -L` lists here; correct it or unset it, or take cluster.device=cpu"
+            "that `nvidia-smi -L` lists here; correct or unset it, or use cluster.device=cpu"
         )
     if asked is not Device.auto:
         if local and asked is Device.cuda and not machine.gpus():
-            raise UserError("cluster.device=cuda, but nvidia-smi lists no GPU here; take cluster.device=cpu or auto")
+            raise UserError("cluster.device=cuda, but nvidia-smi lists no GPU here; use cluster.device=cpu or auto")
         return asked.name
     if not local:
-        raise UserError("cluster.device=auto can be told apart only on this machine; say cuda or cpu for a cluster")
+        raise UserError("cluster.device=auto works only on this machine; set cuda or cpu for a cluster")
     return "cuda" if machine.gpus() else "cpu"
 
 
 def _oversubscribed(gpus: int, cpus_per_gpu: int, devices: Sequence[machine.Device]) -> str | None:
     cores = machine.cores()
-    if why := gpu_sharing.words(gpus, devices):
+    if why := gpu_sharing.sharing_note(gpus, devices):
         return why
     if gpus * cpus_per_gpu > cores:
         return f"{gpus} ranks x {cpus_per_gpu} threads share {cores} core{'s' * (cores > 1)}"
@@ -356,8 +357,7 @@ def _data_root(config: Config, replicas: int) -> str | None:
 
 
 def _unequal_shares(asked: Request) -> str:
-    """What is to be said of a data set in shards that do not divide evenly; empty where there is nothing, or where only
-    the nodes see it."""
+    """Warn about shards that do not divide evenly between ranks; empty if they do, or if only the nodes see them."""
     if asked.spec.dataset.reader != SHARDS:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What a site needs of a job: a configuration's `cluster` as `Resources` and as a command prefix, quoted."""
+"""Translates `cluster` settings into `Resources` and a quoted command prefix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resources(
     server_nodes: int = 0,
     staged: str | None = None,
 ) -> Resources:
-    """What Slurm is asked for. mpi, server_nodes, staged: as in Resources. Raises UserError."""
+    """Build the resources of a job. mpi, server_nodes, staged: as in Resources. Raises UserError."""
     asked = {f.name: getattr(cluster, f.name) for f in fields(Resources) if hasattr(cluster, f.name)}
     asked.update(
         scheduler=cluster.scheduler.name,
@@ -46,11 +46,12 @@ def resources(
 
 
 def container(config: Container, project: str, folders: tuple[str, ...]) -> tuple[str, ...]:
-    """What stands before `python` on a rank's command line. folders: what the rank reads and writes. Raises UserError.
+    """Build the command prefix that starts `python` in the container. folders: what the rank reads and writes.
 
-    Apptainer and Singularity start the rank themselves. Pyxis is a plugin of srun: each rank is a step of its own, on
-    the node of its watcher, and with all that the job has there: to count cores twice, once for the watcher and once
-    for the rank, would leave none.
+    Apptainer and Singularity start the rank directly. Pyxis is an srun plugin, so each rank is a step of its own on its
+    supervisor's node with all of the job's resources there (--overlap): the supervisor's step already holds the cores.
+
+    Raises UserError.
     """
     if config.runtime is None:
         return ()
@@ -58,8 +59,8 @@ def container(config: Container, project: str, folders: tuple[str, ...]) -> tupl
     for folder in seen:
         if re.search("[:,]", folder):
             raise UserError(
-                f"cluster.container: the folder {folder!r} has a ':' or ',' in its name, which stands between folders "
-                "where a container is told of them; choose another one"
+                f"cluster.container: the folder {folder!r} contains ':' or ',', which separate "
+                "folders in a container's options; choose another one"
             )
     image = str(config.image)
     if config.runtime == "pyxis":
@@ -70,48 +71,52 @@ def container(config: Container, project: str, folders: tuple[str, ...]) -> tupl
 
 
 def staged(cluster: Cluster, python: str, starter: str | None, pack: bool) -> str | None:
-    """The folder of the environment that is to be unpacked on the nodes; None where none is. starter: as in
-    Resources.mpi. Raises UserError where that cannot work."""
+    """Return the folder of the environment to unpack on the nodes; None if it is not staged.
+
+    starter: as in Resources.mpi. Raises UserError for an unsupported combination.
+    """
     asked = f"cluster.stage_environment={cluster.stage_environment.name}"
     if cluster.stage_environment is StageEnvironment.none:
         if cluster.stage_folder is not None:
             raise UserError(f"cluster.stage_folder={cluster.stage_folder!r} has no effect with {asked}; leave it out")
         return None
     if cluster.scheduler is not Scheduler.slurm:
-        raise UserError(f"{asked} is for job arrays, cluster.scheduler=slurm; here the environment is used where it is")
+        raise UserError(f"{asked} needs cluster.scheduler=slurm; other schedulers use the environment in place")
     if cluster.container.runtime is not None:
-        raise UserError(f"{asked} with cluster.container: the image is one file already; leave one of the two out")
+        raise UserError(
+            f"{asked} cannot be combined with cluster.container, whose image is already a single file; leave one of the two out"
+        )
     if pack:
-        raise UserError(f"{asked} is not offered with pack=true, whose jobs may need several environments")
+        raise UserError(f"{asked} is not supported with pack=true, whose jobs may need several environments")
     if starter == MPIRUN:
-        raise UserError(f"{asked} is not offered with cluster.mpi={MPIRUN}, whose ranks it does not reach; take srun's")
+        raise UserError(f"{asked} is not supported with cluster.mpi={MPIRUN}, whose ranks it does not reach; use srun")
     folder = Path(python).parent.parent
     if not (folder / "pyvenv.cfg").is_file():
         raise UserError(
-            f"{asked} needs a virtual environment, which runs from any folder; {folder} has no pyvenv.cfg: leave it at "
-            "none, or set framework.environment to one"
+            f"{asked} needs a relocatable virtual environment; {folder} has no pyvenv.cfg: set it to none, or "
+            "set framework.environment to a virtual environment"
         )
     if cluster.stage_folder is not None:
         check_option("cluster.stage_folder", cluster.stage_folder)
         if not cluster.stage_folder.startswith("/"):
             raise UserError(
-                f"cluster.stage_folder={cluster.stage_folder!r} is taken as it is written: give a whole path, such as "
+                f"cluster.stage_folder={cluster.stage_folder!r} is used literally: give an absolute path, such as "
                 "/scratch, or null for $SLURM_TMPDIR, $TMPDIR or /tmp of the batch script"
             )
     return str(folder)
 
 
 def setup_lines(asked: Resources) -> list[str]:
-    """The shell lines before srun: what they set holds for every rank. A module that cannot be loaded ends the job."""
+    """Shell lines before srun, whose settings reach every rank. A module that cannot be loaded fails the job."""
     load = [f"module load {' '.join(map(shlex.quote, asked.modules))} || exit"] if asked.modules else []
     return [*load, *asked.setup]
 
 
 def srun_args(starter: str | None, asked: Sequence[str]) -> list[str]:
-    """The site's options of the srun that starts ranks. starter: as in Resources.mpi."""
+    """The site's options for the srun that starts ranks. starter: as in Resources.mpi."""
     return [*([f"--mpi={starter}"] if starter not in (None, MPIRUN) else []), *asked]
 
 
 def escaped(value: str) -> str:
-    """For an #SBATCH line: inside of quotes, too, sbatch takes a backslash for the mark of a character to keep."""
+    """Escape for an #SBATCH line: sbatch treats a backslash as an escape character even inside quotes."""
     return value.replace("\\", "\\\\")

@@ -1,1 +1,1 @@
-"""Slurm: one client for its programs, whose answers it returns as values, and its energy accounting."""
+"""The Slurm client, the cluster's inventory and energy accounting."""

@@ -73,14 +73,14 @@ class Client:
         except NoAnswer as error:
             raise SlurmUnavailable(str(error)) from None
         if done.returncode != 0 and is_unavailable(done.stderr):
-            raise SlurmUnavailable(words(done.stderr))
+            raise SlurmUnavailable(error_message(done.stderr))
         return done
 
     def lines(self, *argv: str) -> list[str]:
         """What a program prints. Raises SlurmUnavailable on any error."""
         done = self.run(*argv)
         if done.returncode != 0:
-            raise SlurmUnavailable(words(done.stderr))
+            raise SlurmUnavailable(error_message(done.stderr))
         return done.stdout.splitlines()
 
     def queue(self) -> dict[str, Queued]:
@@ -148,18 +148,18 @@ class Client:
         """Submits a batch script and returns its job id: sbatch. Raises SlurmRefused."""
         done = self.run("sbatch", "--parsable", *options, stdin=script)
         if done.returncode != 0:
-            raise SlurmRefused(words(done.stderr))
+            raise SlurmRefused(error_message(done.stderr))
         return done.stdout.strip().split(";")[0]
 
     def refusal(self, options: Sequence[str]) -> str | None:
         """Why Slurm would refuse a job with these options of sbatch; None if it would accept it."""
         done = self.run("sbatch", "--test-only", *options, stdin="#!/bin/sh\ntrue\n")
-        return None if done.returncode == 0 else words(done.stderr)
+        return None if done.returncode == 0 else error_message(done.stderr)
 
     def cancel(self, jobs: Sequence[str]) -> str | None:
         """Cancels jobs by id: scancel. Returns Slurm's words if it refused."""
         done = self.run("scancel", *jobs)
-        return None if done.returncode == 0 else words(done.stderr)
+        return None if done.returncode == 0 else error_message(done.stderr)
 
     def cancel_named(self, name: str) -> None:
         """Cancels the jobs of this name: scancel."""
@@ -207,16 +207,16 @@ def _ignore_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def is_unavailable(said: str) -> bool:
+def is_unavailable(message: str) -> bool:
     """Whether a program of Slurm says that it could not reach a daemon, and not that a request was refused."""
-    return bool(_UNAVAILABLE.search(said))
+    return bool(_UNAVAILABLE.search(message))
 
 
-def words(text: str) -> str:
-    """What a program of Slurm printed, on one line and without its own name before each part."""
+def error_message(stderr: str) -> str:
+    """Join the errors that a Slurm program printed into one line, without the program's name."""
     lines = [
         re.sub(r"^(sbatch|sbcast|squeue|sacct|scancel|scontrol|srun|sinfo): (error: )?", "", line)
-        for line in text.splitlines()
+        for line in stderr.splitlines()
     ]
     return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
 

@@ -1,9 +1,9 @@
-"""What Slurm's energy accounting says of an attempt, asked for on its first node when its ranks have ended.
+"""Reads an attempt's energy from Slurm, on the first node once the ranks have ended.
 
-Slurm counts the energy of whole nodes (sstat(1), ConsumedEnergyRaw): the start-up, the evaluation and the probes are in
-it, and on nodes that are shared what other jobs took. It is asked here, and not of the accounting afterwards, because
-an attempt is one step of a job, which may hold several runs, and because not every cluster has a data base of steps.
-The value is None, with the reason, wherever Slurm does not count; it is never 0.
+Slurm counts the energy of whole nodes (sstat(1), ConsumedEnergyRaw), including start-up, evaluation, probes and, on
+shared nodes, other jobs. It is read here rather than from the accounting later because an attempt is one step of a job
+that may hold several runs, and not every cluster has a step database. Where Slurm does not count energy the value is
+None with a reason, never 0.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from harness.slurm.client import Client, SlurmUnavailable
 
 FILE = "slurm_energy.json"
 VERSION = 1
-# A controller that is away must not hold up the end of a run.
+# An unresponsive controller must not delay the end of a run.
 COMMAND_SECONDS = 10
-# slurm.h: what stands for "no value": NO_VAL, INFINITE, and from so much on NO_VAL64 and INFINITE64.
+# slurm.h: values that mean "no value": NO_VAL and INFINITE, and from NO_VALUE_64 up NO_VAL64 and INFINITE64.
 NO_VALUES = frozenset({2.0**32 - 2, 2.0**32 - 1})
 NO_VALUE_64 = 2.0**63
 
 
 def write(attempt_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
-    """Writes FILE (schemas/slurm_energy.schema.json) of an attempt that is a step of a Slurm job."""
+    """Write FILE (schemas/slurm_energy.schema.json) for an attempt that is a step of a Slurm job."""
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
     if "SUBMITIT_LOCAL_JOB_ID" in environ or job is None:
         return
@@ -47,25 +47,25 @@ def _asked(step: str | None) -> dict[str, Any]:
     if step is None or not step.rpartition(".")[2].isdigit():
         return _absent(kind, "the ranks were not started as a step of their own")
     try:
-        said = client.step_field(step, "ConsumedEnergyRaw")
+        output = client.step_field(step, "ConsumedEnergyRaw")
     except SlurmUnavailable:
-        said = None
-    joules = None if said is None else joules_of(said)
+        output = None
+    joules = None if output is None else joules_of(output)
     if joules is None:
         return _absent(kind, f"sstat has no ConsumedEnergyRaw of step {step}")
     return {"plugin": kind, "joules": joules, "reason": None}
 
 
 def plugin(settings: Mapping[str, str]) -> str | None:
-    """The energy plugin that Slurm's settings name; None if Slurm does not count energy."""
+    """The energy plugin named in Slurm's settings; None if Slurm does not count energy."""
     kind = settings.get("AcctGatherEnergyType")
     return None if kind in (None, "", "(null)", "acct_gather_energy/none") else kind
 
 
-def joules_of(said: str) -> float | None:
-    """What sstat printed for one step; None where that is no energy."""
+def joules_of(output: str) -> float | None:
+    """Parse sstat's output for one step; None if it is not an energy."""
     try:
-        joules = float(said.strip())
+        joules = float(output.strip())
     except ValueError:
         return None
     return joules if 0 < joules < NO_VALUE_64 and joules not in NO_VALUES else None

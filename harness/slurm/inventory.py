@@ -1,11 +1,11 @@
-"""What a cluster consists of and what it lets a user do: partitions, nodes, accounts."""
+"""What a cluster consists of and what it allows the user: partitions, nodes, accounts."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from harness.slurm.client import Client, SlurmRefused, words
+from harness.slurm.client import Client, SlurmRefused, error_message
 
 MEGABYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
@@ -54,8 +54,8 @@ def version(client: Client) -> str:
 def ping(client: Client) -> tuple[bool, str]:
     """Whether a controller is up, and Slurm's words. Raises SlurmUnavailable."""
     done = client.run("scontrol", "ping")
-    said = "; ".join(re.findall(r"^Slurmctld.*$", done.stdout, re.MULTILINE)) or words(done.stderr)
-    return bool(re.search(r" is UP\b", said)), said
+    message = "; ".join(re.findall(r"^Slurmctld.*$", done.stdout, re.MULTILINE)) or error_message(done.stderr)
+    return bool(re.search(r" is UP\b", message)), message
 
 
 def partitions(client: Client) -> list[Partition]:
@@ -82,8 +82,8 @@ def check_accounting(client: Client) -> None:
 def associations(client: Client, user: str, cluster: str) -> list[Association]:
     """Raises SlurmUnavailable, SlurmRefused."""
     which = (f"user={user}", f"cluster={cluster}", "format=Account,Partition,QOS,MaxSubmitJobs")
-    said = _answer(client, "sacctmgr", "--noheader", "--parsable2", "show", "assoc", *which)
-    rows = [line.split("|") for line in said.splitlines() if line.count("|") == 3]
+    message = _answer(client, "sacctmgr", "--noheader", "--parsable2", "show", "assoc", *which)
+    rows = [line.split("|") for line in message.splitlines() if line.count("|") == 3]
     return [Association(account, qos, int(most) if most.isdigit() else None) for account, _, qos, most in rows]
 
 
@@ -105,5 +105,5 @@ def megabytes(text: str) -> float | None:
 def _answer(client: Client, *argv: str) -> str:
     done = client.run(*argv)
     if done.returncode != 0:
-        raise SlurmRefused(words(done.stderr))
+        raise SlurmRefused(error_message(done.stderr))
     return done.stdout

@@ -1,1 +1,1 @@
-"""The results folder of a study: opening and locking it, its submissions, and the status of every run."""
+"""A study's results folder: opening and locking it, its submissions, and the status of every run."""

@@ -1,4 +1,4 @@
-"""How a run ended, from the files of its attempt: what each rank left, who failed first, who shared what."""
+"""How an attempt ended, from its files: each rank's exit, the first failure, oversubscription."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from harness.core import checkpoints, events, run_files, spec
 
 STDERR_TAIL_LINES = 30
-# A NumPy or framework traceback can hold very long lines.
+# NumPy and framework tracebacks can contain very long lines.
 STDERR_LINE_CHARACTERS = 500
-# What ended an attempt that another one is to follow.
+# Reasons for following an attempt with another.
 BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
-# Why a rank's watcher ended it, where it was not the first to fail.
+# Reason for killing a rank that was not the first to fail.
 PEER_FAILED = "another rank failed"
 
 
@@ -25,10 +25,13 @@ PEER_FAILED = "another rank failed"
 class RankExit:
     """How one rank's process ended: `exit.rank<r>.json` in the attempt's folder.
 
-    code: its exit code; negative: minus the signal that ended it. t: unix seconds.
-    reason: why this rank was ended by the harness, where it was; a rank that ended by itself failed before it.
-    interrupted: ended because the user or the scheduler said so: the run has not failed, it is not finished.
-    server: the number of the parameter server that it was, on a node of its own; its rank is then one after the ranks'.
+    Attributes:
+        rank: the rank. A parameter server on a node of its own is numbered after the ranks.
+        code: exit code; if negative, minus the signal number.
+        t: unix seconds.
+        reason: why the harness killed this rank; None if it ended by itself.
+        interrupted: stopped by the user or the scheduler, so the run is unfinished rather than failed.
+        server: number of the parameter server, for a server on a node of its own.
     """
 
     rank: int
@@ -60,7 +63,7 @@ def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
 
 
 def read_exits(attempt_dir: Path) -> list[RankExit]:
-    """Of the ranks that have ended, in the order in which they did."""
+    """Exits of the ranks that have ended, in order of time."""
     exits = []
     for path in attempt_dir.glob(run_files.EXITS_OF_RANKS):
         exits.append(RankExit(**json.loads(path.read_text(encoding="utf-8"))))
@@ -68,32 +71,37 @@ def read_exits(attempt_dir: Path) -> list[RankExit]:
 
 
 def failure(attempt_dir: Path) -> RankExit | None:
-    """The rank that failed first; a rank that a lost peer took with it ends later than the peer."""
+    """The rank that failed first. Ranks that failed because of a lost peer ended later than that peer."""
     failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.failed]
     first = [exit_ for exit_ in failed if exit_.reason != PEER_FAILED]
     return next(iter(first or failed), None)
 
 
-def write_job(attempt_dir: Path, submission: str, job_id: str | None, element: int | None = None) -> None:
-    """Which submission, and which job of it, the attempt belongs to; written again when the job begins."""
-    document = {"submission": submission, "job_id": job_id, "element": element}
+def write_job(attempt_dir: Path, submission: str, job_id: str | None, array_index: int | None = None) -> None:
+    """Record which submission and job the attempt belongs to. Written again when the job starts."""
+    document = {"submission": submission, "job_id": job_id, "element": array_index}
     spec.write_json(attempt_dir / run_files.JOB, document)
 
 
 def read_job(attempt_dir: Path) -> dict[str, Any]:
-    """Empty where nothing is known."""
+    """Return the attempt's job record; empty if there is none."""
     return _read(attempt_dir / run_files.JOB)
 
 
 def read_begin(attempt_dir: Path) -> float | None:
-    """When the attempt's ranks were started, in unix seconds."""
+    """Start of the attempt's ranks in unix seconds."""
     return _read(attempt_dir / run_files.BEGIN).get("t")
 
 
 def write_restart(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
-    """Says that another attempt is to follow, and why; False where another rank's watcher has said so already.
+    """Request another attempt. Returns False if another supervisor has already requested one.
 
-    step: of the last checkpoint."""
+    Args:
+        attempt_dir: folder of the attempt that ended.
+        by: category, such as BY_LIMIT.
+        reason: sentence for the user.
+        step: last checkpoint.
+    """
     document = {"by": by, "reason": reason, "step": step, "t": time.time()}
     try:
         with open(attempt_dir / run_files.AGAIN, "x", encoding="utf-8") as file:
@@ -104,29 +112,32 @@ def write_restart(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
 
 
 def read_restart(attempt_dir: Path) -> dict[str, Any]:
-    """Empty where no other attempt was to follow."""
+    """Return the request for another attempt; empty if there is none."""
     return _read(attempt_dir / run_files.AGAIN)
 
 
 def write_result_of_job(run_dir: Path, document: dict[str, Any]) -> None:
-    """The job's own word. It replaces what a launcher wrote that had given the job up, and the failure of an attempt
-    that Slurm then started again by itself: a finished run is never lost."""
+    """Write the job's own result.
+
+    It replaces a result written by a launcher that had given up on the job, and the failure of an attempt that Slurm
+    restarted on its own, so a completed run is never lost.
+    """
     if events.write_result(run_dir, document):
         return
-    there = events.read_result(run_dir) or {}
-    given_up = there.get("written_by") == "launcher"
-    if there.get("status") == events.FAILED and (given_up or document["status"] == events.COMPLETED):
-        attempt_dir = run_files.attempt_dir(run_dir, there["attempt"])
+    existing = events.read_result(run_dir) or {}
+    given_up = existing.get("written_by") == "launcher"
+    if existing.get("status") == events.FAILED and (given_up or document["status"] == events.COMPLETED):
+        attempt_dir = run_files.attempt_dir(run_dir, existing["attempt"])
         (run_dir / run_files.RESULT).replace(attempt_dir / run_files.REPLACED_RESULT)
         events.write_result(run_dir, document)
 
 
 def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
-    """Why a run has no result although its job, which Slurm says ended in `state`, is gone."""
-    said = f"; Slurm says {state}" if state else ""
+    """Explain why a run has no result although its job is gone. state: the job's final state in Slurm."""
+    slurm_state = f"; Slurm says {state}" if state else ""
     steps = checkpoints.saved_steps(run_dir)
     saved = f"; saved at step {steps[-1]}: re-run the command to continue from there" if steps else ""
-    return f"job {job or '(never submitted)'} left the queue without a result{said}{saved}"
+    return f"job {job or '(never submitted)'} left the queue without a result{slurm_state}{saved}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -148,7 +159,7 @@ def result(
     job_id: str | None = None,
     written_by: str = "job",
 ) -> dict[str, Any]:
-    """The document `result.json` (schemas/result.schema.json)."""
+    """Build the contents of `result.json` (schemas/result.schema.json)."""
     run_spec, site = spec.read_run(run_dir)
     attempt_dir = run_files.attempt_dir(run_dir, attempt)
     failed_rank = rank_exit.rank if rank_exit else None
@@ -170,12 +181,12 @@ def result(
 
 
 def stderr_tail(attempt_dir: Path, rank: int) -> list[str]:
-    """The last lines that the rank wrote to stderr."""
+    """The last lines of the rank's stderr."""
     return tail(attempt_dir / run_files.stderr(rank))
 
 
 def tail(path: Path) -> list[str]:
-    """The last lines of a log; none where it cannot be read."""
+    """The last lines of a log; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(0, 2)
@@ -187,23 +198,23 @@ def tail(path: Path) -> list[str]:
 
 
 def batch_stderr_tail(study_folder: Path, job_id: str | None) -> list[str]:
-    """The last lines that the job's batch script, and srun in it, wrote to stderr."""
+    """The last stderr lines of the job's batch script and its srun."""
     return tail(study_folder / "submitit" / job_id / f"{job_id}_0_log.err") if job_id else []
 
 
 def mpirun_message(attempt_dir: Path) -> str:
-    """What mpirun last said of an attempt, on one line and without its frames; empty where it said nothing."""
-    words = " ".join(line.strip() for line in tail(attempt_dir / run_files.MPIRUN_LOG) if line.strip(" -="))
-    if len(words) <= STDERR_LINE_CHARACTERS:
-        return words
-    half = STDERR_LINE_CHARACTERS // 2  # mpirun says first what it is about, a traceback last
-    return f"{words[:half]} ... {words[-half:]}"
+    """mpirun's last output for an attempt on one line, without separator lines; empty if there is none."""
+    message = " ".join(line.strip() for line in tail(attempt_dir / run_files.MPIRUN_LOG) if line.strip(" -="))
+    if len(message) <= STDERR_LINE_CHARACTERS:
+        return message
+    half = STDERR_LINE_CHARACTERS // 2  # mpirun names the subject first; a traceback ends with the error
+    return f"{message[:half]} ... {message[-half:]}"
 
 
 def oversubscribed(attempt_dir: Path) -> str | None:
-    """Why ranks shared cores or GPUs, from what each rank saw when it started; None where they did not.
+    """Describe how ranks shared cores or GPUs, from their start events; None if they did not.
 
-    Ranks are counted per machine (the kernel's boot id), not per host name: virtual nodes of one machine share cores.
+    Ranks are grouped by machine (the kernel's boot id) rather than host name: virtual nodes of one machine share cores.
     """
     starts = []
     for path in sorted(attempt_dir.glob(run_files.EVENTS_OF_RANKS)):

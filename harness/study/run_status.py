@@ -1,4 +1,4 @@
-"""Where each run of a study stands: from the run directories first, from Slurm second. Reads; never writes."""
+"""Status of every run of a study, from the run directories first and from Slurm second. Read-only."""
 
 from __future__ import annotations
 
@@ -19,20 +19,17 @@ from harness.study import outcome, submissions
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
-# In the order in which a person looks for them.
+# Display order: what needs attention first.
 STATES = (RUNNING, PENDING, ENDING, UNKNOWN, FAILED, STOPPED, MISSING, COMPLETED)
-# A job that has just left the queue may still be writing; one without a sign of life for longer is gone.
-FRESH_SECONDS = 60.0
-# The end of a log holds the last block's event.
+# A job that just left the queue may still be writing. After this long without output it is gone.
+SILENT_SECONDS = 60.0
+# Enough of a log's end to contain the last block's event.
 TAIL_BYTES = 16384
 
 
 @dataclass
-class RunState:
-    """One run. steps_done, steps: optimiser steps, of all phases. fixed: whether it takes just so many, and not at
-    most so many. samples_per_second: of the last block, all ranks.
-    eta_seconds: until the steps are done, as fast as the last block; None where it does not run.
-    node_hours: allocated so far, over all attempts. note: why it waits, failed, or is not known."""
+class RunStatus:
+    """Status of one run."""
 
     run_id: str
     state: str
@@ -40,28 +37,29 @@ class RunState:
     nodes: int | None = None
     job: str | None = None
     attempts: int = 0
-    steps_done: int = 0
-    steps: int | None = None
-    fixed: bool = True
-    samples_per_second: float | None = None
-    eta_seconds: float | None = None
-    node_hours: float = 0.0
+    steps_done: int = 0  # optimiser steps, all phases
+    steps: int | None = None  # planned optimiser steps, all phases
+    fixed: bool = True  # False: `steps` is an upper limit
+    samples_per_second: float | None = None  # last block, all ranks
+    eta_seconds: float | None = None  # at the speed of the last block; None if not running
+    node_hours: float = 0.0  # allocated so far, all attempts
     oversubscribed: str | None = None
-    note: str | None = None
+    note: str | None = None  # why the run waits, failed or has an unknown state
 
 
 @dataclass(frozen=True)
-class StudyState:
-    """planned_node_hours: the worst case of all that was launched. remark: what Slurm could not be asked."""
+class StudyStatus:
+    """Status of a study."""
 
     study: str
     folder: str
     t: float
-    runs: tuple[RunState, ...]
-    planned_node_hours: float
-    remark: str | None
+    runs: tuple[RunStatus, ...]
+    planned_node_hours: float  # worst case of everything launched
+    remark: str | None  # what Slurm could not be asked
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """The document of schemas/status.schema.json."""
         return {
             "v": 1,
             "study": self.study,
@@ -74,9 +72,11 @@ class StudyState:
         }
 
 
-class Slurm:
-    """Slurm's answers, kept for a while: each reading asks at most one squeue and one sacct, and a watcher asks the
-    accounting at most once a minute."""
+class SlurmCache:
+    """Caches Slurm's answers.
+
+    Each reading calls squeue and sacct at most once; repeated readings call sacct at most once a minute.
+    """
 
     def __init__(self, queue_seconds: float = 30.0, accounting_seconds: float = 60.0) -> None:
         self._queue_seconds, self._accounting_seconds = queue_seconds, accounting_seconds
@@ -86,39 +86,39 @@ class Slurm:
         self.remark: str | None = None
 
     def queue(self) -> Mapping[str, Queued] | None:
-        """None where Slurm does not answer; `remark` then says so."""
+        """The user's jobs by id. None if Slurm does not answer; `remark` then says so."""
         if time.monotonic() > self._queue_at + self._queue_seconds:
             self._queue_at = time.monotonic()
-            self._queue = self._ask(Client().queue)
+            self._queue = self._call(Client().queue)
         return self._queue
 
     def states(self, jobs: set[str]) -> Mapping[str, str]:
-        """Of jobs that have left the queue, as far as the accounting knows them."""
+        """States of jobs that have left the queue, as far as the accounting knows them."""
         if jobs - self._states.keys() and time.monotonic() > self._accounting_at + self._accounting_seconds:
             self._accounting_at = time.monotonic()
-            self._states.update(self._ask(lambda: Client().accounting(jobs)) or {})
+            self._states.update(self._call(lambda: Client().accounting(jobs)) or {})
         return self._states
 
-    def _ask(self, ask: Callable[[], Any]) -> Any:
+    def _call(self, ask: Callable[[], Any]) -> Any:
         try:
             answer = ask()
         except SlurmUnavailable as error:
-            self.remark = f"Slurm does not answer ({error}); what follows is from the run directories alone"
+            self.remark = f"Slurm does not answer ({error}); this status is from the run directories alone"
             return None
         self.remark = None
         return answer
 
 
-def read(folder: Path, slurm: Slurm) -> StudyState:
-    """How the study stands now. Raises UserError where the folder is no study's."""
+def read(folder: Path, slurm: SlurmCache) -> StudyStatus:
+    """Read the current status of a study. Raises UserError if the folder is not a study."""
     study = document(folder)
     submitted = submissions.read(folder)
     invocations = study["invocations"]
     asked = dict.fromkeys(run_id for invocation in invocations for run_id in invocation["runs"])
-    runs = [_from_files(folder / run_files.RUNS / run_id, submitted) for run_id in asked]
+    runs = [_status_from_files(folder / run_files.RUNS / run_id, submitted) for run_id in asked]
     on_slurm = any(invocation["cluster"] == "slurm" for invocation in invocations)
     if on_slurm and any(run.state not in (COMPLETED, FAILED) for run in runs):
-        _from_slurm(folder, runs, slurm)
+        _update_from_slurm(folder, runs, slurm)
     for run in runs:
         if run.state == UNKNOWN and not (on_slurm and run.job):
             run.state = STOPPED if run.attempts else MISSING
@@ -126,15 +126,15 @@ def read(folder: Path, slurm: Slurm) -> StudyState:
         float(array.get("worst_case_node_hours", 0)) for invocation in invocations for array in invocation["arrays"]
     )
     remark = slurm.remark if on_slurm else None
-    return StudyState(study["study"], str(folder), time.time(), tuple(runs), planned, remark)
+    return StudyStatus(study["study"], str(folder), time.time(), tuple(runs), planned, remark)
 
 
 def _nodes(spec: RunSpec) -> int:
     return spec.placement.nodes + (0 if spec.cluster.name == "local" else spec.server_nodes)
 
 
-def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) -> RunState:
-    run = RunState(run_dir.name, UNKNOWN)
+def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) -> RunStatus:
+    run = RunStatus(run_dir.name, UNKNOWN)
     try:
         spec = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
         run.gpus, run.nodes = int(spec["gpus"]), _nodes(from_plain(RunSpec, spec))
@@ -166,8 +166,8 @@ def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) 
         run.job = submissions.job_of(run_dir, submitted)
     seconds = 0.0
     for attempt_dir, t in begun:
-        last = _last_sign(attempt_dir)
-        still = result is None and attempt_dir == attempts[-1] and time.time() - last < FRESH_SECONDS
+        last = _last_write(attempt_dir)
+        still = result is None and attempt_dir == attempts[-1] and time.time() - last < SILENT_SECONDS
         if still:
             run.state = RUNNING
         seconds += max(0.0, (time.time() if still else last) - t)
@@ -177,9 +177,9 @@ def _from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) 
     return run
 
 
-def _progress(run: RunState, attempt_dir: Path, batch: int) -> None:
-    """From the end of rank 0's log: it is read every few seconds, and may be long."""
-    for event in reversed(_tail(attempt_dir / run_files.events(0))):
+def _progress(run: RunStatus, attempt_dir: Path, batch: int) -> None:
+    """Read progress from the end of rank 0's log, which may be long and is polled every few seconds."""
+    for event in reversed(_last_events(attempt_dir / run_files.events(0))):
         if event.get("ev") == "steps":
             run.steps_done = event["step"] + event["n"]
             if event["seconds"] > 0:
@@ -192,7 +192,7 @@ def _progress(run: RunState, attempt_dir: Path, batch: int) -> None:
             return
 
 
-def _from_slurm(folder: Path, runs: list[RunState], slurm: Slurm) -> None:
+def _update_from_slurm(folder: Path, runs: list[RunStatus], slurm: SlurmCache) -> None:
     queue = slurm.queue()
     if queue is None:
         return
@@ -232,8 +232,8 @@ def _from_slurm(folder: Path, runs: list[RunState], slurm: Slurm) -> None:
         run.eta_seconds = None
 
 
-def _last_sign(attempt_dir: Path) -> float:
-    """When a rank of the attempt last wrote anything, in unix seconds."""
+def _last_write(attempt_dir: Path) -> float:
+    """Time of the latest write by any rank of the attempt, in unix seconds."""
     last = 0.0
     for path in attempt_dir.iterdir():
         if path.name.startswith(("events.", "exit.", "begin.", "stderr.")):
@@ -241,7 +241,7 @@ def _last_sign(attempt_dir: Path) -> float:
     return last
 
 
-def _tail(path: Path) -> list[dict[str, Any]]:
+def _last_events(path: Path) -> list[dict[str, Any]]:
     try:
         with open(path, "rb") as file:
             file.seek(0, 2)
@@ -253,7 +253,7 @@ def _tail(path: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:  # cut at the beginning, or torn at the end
+        except ValueError:  # cut off at the start, or incomplete at the end
             continue
         if isinstance(event, dict):
             found.append(event)
@@ -261,6 +261,7 @@ def _tail(path: Path) -> list[dict[str, Any]]:
 
 
 def document(folder: Path) -> dict[str, Any]:
+    """Read `study.json`. Raises UserError."""
     path = folder / run_files.STUDY
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The results folder of a study: opening it, locking it, what it already has, and its `study.json`."""
+"""A study's results folder: opening and locking it, existing results, and `study.json`."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from harness.study import outcome
 
 
 class Study:
-    """One study's folder. Reading it creates nothing; `locked` does."""
+    """A study's folder. Reading creates nothing; `locked` creates it."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        """Raises UserError where the folder is another study's, or not a study's at all."""
+        """Raises UserError if the folder belongs to another study or is not a study."""
         self.name = name
         self.folder = folder
-        self.document = self._read()  # again under the lock, when another command may have added to it
+        self.document = self._read()  # read again under the lock, since another command may have added to it
 
     def run_dir(self, run_id: str) -> Path:
         return self.folder / run_files.RUNS / run_id
 
     def ended(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """The status of those of the runs that have a result. Raises UserError for a damaged one."""
+        """Statuses of those runs that have a result. Raises UserError for a damaged one."""
         results = {run_id: self.result(run_id) for run_id in run_ids}
         return {run_id: str(result["status"]) for run_id, result in results.items() if result is not None}
 
     def result(self, run_id: str) -> dict[str, Any] | None:
-        """Raises UserError where `result.json` cannot be read: to overwrite it could lose a finished run."""
+        """Return a run's result. Raises UserError if it is unreadable: overwriting it could lose a completed run."""
         try:
             return events.read_result(self.run_dir(run_id))
         except (ValueError, OSError) as error:
-            raise UserError(f"{error}; move it away to have the run measured again") from None
+            raise UserError(f"{error}; move it away to measure the run again") from None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Creates the folder and holds it against other invocations. Raises UserError."""
+        """Create the folder and lock it against other commands. Raises UserError."""
         try:
             (self.folder / run_files.RUNS).mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -57,22 +57,27 @@ class Study:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    # Some parallel file systems have no locks: said, and left to the user.
+                    # Some parallel file systems do not support locks.
                     print(f"note: {self.folder} cannot be locked here ({error.strerror}); start one command at a time")
                 else:
                     raise UserError(
-                        f"another harness command is at work on {self.folder}; wait for it, or take another study=…"
+                        f"another harness command is using {self.folder}; wait for it, or choose another study=…"
                     ) from None
             self.document = self._read()
             yield
         finally:
             os.close(handle)
 
-    def prepare(self, request: Request, submission: str, element: int) -> int:
-        """Makes the run's folder ready for a new attempt; gives the attempt's number.
+    def prepare(self, request: Request, submission: str, array_index: int) -> int:
+        """Prepare the run directory for a new attempt and return its number.
 
-        submission, element: which job it will be. The result of an attempt moves into that attempt's folder, so that
-        nothing is lost. A run that was completed starts afresh, one that failed from its last checkpoint.
+        An existing result moves into its attempt's folder, so nothing is lost. A completed run starts over; a failed
+        one resumes from its last checkpoint.
+
+        Args:
+            request: the run.
+            submission: token of the submission.
+            array_index: index in the submission's job array.
         """
         run_dir = self.run_dir(request.spec.run_id)
         try:
@@ -86,13 +91,13 @@ class Study:
             spec.write_run(run_dir, request.spec, request.site)
             number = run_files.attempt_number(attempts[-1]) + 1 if attempts else 1
             (run_files.attempt_dir(run_dir, number)).mkdir()
-            outcome.write_job(run_files.attempt_dir(run_dir, number), submission, None, element)
+            outcome.write_job(run_files.attempt_dir(run_dir, number), submission, None, array_index)
         except OSError as error:
             raise UserError(f"{run_dir} cannot be written: {error.strerror}; {_OTHER}") from None
         return number
 
     def withdraw(self, request: Request, number: int) -> None:
-        """Takes `prepare` back, after the scheduler refused the attempt: the run is what it was before."""
+        """Undo `prepare` after the scheduler refused the attempt."""
         run_dir = self.run_dir(request.spec.run_id)
         shutil.rmtree(run_files.attempt_dir(run_dir, number), ignore_errors=True)
         attempts = events.attempt_dirs(run_dir)
@@ -101,7 +106,7 @@ class Study:
             kept.replace(run_dir / run_files.RESULT)
 
     def code_versions(self, run_ids: Iterable[str]) -> set[str]:
-        """Of the code that measured these runs."""
+        """Code versions that measured these runs."""
         return {spec.read_run(self.run_dir(run_id))[1].code_version for run_id in run_ids}
 
     def record(
@@ -113,8 +118,16 @@ class Study:
         skipped: Sequence[str],
         target_accuracy: float | None = None,
     ) -> None:
-        """Adds this command to `study.json`. skipped: what its sweep left out, one sentence each. target_accuracy:
-        whose cost the report is to state."""
+        """Append this command to `study.json`.
+
+        Args:
+            plan: what the command planned.
+            command: its argv.
+            cluster: the scheduler.
+            code_version: version of the harness.
+            skipped: one sentence per combination that the sweep left out.
+            target_accuracy: accuracy for which the report states the cost.
+        """
         self.document["invocations"].append(
             {
                 "t": time.time(),
@@ -139,11 +152,11 @@ class Study:
         except FileNotFoundError:
             if self.folder.is_dir() and any(p.name not in (run_files.RUNS, ".lock") for p in self.folder.iterdir()):
                 raise UserError(
-                    f"{self.folder} has files but no study.json: it is not a study's folder; take another study=<name>"
+                    f"{self.folder} has files but no study.json, so it is not a study; choose another study=<name>"
                 ) from None
             return {"v": STUDY_VERSION, "study": self.name, "created": time.time(), "invocations": []}
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}); move it away, the runs beside it stay valid") from None
+            raise UserError(f"{path} cannot be read ({error}); move it away; the runs next to it stay valid") from None
         if not isinstance(document, dict) or document.get("v") != STUDY_VERSION or "invocations" not in document:
             raise UserError(f"{path} is not a study.json of version {STUDY_VERSION}; choose another study=<name>")
         if document.get("study") != self.name:

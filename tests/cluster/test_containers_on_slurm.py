@@ -13,7 +13,7 @@ from project import PROJECT, Cli
 from slurm_study import SHORT
 from studies import described, program, read_json, run_dirs
 
-from harness.slurm.client import words
+from harness.slurm.client import error_message
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch]
 
@@ -85,7 +85,7 @@ def test_pyxis_where_it_is_not_installed_fails_with_sruns_words(
     done = cli("harness", "gpus=1", *SHORT, *pyxis, env=slurm.env)
     assert done.returncode == 1
     (run_dir,) = run_dirs(tmp_path)
-    assert "unrecognized option '--container-image=x'" in words(
+    assert "unrecognized option '--container-image=x'" in error_message(
         "\n".join(read_json(run_dir / "result.json")["stderr_tail"])
     )
 

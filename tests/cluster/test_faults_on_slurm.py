@@ -200,7 +200,7 @@ def test_killed_between_sbatch_and_its_own_note_the_array_is_found_by_its_name(
         note.write_text(note.read_text().replace(f'"job_id": "{read_json(note)["job_id"]}"', '"job_id": null'))
         assert read_json(note)["job_id"] is None
         again = cli("harness", *arguments, "wait=false", env=slurm.env)
-        assert "is taken over" in again.stdout
+        assert "takes it over" in again.stdout
         assert "submitted job" not in again.stdout
         assert len(in_queue(slurm)) == 2
         cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)

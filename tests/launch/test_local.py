@@ -182,7 +182,7 @@ def test_a_second_command_on_the_same_study_is_refused(cli: Cli, tmp_path: Path)
         fcntl.flock(held, fcntl.LOCK_EX)
         done = cli("harness", "gpus=1", *SHORT)
     assert done.returncode == 2
-    assert "another harness command is at work" in done.stderr
+    assert "another harness command is using" in done.stderr
 
 
 def test_a_damaged_result_is_named_and_not_overwritten(cli: Cli, tmp_path: Path) -> None:

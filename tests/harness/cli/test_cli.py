@@ -112,7 +112,7 @@ def test_a_folder_of_something_else_is_not_taken_for_a_study(cli: Cli, tmp_path:
     (tmp_path / "results" / "photos" / "cat.jpg").touch()
     done = cli("harness", *PLAN[1:], "study=photos")
     assert done.returncode == 2
-    assert "not a study's folder" in sentence(done.stderr)
+    assert "it is not a study" in sentence(done.stderr)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"v": 9}', "[1]"])

@@ -8,7 +8,7 @@ import pytest
 from gpus import MIG, PLAIN, machine_of
 from project import Cli
 
-from harness.plan.gpu_sharing import shared, words
+from harness.plan.gpu_sharing import is_shared, sharing_note
 from harness.plan.machine import Device
 
 ONE = PLAIN.splitlines(keepends=True)[0]
@@ -27,15 +27,15 @@ def devices(*boards: str) -> list[Device]:
 
 
 def test_ranks_share_where_there_are_fewer_gpus_or_only_parts_of_one() -> None:
-    assert not shared(2, devices("a", "b"))
-    assert not shared(2, [])
-    assert shared(3, devices("a", "b"))
-    assert shared(2, devices("a", "a"))
-    assert not shared(1, devices("a", "a"))
-    assert words(2, devices("a", "b")) is None
-    assert words(3, devices("a", "b")) == "3 ranks share 2 GPUs"
-    assert words(3, devices("a", "a")) == "3 ranks share 2 parts of 1 GPU"
-    assert words(2, devices("a", "a")) == "2 ranks have parts of 1 GPU (MIG)"
+    assert not is_shared(2, devices("a", "b"))
+    assert not is_shared(2, [])
+    assert is_shared(3, devices("a", "b"))
+    assert is_shared(2, devices("a", "a"))
+    assert not is_shared(1, devices("a", "a"))
+    assert sharing_note(2, devices("a", "b")) is None
+    assert sharing_note(3, devices("a", "b")) == "3 ranks share 2 GPUs"
+    assert sharing_note(3, devices("a", "a")) == "3 ranks share 2 parts of 1 GPU"
+    assert sharing_note(2, devices("a", "a")) == "2 ranks use parts of 1 GPU (MIG)"
 
 
 @pytest.mark.parametrize("listing", [ONE, PARTS])
@@ -81,6 +81,6 @@ def test_what_needs_nccl_is_refused_with_what_to_do(
     done = cli("harness", *PLAN, "gpus=2", *asked, env=machine_of(tmp_path, ONE))
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stderr
-    assert "gpus=2 on the 1 GPU of this machine: ranks share a GPU, which NCCL refuses" in done.stderr
+    assert "gpus=2 on the 1 GPU of this machine: ranks share a GPU, which NCCL does not support" in done.stderr
     assert "take gpus=1" in done.stderr
     assert says in done.stderr

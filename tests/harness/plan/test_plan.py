@@ -115,8 +115,8 @@ def test_packed_sizes_are_one_job_as_large_as_the_largest_and_as_long_as_all() -
     assert array.packed
     assert array.resources.placement == Placement(3, 4)
     assert array.resources.timeout_minutes == 5 * 30
-    assert [sorted(r.spec.gpus for r in element) for element in array.elements] == [list(sizes)] * 2
-    assert [len({r.spec.seed for r in element}) for element in array.elements] == [1, 1]
+    assert [sorted(r.spec.gpus for r in job) for job in array.jobs] == [list(sizes)] * 2
+    assert [len({r.spec.seed for r in job}) for job in array.jobs] == [1, 1]
     # Two jobs of 2.5 h on 3 nodes of 4 GPUs.
     assert array.worst_case_node_hours == 15
     assert array.worst_case_gpu_hours == 60

@@ -57,8 +57,10 @@ def test_words_are_on_one_line_and_each_is_said_once() -> None:
     said = (
         "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
     )
-    assert client.words(said) == "invalid partition specified: x; Batch job submission failed: Invalid partition"
-    assert client.words("squeue: error: a\nsqueue: error: a\n") == "a"
+    assert (
+        client.error_message(said) == "invalid partition specified: x; Batch job submission failed: Invalid partition"
+    )
+    assert client.error_message("squeue: error: a\nsqueue: error: a\n") == "a"
 
 
 def test_a_program_that_is_not_there_and_one_that_does_not_answer_are_away() -> None:
