@@ -35,7 +35,10 @@ def needs_gloo(config: Config, devices: Sequence[Device]) -> bool:
     if not is_shared(config.gpus, devices) or not _over_nccl(strategy.name, framework.name):
         return False
     most = len({device.board for device in devices})
-    why = f"gpus={config.gpus} on the {most} GPU{'s' * (most > 1)} of this machine: ranks share a GPU, which NCCL does not support"
+    why = (
+        f"gpus={config.gpus} on the {most} GPU{'s' * (most > 1)} of this machine: "
+        "ranks share a GPU, which NCCL does not support"
+    )
     fewer = f"use gpus={most}" + (" or fewer" if most > 1 else "")
     if framework.name != "pytorch" or not info(strategy.name).gloo_on_gpus:
         offered = [name for name in offered_by(framework.name) if name != PLAIN]

@@ -84,7 +84,8 @@ def staged(cluster: Cluster, python: str, starter: str | None, pack: bool) -> st
         raise UserError(f"{asked} needs cluster.scheduler=slurm; other schedulers use the environment in place")
     if cluster.container.runtime is not None:
         raise UserError(
-            f"{asked} cannot be combined with cluster.container, whose image is already a single file; leave one of the two out"
+            f"{asked} cannot be combined with cluster.container, whose image is already a single file; "
+            "leave one of the two out"
         )
     if pack:
         raise UserError(f"{asked} is not supported with pack=true, whose jobs may need several environments")

@@ -15,7 +15,7 @@ from project import PROJECT
 from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.core.spec import Placement
-from harness.launch.options import advice, array_parameters, element_command, trial_options
+from harness.launch.options import advice, array_parameters, array_task_command, trial_options
 from harness.plan.plan import Array, Resources
 
 GOLDEN = PROJECT / "tests" / "golden"
@@ -29,7 +29,7 @@ def script(resources: Resources, runs: int, packed: bool = False) -> str:
     array = Array(resources, ((request,),) * runs, packed)
     of_submitit = "python -u -m submitit.core._submit /study/submitit/%j"
     text = _make_sbatch_string(
-        command=of_submitit if array.in_batch_step else element_command(Path("/study"), "0123456789"),
+        command=of_submitit if array.in_batch_step else array_task_command(Path("/study"), "0123456789"),
         folder="/study/submitit/%j",
         map_count=runs,
         **array_parameters(array, "0123456789", Path("/study"), STAGED if resources.staged else None),

@@ -141,7 +141,7 @@ def test_the_plan_knows_what_is_staged_and_the_run_stays_the_same(environment: P
     ("overrides", "said"),
     [
         (["cluster=local"], "cluster.stage_environment has no effect without a scheduler"),
-        (["cluster=slurm", "cluster.scheduler=allocation"], "is for job arrays"),
+        (["cluster=slurm", "cluster.scheduler=allocation"], "needs cluster.scheduler=slurm"),
         (
             [
                 "cluster=slurm",
@@ -149,14 +149,20 @@ def test_the_plan_knows_what_is_staged_and_the_run_stays_the_same(environment: P
                 "cluster.container.image=/a.sif",
                 "framework.environment=python3",
             ],
-            "the image is one file already",
+            "whose image is already a single file",
         ),
         (["cluster=slurm", "pack=true"], "pack=true"),
-        (["cluster=slurm", "pack=true", "cluster.stage_environment=sbcast"], "stage_environment=sbcast is not offered"),
-        (["cluster=slurm", "cluster.scheduler=allocation", "cluster.stage_environment=sbcast"], "is for job arrays"),
+        (
+            ["cluster=slurm", "pack=true", "cluster.stage_environment=sbcast"],
+            "stage_environment=sbcast is not supported",
+        ),
+        (
+            ["cluster=slurm", "cluster.scheduler=allocation", "cluster.stage_environment=sbcast"],
+            "needs cluster.scheduler=slurm",
+        ),
         (["cluster=slurm", "strategy=mpi", "cluster.mpi=mpirun"], "cluster.mpi=mpirun"),
         (["cluster=slurm", "framework.environment=/usr/bin/env"], "/usr has no pyvenv.cfg"),
-        (["cluster=slurm", "cluster.stage_folder=scratch"], "give a whole path"),
+        (["cluster=slurm", "cluster.stage_folder=scratch"], "give an absolute path"),
         (["cluster=slurm", "cluster.stage_folder=/x", "cluster.stage_environment=none"], "has no effect"),
     ],
 )

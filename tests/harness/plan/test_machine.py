@@ -8,7 +8,7 @@ import pytest
 from gpus import MIG, MIG_BEFORE_470, PLAIN, machine_of
 from project import Cli
 
-from harness.plan.machine import chosen, listed
+from harness.plan.machine import parse_device_list, select_devices
 
 FIRST, SECOND = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
 DIVIDED, WHOLE = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", "GPU-0e2ba0d6-d33d-2b2c-524d-9e3d8d2b8a78"
@@ -16,12 +16,12 @@ PLAN = ("plan_only=true", "dataset=synthetic", "framework.environment=/usr/bin/e
 
 
 def test_a_divided_gpu_is_listed_as_its_parts() -> None:
-    assert [[device.name for device in board] for board in listed(MIG)] == [[FIRST, SECOND], [WHOLE]]
-    assert [device.board for board in listed(MIG) for device in board] == [DIVIDED, DIVIDED, WHOLE]
-    assert len(listed(PLAIN)) == 2
+    assert [[device.name for device in board] for board in parse_device_list(MIG)] == [[FIRST, SECOND], [WHOLE]]
+    assert [device.board for board in parse_device_list(MIG) for device in board] == [DIVIDED, DIVIDED, WHOLE]
+    assert len(parse_device_list(PLAIN)) == 2
     old = "MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0"
-    assert [device.name for device in listed(MIG_BEFORE_470)[0]] == [f"{old}/1/0", f"{old}/2/0"]
-    assert listed("No devices found.\n") == []
+    assert [device.name for device in parse_device_list(MIG_BEFORE_470)[0]] == [f"{old}/1/0", f"{old}/2/0"]
+    assert parse_device_list("No devices found.\n") == []
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_divided_gpu_is_listed_as_its_parts() -> None:
     ],
 )
 def test_cuda_visible_devices_names_whole_gpus_and_parts(visible: str, names: list[str]) -> None:
-    assert [device.name for device in chosen(listed(MIG), visible)] == names
+    assert [device.name for device in select_devices(parse_device_list(MIG), visible)] == names
 
 
 @pytest.mark.parametrize(("listing", "visible"), [(MIG, FIRST), (MIG, None), (MIG_BEFORE_470, "MIG-GPU-e86cb44c")])
