@@ -1,4 +1,4 @@
-"""What is saved of a run, in `<run>/checkpoint/step-<n>/`: which checkpoints there are, and which may be continued."""
+"""Checkpoints of a run in `<run>/checkpoint/step-<n>/`: which exist, and which one a run can resume from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from harness.core.run_files import CHECKPOINT
 
 @dataclass(frozen=True)
 class Saved:
-    """A finished checkpoint. step: optimiser steps done. attempt: which one wrote it. ended: where training had ended
-    with it, how (harness/worker/protocol.py); None while it goes on."""
+    """A complete checkpoint.
+
+    Attributes:
+        step: optimiser steps done.
+        attempt: the attempt that wrote it.
+        ended: how training had ended (harness/worker/protocol.py); None if it was still running.
+    """
 
     path: Path
     step: int
@@ -24,14 +29,14 @@ class Saved:
 
 
 def saved_steps(run_dir: Path) -> list[int]:
-    """Of the finished checkpoints, ascending."""
+    """Steps of the complete checkpoints, ascending."""
     folder = run_dir / CHECKPOINT
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-[0-9]{1,18}", name))
 
 
 def latest(run_dir: Path, code_version: str) -> tuple[Saved | None, str | None]:
-    """The newest checkpoint that this code may continue from, and why the newest one is not it, where that is so."""
+    """The newest checkpoint that this code can resume from, and why the newest one was rejected, if it was."""
     for step in reversed(saved_steps(run_dir)):
         path = run_dir / CHECKPOINT / f"step-{step}"
         try:

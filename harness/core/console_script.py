@@ -1,4 +1,4 @@
-"""How every command ends."""
+"""Shared exit handling of all commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
-    """Exits with the code of main; without a traceback where the reader of our output, such as `head`, ends first."""
+    """Exit with main's return code. No traceback if the reader of our output, such as `head`, exits first."""
     code: Any = 0
     try:
         try:
@@ -18,6 +18,6 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
             code = end.code
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more when it exits.
+        # Python flushes stdout again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

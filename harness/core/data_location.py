@@ -1,4 +1,4 @@
-"""Where a data set lies on this machine. Standard library only: the login node asks too, before a job is sent."""
+"""Locates data sets on this machine. Standard library only: also called on the login node before submitting."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from harness.core.shards import INDEX
 
 __all__ = ["DataError", "files_in", "locate"]
 
-# A layout lists what a folder must hold; each entry gives the names under which that thing is known.
+# A layout lists what a folder must contain; each entry is a tuple of alternative names.
 Layout = tuple[tuple[str, ...], ...]
 
 SYNTHETIC, TEXT, SHARDS, IMAGE_FOLDER = "synthetic", "text", "shards", "imagefolder"
 
 
 def locate(spec_name: str, reader: str, root: str | None) -> Path | None:
-    """The folder that holds all files of a data set; None for the synthetic reader, which needs none.
+    """Find the folder that contains all files of a data set.
 
-    spec_name: the data set's name. root: the configuration's `data.root`, a folder that holds data sets in
-    subfolders or is the data set itself; None when it is not set.
-    Raises DataError with every place looked at, what is missing there, and how to get the data set.
+    Args:
+        spec_name: name of the data set.
+        reader: name of its reader.
+        root: `data.root`: the data set's folder or a parent of it; None if not set.
+
+    Returns:
+        None for the synthetic reader, which needs no files.
+
+    Raises:
+        DataError: lists the folders searched, what is missing in each, and how to get the data set.
     """
     if reader == SYNTHETIC:
         return None
@@ -40,9 +47,9 @@ def locate(spec_name: str, reader: str, root: str | None) -> Path | None:
 
 
 def files_in(reader: str, folder: Path) -> tuple[str, ...] | None:
-    """The names, relative to `folder`, of the first layout that is complete there, in the layout's order; or None."""
+    """The files of the first complete layout, relative to `folder` and in layout order; None if there is none."""
     if reader == TEXT:
-        # Any number of files, under any name.
+        # Any number of files with any name.
         return tuple(sorted(name for name in _listed(folder) if name.endswith(".txt"))) or None
     for layout in _LAYOUTS[reader]:
         names = [_present(folder, entry) for entry in layout]
@@ -65,7 +72,7 @@ _LAYOUTS: dict[str, tuple[Layout, ...]] = {
     SHARDS: (((INDEX,),),),
 }
 
-# Folder names that come out of the published archives.
+# Folder names inside the published archives.
 _PUBLISHED_FOLDERS: dict[str, tuple[str, ...]] = {
     "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py"),
     "fashion_mnist": ("fashion-mnist",),
@@ -108,7 +115,7 @@ def _candidates(spec_name: str, reader: str, root: str | None) -> list[Path]:
 
 
 def _present(folder: Path, entry: tuple[str, ...]) -> str | None:
-    # os.path.exists is False where a folder may not be searched; Path.exists raises there.
+    # os.path.exists is False for an inaccessible folder; Path.exists raises.
     return next((name for name in entry if os.path.exists(folder / name)), None)
 
 

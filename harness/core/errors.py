@@ -1,8 +1,8 @@
-"""The one exception that means: the person at the keyboard can mend this."""
+"""The exception for errors that the user can fix."""
 
 
 class UserError(ValueError):
-    """A mistake in what was asked for. Its text is one sentence: what was given, what is valid, what to do.
+    """An invalid request. The message is one sentence: what was given, what is valid, what to do.
 
     The command line prints it without a traceback and exits with code 2.
     """

@@ -1,9 +1,9 @@
-"""The log of a run: what a rank writes, and how everybody reads it. Standard library only.
+"""The event log of a run: written by each rank, read by everything else. Standard library only.
 
-One line of `events.rank<r>.jsonl` is one JSON object with `v` (schema version), `t` (unix seconds), `rank` and
-`ev` (its kind); the other keys depend on the kind and are listed in `schemas/events.schema.json`.
-Each file has one writer and is only appended to. Readers pass over unknown keys and kinds, count the lines that
-they cannot read (a torn last line is normal after a kill), and refuse an unknown schema version.
+Each line of `events.rank<r>.jsonl` is one JSON object with `v` (schema version), `t` (unix seconds), `rank` and `ev`
+(its kind); the other keys depend on the kind, see `schemas/events.schema.json`. Each file has one writer and is
+append-only. Readers ignore unknown keys and kinds, count unreadable lines (an incomplete last line is normal after a
+kill), and reject unknown schema versions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ RESULT_VERSION = 1
 STUDY_VERSION = 1
 
 COMPLETED, FAILED = "completed", "failed"
-# Exit code of a rank that saved its state and left when it was told to: EX_TEMPFAIL of sysexits.h.
+# Exit code of a rank that saved its state and exited when asked to: EX_TEMPFAIL of sysexits.h.
 LEFT = 75
 
 
 class UnknownVersion(ValueError):
-    """A log of a schema version that this code does not know."""
+    """A log with a schema version that this code does not support."""
 
 
 class EventWriter:
-    """Appends events of one rank; each line is handed to the system at once, so that a killed rank loses none."""
+    """Appends the events of one rank. Each line is flushed immediately, so a killed rank loses none."""
 
     def __init__(self, path: Path, rank: int) -> None:
         self.rank = rank
@@ -40,7 +40,7 @@ class EventWriter:
     def write(self, ev: str, **values: Any) -> None:
         record = {"v": SCHEMA_VERSION, "t": round(time.time(), 6), "rank": self.rank, "ev": ev}
         record.update(values)
-        # NaN is not JSON; a diverged loss is written as null and said so by the reader.
+        # NaN is not valid JSON; a diverged loss is written as null, and the reader reports it.
         self._file.write(json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n")
 
     def close(self) -> None:
@@ -49,14 +49,14 @@ class EventWriter:
 
 @dataclass
 class EventLog:
-    """The events of one file, and how many of its lines could not be read."""
+    """Events of one file and the number of unreadable lines."""
 
     events: List[Dict[str, Any]] = field(default_factory=list)
     unreadable_lines: int = 0
 
 
 def read_events(path: Path) -> EventLog:
-    """Reads one rank's log. Raises UnknownVersion, and OSError where the file cannot be opened."""
+    """Read one rank's log. Raises UnknownVersion, or OSError if the file cannot be opened."""
     log = EventLog()
     with open(path, "rb") as file:
         for line in file:
@@ -80,7 +80,7 @@ def read_events(path: Path) -> EventLog:
 
 
 def attempt_dirs(run_dir: Path) -> List[Path]:
-    """The folders `attempt-<k>` of a run, first attempt first."""
+    """The `attempt-<k>` folders of a run in order."""
     found = []
     if run_dir.is_dir():
         for path in run_dir.iterdir():
@@ -96,9 +96,9 @@ def attempt_dirs(run_dir: Path) -> List[Path]:
 
 
 def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
-    """Writes `result.json` unless the run already has one; says whether this call wrote it.
+    """Write `result.json` unless the run already has one. Returns whether this call wrote it.
 
-    A hard link, and not a rename, so that of two writers exactly one wins and a finished result is never replaced.
+    Uses a hard link rather than a rename, so that exactly one of two writers succeeds and a result is never replaced.
     """
     path = run_dir / run_files.RESULT
     temporary = run_dir / f".result.{os.uname().nodename}.{os.getpid()}.tmp"
@@ -109,7 +109,7 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
     except FileExistsError:
         return False
     except OSError:
-        # A file system without hard links: no worse than a rename that looks first.
+        # File system without hard links: check and rename, which leaves a small race.
         if path.exists():
             return False
         os.replace(temporary, path)
@@ -120,7 +120,7 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
 
 
 def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
-    """The run's `result.json`, or None when there is none. Raises ValueError where it is not one of ours."""
+    """Read the run's `result.json`; None if there is none. Raises ValueError if it is invalid."""
     path = run_dir / run_files.RESULT
     try:
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,6 @@
-"""NVIDIA GPUs by name, and which builds of the frameworks run on them. Standard library only.
+"""NVIDIA GPU names, and which framework builds run on which GPUs. Standard library only.
 
-As a program it tells the capability of a GPU that is named, for scripts: `python -m harness.core.gpu_types v100` prints
-7.0.
+As a script it prints the compute capability of a GPU by name: `python -m harness.core.gpu_types v100` prints 7.0.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Tuple
 
 Capability = Tuple[int, int]
-# Tensor cores for bf16 and TF32 came with Ampere. Older GPUs emulate bf16 and ignore TF32.
+# Tensor cores for bf16 and TF32 arrived with Ampere. Older GPUs emulate bf16 and ignore TF32.
 AMPERE: Capability = (8, 0)
-# Names as sites and drivers write them -> compute capability (developer.nvidia.com/cuda-gpus). A space stands for any
-# separator or none; N for a digit. The first row that fits counts: names that contain a shorter one come before it. The
-# first name of a row is what messages call a GPU of that capability.
+# Names used by sites and drivers -> compute capability (developer.nvidia.com/cuda-gpus). A space matches any or no
+# separator, N a digit. The first match wins, so a name precedes the shorter names it contains. Messages use the first
+# name of a row.
 CAPABILITIES = (
     (("gb10",), (12, 1)),
     (("rtx5090", "rtx pro NNNN", "rtx 50NN"), (12, 0)),
@@ -34,14 +33,14 @@ CAPABILITIES = (
     (("k80",), (3, 7)),
     (("k20", "k40"), (3, 5)),
 )
-# What follows a name without a separator: a100sxm4, rtx2080ti, v10032gb.
+# Suffixes that follow a name without a separator: a100sxm4, rtx2080ti, v10032gb.
 SUFFIX = r"(?:ti|super|s|x|d|m|sxm\d?|pcie|nvl|nvlink|\d\dgb?)?"
-# The oldest capability that a CUDA version compiles for (CUDA release notes, "Deprecated Architectures").
+# Oldest capability supported by each CUDA version (CUDA release notes, "Deprecated Architectures").
 OLDEST_OF_CUDA = ((13, (7, 5)), (12, (5, 0)), (11, (3, 5)))
-# cuDNN dropped GPUs before Turing after 9.10 (cuDNN support matrix).
+# cuDNN dropped GPUs older than Turing after 9.10 (cuDNN support matrix).
 CUDNN_WITHOUT_VOLTA = (9, 11)
 TURING: Capability = (7, 5)
-# The oldest driver for a CUDA version (CUDA compatibility, minor-version compatibility); major versions.
+# Oldest driver per CUDA major version (CUDA compatibility, minor-version compatibility).
 OLDEST_DRIVER = ((13, 580), (12, 525), (11, 450))
 
 
@@ -49,9 +48,12 @@ OLDEST_DRIVER = ((13, 580), (12, 525), (11, 450))
 class Build:
     """What a framework was built for.
 
-    name: the framework and its version. cuda, cudnn: versions, such as '12.6' and '9.10.2'; None where it does not
-    tell. architectures: those that it has kernels for, such as 'sm_70' and 'compute_90' (PTX, which the driver compiles
-    for newer GPUs); empty where it does not tell. last: whether no build for newer GPUs will follow.
+    Attributes:
+        name: framework and version.
+        cuda, cudnn: versions, such as '12.6' and '9.10.2'; None if unknown.
+        architectures: those with kernels, such as 'sm_70' and 'compute_90' (PTX, compiled by the driver for newer
+            GPUs); empty if unknown.
+        last: whether there will be no build for newer GPUs.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Build:
 
 
 def capability(gpu_type: Optional[str]) -> Optional[Capability]:
-    """The compute capability of a GPU by its name, such as v100, nvidia_a100_80gb_pcie or Tesla T4; None if unknown."""
+    """Compute capability of a GPU by name, such as v100, nvidia_a100_80gb_pcie or Tesla T4; None if unknown."""
     name = re.sub(r"[^a-z0-9]+", " ", (gpu_type or "").lower())
     name = re.sub(r"^(?:(?:nvidia|tesla|geforce|gpu) ?)+", "", name)
     for patterns, found in CAPABILITIES:
@@ -72,18 +74,17 @@ def capability(gpu_type: Optional[str]) -> Optional[Capability]:
 
 
 def written(found: Capability) -> str:
-    """(7, 0) -> '7.0'."""
+    """Format a capability: (7, 0) -> '7.0'."""
     return "{}.{}".format(*found)
 
 
 def usual_name(found: Capability) -> Optional[str]:
-    """What GPUs of a capability are called: (7, 0) -> 'v100'; None if unknown."""
+    """Common name of GPUs with a capability: (7, 0) -> 'v100'; None if unknown."""
     return next((names[0] for names, of in CAPABILITIES if of == found), None)
 
 
 def misfit(build: Build, found: Capability) -> Optional[str]:
-    """Why a build has no kernels for GPUs of a capability, as a clause about the build; None where it has, or where
-    that is not known."""
+    """Why a build has no kernels for a capability, as a clause about the build. None if it has, or if unknown."""
     floor = _floor(OLDEST_OF_CUDA, build.cuda)
     if build.architectures and not any(_runs(architecture, found) for architecture in build.architectures):
         return f"{_with_cuda(build)} has kernels for {', '.join(build.architectures)} only"
@@ -95,28 +96,31 @@ def misfit(build: Build, found: Capability) -> Optional[str]:
 
 
 def old_driver(build: Build, driver: Optional[str]) -> Optional[str]:
-    """Why the driver is too old for a build, as a sentence without its end; None where it is not."""
+    """Why the driver is too old for a build, as a sentence without full stop. None if it is recent enough."""
     needed = _floor(OLDEST_DRIVER, build.cuda)
     if needed is None or not _numbers(driver) or _numbers(driver) >= (needed,):
         return None
-    return f"{_with_cuda(build)} needs an NVIDIA driver of version {needed} or newer, and here it is {driver}"
+    return f"{_with_cuda(build)} needs NVIDIA driver {needed} or newer; this machine has {driver}"
 
 
 def advice(build: Build, found: Optional[Capability], environment: str, builder: bool) -> str:
-    """What to do about a misfit. builder: whether sbatch/env/ has a script that builds the environment."""
+    """What to do about an unsuitable build. builder: whether sbatch/env/ has a script for the environment."""
     if build.last and found is not None and not any(_of_architecture(a) >= found for a in build.architectures):
-        return "no newer build of it exists: take another framework on this GPU"
+        return "no newer build of it exists: use another framework on this GPU"
     gpu = usual_name(found) if found else None
     if builder and gpu:
         return f"build the environment for it: `GPU={gpu} sbatch/env/{environment}.sh`"
     if builder:
-        return f"build the environment again on such a node: `sbatch/env/{environment}.sh`"
-    return f"install a build that fits in the environment '{environment}', or set framework.environment to one"
+        return f"rebuild the environment on such a node: `sbatch/env/{environment}.sh`"
+    return f"install a compatible build in the environment '{environment}', or set framework.environment to one"
 
 
 def _runs(architecture: str, found: Capability) -> bool:
-    """Whether code for an architecture runs: binaries (sm_) within a major version, PTX (compute_) on all newer GPUs.
-    Architecture-specific code ('sm_90a') runs on that GPU only, family-specific ('sm_100f') as binaries do."""
+    """Whether code compiled for an architecture runs on a GPU.
+
+    Binaries (sm_) run within a major version, PTX (compute_) on all newer GPUs. Architecture-specific code ('sm_90a')
+    runs on that GPU only; family-specific code ('sm_100f') behaves like a binary.
+    """
     of = _of_architecture(architecture)
     if architecture.endswith("a"):
         return found == of
@@ -131,12 +135,12 @@ def _of_architecture(architecture: str) -> Capability:
 
 
 def _floor(table: Sequence[Tuple[int, Any]], version: Optional[str]) -> Any:
-    """Of the row for a CUDA version's major number; None where there is none."""
+    """The table's entry for a CUDA version's major number; None if there is none."""
     return dict(table).get(_numbers(version)[0]) if _numbers(version) else None
 
 
 def _numbers(version: Optional[str]) -> Tuple[int, ...]:
-    """'9.10.2' -> (9, 10, 2); empty where it is not known."""
+    """Parse a version: '9.10.2' -> (9, 10, 2); empty if unknown."""
     return tuple(int(number) for number in re.findall(r"\d+", version or ""))
 
 

@@ -1,8 +1,8 @@
-"""What starts the ranks of a run."""
+"""Names of what starts the ranks of a run."""
 
 from __future__ import annotations
 
-# In Resources.mpi; anything else there is a name for `srun --mpi=`.
+# Value of Resources.mpi for mpirun; other values are names for `srun --mpi=`.
 MPIRUN = "mpirun"
-# In a container's command line: the node of the rank's supervisor, known only there.
+# Placeholder in a container's command line for the supervisor's node, known only there.
 NODE = "--nodelist=<this node>"

@@ -1,6 +1,6 @@
-"""How a run trains: its optimiser and the course of its learning rate, a part of `RunSpec`.
+"""Optimiser and learning-rate schedule of a run, part of `RunSpec`.
 
-Standard library only, no syntax newer than Python 3.8: see harness/core/spec.py.
+Standard library only, Python 3.8 syntax (see harness/core/spec.py).
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from harness.core.serialization import LATER
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """SGD with momentum, as He et al. 2015 (section 4.2) trained these networks, unless `name` says otherwise.
+    """Optimiser settings; the default is SGD with momentum as in He et al. 2015 (section 4.2).
 
-    lr: the learning rate at `lr_batch` samples per step. lr_rule: 'linear': in proportion to the global batch (Goyal et
-    al. 2017, section 2.1); 'sqrt': to its square root (Krizhevsky 2014, arXiv 1404.5997, section 5); 'constant': not.
-    name: 'sgd'; 'adam' (Kingma and Ba 2015, algorithm 1, with beta1, beta2 and epsilon; weight decay as part of the
-    gradient); 'lars' (You et al. 2017, arXiv 1708.03888, algorithm 1, with the trust coefficient `trust`).
-    What a `name` does not have is 0, or at its default where it came later.
-    lr_peak_samples, lr_end_samples: the learning rate rises from 0 to what it is by the rule until so many training
-    samples of all ranks, and falls to 0 until so many, linearly (one cycle of Smith 2018, arXiv 1803.09820); 0: it
-    does neither. lr_start_factor, lr_end_factor: it rises from, and falls to, so much of what it is by the rule.
-    label_smoothing: share of the target that is spread over all classes (Szegedy et al. 2016, arXiv 1512.00567,
-    section 7); of the training loss alone.
-    norm_bias_factor: the learning rate of the biases of BatchNorm is so many times that of all else; what weight decay
-    takes from them in a step stays (Page 2019, part 8; Jordan 2024, arXiv 2404.00498, section 3.4).
-    lookahead_steps, lookahead_decay: after every so many steps the slow weights take over a share of what is trained,
-    which goes on from them (Zhang et al. 2019, arXiv 1907.08610, algorithm 1, with its alpha as 1 - decay). The decay
-    rises from 0 to `lookahead_decay` at `lr_end_samples`, with the cube of the samples. 0 steps: there are none.
+    Settings that an optimiser does not use are 0, or at their default if they were added later.
+
+    Attributes:
+        name: 'sgd'; 'adam' (Kingma and Ba 2015, algorithm 1, with weight decay as part of the gradient); 'lars' (You et
+            al. 2017, arXiv 1708.03888, algorithm 1, with trust coefficient `trust`).
+        lr: learning rate at `lr_batch` samples per step.
+        lr_rule: scaling of lr with the global batch. 'linear' (Goyal et al. 2017, section 2.1); 'sqrt' (Krizhevsky
+            2014, arXiv 1404.5997, section 5); 'constant'.
+        lr_peak_samples, lr_end_samples: training samples over all ranks until which the learning rate rises linearly to
+            its scaled value, and then falls linearly (the one-cycle policy of Smith 2018, arXiv 1803.09820); 0: no rise
+            or no fall.
+        lr_start_factor, lr_end_factor: first and last learning rate, relative to the scaled value.
+        label_smoothing: share of the target spread over all classes in the training loss (Szegedy et al. 2016, arXiv
+            1512.00567, section 7).
+        norm_bias_factor: learning rate of BatchNorm biases relative to all other parameters; their weight decay per
+            step is unchanged (Page 2019, part 8; Jordan 2024, arXiv 2404.00498, section 3.4).
+        lookahead_steps: every so many steps the slow weights move towards the trained weights, which continue from them
+            (Zhang et al. 2019, arXiv 1907.08610, algorithm 1, with alpha = 1 - decay); 0: no slow weights.
+        lookahead_decay: decay at `lr_end_samples`; it rises from 0 with the cube of the samples.
     """
 
     lr: float = 0.1
@@ -55,7 +59,7 @@ class OptimizerSpec:
     lookahead_decay: float = field(default=0.0, metadata=LATER)
 
     def scaled(self, global_batch: int) -> float:
-        """The learning rate by the rule: what it rises to, where it rises, and falls from."""
+        """Peak learning rate after scaling: the end of the warm-up and the start of the decay."""
         if self.lr_rule == "linear":
             return self.lr * global_batch / self.lr_batch
         if self.lr_rule == "sqrt":
@@ -63,13 +67,12 @@ class OptimizerSpec:
         return self.lr
 
     def learning_rate(self, global_batch: int, step: int) -> float:
-        """The learning rate of optimiser step `step` (from 0): scaled by the rule, ramped up linearly at first, and
-        down again where it has an end."""
+        """Learning rate of optimiser step `step` (from 0), after scaling, warm-up and decay."""
         lr = self.scaled(global_batch)
         if step < self.warmup_steps:
             lr *= (step + 1) / self.warmup_steps
         if self.lr_end_samples:
-            seen = (step + 0.5) * global_batch  # in the middle of the step
+            seen = (step + 0.5) * global_batch  # midpoint of the step
             risen = seen / self.lr_peak_samples if self.lr_peak_samples else 1.0
             left = (self.lr_end_samples - seen) / (self.lr_end_samples - self.lr_peak_samples)
             rising = self.lr_start_factor + (1 - self.lr_start_factor) * risen
@@ -78,7 +81,7 @@ class OptimizerSpec:
         return lr
 
     def slow_share(self, global_batch: int, step: int) -> Optional[float]:
-        """Of the slow weights, what stays of them after optimiser step `step` (from 0); None: they stay as they are."""
+        """Decay of the slow weights after optimiser step `step` (from 0); None if they are not updated."""
         if not self.lookahead_steps or (step + 1) % self.lookahead_steps:
             return None
         done = min(1.0, (step + 1) * global_batch / self.lr_end_samples)

@@ -1,4 +1,4 @@
-"""Where the ranks of a run go."""
+"""Placement of a run's ranks on nodes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from harness.core.spec import Placement
 
 
 def place(gpus: int, gpus_per_node: int | None) -> Placement:
-    """Spreads `gpus` ranks evenly over as few nodes as hold them; None: one node holds any number.
+    """Spread `gpus` ranks evenly over as few nodes as possible. gpus_per_node=None: one node holds any number.
 
-    Raises UserError where they do not divide evenly, with the nearest counts that do.
+    Raises UserError naming the nearest valid counts if they do not divide evenly.
     """
     if gpus < 1:
         raise UserError(f"gpus={gpus}: give a whole number of at least 1")

@@ -1,4 +1,4 @@
-"""Ports on which the ranks of a run find each other."""
+"""Ports for the rendezvous of a run's ranks."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import secrets
 import socket
 from collections.abc import Iterator
 
-# Both below Linux's ephemeral ports (32768 and up), above the well-known services. Those that follow from a job's
-# number, without a look whether they are free; and those that are looked for on the node, which are none of the others.
+# Both ranges lie between the well-known services and Linux's ephemeral ports (32768 and up). JOB_PORTS are derived from
+# a job id without checking that they are free; FREE_PORTS are searched on the node. The ranges are disjoint.
 JOB_PORTS = range(20000, 26384)
 FREE_PORTS = range(26384, 32768)
 
 
 @contextlib.contextmanager
 def held_port() -> Iterator[int]:
-    """A port that nobody uses, chosen at random, and kept until the end of the context: only who asks for this very one
-    with SO_REUSEADDR, as every framework's servers do, can listen on it. Raises OSError where none of many is free."""
+    """Reserve a random free port until the context ends.
+
+    Only a process that binds this port with SO_REUSEADDR, as every framework's server does, can listen on it. Raises
+    OSError if no free port is found.
+    """
     for _ in range(100):
         with socket.socket() as held:
             try:
-                # Not by the module random, which ranks set to the same seed.
+                # Not the `random` module, which ranks seed identically.
                 held.bind(("", secrets.choice(FREE_PORTS)))
             except OSError:
                 continue
-            # Only now: with it, the port of somebody else who does not listen yet would have been given too.
+            # Set only after bind: otherwise a port bound by another process that does not listen yet could be chosen.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             yield int(held.getsockname()[1])
             return
-    raise OSError(f"no port from {FREE_PORTS[0]} to {FREE_PORTS[-1]} could be had on this node")
+    raise OSError(f"no free port between {FREE_PORTS[0]} and {FREE_PORTS[-1]} on this node")

@@ -1,4 +1,4 @@
-"""Runs another program to its end, within a deadline."""
+"""Runs other programs with a deadline."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import Callable
 
 
 class NoAnswer(Exception):
-    """A program could not be started or did not end in time. The message names the program; the cause is the error
-    that subprocess raised."""
+    """A program could not be started or did not end in time.
+
+    The message names the program; the cause is the error raised by subprocess.
+    """
 
 
 def run(
     *argv: str, seconds: float, stdin: str | None = None, before: Callable[[], object] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program and captures what it prints.
+    """Run a program and capture its output.
 
     Args:
-        seconds: the deadline.
-        stdin: its input.
+        seconds: deadline.
+        stdin: input of the program.
         before: called in the child process before the program starts.
 
     Raises:
-        NoAnswer
+        NoAnswer: it could not be started or did not end in time.
     """
     try:
         return subprocess.run(

@@ -1,6 +1,6 @@
-"""Who am I among the ranks, and where is rank 0: from what Slurm, submitit, MPI or torchrun gives.
+"""A task's rank and the address of rank 0, from the variables of Slurm, submitit, MPI or torchrun.
 
-Pure functions of the environment variables. Standard library only, no syntax newer than Python 3.8.
+Pure functions of the environment. Standard library only, Python 3.8 syntax.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from harness.core.ports import JOB_PORTS
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """rank: from 0, over all nodes. local_rank, local_world_size: on this node. master_*: where rank 0 listens."""
+    """A rank's place among all ranks, and the address on which rank 0 listens."""
 
-    rank: int
+    rank: int  # over all nodes, from 0
     world_size: int
-    local_rank: int
+    local_rank: int  # on this node
     local_world_size: int
     master_address: str
     master_port: int
 
     def environment(self) -> dict[str, str]:
-        """The variables that torchrun sets, which every framework's launcher understands."""
+        """Return torchrun's variables, which every framework's launcher understands."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
@@ -37,9 +37,9 @@ class Rendezvous:
 
 
 def from_environment(environ: Mapping[str, str]) -> Rendezvous:
-    """For a rank: torchrun's variables where they are complete, else what the launcher gave.
+    """Read a rank's rendezvous from torchrun's variables if complete, else from the launcher's.
 
-    Raises ValueError where neither is there.
+    Raises ValueError if neither is set.
     """
     if all(name in environ for name in environment_variables.TORCHRUN):
         return Rendezvous(
@@ -54,7 +54,8 @@ def from_environment(environ: Mapping[str, str]) -> Rendezvous:
 
 
 def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
-    """For a task that submitit's local executor, `srun` or Open MPI's `mpirun` started. Raises ValueError."""
+    """Read the rendezvous of a task started by submitit's local executor, `srun` or Open MPI's `mpirun`. Raises
+    ValueError."""
     if "SUBMITIT_LOCAL_GLOBALID" in environ:
         ranks = int(environ["SUBMITIT_LOCAL_NTASKS"])
         return Rendezvous(
@@ -65,7 +66,7 @@ def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
             master_address="127.0.0.1",
             master_port=_port(environ, environ.get("SUBMITIT_LOCAL_JOB_ID", "0")),
         )
-    if "OMPI_COMM_WORLD_RANK" in environ:  # before Slurm's, which are those of mpirun, or of its daemon on the node
+    if "OMPI_COMM_WORLD_RANK" in environ:  # before Slurm's, which describe mpirun or its daemon on the node
         ranks, on_node = int(environ["OMPI_COMM_WORLD_SIZE"]), int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
         address = environ.get("MASTER_ADDR", "127.0.0.1")
         if "SLURM_JOB_NODELIST" in environ and ranks > on_node:
@@ -84,19 +85,19 @@ def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
             rank=int(environ["SLURM_PROCID"]),
             world_size=int(environ.get("SLURM_STEP_NUM_TASKS") or environ["SLURM_NTASKS"]),
             local_rank=int(environ["SLURM_LOCALID"]),
-            # '4(x3)': the planner places evenly, so the first number holds for all nodes.
+            # '4(x3)': placement is even, so the first number holds for all nodes.
             local_world_size=int(tasks_per_node.split("(")[0].split(",")[0]),
             master_address=first_host(environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]),
             master_port=_port(environ, environ["SLURM_JOB_ID"]),
         )
     raise ValueError(
-        "no rank is known: neither submitit's, nor Slurm's, nor Open MPI's, nor torchrun's variables are set; "
-        "start ranks through `python -m harness`"
+        "rank unknown: none of the variables of submitit, Slurm, Open MPI and torchrun are set; "
+        "start ranks with `python -m harness`"
     )
 
 
 def first_host(nodelist: str) -> str:
-    """The first host of Slurm's compressed list: 'gpu[03-05,9],login' -> 'gpu03'. Task 0 runs there."""
+    """The first host in Slurm's compressed notation, on which task 0 runs: 'gpu[03-05,9],login' -> 'gpu03'."""
     depth = 0
     for end, character in enumerate(nodelist):
         depth += {"[": 1, "]": -1}.get(character, 0)
@@ -107,8 +108,10 @@ def first_host(nodelist: str) -> str:
 
 
 def _port(environ: Mapping[str, str], job_id: str) -> int:
-    """The port that the launcher chose; else one made from the job id, so that jobs that follow one another, and
-    therefore may share a node, do not share a port."""
+    """The port chosen by the launcher, or one derived from the job id.
+
+    Consecutive jobs may share a node and get different ports this way.
+    """
     if environment_variables.MASTER_PORT in environ:
         return int(environ[environment_variables.MASTER_PORT])
     return JOB_PORTS[int(job_id) % len(JOB_PORTS)]

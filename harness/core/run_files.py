@@ -1,31 +1,31 @@
-"""Names of the files and folders of a study and of its runs (docs/run-directory.md)."""
+"""Names of the files and folders in a study and its runs (docs/run-directory.md)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# Of a study.
+# Files of a study.
 STUDY = "study.json"
 RUNS = "runs"
 SUBMISSIONS = "submissions"
-# Of a run.
+# Files of a run.
 RESULT = "result.json"
 CHECKPOINT = "checkpoint"
 ATTEMPT_PREFIX = "attempt-"
-# Of an attempt: the job that it belongs to, its start, that another attempt follows it, what it ran on.
+# Files of an attempt: its job, its start, the request for another attempt, its environment.
 JOB, BEGIN, AGAIN, ENVIRONMENT = "job.json", "begin.json", "again.json", "env.json"
-# What mpirun, and the supervisors that it started, printed.
+# Output of mpirun and of the supervisors it started.
 MPIRUN_LOG = "mpirun.log"
-# Where the result of an attempt stays when another attempt's takes its place.
+# An attempt's result after a later attempt's has replaced it.
 REPLACED_RESULT = "result-of-this-attempt.json"
-# What trace=true and trace=nsys leave of a rank.
+# Written by a rank with trace=true and trace=nsys.
 TRACE, NSYS_REPORT = "trace.rank{rank}.json.gz", "trace.rank{rank}.nsys-rep"
-# Of all ranks, for glob.
+# Patterns that match the files of all ranks.
 EVENTS_OF_RANKS, EXITS_OF_RANKS = "events.rank*.jsonl", "exit.rank*.json"
 
 
 def attempt_dir(run_dir: Path, number: int) -> Path:
-    """number: from 1."""
+    """number: starts at 1."""
     return run_dir / f"{ATTEMPT_PREFIX}{number}"
 
 

@@ -1,5 +1,4 @@
-"""Dataclasses as plain JSON, and back. Standard library only, no syntax newer than Python 3.8: see
-harness/core/spec.py."""
+"""Converts dataclasses to plain JSON values and back. Standard library only, Python 3.8 syntax."""
 
 from __future__ import annotations
 
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Type, TypeVar
 
 T = TypeVar("T")
-# Marks the fields, of RunSpec and of what it consists of, that came after the first measurements: at their defaults
-# they are left out of a run's id.
+# Marks fields added after the first measurements: at their default they are excluded from a run's id.
 LATER = {"later": True}
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass as the dicts, lists and scalars that JSON knows."""
+    """Convert a dataclass to dicts, lists and scalars."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -30,7 +28,7 @@ def to_plain(value: Any) -> Any:
 
 
 def determining(value: Any) -> Any:
-    """`to_plain` without the fields that came later and are at their default."""
+    """Like `to_plain`, without LATER fields that have their default value."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return to_plain(value)
     fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
@@ -42,9 +40,9 @@ def _default(f: Any) -> Any:
 
 
 def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
-    """The dataclass `cls` from `to_plain`'s dicts; unknown keys are passed over, so that old readers read new files.
+    """Build the dataclass `cls` from the dicts of `to_plain`. Unknown keys are ignored, for files of newer versions.
 
-    Raises ValueError where a field without default is missing or nested data has the wrong form.
+    Raises ValueError if a field without default is missing or nested data is malformed.
     """
     if not isinstance(plain, Mapping):
         raise ValueError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
@@ -71,13 +69,13 @@ def _hints(cls: Any) -> Dict[str, Any]:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Writes JSON to a temporary name and renames it: no reader ever sees half a file."""
+    """Write JSON to a temporary file and rename it, so that readers never see a partial file."""
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
     try:
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         temporary.replace(path)
     except OSError:
-        # A full disk: half a file would only take more of it.
+        # The disk may be full: remove the partial file.
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

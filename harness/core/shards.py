@@ -1,14 +1,13 @@
-"""A data set in shards: the format, and which rank reads which. Standard library only: the login node asks too.
+"""Sharded data sets: the format, and which rank reads which shards. Standard library only: used on the login node too.
 
-A folder with `index.json` and, for each shard it names, two files of NumPy's .npy format, in C order:
-`<name>.samples.npy`, uint8 [samples, height, width, channels], and `<name>.labels.npy`, int64 [samples]; of text uint8
-[samples, tokens] both, the tokens and those that follow each. So `numpy.save` makes them; `python -m harness.shards`
-makes them of every data set that can be read here.
+A folder with `index.json` and two .npy files per shard, in C order: `<name>.samples.npy`, uint8 [samples, height,
+width, channels], and `<name>.labels.npy`, int64 [samples]. For text both are uint8 [samples, tokens]: the tokens, and
+the token following each. `numpy.save` writes such files; `python -m harness.shards` converts every supported data set.
 
     {"v": 1, "sample_shape": [32, 32, 3], "classes": 10,
      "train": [{"name": "train-00000", "samples": 1042}, ...], "test": [{"name": "test-00000", "samples": 1000}, ...]}
 
-Samples of a class must not lie together: a reader shuffles shards, and a bounded number of samples, but never all.
+Samples must be stored in random order: a reader shuffles shards and a bounded buffer of samples, never the whole set.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ INDEX = "index.json"
 
 @dataclass(frozen=True)
 class Shard:
-    """name: of its two files. samples: how many they hold."""
+    """Two files, `<name>.samples.npy` and `<name>.labels.npy`, with `samples` samples."""
 
     name: str
     samples: int
@@ -42,7 +41,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Index:
-    """What index.json says. sample_shape: (height, width, channels) or, of text, (tokens,)."""
+    """Contents of index.json. sample_shape: (height, width, channels), or (tokens,) for text."""
 
     sample_shape: tuple[int, ...]
     classes: int
@@ -51,7 +50,7 @@ class Index:
 
 
 def read_index(folder: Path) -> Index:
-    """Raises DataError where it cannot be read or is not of this form."""
+    """Read a folder's index. Raises DataError."""
     path = folder / INDEX
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -78,46 +77,46 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def share(shards: tuple[Shard, ...], rank: int, world: int) -> tuple[Shard, ...]:
-    """The shards that `rank` of `world` reads, the same in every epoch: rank, rank + world, rank + 2 world, ...
+    """Shards read by `rank` of `world`, the same in every epoch: rank, rank + world, rank + 2 world, ...
 
-    Raises DataError where there are fewer shards than ranks.
+    Raises DataError if there are fewer shards than ranks.
     """
     check_enough(len(shards), world)
     return shards[rank::world]
 
 
 def check_enough(shards: int, world: int) -> None:
-    """Raises DataError."""
+    """Raise DataError if there are fewer shards than replicas."""
     if shards < world:
         raise DataError(
-            f"{shards} training shards cannot be shared by {world} ranks that read samples of their own: each needs "
-            f"one at least; make {world} or more with python -m harness.shards --shards, best a multiple of {world}"
+            f"{shards} training shards are too few for {world} ranks that read different samples: each needs at "
+            f"least one; create {world} or more with python -m harness.shards --shards, ideally a multiple of {world}"
         )
 
 
 def unequal_shares(shards: tuple[Shard, ...], world: int) -> str:
-    """What follows where the shares hold different numbers of samples; empty where they differ by rounding."""
+    """Warn about uneven shares; empty if they differ only by rounding."""
     sizes = [sum(shard.samples for shard in share(shards, rank, world)) for rank in range(world)]
     fewest, most = min(sizes), max(sizes)
     if most <= 1.01 * fewest:
         return ""
     return (
-        f"{len(shards)} training shards do not divide evenly into {world} shares: they are of {fewest:,} to {most:,} "
-        f"samples, and the samples of a small share are seen up to {most / fewest:.2f} times as often"
+        f"{len(shards)} training shards do not divide evenly between {world} ranks: their shares range from "
+        f"{fewest:,} to {most:,} samples, and samples of small shares are seen up to {most / fewest:.2f} times as often"
     )
 
 
 def _shards(entries: Any) -> tuple[Shard, ...]:
     shards = tuple(Shard(entry["name"], _positive(entry["samples"])) for entry in entries)
     if not shards:
-        raise ValueError("a part without shards")
+        raise ValueError("a split has no shards")
     for shard in shards:
         if not isinstance(shard.name, str) or Path(shard.name).name != shard.name:
-            raise ValueError(f"{shard.name!r} is not the name of a file beside it")
+            raise ValueError(f"{shard.name!r} is not the name of a file in this folder")
     return shards
 
 
 def _positive(value: Any) -> int:
     if type(value) is not int or value < 1:
-        raise ValueError(f"{value!r} is not a whole number above 0")
+        raise ValueError(f"{value!r} is not a positive integer")
     return value

@@ -121,13 +121,13 @@ def test_why_a_build_does_not_run_on_a_gpu(build: Build, capability: tuple[int, 
 def test_what_to_do_names_the_builder_and_the_gpu() -> None:
     build_it = gpu_types.advice(TORCH_CU130, (7, 0), "pytorch", True)
     assert build_it == "build the environment for it: `GPU=v100 sbatch/env/pytorch.sh`"
-    assert "install a build that fits" in gpu_types.advice(TORCH_CU130, (7, 0), "/my/env", False)
-    assert "take another framework" in gpu_types.advice(MXNET, (9, 0), "mxnet", True)
+    assert "install a compatible build" in gpu_types.advice(TORCH_CU130, (7, 0), "/my/env", False)
+    assert "use another framework" in gpu_types.advice(MXNET, (9, 0), "mxnet", True)
     assert "GPU=k80" in gpu_types.advice(MXNET, (3, 7), "mxnet", True)
 
 
 def test_a_driver_that_is_too_old_for_a_build() -> None:
-    said = "torch 2.13.0+cu130 with CUDA 13.0 needs an NVIDIA driver of version 580 or newer, and here it is 535.104.05"
+    said = "torch 2.13.0+cu130 with CUDA 13.0 needs NVIDIA driver 580 or newer; this machine has 535.104.05"
     assert gpu_types.old_driver(TORCH_CU130, "535.104.05") == said
     assert gpu_types.old_driver(TORCH_CU130, "580.65.06") is None
     assert gpu_types.old_driver(TORCH_CU126, "535.104.05") is None

@@ -101,7 +101,7 @@ def test_a_conda_environment_by_name_by_folder_and_by_interpreter(
     # Two of one name: which is meant?
     other = conda(tmp_path / "scratch" / "torch-2.11")
     monkeypatch.setenv("CONDA_ENVS_PATH", str(other.parent))
-    with pytest.raises(UserError, match=r"several conda environments of that name: .*; give the folder of one"):
+    with pytest.raises(UserError, match=r"several conda environments have that name: .*; give the folder of one"):
         environments.interpreter("pytorch", "torch-2.11", PROJECT)
 
 
@@ -114,7 +114,7 @@ def test_the_python_of_a_module_is_the_one_that_the_node_has(tmp_path: Path) -> 
     }
     assert len(ids) == 2, "another module is another environment"
     assert run_id(tmp_path, "python3", *module) in ids
-    with pytest.raises(UserError, match=r"give its whole path, or the module that has it in cluster\.modules"):
+    with pytest.raises(UserError, match=r"give its full path, or set cluster\.modules"):
         run_id(tmp_path, "python3", *on_slurm)
 
 

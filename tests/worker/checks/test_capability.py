@@ -127,8 +127,8 @@ def test_what_the_driver_says_of_a_gpu(old_driver: None) -> None:
 
 def test_where_no_gpu_is_seen_because_the_driver_is_too_old_that_is_said(old_driver: None) -> None:
     assert str(capability.no_gpu(Build("torch 2.13.0", "13.0"), "pytorch")) == (
-        "torch 2.13.0 with CUDA 13.0 needs an NVIDIA driver of version 580 or newer, and here it is 535.104.05; build "
-        "the environment again on such a node: `sbatch/env/pytorch.sh`, or ask for a newer driver"
+        "torch 2.13.0 with CUDA 13.0 needs NVIDIA driver 580 or newer; this machine has 535.104.05; rebuild "
+        "the environment on such a node: `sbatch/env/pytorch.sh`, or ask for a newer driver"
     )
 
 
@@ -136,7 +136,7 @@ def test_where_a_framework_leaves_a_gpu_out_that_it_has_no_kernels_for_that_is_s
     said = str(capability.no_gpu(Build("tensorflow 2.18.0", "12.5", "9", ("sm_80",)), "/my/environment"))
     assert said.startswith("Tesla V100-SXM2-16GB has compute capability 7.0, and tensorflow 2.18.0 with CUDA 12.5")
     assert said.endswith(
-        "install a build that fits in the environment '/my/environment', or set framework.environment to one"
+        "install a compatible build in the environment '/my/environment', or set framework.environment to one"
     )
 
 

@@ -154,7 +154,7 @@ def test_the_test_part_is_read_like_any_other(tmp_path: Path) -> None:
         (lambda f: np.save(f / "s0.labels.npy", np.full(5, 10)), "has labels from 10 to 10, but 10 classes"),
         (lambda f: write(f, [5, 5], classes=9), "shards of 9 classes, but the configuration of data set 'mine'"),
         (lambda f: write(f, [5, 5], sample_shape=[5, 4, 1]), "images of data set 'mine' are 5 x 4 x 1"),
-        (lambda f: write(f, [5]), "1 training shards cannot be shared by 2 ranks"),
+        (lambda f: write(f, [5]), "1 training shards are too few for 2 ranks"),
     ],
 )  # fmt: skip
 def test_shards_that_are_not_what_was_asked_for_are_refused(tmp_path: Path, damage: Any, said: str) -> None:
@@ -265,8 +265,11 @@ def test_one_command_makes_shards_of_a_data_set_with_every_sample_once(cli: Cli,
     few = ("harness", "-m", "gpus=4,8", "dataset=synthetic", "dataset.reader=shards", "cluster=local", "plan_only=true")
     refused = cli(*few)
     assert refused.returncode == 2
-    assert "6 training shards cannot be shared by 8 ranks" in refused.stderr
+    assert "6 training shards are too few for 8 ranks" in refused.stderr
     uneven = cli(*few, "gpus=4")
     assert uneven.returncode == 0, uneven.stderr
     # Two ranks have two shards, of 17 and of 16 samples; two have one, of 17.
-    assert "6 training shards do not divide evenly into 4 shares: they are of 17 to 33 samples" in uneven.stdout
+    assert (
+        "6 training shards do not divide evenly between 4 ranks: their shares range from 17 to 33 samples"
+        in uneven.stdout
+    )

@@ -95,7 +95,7 @@ def test_a_port_that_somebody_has_is_not_given(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ports, "FREE_PORTS", range(port, port + 1))
     with socket.socket() as taken:
         taken.bind(("", port))
-        with pytest.raises(OSError, match=f"no port from {port} to {port} could be had on this node"):
+        with pytest.raises(OSError, match=f"no free port between {port} and {port} on this node"):
             own_port()
     with held_port() as held:
         assert held == port
