@@ -1,10 +1,10 @@
-"""What a training step keeps from forward for backward: the bytes of activations, counted layer by layer.
+"""Bytes of activations that a training step keeps from forward for backward, layer by layer.
 
-As PyTorch's autograd keeps them (models/pytorch.py; other frameworks may keep less or more): each tensor once, however
-many layers need it, what is overwritten in place not at all. Standard library only, no syntax newer than Python 3.8.
+Models PyTorch's autograd (models/pytorch.py; other frameworks may keep less or more): each tensor counts once, however
+many layers use it, and values overwritten in place do not count. Standard library only, Python 3.8 syntax.
 
-Not counted: what a layer needs only while it computes, such as the workspace of a convolution; gradients of
-activations; BatchNorm's statistics of a batch, a few numbers per channel.
+Not counted: temporary memory of a layer, such as the workspace of a convolution; gradients of activations; BatchNorm's
+batch statistics, a few numbers per channel.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from typing import Tuple
 
 from models import catalog
 
-FLOAT, INDEX = 4, 8  # bytes of a number in single precision, and of an index
+FLOAT, INDEX = 4, 8  # bytes of a single-precision number and of an index
 
 
 def bytes_per_sample(layers: catalog.Layers, channels: int, size: int, number_bytes: int) -> int:
-    """Of one sample, the loss's own included.
+    """Bytes kept per sample, including those of the loss.
 
-    channels: of images. size: pixels of their side, or tokens of a sequence. number_bytes: of the numbers that
-    convolutions and fully connected layers compute with: 4, or with automatic mixed precision 2.
+    Args:
+        layers: the network.
+        channels: image channels.
+        size: pixels per side of an image, or tokens of a sequence.
+        number_bytes: bytes per number in convolutions and fully connected layers: 4, or 2 with automatic mixed
+            precision.
     """
     if isinstance(layers[0], catalog.Embedding):
         return _of_text(layers, size, number_bytes)
@@ -30,14 +34,13 @@ def bytes_per_sample(layers: catalog.Layers, channels: int, size: int, number_by
 
 
 def weight_copies_bytes(layers: catalog.Layers, number_bytes: int) -> int:
-    """Of the weights in half precision, which automatic mixed precision makes in forward and keeps for backward:
-    matrices and kernels."""
+    """Bytes of the half-precision copies of matrices and kernels that automatic mixed precision keeps for backward."""
     return 0 if number_bytes == FLOAT else number_bytes * _matrices(layers)
 
 
 @dataclass(frozen=True)
 class _Pixels:
-    """What flows from layer to layer, of one sample. kept: whether it is counted already."""
+    """A tensor between two layers, per sample. kept: whether its bytes are already counted."""
 
     channels: int
     side: int
@@ -49,18 +52,18 @@ class _Pixels:
 
 
 def _of_images(layers: catalog.Layers, x: _Pixels, number_bytes: int) -> Tuple[int, _Pixels]:
-    """(bytes kept, what comes out)."""
+    """Return (bytes kept, output)."""
     total = 0
     for layer in layers:
         if isinstance(layer, catalog.Residual):
             body, after = _of_images(layer.body, x, number_bytes)
-            # The body's first convolution has kept what both begin with.
+            # The shared input was counted with the body's first convolution.
             shortcut, _ = _of_images(layer.shortcut, _Pixels(x.channels, x.side, kept=True), number_bytes)
-            # The sum is a tensor of its own; a ReLU in place makes it the block's output, and keeps it.
+            # The sum is a new tensor; an in-place ReLU turns it into the block's output and keeps it.
             x = _Pixels(after.channels, after.side, kept=True)
             total += body + shortcut + x.numbers * number_bytes
             continue
-        # Of a ReLU in place, it is the output that is kept.
+        # An in-place ReLU keeps its output.
         keeps = (
             *(catalog.Convolution, catalog.Whitening, catalog.BatchNorm, catalog.MaxPool, catalog.Linear),
             *(catalog.ReLU, catalog.GELU),
@@ -68,7 +71,7 @@ def _of_images(layers: catalog.Layers, x: _Pixels, number_bytes: int) -> Tuple[i
         if isinstance(layer, keeps) and not x.kept:
             total += x.numbers * number_bytes
         x = _after(layer, x)
-        if isinstance(layer, catalog.MaxPool):  # where each maximum was
+        if isinstance(layer, catalog.MaxPool):  # indices of the maxima
             total += x.numbers * INDEX
     return total, x
 
@@ -96,7 +99,8 @@ def _after(layer: catalog.Layer, x: _Pixels) -> _Pixels:
 
 
 def _of_text(layers: catalog.Layers, tokens: int, number_bytes: int) -> int:
-    """What flows from block to block, and what LayerNorm computes, is in single precision, also in mixed precision."""
+    """Bytes kept per sample of text. The residual stream and LayerNorm stay in single precision, also in mixed
+    precision."""
     half = number_bytes < FLOAT
     per_token = 0
     for layer in layers:
@@ -106,11 +110,11 @@ def _of_text(layers: catalog.Layers, tokens: int, number_bytes: int) -> int:
             per_token += _layer_norm(layer.width)
         elif isinstance(layer, catalog.TransformerBlock):
             per_token += 2 * _layer_norm(layer.width)
-            # In half precision, query, key and value each make a copy of their own of the norm's output.
+            # In half precision, query, key and value each keep their own copy of the norm's output.
             inputs = 3 if half else 1
-            # query, key, value, and attention's output; behind the second norm: its output, that of expand, and GELU's.
+            # query, key, value and the attention output; after the second norm its output, expand's and GELU's.
             per_token += (inputs + 3 + 1 + 1 + 4 + 4) * layer.width * number_bytes
-            per_token += layer.heads * FLOAT  # attention's logarithms of sums; its weights are computed again
+            per_token += layer.heads * FLOAT  # attention's log-sum-exp; its weights are recomputed
         elif isinstance(layer, catalog.Projection):
             per_token += layer.inputs * number_bytes + _loss(layer.outputs)
         else:
@@ -119,12 +123,12 @@ def _of_text(layers: catalog.Layers, tokens: int, number_bytes: int) -> int:
 
 
 def _layer_norm(width: int) -> int:
-    """Its input, mean and deviation, of one token."""
+    """Input, mean and deviation per token."""
     return (width + 2) * FLOAT
 
 
 def _loss(classes: int) -> int:
-    """Of cross-entropy: logarithms of probabilities, and what was to be predicted."""
+    """Cross-entropy: log-probabilities and targets."""
     return classes * FLOAT + INDEX
 
 

@@ -1,17 +1,16 @@
-"""The framework-neutral table of networks: layers, parameters, FLOPs.
+"""The framework-neutral catalogue of networks: layers, parameters, FLOPs.
 
-A row is a function of (channels, classes, size of the input) that gives a tuple of layers. A framework's builder
-(`models/<framework>.py`) is an interpreter of the few kinds of layers, so that every framework builds the same network
-from the same row. The kinds are in `models/layers.py`, and their names are here too. Standard library only, no syntax
-newer than Python 3.8.
+A row is a function of (channels, classes, input size) that returns a tuple of layers. Each framework's builder
+(`models/<framework>.py`) interprets the few kinds of layers, so every framework builds the same network from the same
+row. The layer classes are defined in `models/layers.py` and re-exported here. Standard library only, Python 3.8 syntax.
 
-Networks for images end in one vector of logits for each image. Networks for text take a sequence of tokens and end in
-one vector of logits for each token, those of the next one; they are decoder-only transformers.
+Image networks return one vector of logits per image. Text networks are decoder-only transformers: they take a sequence
+of tokens and return logits for the next token at each position.
 
-There is no dropout, also where a network was published with it: frameworks draw other random numbers, and would no
+Dropout is omitted even where a network was published with it: frameworks draw different random numbers and would no
 longer compute the same.
 
-To add a network: write its layers as one function and add it to `CATALOG`.
+To add a network, write its layers as a function and add it to `CATALOG`.
 """
 
 from __future__ import annotations
@@ -82,19 +81,21 @@ __all__ = [
     "strided",
 ]
 
-# What a network takes, and what a data set holds.
+# Kinds of input of networks and data sets.
 IMAGES, TEXT = "images", "text"
 
 
 @dataclass(frozen=True)
 class Network:
-    """One row of the table.
+    """One row of the catalogue.
 
-    layers: for images (input channels, classes, pixels of a side of the square images), for text (unused, size of the
-    vocabulary, tokens of a sequence) -> the layers in order.
-    min_image_size: pixels of the smallest square image that the network makes sense for; of text, tokens.
-    source: where the network was published. inputs: IMAGES or TEXT. whitens: whether a layer of it is made from the
-    training images.
+    Attributes:
+        layers: function that returns the layers in order. Arguments for images: channels, classes, pixels per side; for
+            text: unused, vocabulary size, tokens per sequence.
+        min_image_size: smallest meaningful input: pixels per side, or tokens.
+        source: publication of the network.
+        inputs: IMAGES or TEXT.
+        whitens: whether a layer is computed from the training images.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Network:
 
 
 def network(name: str) -> Network:
-    """The row `name`. Raises ValueError that lists the rows."""
+    """Look up a network. Raises ValueError listing the valid names."""
     if name not in CATALOG:
         raise ValueError(f"model '{name}' is not in the catalogue; it has: {', '.join(CATALOG)}")
     return CATALOG[name]
@@ -140,8 +141,10 @@ def _cifar_resnet(depth: int) -> Callable[[int, int, int], Layers]:
 
 
 def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Callable[[int, int, int], Layers]:
-    """He et al. 2015, table 1, with projection shortcuts (option B) and, in bottlenecks, the stride in the 3x3
-    convolution ("v1.5", as all frameworks' own ResNet-50 benchmarks have it)."""
+    """He et al. 2015, table 1, with projection shortcuts (option B).
+
+    Bottlenecks have the stride in the 3x3 convolution ("v1.5"), as in the frameworks' own ResNet-50 benchmarks.
+    """
     expansion = 4 if bottleneck else 1
 
     def body(inputs: int, width: int, stride: int) -> Layers:
@@ -173,14 +176,16 @@ def _imagenet_resnet(blocks: Tuple[int, int, int, int], bottleneck: bool) -> Cal
 
 
 def _resnet9(channels: int, classes: int, image_size: int) -> Layers:
-    """Nine layers with weights, wide and shallow: few kernels, each large enough for a GPU. Behind the first, third and
-    fourth convolutions the image is halved; two residual blocks, whose shortcut is the identity."""
+    """Nine weight layers, wide and shallow: few kernels, each large enough for a GPU.
+
+    The first, third and fourth convolutions are followed by pooling. Two residual blocks have identity shortcuts.
+    """
 
     def conv(inputs: int, outputs: int) -> Layers:
         return (*_conv_bn(inputs, outputs, 3), ReLU())
 
     def residual(width: int) -> Layer:
-        # The sum of what two ReLUs gave: the one behind it changes nothing.
+        # The sum of two ReLU outputs, so the ReLU behind it has no effect.
         return Residual((*conv(width, width), *conv(width, width)))
 
     halved = MaxPool(2, 2, 0)
@@ -195,9 +200,12 @@ def _resnet9(channels: int, classes: int, image_size: int) -> Layers:
 
 
 def _airbench94(channels: int, classes: int, image_size: int) -> Layers:
-    """Six convolutions of 3x3 in three groups of two, behind one that whitens patches of 2x2: the first of a group is
-    followed by a pooling that halves the image. No scale in BatchNorm, whose statistics follow the last few steps. The
-    convolutions of the groups start as the identity, as far as they have inputs; here the last layer has biases."""
+    """A whitening layer of 2x2 patches, then six 3x3 convolutions in three groups of two.
+
+    The first convolution of a group is followed by pooling. BatchNorm has no scale, and its statistics follow only the
+    last few steps. The convolutions start as the identity where they have inputs. Unlike the original,
+    the last layer has biases.
+    """
 
     def bn_gelu(width: int) -> Layers:
         return BatchNorm(width, scale=False, momentum=0.4), GELU()
@@ -219,7 +227,7 @@ def _conv_relu(inputs: int, outputs: int, kernel: int, stride: int, padding: int
 
 
 def _with_head(features: Layers, hidden: Tuple[int, ...], classes: int, image_size: int) -> Layers:
-    """Behind the features: fully connected layers with ReLU of `hidden` outputs each, and one that gives the logits."""
+    """Append fully connected layers with ReLU of the given widths and an output layer to `features`."""
     side = side_after(features, image_size)
     assert side > 0, f"images of {image_size} pixels are too small"
     inputs = side**2 * [layer.outputs for layer in features if isinstance(layer, Convolution)][-1]
@@ -231,7 +239,7 @@ def _with_head(features: Layers, hidden: Tuple[int, ...], classes: int, image_si
 
 
 def _alexnet(channels: int, classes: int, image_size: int) -> Layers:
-    """One tower, with the sizes of torchvision's: neither local response normalisation nor dropout."""
+    """One tower with torchvision's sizes, without local response normalisation and dropout."""
     features = (
         *_conv_relu(channels, 64, 11, 4, 2),
         MaxPool(3, 2, 0),
@@ -246,7 +254,7 @@ def _alexnet(channels: int, classes: int, image_size: int) -> Layers:
 
 
 def _vgg(stages: Tuple[Tuple[int, int], ...], hidden: Tuple[int, ...]) -> Callable[[int, int, int], Layers]:
-    """stages: (number of 3x3 convolutions, their channels), behind each stage a 2x2 max-pooling. No dropout."""
+    """stages: (number of 3x3 convolutions, channels), each followed by 2x2 max-pooling. No dropout."""
 
     def layers(channels: int, classes: int, image_size: int) -> Layers:
         features: List[Layer] = []
@@ -261,14 +269,18 @@ def _vgg(stages: Tuple[Tuple[int, int], ...], hidden: Tuple[int, ...]) -> Callab
 
 
 def _cnn(width: int, depth: int) -> Callable[[int, int, int], Layers]:
-    """Five stages of `depth` convolutions each, with 1, 2, 4, 8 and 8 times `width` channels, as those of VGG-16 grow;
-    one hidden layer of 8 times `width`."""
+    """Five stages of `depth` convolutions with 1, 2, 4, 8 and 8 times `width` channels, growing like VGG-16's.
+
+    One hidden layer of 8 times `width`.
+    """
     return _vgg(tuple((depth, times * width) for times in (1, 2, 4, 8, 8)), (8 * width,))
 
 
 def _gpt(width: int, depth: int, heads: int) -> Callable[[int, int, int], Layers]:
-    """The form of GPT-2. The matrix of the output is one of its own, not that of the embedding as published: then any
-    stretch of the layers can be on a device of its own."""
+    """GPT-2's architecture, except that the output matrix is not tied to the embedding.
+
+    This lets any range of layers be placed on a device of its own.
+    """
 
     def layers(_: int, vocabulary: int, context: int) -> Layers:
         blocks = (TransformerBlock(width, heads),) * depth
@@ -312,7 +324,7 @@ CATALOG: Dict[str, Network] = {
         Network("cnn_large", _cnn(width=48, depth=2), 32, _OURS),
         Network("cnn_xlarge", _cnn(width=64, depth=3), 32, _OURS),
         Network("gpt_tiny", _gpt(64, 2, 4), 1, "this program's own: the form of GPT-2, for tests", TEXT),
-        # Heads of 64 each, as in the published code; the paper has width and depth only.
+        # 64 per head, as in the published code; the paper gives only width and depth.
         Network("gpt2", _gpt(768, 12, 12), 1, _GPT2, TEXT),
         Network("gpt2_medium", _gpt(1024, 24, 16), 1, _GPT2, TEXT),
         Network("gpt2_large", _gpt(1280, 36, 20), 1, _GPT2, TEXT),

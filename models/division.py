@@ -1,6 +1,6 @@
-"""How a network is divided over ranks that have one copy of it between them: arithmetic on the catalogue's rows.
+"""Splits a network between ranks that share one copy of it, using the catalogue's rows.
 
-Standard library only, no syntax newer than Python 3.8.
+Standard library only, Python 3.8 syntax.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ from typing import Dict, List, Tuple
 
 from models import catalog
 
-# What they give for one channel, or one unit, comes from that channel alone.
+# Each output channel or unit depends only on the same input channel.
 CHANNEL_WISE = (catalog.ReLU, catalog.MaxPool, catalog.GlobalAveragePool, catalog.Flatten)
 
 
 def stages(layers: catalog.Layers, size: int, count: int) -> List[Tuple[int, int]]:
-    """(first layer, layer after the last) of each stage of a pipeline, cut so that the stage with the most forward
-    FLOPs has as few as there can be. size: pixels of an image's side, or tokens of a sequence.
+    """Cut a network into pipeline stages so that the largest stage has as few forward FLOPs as possible.
 
-    Raises ValueError where the network cannot be cut into `count` stages.
+    Args:
+        layers: the network.
+        size: pixels per side of an image, or tokens of a sequence.
+        count: number of stages.
+
+    Returns:
+        (first layer, layer after the last) of each stage.
+
+    Raises:
+        ValueError: the network cannot be cut into `count` stages.
     """
     pieces = _pieces(layers, size)
     if not 1 <= count <= len(pieces):
@@ -25,7 +33,8 @@ def stages(layers: catalog.Layers, size: int, count: int) -> List[Tuple[int, int
     sums = [0]
     for _, flops in pieces:
         sums.append(sums[-1] + flops)
-    # Of the first n pieces in so many stages: the FLOPs of the largest, and the pieces at which they begin.
+    # best[n]: for the first n pieces cut into so many stages, the FLOPs of the largest stage and where the stages
+    # begin.
     best: Dict[int, Tuple[int, Tuple[int, ...]]] = {n: (sums[n], (0,)) for n in range(1, len(pieces) + 1)}
     for made in range(2, count + 1):
         best = {
@@ -37,22 +46,27 @@ def stages(layers: catalog.Layers, size: int, count: int) -> List[Tuple[int, int
 
 
 def most_stages(layers: catalog.Layers, size: int) -> int:
-    """Of how many stages a pipeline can be at most."""
+    """The maximum number of pipeline stages."""
     return len(_pieces(layers, size))
 
 
 def _pieces(layers: catalog.Layers, size: int) -> List[Tuple[int, int]]:
-    """(first layer, forward FLOPs) of what is not to be cut: a convolution, a fully connected layer or a block, with
-    what has no FLOPs behind it. An in-place ReLU cannot begin a stage, and behind a pooling layer less is sent."""
+    """Split a network into indivisible pieces, returned as (first layer, forward FLOPs).
+
+    A piece is a convolution, a fully connected layer or a block, together with the FLOP-free layers behind it: an
+    in-place ReLU cannot begin a stage, and after a pooling layer there is less to send.
+    """
     until = [catalog.forward_flops(layers[:end], size) for end in range(len(layers) + 1)]
     pieces = [(at, until[at + 1] - until[at]) for at in range(len(layers)) if until[at + 1] > until[at]]
     return [(0 if number == 0 else at, flops) for number, (at, flops) in enumerate(pieces)]
 
 
 def pairs(layers: catalog.Layers) -> List[Tuple[int, int]]:
-    """The convolutions and fully connected layers that a tensor-parallel network divides, two by two, as places in
-    `layers`: the outputs of the first over the ranks, and the inputs of the second as these come (Shoeybi et al. 2019,
-    Megatron-LM, arXiv 1909.08053, section 3). Between them each channel is by itself."""
+    """Find the pairs of convolutions and fully connected layers that tensor parallelism splits, as indices in `layers`.
+
+    The first layer of a pair is split by outputs, the second by inputs (Shoeybi et al. 2019, Megatron-LM, arXiv
+    1909.08053, section 3). The layers between them treat every channel separately.
+    """
     found: List[Tuple[int, int]] = []
     first = None
     for at, layer in enumerate(layers):
@@ -66,8 +80,10 @@ def pairs(layers: catalog.Layers) -> List[Tuple[int, int]]:
 
 
 def units(layers: catalog.Layers) -> List[int]:
-    """Of what is divided over the ranks, how much there is in each part of the network: channels, units, heads. The
-    degree of tensor parallelism must divide all of them. Empty where nothing can be divided."""
+    """Number of channels, units or heads in each part of the network that tensor parallelism splits.
+
+    The degree of parallelism must divide all of them. Empty if nothing can be split.
+    """
     found = [layer.heads for layer in layers if isinstance(layer, catalog.TransformerBlock)]
     for first, _ in pairs(layers):
         layer = layers[first]
@@ -77,9 +93,11 @@ def units(layers: catalog.Layers) -> List[int]:
 
 
 def divided_parameters(layers: catalog.Layers) -> int:
-    """Of how many parameters each rank has a share only; of the others, all. Not divided: the bias of the second layer
-    of a pair, which is added to the sum over the ranks, and what is in no pair. A block of a transformer is two pairs:
-    query, key and value with project, expand with contract."""
+    """Number of parameters of which each rank holds only a part; all others are replicated.
+
+    Replicated are layers outside pairs and the bias of a pair's second layer, which is added after the sum over ranks.
+    A transformer block consists of two pairs: query, key and value with project, and expand with contract.
+    """
     count = 0
     for first, second in pairs(layers):
         last = layers[second]

@@ -1,11 +1,10 @@
-"""The weights that every framework starts from: made here, from the seed, so that they are the same in all of them.
+"""Initial weights, generated from the seed so that they are identical in every framework.
 
-A network's arrays come in one order, that of `catalog.flat`, and in one layout, PyTorch's: a convolution has its kernel
-[outputs, inputs, height, width], and its bias [outputs] where it has one; BatchNorm its scale [channels], where it has
-one, and its shift [channels]; a whitening layer its bias [outputs], as its kernel is not trained; a fully connected
-layer its matrix [outputs, inputs] and its bias [outputs]; an embedding the vectors of the tokens [vocabulary, width]
-and of the positions [context, width]; LayerNorm its scale and its shift [width]. A framework's builder
-(`models/<framework>.py`) takes them from there to its own layout, and back.
+A network's arrays come in the order of `catalog.flat` and in PyTorch's layout. Convolution: kernel [outputs, inputs,
+height, width], then bias [outputs] if it has one. BatchNorm: scale [channels] if it has one, then shift [channels].
+Whitening: bias [outputs] only, since its kernel is not trained. Fully connected: matrix [outputs, inputs], bias
+[outputs]. Embedding: token vectors [vocabulary, width], position vectors [context, width]. LayerNorm: scale and shift
+[width]. Each framework's builder (`models/<framework>.py`) converts from and to its own layout.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ import numpy as np
 
 from models import catalog
 
-# Of images, from the first on, that a whitening layer is made from.
+# Number of leading training images from which a whitening layer is computed.
 WHITENING_IMAGES = 5000
-# Added to variances before they are divided by: patches of one colour have next to none in some directions.
+# Added to variances before dividing: some directions of single-coloured patches have almost none.
 WHITENING_EPSILON = 5e-4
-# Patches that are held at a time, in double precision.
+# Patches held at a time in double precision.
 PATCHES = 2**19
 
 
 def weights(layers: catalog.Layers, seed: int) -> List[np.ndarray]:
-    """float32 arrays: what a ReLU follows as He et al. 2015 (arXiv 1502.01852, section 2.2, backward case), with biases
-    of 0, and so all convolutions, but those that start as the identity: what is left of these is uniform within
-    1 / sqrt(inputs of an output), as PyTorch's `nn.Conv2d`. Fully connected layers that give the logits uniform within
-    1 / sqrt(inputs), as PyTorch's `nn.Linear`. Networks for text as GPT-2 (Radford et al. 2019, section 2.3, and its
-    published code): normal with 0.02, positions with 0.01, biases of 0; what is added to the residual path less by the
-    root of the number of such additions.
+    """Generate the initial weights as float32 arrays.
 
-    From NumPy's RandomState, whose stream is promised never to change (NEP 19).
+    Layers followed by a ReLU, and convolutions in general: He et al. 2015 (arXiv 1502.01852, section 2.2, backward
+    case), biases 0. Convolutions that start as the identity: remaining outputs uniform within 1 / sqrt(fan-in), as
+    PyTorch's `nn.Conv2d`. Output layers: uniform within 1 / sqrt(inputs), as PyTorch's `nn.Linear`. Text networks as
+    GPT-2 (Radford et al. 2019, section 2.3, and its published code): normal with standard deviation 0.02, positions
+    0.01, biases 0; layers that add to the residual stream are scaled by 1 / sqrt(number of such additions).
+
+    Uses NumPy's RandomState, whose stream is guaranteed never to change (NEP 19).
     """
     random = np.random.RandomState(seed % 2**32)
     arrays: List[np.ndarray] = []
@@ -77,11 +77,18 @@ def weights(layers: catalog.Layers, seed: int) -> List[np.ndarray]:
 
 
 def whitening(layer: catalog.Whitening, images: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    """The kernel, float32 [outputs, inputs, height, width], from images uint8 [n, H, W, C]; mean, std: per channel, of
-    pixels scaled to 0..1, by which the network's inputs are normalised.
+    """Compute a whitening kernel from training images.
 
-    The sums over the patches are exact, whatever adds them up in whatever order, and each component has a sign by rule:
-    so the kernel depends on the images alone.
+    The sums over patches are exact in any order and each component's sign is fixed by a rule, so the kernel depends on
+    the images alone.
+
+    Args:
+        layer: the whitening layer.
+        images: uint8 [n, height, width, channels].
+        mean, std: per channel, the normalisation of the network's inputs, for pixels scaled to 0..1.
+
+    Returns:
+        float32 [outputs, inputs, height, width].
     """
     count, height, width, channels = images.shape
     kernel = layer.kernel
@@ -89,7 +96,7 @@ def whitening(layer: catalog.Whitening, images: np.ndarray, mean: Sequence[float
     size = channels * kernel**2
     per_image = (height - kernel + 1) * (width - kernel + 1)
     total, products = np.zeros(size), np.zeros((size, size))
-    # Whole numbers in double precision, of which those below 2^53 are exact.
+    # Integers in double precision, exact below 2^53.
     assert count * per_image * 255**2 < 2**53, images.shape
     step = max(1, PATCHES // per_image)
     for start in range(0, count, step):
@@ -107,8 +114,8 @@ def whitening(layer: catalog.Whitening, images: np.ndarray, mean: Sequence[float
     deviation = np.repeat(255 * np.asarray(std, np.float64), kernel**2)
     covariance = (products - np.outer(total, total) / patches_seen) / patches_seen / np.outer(deviation, deviation)
     variances, components = np.linalg.eigh(covariance)
-    components = components.T[::-1]  # the largest variance first
-    largest = np.abs(components).round(6).argmax(axis=1)  # rounded: of equal ones the first
+    components = components.T[::-1]  # largest variance first
+    largest = np.abs(components).round(6).argmax(axis=1)  # rounded so that ties resolve to the first
     components = components * np.sign(components[np.arange(size), largest])[:, None]
     half = components / np.sqrt(variances[::-1, None] + WHITENING_EPSILON)
     filters = np.concatenate([half, -half]).reshape(layer.outputs, channels, kernel, kernel)
@@ -116,7 +123,7 @@ def whitening(layer: catalog.Whitening, images: np.ndarray, mean: Sequence[float
 
 
 def _identity(random: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarray:
-    """The first outputs give the inputs, one each, as they are."""
+    """The first outputs copy the inputs, one each."""
     outputs, inputs, side, _ = shape
     bound = 1 / math.sqrt(inputs * side**2)
     array = random.uniform(-bound, bound, shape)
@@ -127,7 +134,7 @@ def _identity(random: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarr
 
 
 def _block(random: np.random.RandomState, width: int, residual: float) -> List[np.ndarray]:
-    """residual: standard deviation of the two matrices whose products are added to what the block was given."""
+    """residual: standard deviation of the two matrices that add to the residual stream."""
     arrays = _layer_norm(width)
     for spread in (0.02, 0.02, 0.02, residual):  # query, key, value, project
         arrays += [_normal(random, (width, width), spread), np.zeros(width, np.float32)]
@@ -146,5 +153,5 @@ def _he(random: np.random.RandomState, shape: Tuple[int, ...], outputs: int) -> 
 
 
 def _normal(random: np.random.RandomState, shape: Tuple[int, ...], deviation: float) -> np.ndarray:
-    # At once in single precision: the largest matrices have 10^8 elements.
+    # Generated in single precision directly: the largest matrices have 10^8 elements.
     return (random.standard_normal(shape) * deviation).astype(np.float32)

@@ -1,7 +1,7 @@
-"""A row of the catalogue as functions of JAX: no module, no state, only arrays in and arrays out.
+"""Builds a network of the catalogue as pure JAX functions on arrays.
 
-Images are [n, height, width, channels] and kernels [height, width, inputs, outputs]: what XLA's convolutions take on a
-CPU without turning them around first, and what it may lay out anew on a GPU.
+Images are [n, height, width, channels] and kernels [height, width, inputs, outputs]: XLA's convolutions take this
+layout on a CPU without transposing, and may choose another on a GPU.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ import numpy as np
 from models import catalog, initial
 
 Arrays = List[Any]
-# Running mean and running variance of a BatchNorm.
+# Running mean and variance of a BatchNorm.
 Statistics = List[Tuple[Any, Any]]
 
 
 def build(layers: catalog.Layers, seed: int) -> Tuple[Arrays, Statistics]:
-    """(trainable parameters in the order of `models.initial`, statistics in the order of `catalog.flat`), as NumPy."""
+    """Return (trainable parameters in `models.initial` order, statistics in `catalog.flat` order) as NumPy arrays."""
     channels = [layer.channels for layer in catalog.flat(layers) if isinstance(layer, catalog.BatchNorm)]
     fresh = [(np.zeros(n, np.float32), np.ones(n, np.float32)) for n in channels]
     return to_layout(initial.weights(layers, seed)), fresh
 
 
 def to_layout(arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
-    """From the layout of `models.initial` to the one here."""
+    """Convert from the layout of `models.initial` to this module's."""
     return [np.ascontiguousarray(a.transpose(2, 3, 1, 0)) if a.ndim == 4 else a for a in arrays]
 
 
 def from_layout(arrays: Sequence[Any]) -> List[np.ndarray]:
-    """`to_layout` undone."""
+    """Inverse of `to_layout`."""
     return [np.asarray(a).transpose(3, 2, 0, 1) if a.ndim == 4 else np.asarray(a) for a in arrays]
 
 
 def forward(
     layers: catalog.Layers, params: Arrays, statistics: Statistics, x: Any, train: bool, compute_type: Any = jnp.float32
 ) -> Tuple[Any, Statistics]:
-    """float [n, height, width, channels] -> (float32 logits [n, classes], the new running statistics).
+    """Run the network on float [n, height, width, channels].
 
-    train: BatchNorm takes the batch's own statistics and updates the running ones. compute_type: of convolutions, of
-    products of matrices, and of what goes from layer to layer; parameters and BatchNorm's arithmetic are float32.
+    Args:
+        train: BatchNorm uses the batch's statistics and updates the running ones.
+        compute_type: type of convolutions, matrix products and activations. Parameters and BatchNorm use float32.
+
+    Returns:
+        float32 logits [n, classes] and the new running statistics.
     """
     network = _Network(iter(params), iter(statistics), train, compute_type)
     logits = network.apply(layers, x.astype(compute_type))
@@ -50,7 +54,7 @@ def forward(
 
 
 class _Network:
-    """One pass over the layers, which takes parameters and statistics in the order of `catalog.flat`."""
+    """One pass over the layers, consuming parameters and statistics in `catalog.flat` order."""
 
     def __init__(self, params: Iterator[Any], statistics: Iterator[Any], train: bool, compute_type: Any) -> None:
         self.params, self.statistics, self.train, self.compute_type = params, statistics, train, compute_type
@@ -99,11 +103,11 @@ class _Network:
         return self.biased(y) if layer.bias else y
 
     def biased(self, y: Any) -> Any:
-        """In float32: the bias's gradient is a sum over all pixels, for which 16 bits are too few."""
+        """Add the bias in float32: its gradient sums over all pixels, for which 16 bits are too few."""
         return (y.astype(jnp.float32) + next(self.params)).astype(self.compute_type)
 
     def batch_norm(self, x: Any) -> Any:
-        """As PyTorch's: the biased variance normalises, the unbiased one goes into the running variance."""
+        """As in PyTorch: normalises with the biased variance and tracks the unbiased one."""
         scale, shift = next(self.params), next(self.params)
         running_mean, running_variance = next(self.statistics)
         mean, variance = running_mean, running_variance
@@ -125,7 +129,7 @@ class _Network:
 def _max_pool(layer: catalog.MaxPool, x: Any) -> Any:
     return jax.lax.reduce_window(
         x,
-        -np.inf,  # as a number: else JAX does not see that this is a maximum, and has no gradient
+        -np.inf,  # a constant: otherwise JAX does not recognise a maximum and has no gradient
         jax.lax.max,
         window_dimensions=(1, layer.kernel, layer.kernel, 1),
         window_strides=(1, layer.stride, layer.stride, 1),

@@ -1,6 +1,6 @@
-"""What networks are written in: the kinds of layers, and what follows from a network's layers by arithmetic.
+"""The kinds of layers, and properties computed from a network's layers.
 
-`models/catalog.py` is the table of networks. Standard library only, no syntax newer than Python 3.8.
+`models/catalog.py` is the catalogue of networks. Standard library only, Python 3.8 syntax.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterator, Tuple, Union
 
-# One epsilon for all frameworks, and one momentum where a row has no other. `BATCHNORM_MOMENTUM` is the weight of the
-# new batch, as PyTorch counts; TensorFlow and Keras call 1 minus it "momentum".
+# Shared by all frameworks, with this momentum unless a row has its own. `BATCHNORM_MOMENTUM` is the weight of the new
+# batch, as in PyTorch; TensorFlow and Keras call 1 minus it "momentum".
 BATCHNORM_EPSILON = 1e-5
 BATCHNORM_MOMENTUM = 0.1
 LAYERNORM_EPSILON = 1e-5
@@ -17,7 +17,7 @@ LAYERNORM_EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Convolution:
-    """Square kernel, the same explicit zero padding on all four sides. bias: only where no BatchNorm follows.
+    """Square kernel with equal explicit zero padding on all sides. bias: only if no BatchNorm follows.
 
     identity: its first outputs start as its inputs, one each (Jordan 2024, arXiv 2404.00498, section 3.3).
     """
@@ -33,10 +33,12 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Whitening:
-    """A convolution without padding whose kernel is made from the training images (`initial.whitening`) and stays as it
-    is: the principal components of patches of `kernel` x `kernel` pixels, each scaled to a variance of 1, and behind
-    them the same negated. Only its bias is trained, from 0. The first layer (Page 2019, part 8; Jordan 2024, arXiv
-    2404.00498, section 3.2)."""
+    """Unpadded convolution with a fixed kernel computed from the training images (`initial.whitening`).
+
+    The kernel holds the principal components of `kernel` x `kernel` patches, scaled to unit variance, followed by their
+    negatives. Only its bias is trained, starting from 0. Always the first layer (Page 2019, part 8; Jordan 2024, arXiv
+    2404.00498, section 3.2).
+    """
 
     inputs: int
     kernel: int
@@ -49,10 +51,10 @@ class Whitening:
 @dataclass(frozen=True)
 class BatchNorm:
     channels: int
-    # The last BatchNorm of a residual body can start at scale 0, so that the block starts as identity
-    # (Goyal et al. 2017, section 5.1). The CIFAR networks of He et al. 2015 do not.
+    # The last BatchNorm of a residual body can start at scale 0, so that the block starts as the identity (Goyal et al.
+    # 2017, section 5.1). The CIFAR networks of He et al. 2015 do not.
     zero_scale: bool = False
-    # Without one it is 1, and only the shift is trained.
+    # False: the scale is fixed at 1 and only the shift is trained.
     scale: bool = True
     momentum: float = BATCHNORM_MOMENTUM
 
@@ -64,7 +66,7 @@ class ReLU:
 
 @dataclass(frozen=True)
 class GELU:
-    """x times the normal distribution function of x (Hendrycks and Gimpel 2016, arXiv 1606.08415), not approximated."""
+    """x times the normal CDF of x, not approximated (Hendrycks and Gimpel 2016, arXiv 1606.08415)."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +78,20 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class GlobalAveragePool:
-    """Mean over height and width; gives a vector."""
+    """Mean over height and width; returns a vector."""
 
 
 @dataclass(frozen=True)
 class Flatten:
-    """A vector of all pixels of the first channel row by row, then those of the second, ...: PyTorch's order, also in
-    frameworks that keep the channels last, so that the same weights of the next layer mean the same everywhere."""
+    """Flatten in channel-major order, as PyTorch does, also in channels-last frameworks.
+
+    The weights of the next layer then mean the same everywhere.
+    """
 
 
 @dataclass(frozen=True)
 class Linear:
-    """Fully connected, with bias."""
+    """Fully connected layer with bias."""
 
     inputs: int
     outputs: int
@@ -95,14 +99,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class Scale:
-    """Times a constant: what keeps logits small where training would make them too sure."""
+    """Multiply by a constant, which keeps logits small and training from becoming overconfident."""
 
     factor: float
 
 
 @dataclass(frozen=True)
 class PadShortcut:
-    """He et al. 2015, option A: every `stride`-th pixel, new channels filled with zeros; no parameters."""
+    """He et al. 2015, option A: take every `stride`-th pixel and zero-pad new channels; no parameters."""
 
     inputs: int
     outputs: int
@@ -119,8 +123,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Tokens [n, up to context] -> [n, the same, width]: a learned vector for each token of the vocabulary, plus one
-    for each position."""
+    """Tokens [n, up to context] -> [n, same, width]: a learned token vector plus a position vector."""
 
     vocabulary: int
     context: int
@@ -129,16 +132,18 @@ class Embedding:
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """Over the last axis, with scale and shift (Ba et al. 2016, arXiv 1607.06450)."""
+    """Layer normalisation over the last axis, with scale and shift (Ba et al. 2016, arXiv 1607.06450)."""
 
     width: int
 
 
 @dataclass(frozen=True)
 class TransformerBlock:
-    """x + attention(LayerNorm(x)), then x + MLP(LayerNorm(x)): layer normalisation in front (pre-LN), causal attention
-    of `heads` heads of width / heads each, a hidden layer of 4 times the width with GELU in its tanh form; biases
-    everywhere. Weights in the order: norm1, query, key, value, project, norm2, expand, contract."""
+    """Pre-LN transformer block: x + attention(LayerNorm(x)), then x + MLP(LayerNorm(x)).
+
+    Causal attention with `heads` heads of width / heads; hidden layer of 4 times the width with tanh-approximated GELU;
+    biases everywhere. Weights in order: norm1, query, key, value, project, norm2, expand, contract.
+    """
 
     width: int
     heads: int
@@ -151,7 +156,7 @@ class TransformerBlock:
 
 @dataclass(frozen=True)
 class Projection:
-    """Fully connected, without bias: what gives a language model's logits."""
+    """Fully connected layer without bias: the output layer of a language model."""
 
     inputs: int
     outputs: int
@@ -177,7 +182,7 @@ Layers = Tuple[Layer, ...]
 
 
 def parameters(layers: Layers) -> int:
-    """Trainable parameters: weights, biases, and scale and shift of BatchNorm and LayerNorm."""
+    """Number of trainable parameters: weights, biases, and scale and shift of BatchNorm and LayerNorm."""
     count = 0
     for layer in flat(layers):
         if isinstance(layer, Convolution):
@@ -193,7 +198,7 @@ def parameters(layers: Layers) -> int:
         elif isinstance(layer, LayerNorm):
             count += 2 * layer.width
         elif isinstance(layer, TransformerBlock):
-            # Matrices: query, key, value, project; expand and contract. Vectors: two of each norm, and the biases.
+            # Matrices: query, key, value, project, expand, contract. Vectors: two per norm, and the biases.
             count += (4 + 4 + 4) * layer.width**2 + (2 * 2 + 4 + 4 + 1) * layer.width
         elif isinstance(layer, Projection):
             count += layer.inputs * layer.outputs
@@ -201,17 +206,20 @@ def parameters(layers: Layers) -> int:
 
 
 def forward_flops(layers: Layers, size: int) -> int:
-    """Floating-point operations of the forward pass for one sample: convolutions, fully connected layers, and the two
-    products of attention, which count whole although half of them is masked.
+    """Floating-point operations of the forward pass for one sample.
 
-    size: pixels of an image's side, or tokens of a sequence. A multiply-add counts as 2. A training step takes about
-    three times as many (forward, and two products of the same size backward).
+    Counts convolutions, fully connected layers and the two products of attention, which count in full although half is
+    masked. A multiply-add counts as 2. A training step takes about three times as many.
+
+    Args:
+        layers: the network.
+        size: pixels per side of an image, or tokens of a sequence.
     """
     return _flops(layers, size)[0]
 
 
 def flat(layers: Layers) -> Iterator[Layer]:
-    """Every layer in order, residual blocks opened: body first, then shortcut."""
+    """All layers in order, with residual blocks expanded: body first, then shortcut."""
     for layer in layers:
         if isinstance(layer, Residual):
             yield from flat(layer.body)
@@ -221,12 +229,12 @@ def flat(layers: Layers) -> Iterator[Layer]:
 
 
 def side_after(layers: Layers, size: int) -> int:
-    """Pixels of a side of what the layers make of images of `size` pixels."""
+    """Pixels per side of the output for images of `size` pixels per side."""
     return _flops(layers, size)[1]
 
 
 def _flops(layers: Layers, size: int) -> Tuple[int, int]:
-    """(FLOPs, pixels of a side after the layers); of text, its tokens."""
+    """Return (FLOPs, pixels per side of the output, or tokens)."""
     total = 0
     for layer in layers:
         if isinstance(layer, Convolution):

@@ -1,4 +1,4 @@
-"""A row of the catalogue as a `gluon.HybridBlock`."""
+"""Builds a network of the catalogue as a `gluon.HybridBlock`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from mxnet.gluon import nn
 
 from models import catalog, initial
 
-# MXNet has convolutions and fully connected layers of this type on GPUs only.
+# MXNet supports convolutions and fully connected layers of this type on GPUs only.
 HALF = "float16"
 
 
 def build(
     layers: catalog.Layers, seed: int, context: Optional[mx.Context] = None, half: bool = False
 ) -> gluon.HybridBlock:
-    """A network of the catalogue, float [n, channels, height, width] -> logits [n, classes], with the weights that
-    `models.initial` makes from the seed; on `context`, the CPU without one.
+    """Build a network with the initial weights of `models.initial`: float [n, channels, height, width] -> logits [n,
+    classes].
 
-    half: convolutions, fully connected layers, and what goes from layer to layer are HALF; weights, their gradients,
-    BatchNorm's arithmetic and the logits stay float32.
+    Args:
+        context: the device; None: the CPU.
+        half: convolutions, fully connected layers and activations use HALF. Weights, gradients, BatchNorm and logits
+            stay float32.
     """
     network = _sequential(layers, half)
     if half:
@@ -30,13 +32,13 @@ def build(
     network.initialize(mx.init.Zero(), ctx=context or mx.cpu())
     for parameter, array in zip(parameters(network), initial.weights(layers, seed)):
         parameter.set_data(mx.nd.array(array))
-    # The same memory in every step. What has a shape of its own, such as a last batch in evaluation, only costs time.
+    # Allocates the same memory in every step. A batch of another size, such as evaluation's last, only costs time.
     network.hybridize(static_alloc=True, static_shape=True)
     return network
 
 
 def parameters(network: gluon.Block) -> List[gluon.Parameter]:
-    """The trainable ones, in the order and the layout of `models.initial`, which are Gluon's own."""
+    """Trainable parameters in the order and layout of `models.initial`, which are Gluon's own."""
     return [parameter for parameter in network.collect_params().values() if parameter.grad_req != "null"]
 
 
@@ -46,7 +48,7 @@ def statistics(network: gluon.Block) -> List[gluon.Parameter]:
 
 
 def normalised_sides(layers: catalog.Layers, side: int) -> Tuple[List[int], int]:
-    """(pixels of a side at each BatchNorm, in order; pixels of a side after the layers), for images of `side`."""
+    """Return (pixels per side at each BatchNorm in order, pixels per side of the output), for images of `side`."""
     sides: List[int] = []
     for layer in layers:
         if isinstance(layer, catalog.BatchNorm):
@@ -61,14 +63,14 @@ def normalised_sides(layers: catalog.Layers, side: int) -> Tuple[List[int], int]
 
 
 class CastConvolution(nn.Conv2D):
-    """Computes in HALF, with its weights cast to it."""
+    """Computes in HALF with weights cast to it."""
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
         return super().hybrid_forward(F, x, *_half(F, weight, bias))
 
 
 class CastDense(nn.Dense):
-    """As `CastConvolution`."""
+    """Like `CastConvolution`."""
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
         return super().hybrid_forward(F, x, *_half(F, weight, bias))
@@ -86,7 +88,7 @@ class Residual(gluon.HybridBlock):
 
 
 class PadShortcut(gluon.HybridBlock):
-    """Several times faster than with MXNet's own padding, which is not made for channels."""
+    """Several times faster than MXNet's own padding, which is not designed for channels."""
 
     def __init__(self, layer: catalog.PadShortcut) -> None:
         super().__init__()
@@ -119,7 +121,7 @@ def _block(layer: catalog.Layer, half: bool) -> gluon.HybridBlock:
         convolution = CastConvolution if half else nn.Conv2D
         return convolution(layer.outputs, in_channels=layer.inputs, use_bias=layer.bias, **sizes)
     if isinstance(layer, catalog.BatchNorm):
-        # MXNet counts the weight of what was before.
+        # MXNet's momentum is the weight of the old statistics.
         momentum, epsilon = 1 - catalog.BATCHNORM_MOMENTUM, catalog.BATCHNORM_EPSILON
         return nn.BatchNorm(momentum=momentum, epsilon=epsilon, scale=True, in_channels=layer.channels)
     if isinstance(layer, catalog.ReLU):

@@ -1,4 +1,4 @@
-"""A row of the catalogue as a `torch.nn.Module`."""
+"""Builds a network of the catalogue as a `torch.nn.Module`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from models import catalog, initial
 
 
 def build(layers: catalog.Layers, seed: int) -> nn.Sequential:
-    """A network of the catalogue with the weights that `models.initial` makes from the seed.
+    """Build a network with the initial weights of `models.initial`, as a sequence of one module per layer.
 
-    For images: float [n, channels, height, width] -> logits [n, classes]. For text: int64 [n, tokens] -> logits
-    [n, tokens, vocabulary]. A sequence of the row's layers, each a module.
+    Images: float [n, channels, height, width] -> logits [n, classes]. Text: int64 [n, tokens] -> logits [n, tokens,
+    vocabulary].
     """
     network = _sequence(layers)
-    # Both are in the order of `catalog.flat`.
+    # Both iterate in the order of `catalog.flat`.
     for parameter, array in zip(network.parameters(), initial.weights(layers, seed)):
         parameter.data = torch.from_numpy(array)
     return network
@@ -44,7 +44,7 @@ class Scale(nn.Module):
 
 
 class Whitening(nn.Module):
-    """The kernel comes later, from the training images: until then it gives nothing but its bias."""
+    """The kernel is set later from the training images; until then the output is the bias."""
 
     def __init__(self, layer: catalog.Whitening) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Whitening(nn.Module):
 
 
 class Shifted(nn.BatchNorm2d):
-    """BatchNorm with a scale of 1 that is not trained; it is there, as cuDNN's kernel wants one."""
+    """BatchNorm with a fixed scale of 1, which cuDNN's kernel requires."""
 
     def __init__(self, layer: catalog.BatchNorm) -> None:
         super().__init__(layer.channels, eps=catalog.BATCHNORM_EPSILON, momentum=layer.momentum)
@@ -85,8 +85,11 @@ class Embedding(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """query, key and value may have fewer outputs, and expand too, than the row says, and project and contract as many
-    fewer inputs: whole heads, and columns of the hidden layer, can be divided over ranks."""
+    """Transformer block, possibly with only a part of the heads and hidden columns.
+
+    For tensor parallelism, query, key, value and expand may have fewer outputs than the row says, and project and
+    contract correspondingly fewer inputs.
+    """
 
     def __init__(self, layer: catalog.TransformerBlock) -> None:
         super().__init__()
@@ -111,7 +114,7 @@ class TransformerBlock(nn.Module):
         return found.transpose(1, 2).flatten(2)
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """[n, tokens, heads * head width] -> [n, heads, tokens, head width], with as many heads as there are."""
+        """[n, tokens, heads * head width] -> [n, heads, tokens, head width], for the heads present."""
         return x.unflatten(-1, (x.shape[-1] // self.head_width, self.head_width)).transpose(1, 2)
 
 
@@ -122,19 +125,19 @@ def statistics(network: nn.Module) -> List[torch.Tensor]:
 
 
 def norm_biases(network: nn.Module) -> List[nn.Parameter]:
-    """Of BatchNorm."""
+    """BatchNorm biases."""
     return [module.bias for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 def halve(network: nn.Module) -> None:
-    """Weights in fp16, but for those of BatchNorm, which like its statistics stay in fp32."""
+    """Convert weights to fp16, except BatchNorm's, which stay in fp32 like its statistics."""
     network.half()
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.float()
 
 
-# Blocks of a network: what a strategy that divides weights gathers at once.
+# Blocks that a sharding strategy gathers as a unit.
 BLOCKS = (Residual, TransformerBlock)
 
 

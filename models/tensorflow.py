@@ -1,4 +1,4 @@
-"""A row of the catalogue as a `tf.keras.Model`. For TensorFlow and for Keras."""
+"""Builds a network of the catalogue as a `tf.keras.Model`, for TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ LOWEST = {kind: kind.min for kind in (tf.float32, tf.bfloat16, tf.float16)}
 
 
 def build(layers: catalog.Layers, seed: int, channels: int, image_size: int) -> tf.keras.Model:
-    """A network of the catalogue, float [n, height, width, channels] -> logits float32 [n, classes], with the weights
-    that `models.initial` makes from the seed. Computes in the type of Keras's global policy."""
+    """Build a network with the initial weights of `models.initial`.
+
+    float [n, height, width, channels] -> logits float32 [n, classes]. Computes in Keras's global policy.
+    """
     network = _Builder().network(layers, (image_size, image_size, channels))
     for variable, array in zip(parameters(network), initial.weights(layers, seed)):
         variable.assign(to_own_layout(array))
@@ -22,7 +24,7 @@ def build(layers: catalog.Layers, seed: int, channels: int, image_size: int) -> 
 
 
 def parameters(network: tf.keras.Model) -> List[tf.Variable]:
-    """In the order of `models.initial`, which is not that of `network.trainable_variables`."""
+    """Parameters in the order of `models.initial`, which differs from `network.trainable_variables`."""
     return [variable for layer in _in_order(network) for variable in layer.trainable_variables]
 
 
@@ -32,12 +34,13 @@ def statistics(network: tf.keras.Model) -> List[tf.Variable]:
 
 
 def to_own_layout(array: np.ndarray) -> np.ndarray:
-    """From that of `models.initial`: kernels to [height, width, inputs, outputs], matrices to [inputs, outputs]."""
+    """Convert from the layout of `models.initial`: kernels to [height, width, inputs, outputs], matrices to [inputs,
+    outputs]."""
     return np.ascontiguousarray(array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T)
 
 
 def from_own_layout(array: np.ndarray) -> np.ndarray:
-    """To that of `models.initial`."""
+    """Convert to the layout of `models.initial`."""
     return np.ascontiguousarray(array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T)
 
 
@@ -53,8 +56,11 @@ class PadShortcut(tf.keras.layers.Layer):
 
 
 class Pad(tf.keras.layers.Layer):
-    """The same on all four sides. TensorFlow's own padding "same" is asymmetric where the stride is above 1, and its
-    convolutions with explicit padding are many times slower on CPUs, with bfloat16 or without oneDNN."""
+    """Pads equally on all sides.
+
+    TensorFlow's "same" padding is asymmetric for strides above 1, and its convolutions with explicit padding are many
+    times slower on CPUs with bfloat16 or without oneDNN.
+    """
 
     def __init__(self, pixels: int, lowest: bool = False) -> None:
         super().__init__()
@@ -66,7 +72,7 @@ class Pad(tf.keras.layers.Layer):
 
 
 class _Builder:
-    """Numbers the layers that have weights, because Keras sorts the layers of a graph anew."""
+    """Numbers the layers that have weights, because Keras reorders the layers of a graph."""
 
     def __init__(self) -> None:
         self.numbered = 0
@@ -74,7 +80,7 @@ class _Builder:
     def network(self, layers: catalog.Layers, shape: tuple) -> tf.keras.Model:
         pixels = tf.keras.Input(shape)
         logits = self._sequence(layers, pixels)
-        # Also where the layers compute in another type.
+        # Even if the layers compute in another type.
         return tf.keras.Model(pixels, tf.keras.layers.Activation("linear", dtype="float32")(logits))
 
     def _sequence(self, layers: catalog.Layers, x: tf.Tensor) -> tf.Tensor:
@@ -92,7 +98,7 @@ class _Builder:
             options["padding"] = "same" if same else "valid"
             return keras.Conv2D(layer.outputs, layer.kernel, layer.stride, **options)(x)
         if isinstance(layer, catalog.BatchNorm):
-            # Keras takes TensorFlow's fused kernel, which raises this epsilon to 1.001e-5, as cuDNN wants it.
+            # Keras uses TensorFlow's fused kernel, which raises this epsilon to 1.001e-5 for cuDNN.
             momentum = 1 - catalog.BATCHNORM_MOMENTUM
             return keras.BatchNormalization(epsilon=catalog.BATCHNORM_EPSILON, momentum=momentum, name=self._name())(x)
         if isinstance(layer, catalog.ReLU):
@@ -122,5 +128,5 @@ class _Builder:
 
 
 def _in_order(network: tf.keras.Model) -> List[tf.keras.layers.Layer]:
-    # The names of four digits sort as the numbers do.
+    # Four-digit names sort numerically.
     return sorted((layer for layer in network.layers if layer.weights), key=lambda layer: str(layer.name))
