@@ -1,1 +1,1 @@
-"""What works on this machine and on the nodes, and what is missing."""
+"""Checks what works on this machine and on the nodes, and what is missing."""

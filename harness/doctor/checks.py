@@ -1,4 +1,4 @@
-"""What the doctor looks at without a scheduler and without a framework: this machine and the data sets."""
+"""Checks of this machine and of the data sets, without a scheduler or a framework."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ OK, MISSING, NOTE = "ok", "missing", "note"
 OLDEST_PYTHON = (3, 11)
 PACKAGES = ("hydra-core", "submitit", "rich", "pandas")
 SMI_SECONDS = 30
-# A small study with its checkpoints needs less.
-LITTLE_SPACE = 2**30
+# A small study with its checkpoints fits in this.
+MIN_FREE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's. state: OK, MISSING (the configuration needs it), NOTE (good to know, or needed by
-    another configuration). advice: what to do; empty where there is nothing."""
+    """One line of the doctor's output.
+
+    state: OK, MISSING (required by the configuration) or NOTE (informative, or required by another configuration).
+    advice: what to do; empty if there is nothing to do.
+    """
 
     group: str
     name: str
@@ -44,7 +47,7 @@ class Check:
 
 
 def here(config: Config) -> Iterator[Check]:
-    """This machine, and the harness's own environment."""
+    """Check this machine and the harness's own environment."""
     old = sys.version_info < OLDEST_PYTHON
     needs = f"use a Python of at least {'.'.join(map(str, OLDEST_PYTHON))}: `make login` builds .venv with one"
     version = f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"
@@ -57,11 +60,15 @@ def here(config: Config) -> Iterator[Check]:
     code = machine.code_version(PROJECT)
     if code == "unknown":
         yield Check(
-            "here", "code version", NOTE, "unknown: not a git checkout; results cannot say which code made them"
+            "here", "code version", NOTE, "unknown: not a git checkout; results cannot name the code that produced them"
         )
     elif code.endswith("-dirty"):
         yield Check(
-            "here", "code version", NOTE, f"{code}: tracked files are edited", "commit, to have it reproducible"
+            "here",
+            "code version",
+            NOTE,
+            f"{code}: tracked files are modified",
+            "commit them to make results reproducible",
         )
     else:
         yield Check("here", "code version", OK, code)
@@ -70,16 +77,16 @@ def here(config: Config) -> Iterator[Check]:
 
 
 def datasets(config: Config, config_dir: str | None) -> Iterator[Check]:
-    """The configured data set, and every other one that conf/ has."""
+    """Check the configured data set, then every other one in conf/."""
     mine = _dataset(config.dataset, config.data.root)
     if mine.state == MISSING and not config.data.check:
-        advice = "with data.check=false only the nodes need to see it: --probe looks there" + f"; {mine.advice}"
+        advice = "with data.check=false only the nodes need it: --probe checks there; " + mine.advice
         mine = replace(mine, state=NOTE, advice=advice)
     yield mine
     for name, other in others("dataset", config.dataset.name, config_dir):
         if isinstance(other, Dataset):
             check = _dataset(other, config.data.root)
-            # Of a data set that is not asked for, every place that was looked at is too much.
+            # For other data sets, the list of all folders searched would be too long.
             brief = f"not found under {config.data.root}" if check.state == MISSING else check.found
             yield replace(as_note(check), found=brief)
         else:
@@ -87,12 +94,12 @@ def datasets(config: Config, config_dir: str | None) -> Iterator[Check]:
 
 
 def uses_cuda(cluster: Cluster) -> bool:
-    """Whether its runs compute on GPUs; `auto` is told apart on this machine."""
+    """Whether runs use GPUs; `auto` is resolved on this machine."""
     return cluster.device is Device.cuda or (cluster.device is Device.auto and bool(machine.gpus()))
 
 
 def nvidia_smi(*argv: str) -> list[str]:
-    """The lines that it prints. Raises NoAnswer with its words where there is no driver."""
+    """Run nvidia-smi and return its lines. Raises NoAnswer with its message if there is no driver."""
     done = programs.run("nvidia-smi", *argv, seconds=SMI_SECONDS)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode != 0 or not lines:
@@ -101,17 +108,17 @@ def nvidia_smi(*argv: str) -> list[str]:
 
 
 def counted(names: Sequence[str]) -> str:
-    """['A', 'A', 'B'] -> '2 x A, B'."""
+    """Count duplicates: ['A', 'A', 'B'] -> '2 x A, B'."""
     return ", ".join(f"{number} x {name}" if number > 1 else name for name, number in Counter(names).items())
 
 
 def only_in_jobs(cluster: Cluster) -> bool:
-    """Whether jobs load something first, so that what is missing here may be there."""
+    """Whether jobs load modules or run setup lines first, so that something missing here may exist there."""
     return cluster.scheduler is not Scheduler.local and bool(cluster.modules or cluster.setup)
 
 
 def _results(folder: Path) -> Check:
-    """Makes a file where the results are to go, locks it, and takes it away again."""
+    """Check that a file can be created and locked where results will be written."""
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:
@@ -120,13 +127,15 @@ def _results(folder: Path) -> Check:
             try:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                advice = "start one command at a time per study"
+                advice = "run one command per study at a time"
                 return Check("here", "results folder", NOTE, f"{found}; no file locks ({error.strerror})", advice)
     except OSError as error:
-        advice = "set results=<a folder that you can write, and that the nodes see>"
+        advice = "set results=<a folder that you can write and the nodes see>"
         return Check("here", "results folder", MISSING, f"{folder} cannot be written: {error.strerror}", advice)
-    if free < LITTLE_SPACE:
-        return Check("here", "results folder", NOTE, f"{found}: little", "set results=<a folder with more space>")
+    if free < MIN_FREE_BYTES:
+        return Check(
+            "here", "results folder", NOTE, f"{found}, which is little", "set results=<a folder with more space>"
+        )
     return Check("here", "results folder", OK, f"{found}, file locks work")
 
 
@@ -135,17 +144,17 @@ def _gpus(cluster: Cluster) -> Check:
         listed = nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader")
         return Check("here", "GPUs", OK, counted([line.replace(", ", ", driver ", 1) for line in listed]))
     except NoAnswer as error:
-        said = str(error)
+        reason = str(error)
     if cluster.scheduler is not Scheduler.local:
-        return Check("here", "GPUs", OK, f"none here ({said}); jobs get theirs on the nodes")
+        return Check("here", "GPUs", OK, f"none here ({reason}); jobs use those of the nodes")
     if cluster.device is Device.cuda:
-        return Check("here", "GPUs", MISSING, f"none ({said})", "take cluster.device=cpu, or a machine with GPUs")
-    return Check("here", "GPUs", OK, f"none ({said}): runs compute on {machine.cores()} cores")
+        return Check("here", "GPUs", MISSING, f"none ({reason})", "set cluster.device=cpu, or use a machine with GPUs")
+    return Check("here", "GPUs", OK, f"none ({reason}): runs compute on {machine.cores()} cores")
 
 
 def _dataset(dataset: Dataset, root: str) -> Check:
     if dataset.reader == SYNTHETIC:
-        return Check("data sets", dataset.name, OK, "made from the seed, needs no files")
+        return Check("data sets", dataset.name, OK, "generated from the seed, needs no files")
     try:
         folder = locate(dataset.name, dataset.reader, str(Path(root).expanduser().absolute()))
     except DataError as error:
@@ -155,7 +164,7 @@ def _dataset(dataset: Dataset, root: str) -> Check:
 
 
 def others(group: str, configured: str, config_dir: str | None) -> Iterator[tuple[str, Any]]:
-    """Every other choice of a group: its name, and what it composes to, or the UserError for why it cannot be."""
+    """Compose every other choice of a config group; yields its name and the config, or the UserError."""
     folders = [CONF, *([Path(config_dir)] if config_dir else [])]
     for choice in sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")}):
         if choice == configured:

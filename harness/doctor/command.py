@@ -1,4 +1,4 @@
-"""`python -m harness.doctor [key=value ...]`: what works here for this configuration, and what is missing."""
+"""`python -m harness.doctor [key=value ...]`: what works for a configuration, and what is missing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ STYLES = {"ok": "green", "missing": "bold red", "note": "yellow"}
 
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.doctor") -> int:
-    """The exit code: 0 all that the configuration needs is there, 1 something is missing, 2 a mistake in what was
-    given, 130 interrupted."""
+    """Run the doctor and return the exit code.
+
+    0: everything required is there; 1: something is missing; 2: invalid arguments; 130: interrupted.
+    """
     arguments = _arguments(argv, program)
     try:
         from harness.config import data_source
@@ -28,7 +30,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
 
         register()
         points = compose(arguments.overrides, False, "config", arguments.config_dir)
-        # With data=both, the one that needs files.
+        # With data=both, check the variant that needs files.
         point = data_source.variants(points[0])[0]
         if arguments.all and not arguments.probe:
             raise UserError("--all is for --probe; leave it out, or add --probe")
@@ -36,7 +38,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
         checks = _checks(point, arguments)
         missing = _print_json(checks) if arguments.json else _print(checks)
     except ModuleNotFoundError as error:
-        # Before all else: the doctor itself needs the harness's environment.
+        # First of all, because the doctor itself needs the harness's environment.
         print(
             f"missing: {sys.executable} has no {error.name}; `make login` builds .venv with it",
             file=sys.stderr,
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted; nothing is left behind", file=sys.stderr)
+        print("\ninterrupted; temporary files were removed", file=sys.stderr)
         return 130
     return 1 if missing else 0
 
@@ -54,34 +56,32 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
 def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=program,
-        description="What works on this machine for a configuration, and what is missing. "
-        "Exit code 0: all that it needs is there; 1: something is missing; 2: a mistake in what was given.",
+        description="Check what works on this machine for a configuration and what is missing. "
+        "Exit code 0: everything required is there; 1: something is missing; 2: invalid arguments.",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for python -m harness")
     parser.add_argument(
         "--probe",
         action="store_true",
-        help="also compute: a convolution, a compiled step, an allreduce; on Slurm in one job, and look from its node",
+        help="also run a convolution, a compiled step, an allreduce; on Slurm, in a job that also checks the node",
     )
-    parser.add_argument(
-        "--all", action="store_true", help="with --probe: every framework, not the configured one alone"
-    )
-    parser.add_argument("--json", action="store_true", help="for programs: a list of checks")
-    parser.add_argument("--config-dir", metavar="DIR", help="a folder with configurations of your own")
+    parser.add_argument("--all", action="store_true", help="with --probe: every framework, not only the configured one")
+    parser.add_argument("--json", action="store_true", help="print a list of checks as JSON")
+    parser.add_argument("--config-dir", metavar="DIR", help="a folder with your own configurations")
     return parser.parse_intermixed_args(argv)
 
 
 def _refuse_mistakes(config: Config, probe: bool) -> None:
-    """Raises UserError for what a run would refuse on any machine; what this one lacks is for the checks to say."""
+    """Raise UserError for what any machine would refuse. What this machine lacks is left to the checks."""
     from harness.config.schema import Device, Precision, Scheduler
     from harness.core.spec import NSYS
     from harness.plan.request import request
 
     if config.cluster.scheduler is Scheduler.local:
-        # Here it is the machine that decides, and a missing GPU is no mistake.
+        # This machine decides about the device here, and a missing GPU is not a mistake.
         config = replace(config, precision=Precision.fp32, cluster=replace(config.cluster, device=Device.cpu))
     elif probe and config.cluster.scheduler is not Scheduler.slurm:
-        raise UserError("--probe submits a job of its own; with cluster.scheduler=allocation leave it out")
+        raise UserError("--probe submits a job of its own; leave it out with cluster.scheduler=allocation")
     anywhere = replace(config.framework, environment=sys.executable)
     trace = False if config.trace == NSYS else config.trace
     request(replace(config, framework=anywhere, data=replace(config.data, check=False), trace=trace))
@@ -103,18 +103,18 @@ def _checks(config: Config, arguments: argparse.Namespace) -> Iterator[Check]:
 
 
 def guarded(group: str, checks: Iterable[Check]) -> Iterator[Check]:
-    """One group of checks. One that breaks must not hide what the other groups find."""
+    """Run a group of checks; an exception in one group must not hide the others."""
     from harness.doctor.checks import MISSING, Check
 
     try:
         yield from checks
     except Exception as error:
-        what = f"this check itself broke: {type(error).__name__}: {error}"
+        what = f"this check failed: {type(error).__name__}: {error}"
         yield Check(group, "doctor", MISSING, what, "please report it; the other checks are not affected")
 
 
 def _print(checks: Iterable[Check]) -> int:
-    """Each line as soon as it is known; then what it comes to. The number of things missing."""
+    """Print each check as soon as it is known, then a summary. Returns the number of missing items."""
     from rich.console import Console
     from rich.text import Text
 
@@ -131,7 +131,7 @@ def _print(checks: Iterable[Check]) -> int:
     if missing:
         console.print(Text(f"missing: {', '.join(missing)}", style=STYLES["missing"]))
     else:
-        console.print(Text("everything that this configuration needs is there", style=STYLES["ok"]))
+        console.print(Text("everything this configuration needs is there", style=STYLES["ok"]))
     return len(missing)
 
 
@@ -142,5 +142,5 @@ def _print_json(checks: Iterable[Check]) -> int:
 
 
 def _say(text: str) -> None:
-    # Beside the checks, which may be read by a program.
+    # stdout may be read by a program.
     print(text, file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""What `python -m harness.doctor --probe` computes: tiny runs of the real worker, each of which proves one thing.
+"""Computations of `python -m harness.doctor --probe`: tiny runs of the real worker, each testing one thing.
 
-`write` puts their specs into a folder, `run` runs those of one node, and `python -m harness.doctor.compute` is what a
-job runs: `<folder>` on its first node, `<folder> <trial>` on each node of a trial over two. `told` reads what came of
-them. Each trial has its own deadline, and its outcome is written as soon as it is known.
+`write` puts the trials' specs into a folder and `run` executes those of one node. Jobs execute `python -m
+harness.doctor.compute`: `<folder>` on the first node, `<folder> <trial>` on each node of a two-node trial. `results`
+reads the outcomes. Each trial has its own deadline, and its outcome is written immediately.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ from harness.plan import machine
 from harness.plan.request import study_request
 from harness.study import outcome
 
-# The first import of a framework from a busy shared file system, and a compiler, take their time.
+# Allows for a framework's first import from a busy shared file system, and for a compiler.
 TRIAL_SECONDS = 180.0
-LOOK_SECONDS = 0.05
-# What peers of a rank that failed may still say.
+POLL_SECONDS = 0.05
+# Time for the peers of a failed rank to report.
 PEER_SECONDS = 2.0
 TRIALS, ATTEMPT, DONE = "trials.json", "attempt-1", "done.rank{}.json"
-# Of an allreduce without GPUs.
+# Ranks of an allreduce on CPUs.
 CPU_RANKS = 2
-# Options of frameworks that stand for a compiler which is not always used.
+# Framework options that enable an optional compiler.
 COMPILERS = ("compile", "jit_compile")
-# Where compilers keep what they made. A trial has its own: one that is ended at its deadline would leave half a file in
-# the user's, at which every later run fails.
+# Compiler caches. Each trial has its own: one killed at its deadline could leave a partial file that breaks later runs.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 SMALL = (
     *("cluster=local", "model=cnn_small", "dataset=synthetic", "strategy=plain", "measure=smoke", "batch=8"),
@@ -58,34 +57,35 @@ SMALL = (
 
 @dataclass(frozen=True)
 class Trial:
-    """name: what it proves. folder: its run's, below that of the trials. needed: whether the configuration cannot do
-    without it. half: the half precision that it computes in, for GPUs that have it; None for the others. refused: why
-    there is no such run."""
+    """A tiny run that tests one thing."""
 
-    name: str
-    folder: str
-    needed: bool
+    name: str  # what it tests
+    folder: str  # of its run, below the folder of the trials
+    needed: bool  # whether the configuration requires it
     advice: str
     ranks: int = 1
     nodes: int = 1
-    half: str | None = None
-    refused: str = ""
+    half: str | None = None  # half precision that it tests, for GPUs that support it
+    refused: str = ""  # why it cannot run
 
 
 def write(config: Config, config_dir: str | None, every: bool, ranks: int, nodes: int, folder: Path) -> list[Trial]:
-    """Puts the trials into the folder; gives them, in the order in which they run.
+    """Write the trials' specs and return the trials in order of execution.
 
     Args:
-        every: of every framework whose environment is there, and not of the configured one alone.
-        ranks: of an allreduce on one node.
-        nodes: 2, for an allreduce over two of them too.
+        config: the checked configuration.
+        config_dir: the user's configuration folder.
+        every: include every framework whose environment exists, not only the configured one.
+        ranks: ranks of the allreduce on one node.
+        nodes: 2 adds an allreduce over two nodes.
+        folder: where to write.
     """
     trials: list[Trial] = []
     for framework, mine in _frameworks(config, config_dir, every):
         for trial, point in _trials(config, config_dir, framework, mine, ranks, nodes):
             try:
                 (asked,) = study_request([point]).requests
-            except UserError as error:  # mostly what is not offered: only what the configuration needs is worth a word
+            except UserError as error:  # usually an unsupported combination
                 if trial.needed:
                     trials.append(replace(trial, refused=str(error)))
                 continue
@@ -99,7 +99,7 @@ def write(config: Config, config_dir: str | None, every: bool, ranks: int, nodes
 
 
 def here(config: Config, config_dir: str | None, every: bool) -> Iterator[Check]:
-    """The trials on this machine, without a scheduler, each told as soon as it is done. Leaves no files."""
+    """Run the trials on this machine and yield each result when it is known. Leaves no files."""
     results = Path(config.results).expanduser().absolute()
     made = [path for path in (results, *results.parents) if not path.exists()]
     folder = results / f".doctor-{secrets.token_hex(8)}"
@@ -121,7 +121,7 @@ def here(config: Config, config_dir: str | None, every: bool) -> Iterator[Check]
 
 
 def run(folder: Path) -> Iterator[Trial]:
-    """Runs the trials of one node, here; gives each when it is done."""
+    """Run the trials of this node and yield each when it is done."""
     half = _half(gpus_here())
     for trial in _read(folder):
         if trial.refused:
@@ -136,7 +136,7 @@ def run(folder: Path) -> Iterator[Trial]:
 
 
 def run_ranks(folder: Path, ranks: Sequence[Rendezvous], seconds: float) -> None:
-    """Runs ranks of a trial on this machine, and writes what came of it beside its spec."""
+    """Run ranks of a trial on this machine and write the outcome next to its spec."""
     of_run, site = spec.read_run(folder)
     attempt, began = folder / ATTEMPT, time.monotonic()
     processes: list[subprocess.Popen[bytes]] = []
@@ -164,12 +164,12 @@ def run_ranks(folder: Path, ranks: Sequence[Rendezvous], seconds: float) -> None
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    said = {"why": why, "seconds": time.monotonic() - began, **_device(attempt, ranks[0].rank)}
-    spec.write_json(folder / DONE.format(ranks[0].rank), said)
+    result = {"why": why, "seconds": time.monotonic() - began, **_device(attempt, ranks[0].rank)}
+    spec.write_json(folder / DONE.format(ranks[0].rank), result)
 
 
-def told(folder: Path, where: str, group: str = "probe") -> Iterator[Check]:
-    """What came of the trials. where: the machine that ran them."""
+def results(folder: Path, where: str, group: str = "probe") -> Iterator[Check]:
+    """Read the outcomes of the trials. where: the machine that ran them."""
     for trial in _read(folder):
         check = outcome_of(folder, trial, where, group)
         if check is not None:
@@ -177,7 +177,7 @@ def told(folder: Path, where: str, group: str = "probe") -> Iterator[Check]:
 
 
 def outcome_of(folder: Path, trial: Trial, where: str, group: str = "probe") -> Check | None:
-    """None: a precision that these GPUs do not have."""
+    """Read one trial's outcome. None if these GPUs lack its precision."""
     if trial.refused:
         found, _, advice = trial.refused.partition("; ")
         return Check(group, trial.name, MISSING, found, advice)
@@ -192,14 +192,14 @@ def outcome_of(folder: Path, trial: Trial, where: str, group: str = "probe") -> 
             return None
         return Check(group, trial.name, state, f"on {where}: not reached before the job's end", "try again")
     seconds = max(answer["seconds"] for answer in known)
-    found = f"on {known[0]['device'] or where}, {seconds:.0f} s with the start"
+    found = f"on {known[0]['device'] or where}, {seconds:.0f} s including start-up"
     if fallback := known[0]["fallback"]:
         return Check(group, trial.name, NOTE, f"{found}; {fallback}")
     return Check(group, trial.name, OK, found)
 
 
 def gpus_here() -> list[str]:
-    """The names of this machine's GPUs."""
+    """Names of this machine's GPUs."""
     try:
         return [re.sub(r"^GPU \d+: | \(UUID:.*\)", "", line) for line in nvidia_smi("-L")]
     except NoAnswer:
@@ -217,7 +217,7 @@ def _frameworks(config: Config, config_dir: str | None, every: bool) -> Iterator
 def _trials(
     config: Config, config_dir: str | None, framework: Framework, mine: bool, ranks: int, nodes: int
 ) -> Iterator[tuple[Trial, Config]]:
-    if framework.name == EMULATED:  # it computes nothing
+    if framework.name == EMULATED:  # nothing to compute
         return
     (point,) = compose([*SMALL, f"framework={framework.name}"], False, "config", config_dir)
     plain = replace(
@@ -228,21 +228,21 @@ def _trials(
         precision=Precision.fp32,
     )
     name = framework.name
-    on_gpu = "look at the driver and at the environment's build: docs/troubleshooting.md"
+    on_gpu = "check the driver and the environment's build: docs/troubleshooting.md"
     yield Trial(f"{name}: convolution, fp32", "", mine, on_gpu), plain
     for half in (Precision.bf16, Precision.fp16):
         needed = mine and config.precision is half
         yield (
-            Trial(f"{name}: convolution, {half.name}", "", needed, f"leave precision={half.name} out", half=half.name),
+            Trial(f"{name}: convolution, {half.name}", "", needed, f"do not set precision={half.name}", half=half.name),
             replace(plain, precision=half),
         )
     for option in COMPILERS:
         if hasattr(plain.framework.options, option):
             needed = mine and bool(getattr(config.framework.options, option))
             compiled = replace(plain.framework, options=replace(plain.framework.options, **{option: True}))
-            how = f"leave framework.options.{option}=false"
+            how = f"keep framework.options.{option}=false"
             yield Trial(f"{name}: {option}=true", "", needed, how), replace(plain, framework=compiled)
-    how = "cluster.env.NCCL_DEBUG=INFO tells what NCCL tries; docs/troubleshooting.md"
+    how = "cluster.env.NCCL_DEBUG=INFO shows what NCCL tries; docs/troubleshooting.md"
     (over,) = compose([*SMALL, f"framework={name}", "strategy=allreduce"], False, "config", config_dir)
     exchanging = replace(plain, strategy=Strategy(name="allreduce", options=over.strategy.options))
     needed = mine and config.gpus > 1
@@ -257,7 +257,7 @@ def _trials(
 
 
 def _half(gpus: Sequence[str]) -> str | None:
-    """The half precision of the tensor cores of these GPUs; None where that is not known, and on the CPU."""
+    """The half precision of these GPUs' tensor cores; None if unknown or without GPUs."""
     found = [known for gpu in gpus if (known := gpu_types.capability(gpu))]
     return None if not found else ("bf16" if min(found) >= gpu_types.AMPERE else "fp16")
 
@@ -269,30 +269,30 @@ def _wait(
     deadline: float,
     seconds: float,
 ) -> str:
-    """Until all have ended well, or one has not: why, in a sentence; empty where all have."""
+    """Wait until all ranks succeeded or one failed. Returns the reason, or '' on success."""
     while time.monotonic() < deadline:
         codes = [process.poll() for process in processes]
         if failed := [rank.rank for rank, code in zip(ranks, codes, strict=True) if code]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 for process in processes:
                     process.wait(PEER_SECONDS / len(processes))
-            return _said(attempt, failed[0])
+            return _last_error(attempt, failed[0])
         if all(code == 0 for code in codes):
             return ""
-        time.sleep(LOOK_SECONDS)
-    return f"not done within {seconds:.0f} s"
+        time.sleep(POLL_SECONDS)
+    return f"not finished within {seconds:.0f} s"
 
 
-def _said(attempt: Path, rank: int) -> str:
-    """The last error in what a rank said, without what Python puts before it."""
+def _last_error(attempt: Path, rank: int) -> str:
+    """The last error message of a rank, without Python's prefix."""
     lines = [line.strip() for line in outcome.stderr_tail(attempt, rank) if line.strip()]
     errors = [line for line in lines if re.match(r"(error:|[\w.]*(Error|Exception|Exit)\b)", line)]
-    said = (errors or lines or ["it ended without a word"])[-1]
-    return re.sub(r"^error: ", "", said)
+    last = (errors or lines or ["it ended without output"])[-1]
+    return re.sub(r"^error: ", "", last)
 
 
 def _device(attempt: Path, rank: int) -> dict[str, Any]:
-    """On what it computed, and what was not done as it was asked for."""
+    """The device that was used, and any fallback."""
     file = attempt / run_files.events(rank)
     log = events.read_events(file).events if file.exists() else []
     start = next((event for event in log if event["ev"] == "start"), {})

@@ -1,4 +1,4 @@
-"""What the doctor looks at in the frameworks' environments, and what starts ranks in them."""
+"""Checks of the frameworks' environments and of what starts their ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from harness.plan import environments, machine, mpi
 from harness.plan.request import PROJECT
 from harness.slurm.client import Client, SlurmUnavailable, error_message
 
-# A first import of a framework from a busy shared file system takes minutes.
+# A framework's first import from a busy shared file system takes minutes.
 FRAMEWORK_SECONDS = 180.0
 QUESTION = (
     "import importlib, json; from importlib import metadata; of = importlib.import_module('harness.worker.{}'); "
@@ -42,16 +42,16 @@ QUESTION = (
     "'build': vars(of.build()) if hasattr(of, 'build') else None, "
     "'carriers': {{name: carriers[name] for name in {} if name in carriers}}}}))"
 )
-# What carries the gradients of a strategy, and is installed beside the framework.
+# Packages that a strategy needs in addition to the framework.
 CARRIERS = {row.name: row.package for row in STRATEGIES.values() if row.package}
 
 
 class Silent(Exception):
-    """A framework's environment did not say what it has; the message says why."""
+    """A framework's environment could not be queried; the message says why."""
 
 
 def frameworks(config: Config, config_dir: str | None) -> Iterator[Check]:
-    """The configured framework, and every other one that conf/ has."""
+    """Check the configured framework, then every other one in conf/."""
     yield _container(config.cluster) if config.cluster.container.runtime else _framework(config.framework, config)
     if mpi.needed(config.strategy):
         yield _mpi(config)
@@ -67,10 +67,20 @@ def frameworks(config: Config, config_dir: str | None) -> Iterator[Check]:
 def ask(
     framework: str, command: Sequence[str], variables: Mapping[str, str], seconds: float = FRAMEWORK_SECONDS
 ) -> dict[str, Any]:
-    """What the framework says of itself: versions (name -> version), gpus (their names) and build (the fields of a
-    `gpu_types.Build`, or None); and what of CARRIERS is beside it, with its version.
+    """Ask a framework's environment what it contains.
 
-    command: its Python, in a container with what stands before it. variables: cluster.env. Raises Silent.
+    Args:
+        framework: name of the framework.
+        command: its Python; for a container, with the container's command prefix.
+        variables: cluster.env.
+        seconds: deadline.
+
+    Returns:
+        versions (name -> version), gpus (their names), build (fields of a `gpu_types.Build`, or None) and carriers
+        (installed packages of CARRIERS -> version).
+
+    Raises:
+        Silent: the environment could not be queried.
     """
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
@@ -103,10 +113,12 @@ def judged(
     gpu_type: str | None = None,
     driver: str | None = None,
 ) -> Check:
-    """What an environment has, against what the configuration computes on, and with which strategy and input pipeline.
+    """Compare an environment with what the configuration needs.
 
-    gpus: how many it must see where it was asked; None where that says nothing, as on a login node. gpu_type: the name
-    of the GPUs that it is to compute on, and driver: the version of their driver; None where not known.
+    Args:
+        gpus: number of GPUs it must see; None if irrelevant, as on a login node.
+        gpu_type: name of the GPUs to compute on; None if unknown.
+        driver: version of their driver; None if unknown.
     """
     name, versions, carriers, seen = framework.name, answer["versions"], answer["carriers"], answer["gpus"]
     found = ", ".join(f"{key} {value}" for key, value in {**versions, **carriers}.items())
@@ -114,7 +126,7 @@ def judged(
         found += f"; sees {counted(seen)}"
     if cuda and "cuda" not in versions:
         capability = gpu_types.capability(gpu_type)
-        # On a node the builder asks nvidia-smi; on a login node it has to be told.
+        # On a node the build script asks nvidia-smi; on a login node it must be told.
         unknown = "GPU=<v100, a100, ...>" if gpus is None else "VARIANT=cuda"
         setting = f"GPU={gpu_types.usual_name(capability)}" if capability else unknown
         how = (
@@ -123,7 +135,7 @@ def judged(
             else "install a CUDA build there"
         )
         return Check(
-            group, name, MISSING, f"{found}: a build without CUDA", f"{how}, or take cluster.device=cpu on CPU nodes"
+            group, name, MISSING, f"{found}: a build without CUDA", f"{how}, or set cluster.device=cpu on CPU nodes"
         )
     if cuda and (unfit := _unfit(answer, framework, gpu_type, driver)):
         why, advice = unfit
@@ -133,20 +145,20 @@ def judged(
             group,
             name,
             MISSING,
-            f"{found}: of {gpus} GPUs it sees {len(seen)}",
-            "see that the driver is new enough for the build's CUDA version, and that a job is given as many",
+            f"{found}: sees {len(seen)} of {gpus} GPUs",
+            "check that the driver supports the build's CUDA version and that jobs get that many GPUs",
         )
     if DALI in CAPABILITIES[framework.name].pipelines and DALI not in versions:
         found += f"; no NVIDIA DALI: data.pipeline={DALI} cannot run"
         if pipeline == DALI:
-            with_it = f"`DALI=1 sbatch/env/{framework.environment}.sh` builds the environment with it"
-            advice = with_it if _has_builder(framework) else "install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there"
-            return Check(group, name, MISSING, found, f"{advice}, or take data.pipeline={HARNESS}")
+            builder = f"`DALI=1 sbatch/env/{framework.environment}.sh` builds the environment with it"
+            advice = builder if _has_builder(framework) else "install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there"
+            return Check(group, name, MISSING, found, f"{advice}, or set data.pipeline={HARNESS}")
     offered = {of: carrier for of, carrier in CARRIERS.items() if of in offered_by(framework.name)}
     if lacking := {of: carrier for of, carrier in offered.items() if carrier not in carriers}:
         found += f"; no {' and no '.join(lacking.values())}: strategy={','.join(lacking)} cannot run"
-        again = f"`sbatch/env/{framework.environment}.sh` builds the environment with all of it"
-        advice = again if _has_builder(framework) else f"install {', '.join(lacking.values())} there"
+        builder = f"`sbatch/env/{framework.environment}.sh` builds the environment with all of it"
+        advice = builder if _has_builder(framework) else f"install {', '.join(lacking.values())} there"
         return Check(group, name, MISSING if strategy in lacking else NOTE, found, advice)
     return Check(group, name, OK, found)
 
@@ -154,7 +166,7 @@ def judged(
 def _unfit(
     answer: dict[str, Any], framework: Framework, gpu_type: str | None, driver: str | None
 ) -> tuple[str, str] | None:
-    """(why the build does not run on the GPUs, what to do); None where it does, or where that is not known."""
+    """Return (why the build does not run on the GPUs, what to do); None if it does, or if unknown."""
     if not answer.get("build"):
         return None
     build = gpu_types.Build(**{**answer["build"], "architectures": tuple(answer["build"]["architectures"])})
@@ -180,14 +192,10 @@ def _framework(framework: Framework, config: Config) -> Check:
     try:
         answer = ask(framework.name, [str(python)], config.cluster.env)
     except Silent as silent:
-        how = (
-            f"build it again: `sbatch/env/{framework.environment}.sh`"
-            if _has_builder(framework)
-            else "install it there"
-        )
-        advice = f"{how}, or set framework.environment to an interpreter that has it"
+        how = f"rebuild it: `sbatch/env/{framework.environment}.sh`" if _has_builder(framework) else "install it there"
+        advice = f"{how}, or set framework.environment to an interpreter with it"
         if only_in_jobs(config.cluster):
-            advice = f"jobs load cluster.modules and cluster.setup first: --probe looks there; otherwise {advice}"
+            advice = f"jobs load cluster.modules and cluster.setup first: --probe checks there; otherwise {advice}"
             return Check("frameworks", framework.name, NOTE, str(silent), advice)
         return Check("frameworks", framework.name, MISSING, str(silent), advice)
     cluster, pipeline = config.cluster, config.data.pipeline.value
@@ -200,7 +208,7 @@ def _framework(framework: Framework, config: Config) -> Check:
 
 
 def _first_gpu() -> tuple[str | None, str | None]:
-    """(name, version of the driver) of this machine's first GPU."""
+    """Name and driver version of this machine's first GPU."""
     try:
         name, _, driver = nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader")[0].partition(", ")
         return name, driver
@@ -209,7 +217,7 @@ def _first_gpu() -> tuple[str | None, str | None]:
 
 
 def _mpi(config: Config) -> Check:
-    """What starts the ranks of a strategy over MPI."""
+    """Check what starts the ranks of an MPI strategy."""
     framework, cluster = config.framework, config.cluster
     starter = mpi.starter(cluster)
     if starter != MPIRUN:
@@ -217,11 +225,11 @@ def _mpi(config: Config) -> Check:
         try:
             known = Client().mpi_kinds()
         except SlurmUnavailable as error:
-            return Check("frameworks", "MPI", MISSING, f"{found}; srun cannot be asked: {error}", "try again later")
+            return Check("frameworks", "MPI", MISSING, f"{found}; srun does not answer: {error}", "try again later")
         if starter in known:
             return Check("frameworks", "MPI", OK, found)
         how = f"set cluster.mpi to one of {', '.join([*known, MPIRUN])}"
-        return Check("frameworks", "MPI", MISSING, f"{found}, which this srun does not have", how)
+        return Check("frameworks", "MPI", MISSING, f"{found}, which this srun does not support", how)
     try:
         python = environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
         return Check("frameworks", "MPI", OK, f"{mpi.mpirun(str(python))} starts the ranks of {config.strategy.name}")
@@ -231,18 +239,18 @@ def _mpi(config: Config) -> Check:
 
 
 def _nsys(config: Config) -> Check:
-    """NVIDIA's profiler, for trace=nsys."""
+    """Check NVIDIA's profiler, for trace=nsys."""
     found = profiling.found_nsys(config)
     if found:
         return Check("frameworks", NSYS, OK, found)
-    # Login nodes often do not have what nodes have.
+    # Login nodes often lack software that the nodes have.
     state = NOTE if config.cluster.scheduler is Scheduler.slurm else MISSING
     how = "install NVIDIA Nsight Systems, or load its module where the ranks run (cluster.modules)"
-    return Check("frameworks", NSYS, state, "not on the PATH here, and trace=nsys starts every rank with it", how)
+    return Check("frameworks", NSYS, state, "not on the PATH, but trace=nsys starts every rank with it", how)
 
 
 def _container(cluster: Cluster) -> Check:
-    """The container's own Python is asked only by --probe: login nodes often cannot start it."""
+    """Check the container runtime and image. Only --probe starts the image: login nodes often cannot."""
     container = cluster.container
     runtime, image = str(container.runtime), str(container.image)
     found, advice = _runtime(runtime)
@@ -253,22 +261,22 @@ def _container(cluster: Cluster) -> Check:
         return Check("frameworks", "container", OK, f"{found}; {image} is fetched when a run starts")
     if os.path.exists(os.path.expanduser(image)):
         return Check("frameworks", "container", OK, f"{found}; image {image}")
-    where = "set cluster.container.image to a file that is there, or to a registry's address"
+    where = "set cluster.container.image to an existing file or a registry address"
     return Check("frameworks", "container", MISSING, f"{found}; no image at {os.path.abspath(image)}", where)
 
 
 def _runtime(runtime: str) -> tuple[str, str]:
-    """(what was found, what to do; empty where the runtime is there)."""
+    """Return (what was found, what to do); the latter is empty if the runtime works."""
     try:
         if runtime == "pyxis":
             if Client(seconds=30).has_pyxis():
-                return "srun has the plugin pyxis", ""
-            return "srun has no option --container-image", "ask the site for the plugin pyxis, or take apptainer"
+                return "srun has the pyxis plugin", ""
+            return "srun has no option --container-image", "ask the site for the pyxis plugin, or use apptainer"
         done = programs.run(runtime, "--version", seconds=30)
     except NoAnswer as error:
         return str(error), f"install {runtime}, or load its module with cluster.modules"
     if done.returncode != 0:
-        return error_message(done.stderr) or f"{runtime} --version fails", f"mend {runtime} on this machine"
+        return error_message(done.stderr) or f"{runtime} --version fails", f"repair {runtime} on this machine"
     return done.stdout.strip(), ""
 
 

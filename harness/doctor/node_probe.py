@@ -1,7 +1,7 @@
-"""`python -m harness.doctor --probe` with Slurm: one real, tiny job on a whole node, or on two, and what it saw there.
+"""`python -m harness.doctor --probe` with Slurm: submits one tiny job for one or two whole nodes and reports on them.
 
-The two halves tell each other by files in a folder beside the results, which shows at once whether the nodes share it:
-`probe` submits and reads, `python -m harness.doctor.node_probe <folder>` is what the job runs.
+Both halves communicate through files in a folder next to the results, which also shows whether the nodes share it:
+`probe` submits and reads, and the job runs `python -m harness.doctor.node_probe <folder>`.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from harness.plan.plan import Resources
 from harness.plan.request import PROJECT
 from harness.slurm.client import Client, Job, SlurmRefused, SlurmUnavailable
 
-# Wall limit of the job, and of one that tries every framework. It takes seconds for each thing that it tries, unless a
-# file system, an import or a compiler hangs.
+# Wall limit of the job, and of one that tries every framework. Each trial takes seconds unless a file system, import or
+# compiler hangs.
 JOB_MINUTES, EVERY_MINUTES = 15, 45
-# For the job's start; and for its end, after its wall limit.
-WAIT_MINUTES, SPARE_MINUTES = 10, 2
+# Waiting time for the job to start, and for it to end after its wall limit.
+WAIT_MINUTES, MARGIN_MINUTES = 10, 2
 QUEUE_SECONDS = 3.0
-LOOK_SECONDS = 0.2
-# After a job's end, its last file may take a moment to be seen through a shared file system.
+POLL_SECONDS = 0.2
+# Delay for a job's last file to become visible on a shared file system.
 FILE_SECONDS = 15.0
 FRAMEWORK_SECONDS = 60.0
-# How long the node waits for the other side's time.
+# How long the node waits for this side's timestamp.
 CLOCK_SECONDS = 20.0
-# A difference that puts the events of two nodes into a wrong order.
-CLOCK_DIFFERENCE_SECONDS = 1.0
+# A larger difference would reorder the events of two nodes.
+MAX_CLOCK_DIFFERENCE_SECONDS = 1.0
 WAITING = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED")
 NOT_SHARED = 77
 PING, PONG, QUESTION, ANSWER, RANKS, STDERR = "ping", "pong", "question.json", "answer.json", "ranks", "stderr"
 ENDED = "ended"
 
-# Not with `cd`: the lines of cluster.setup may read files where the command was given, as in a run.
+# No `cd`: lines of cluster.setup may read files relative to the working directory, as in a run.
 SCRIPT = """#!/bin/bash
 [ -d {folder} ] || exit {not_shared}
 exec 2>{folder}/{stderr}
@@ -70,7 +70,7 @@ PYTHONPATH={project}${{PYTHONPATH:+:$PYTHONPATH}} {python} -m harness.doctor.com
 {over_two}
 touch {folder}/{ended}
 """
-# A trial over two nodes: a task on each, which starts the rank that is there.
+# A two-node trial: one task per node, which starts that node's rank.
 OVER_TWO = (
     "PYTHONPATH={project}${{PYTHONPATH:+:$PYTHONPATH}} srun --nodes=2 --ntasks=2 --ntasks-per-node=1 "
     "--cpus-per-task={cpus} {srun_args} {python} -m harness.doctor.compute {folder} {trial}"
@@ -78,9 +78,9 @@ OVER_TWO = (
 
 
 def probe(config: Config, config_dir: str | None, every: bool, say: Callable[[str], None]) -> Iterator[Check]:
-    """Submits the job, waits for it, and tells what it saw. Cancels it, and takes its files away, whatever happens.
+    """Submit the job, wait for it and report its findings. Always cleans up the job and its files.
 
-    every: it computes with every framework whose environment is there, and not with the configured one alone.
+    every: test every framework whose environment exists, not only the configured one.
     """
     results = Path(config.results).expanduser().absolute()
     nodes = min(2, place(config.gpus, config.cluster.gpus_per_node).nodes)
@@ -104,15 +104,15 @@ def probe(config: Config, config_dir: str | None, every: bool, say: Callable[[st
             return
         job = _wait(client, job_id, folder, asked.timeout_minutes, say)
         ended = job.state not in WAITING
-        yield from _told(job_id, job, folder, config, asked)
+        yield from _findings(job_id, job, folder, config, asked)
     except OSError as error:
-        how = "set results=<a folder that you can write, and that the nodes see>"
+        how = "set results=<a folder that you can write and the nodes see>"
         yield _check("results folder", MISSING, f"{folder} cannot be written: {error.strerror}", how)
     except SlurmUnavailable as error:
         yield _check("job", MISSING, f"Slurm does not answer: {error}", "try again later")
     finally:
         if not ended:
-            # By its name: it may have been submitted without its id having arrived here.
+            # By name: it may have been submitted without its id having been received.
             with contextlib.suppress(SlurmUnavailable):
                 client.cancel_named(name)
         shutil.rmtree(folder, ignore_errors=True)
@@ -122,7 +122,7 @@ def probe(config: Config, config_dir: str | None, every: bool, say: Callable[[st
 
 
 def on_node(folder: Path) -> None:
-    """The job's half. Each answer is written as soon as it is there, so that what hangs does not hide the others."""
+    """Run the job's half. Each answer is written at once, so that a hanging check does not hide the others."""
     question = json.loads((folder / QUESTION).read_text(encoding="utf-8"))
     answer: dict[str, Any] = {"host": socket.gethostname()}
     spec.write_json(folder / ANSWER, answer)
@@ -133,7 +133,7 @@ def on_node(folder: Path) -> None:
         answer["no_smi"] = str(error)
     try:
         data = question["data"]
-        answer["data"] = str(locate(data["name"], data["reader"], data["root"]) or "made from the seed")
+        answer["data"] = str(locate(data["name"], data["reader"], data["root"]) or "generated from the seed")
     except DataError as error:
         answer["no_data"] = str(error)
     spec.write_json(folder / ANSWER, answer)
@@ -150,20 +150,20 @@ def on_node(folder: Path) -> None:
 
 
 def _clock(folder: Path) -> list[float] | None:
-    """[how far the other side's clock is ahead of this node's, give or take], in seconds; None: it did not answer."""
+    """Measure [lead of the other side's clock, uncertainty] in seconds; None if it did not answer."""
     asked = time.time()
     (folder / PING).touch()
     while time.time() < asked + CLOCK_SECONDS:
-        # Listed, because shared file systems remember for long that a single file was not there.
+        # Listing the folder avoids the negative caching of shared file systems.
         if PONG in os.listdir(folder):
             theirs, now = float((folder / PONG).read_text()), time.time()
             return [theirs - (asked + now) / 2, (now - asked) / 2]
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return None
 
 
 def _question(config: Config, results: Path) -> dict[str, Any]:
-    """What the node is to look at. command: the framework's Python, with a container what stands before it."""
+    """Build the node's instructions. command: the framework's Python; for a container, with its command prefix."""
     framework, container = config.framework, config.cluster.container
     data = {
         "name": config.dataset.name,
@@ -172,7 +172,7 @@ def _question(config: Config, results: Path) -> dict[str, Any]:
     }
     command: list[str] | None
     if container.runtime:
-        # An image has variables of its own: in the container, what is set here is set again.
+        # An image sets variables of its own, so these are exported again inside the container.
         exports = {**config.cluster.env, "PYTHONPATH": str(PROJECT)}.items()
         again = "; ".join(f"export {name}={shlex.quote(str(value))}" for name, value in exports)
         prefix = site_resources.container(container, str(PROJECT), (str(results), data["root"]))
@@ -182,7 +182,7 @@ def _question(config: Config, results: Path) -> dict[str, Any]:
             modules = config.cluster.modules
             command = [str(environments.interpreter(framework.name, framework.environment, PROJECT, modules))]
         except UserError:
-            command = None  # the check of this machine says so
+            command = None  # reported by the check of this machine
     return {
         "framework": framework.name,
         "command": command,
@@ -195,7 +195,7 @@ def _script(asked: Resources, folder: Path, trials: Sequence[Trial]) -> str:
     same = {
         "folder": shlex.quote(str(folder)),
         "project": shlex.quote(str(PROJECT)),
-        # The harness's own Python: what submitit starts on the node.
+        # The harness's own Python, which submitit starts on the node.
         "python": shlex.quote(sys.executable),
         "cpus": asked.cpus_per_gpu,
         "srun_args": shlex.join(site_resources.srun_args(asked.mpi, asked.srun_args)),
@@ -207,46 +207,45 @@ def _script(asked: Resources, folder: Path, trials: Sequence[Trial]) -> str:
 
 
 def _wait(client: Client, job_id: str, folder: Path, limit_minutes: float, say: Callable[[str], None]) -> Job:
-    """Until the job has ended, has not started for WAIT_MINUTES, or is beyond its wall limit: what Slurm last said of
-    it. Gives the node the time meanwhile.
+    """Wait until the job has ended, exceeded its wall limit, or failed to start within WAIT_MINUTES.
 
-    Raises SlurmUnavailable where Slurm answers neither at the end nor before.
+    Meanwhile answers the node's clock request. Returns the job's last known state.
     """
     deadline = time.monotonic() + 60 * WAIT_MINUTES
     job = Job("PENDING")
-    asked_at, said, running = float("-inf"), "", False
+    asked_at, reported, running = float("-inf"), "", False
     while job.state in WAITING and time.monotonic() < deadline:
         if time.monotonic() > asked_at + QUEUE_SECONDS:
             asked_at = time.monotonic()
             with contextlib.suppress(SlurmUnavailable):
                 job = _job(client, job_id)
             state = job.state if job.reason in (None, "None") else f"{job.state} {job.reason}"
-            if job.state in WAITING and state != said:
-                said = state
+            if job.state in WAITING and state != reported:
+                reported = state
                 limit = f"up to {limit_minutes:g} min" if running else f"up to {WAIT_MINUTES} min for its start"
                 say(f"probe: job {job_id} is {state}; waiting {limit}, Ctrl-C cancels it")
         if job.state == "RUNNING" and not running:
-            running, deadline = True, time.monotonic() + 60 * (limit_minutes + SPARE_MINUTES)
+            running, deadline = True, time.monotonic() + 60 * (limit_minutes + MARGIN_MINUTES)
         if running and PING in os.listdir(folder) and not (folder / PONG).exists():
             (folder / "pong.new").write_text(repr(time.time()))
             (folder / "pong.new").rename(folder / PONG)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return job
 
 
 def _job(client: Client, job_id: str) -> Job:
-    """The job, from the accounting once the controller has forgotten it. Raises SlurmUnavailable."""
+    """Look up the job, in the accounting once the controller has forgotten it. Raises SlurmUnavailable."""
     if known := client.job(job_id):
         return known
     return Job(client.accounting([job_id]).get(job_id, "UNKNOWN").split(" ")[0])
 
 
-def _told(job_id: str, job: Job, folder: Path, config: Config, asked: Resources) -> Iterator[Check]:
+def _findings(job_id: str, job: Job, folder: Path, config: Config, asked: Resources) -> Iterator[Check]:
     state = job.state
     if state in WAITING:
         late = f"end within {asked.timeout_minutes:g} min" if state == "RUNNING" else f"start within {WAIT_MINUTES} min"
         what = f"job {job_id} did not {late}: {state} {job.reason or ''}; it is cancelled"
-        yield _check("job", MISSING, what, "try again when the queue is shorter, or with a partition for short jobs")
+        yield _check("job", MISSING, what, "try again when the queue is shorter, or use a partition for short jobs")
         return
     if (job.exit_code or "").startswith(f"{NOT_SHARED}:"):
         yield _not_shared(folder.parent, f"node {job.batch_host or ''} does not see {folder.parent}")
@@ -254,17 +253,17 @@ def _told(job_id: str, job: Job, folder: Path, config: Config, asked: Resources)
     answer = _answer(folder, state == "COMPLETED")
     host = str(answer.get("host", job.batch_host or "a node"))
     if state == "COMPLETED":
-        yield _check("job", OK, f"job {job_id} ran on {host}{_queued(job)}")
+        yield _check("job", OK, f"job {job_id} ran on {host}{_queue_time(job)}")
     else:
         ended = f"job {job_id} on {host} ended as {state} ({job.reason or ''}, exit code {job.exit_code})"
-        yield _check("job", MISSING, f"{ended}: {_stderr(folder)}", "mend what it says; the same command tries again")
+        yield _check("job", MISSING, f"{ended}: {_stderr(folder)}", "fix what it reports and run the command again")
     if not (folder / STDERR).exists():
         if state == "COMPLETED":
             yield _not_shared(
-                folder.parent, f"job {job_id} wrote into {folder.parent} on {host}, and nothing is seen here"
+                folder.parent, f"job {job_id} wrote into {folder.parent} on {host}, but nothing is visible here"
             )
         return
-    yield _check("results folder", OK, f"{host} reads what is written here, and the other way round")
+    yield _check("results folder", OK, f"{host} and this machine read each other's files")
     if answer:
         yield _check("harness", OK, f"{sys.executable} starts on {host}")
     elif state == "COMPLETED":
@@ -292,12 +291,12 @@ def _told(job_id: str, job: Job, folder: Path, config: Config, asked: Resources)
     if "clock" in answer:
         yield _clocks(answer["clock"], host)
     if answer:
-        _see(folder / ENDED, state == "COMPLETED")
-        yield from compute.told(folder, host)
+        _wait_for_file(folder / ENDED, state == "COMPLETED")
+        yield from compute.results(folder, host)
 
 
 def _answer(folder: Path, wait: bool) -> dict[str, Any]:
-    """What the node wrote; empty where nothing of it is seen here."""
+    """Read the node's answers; empty if they are not visible here."""
     deadline = time.monotonic() + (FILE_SECONDS if wait else 0)
     while True:
         try:
@@ -307,14 +306,14 @@ def _answer(folder: Path, wait: bool) -> dict[str, Any]:
         except (OSError, ValueError):
             if time.monotonic() > deadline:
                 return {}
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-def _see(file: Path, wait: bool) -> None:
-    """Waits for the job's last file to be seen through a shared file system."""
+def _wait_for_file(file: Path, wait: bool) -> None:
+    """Wait for the job's last file to become visible on a shared file system."""
     deadline = time.monotonic() + (FILE_SECONDS if wait else 0)
     while file.name not in os.listdir(file.parent) and time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _srun(folder: Path, host: str, asked: Resources) -> Check:
@@ -330,25 +329,27 @@ def _gpus(answer: dict[str, Any], host: str, config: Config) -> Check:
     if listed := answer.get("smi"):
         found = counted([re.sub(r"^GPU \d+: ", "", line) for line in listed])
         return _check("GPUs", OK, f"{host} has {found}, driver {answer.get('driver', 'unknown')}")
-    said = f"{host} lists none ({answer['no_smi']})"
+    found = f"{host} lists none ({answer['no_smi']})"
     if uses_cuda(config.cluster):
-        how = "set cluster.gres and cluster.partition to nodes with GPUs, or take cluster.device=cpu"
-        return _check("GPUs", MISSING, said, how)
-    return _check("GPUs", OK, f"{said}; none needed with cluster.device=cpu")
+        how = "set cluster.gres and cluster.partition to nodes with GPUs, or set cluster.device=cpu"
+        return _check("GPUs", MISSING, found, how)
+    return _check("GPUs", OK, f"{found}; none needed with cluster.device=cpu")
 
 
 def _clocks(clock: list[float] | None, host: str) -> Check:
     if clock is None:
-        return _check("clock", NOTE, f"not compared: files take more than {CLOCK_SECONDS:.0f} s to be seen on {host}")
+        return _check("clock", NOTE, f"not compared: files take more than {CLOCK_SECONDS:.0f} s to appear on {host}")
     ahead, give_or_take = clock
     found = f"{host} and this machine agree, to within {abs(ahead) + give_or_take:.1f} s"
-    if abs(ahead) > CLOCK_DIFFERENCE_SECONDS + give_or_take:
+    if abs(ahead) > MAX_CLOCK_DIFFERENCE_SECONDS + give_or_take:
         found = f"{host} is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} this machine's"
-        return _check("clock", NOTE, found, "ask the site for synchronised clocks; times of two nodes do not match")
+        return _check(
+            "clock", NOTE, found, "ask the site to synchronise the clocks; times of two nodes cannot be compared"
+        )
     return _check("clock", OK, found)
 
 
-def _queued(job: Job) -> str:
+def _queue_time(job: Job) -> str:
     try:
         submitted, started = (datetime.fromisoformat(text or "") for text in (job.submit_time, job.start_time))
     except ValueError:
@@ -357,12 +358,12 @@ def _queued(job: Job) -> str:
 
 
 def _stderr(folder: Path) -> str:
-    """The last lines of what the job complained about."""
+    """The last lines of the job's stderr."""
     try:
         lines = (folder / STDERR).read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
-        return "it left no output"
-    return "; ".join([line.strip() for line in lines if line.strip()][-3:]) or "it left no output"
+        return "no output"
+    return "; ".join([line.strip() for line in lines if line.strip()][-3:]) or "no output"
 
 
 def _not_shared(results: Path, found: str) -> Check:

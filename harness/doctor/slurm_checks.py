@@ -1,5 +1,4 @@
-"""What the doctor asks Slurm: whether it answers, what the nodes have, what it lets this user do, whether it would take
-a job of one whole node as it is configured."""
+"""Checks of Slurm: availability, the nodes, the user's limits, and whether a whole-node job would be accepted."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ from harness.slurm import inventory
 from harness.slurm.client import Client, SlurmRefused, SlurmUnavailable
 from harness.slurm.inventory import Node, Partition
 
-# States of a node that takes no jobs; a '*' at the end: it does not answer.
+# States of nodes that accept no jobs; a trailing '*' means not responding.
 UNUSABLE = re.compile(r"down|drain|fail|error|unknown|future|inval|maint|.*\*$", re.IGNORECASE)
 LONGEST_LIST = 12
 
 
 def slurm(config: Config) -> Iterator[Check]:
-    """Asks nothing more once Slurm does not answer: each question could take a minute."""
+    """Check Slurm. Stops when Slurm does not answer, because each query could take a minute."""
     cluster = config.cluster
     sbatch = shutil.which("sbatch")
     if cluster.scheduler is Scheduler.local:
@@ -35,17 +34,17 @@ def slurm(config: Config) -> Iterator[Check]:
         yield _check("Slurm", OK, f"not used: cluster={cluster.name} runs on this machine; {there}")
         return
     if sbatch is None:
-        where = "go to the cluster's login node, load its Slurm module, or take cluster=local to run on this machine"
+        where = "use the cluster's login node, load its Slurm module, or set cluster=local to run on this machine"
         yield _check("sbatch", MISSING, "not on the PATH", where)
         return
     try:
         yield from _answering(Client(), config, sbatch)
     except SlurmUnavailable as error:
-        yield _check("Slurm", MISSING, f"does not answer: {error}", "nothing else was asked; try again later")
+        yield _check("Slurm", MISSING, f"does not answer: {error}", "no further checks; try again later")
 
 
 def whole_nodes(config: Config, nodes: int = 1) -> Resources:
-    """A job of whole nodes, as they are configured. Raises UserError."""
+    """Build the resources of a whole-node job. Raises UserError."""
     cluster = config.cluster
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
     ranks = cluster.gpus_per_node or config.gpus
@@ -53,12 +52,14 @@ def whole_nodes(config: Config, nodes: int = 1) -> Resources:
 
 
 def _answering(client: Client, config: Config, sbatch: str) -> Iterator[Check]:
-    """Raises SlurmUnavailable."""
+    """Checks that need a working Slurm. Raises SlurmUnavailable."""
     try:
         yield _check("sbatch", OK, f"{inventory.version(client)} at {sbatch}")
     except SlurmRefused as refusal:
-        where = "go to the cluster's login node, or set SLURM_CONF; or take cluster=local to run on this machine"
-        yield _check("sbatch", MISSING, f"{sbatch} has no cluster: {str(refusal).split('; ')[-1]}", where)
+        where = "use the cluster's login node, set SLURM_CONF, or set cluster=local to run on this machine"
+        yield _check(
+            "sbatch", MISSING, f"{sbatch} is not configured for a cluster: {str(refusal).split('; ')[-1]}", where
+        )
         return
     up, answers = inventory.ping(client)
     if not up:
@@ -80,16 +81,16 @@ def _answering(client: Client, config: Config, sbatch: str) -> Iterator[Check]:
         needed = place(config.gpus, config.cluster.gpus_per_node).nodes
         yield from _nodes(inventory.nodes(client, chosen), asked, needed, chosen)
         yield _preemption(client, chosen[0], settings, config)
-    yield _word(client, asked)
+    yield _test_submission(client, asked)
 
 
 def names(asked: Resources) -> list[str]:
-    """The partitions that are asked for; Slurm takes a list."""
+    """The configured partitions; Slurm accepts a comma-separated list."""
     return asked.partition.split(",") if asked.partition else []
 
 
 def _accounting(client: Client, cluster: Cluster, settings: dict[str, str]) -> Iterator[Check]:
-    lost = "runs do not need it; only how a lost job ended stays unknown"
+    lost = "optional: without it, the final state of a lost job is unknown"
     if "none" in settings.get("AccountingStorageType", "none"):
         yield _check("accounting", NOTE, "this site has none", lost)
         return
@@ -127,7 +128,7 @@ def _accounting(client: Client, cluster: Cluster, settings: dict[str, str]) -> I
             return
     largest = [row.max_submit for row in rows if row.max_submit is not None and cluster.account in (None, row.account)]
     if largest and (cluster.max_submit is None or cluster.max_submit > min(largest)):
-        how = f"set cluster.max_submit={min(largest)}, so that larger studies are submitted little by little"
+        how = f"set cluster.max_submit={min(largest)}, so that larger studies are submitted in portions"
         yield _check("accounts", NOTE, f"{found}; at most {min(largest)} jobs in the queue", how)
         return
     yield _check("accounts", OK, found)
@@ -136,7 +137,7 @@ def _accounting(client: Client, cluster: Cluster, settings: dict[str, str]) -> I
 def _limits(settings: dict[str, str]) -> Check:
     shown = ", ".join(f"{name}={settings.get(name, '?')}" for name in ("MaxArraySize", "MaxJobCount", "KillWait"))
     if settings.get("EnforcePartLimits", "NO") == "NO":
-        careful = "a job beyond a partition's limit is not refused here, but waits for ever"
+        careful = "a job that exceeds a partition's limit is not refused but stays pending"
         return _check("limits", NOTE, f"{shown}, EnforcePartLimits=NO", careful)
     return _check("limits", OK, shown)
 
@@ -145,14 +146,16 @@ def _mpi(client: Client) -> Check:
     kinds = client.mpi_kinds()
     if any(kind.startswith(("pmi", "openmpi")) for kind in kinds):
         return _check("MPI", OK, f"srun --mpi takes {', '.join(kinds)}")
-    return _check("MPI", NOTE, f"srun --mpi takes {', '.join(kinds) or 'nothing'}", "only frameworks over MPI need one")
+    return _check(
+        "MPI", NOTE, f"srun --mpi takes {', '.join(kinds) or 'nothing'}", "needed only for strategies that use MPI"
+    )
 
 
 def _allocation() -> Check:
     job = os.environ.get("SLURM_JOB_ID")
     if job:
         return _check("allocation", OK, f"job {job} on {os.environ.get('SLURM_JOB_NODELIST', 'unknown nodes')}")
-    return _check("allocation", MISSING, "this shell is not inside one", "start it inside `salloc`, or a batch script")
+    return _check("allocation", MISSING, "this shell is not inside one", "run it inside `salloc` or a batch script")
 
 
 def _partitions(partitions: list[Partition], asked: Resources) -> Iterator[Check]:
@@ -165,7 +168,7 @@ def _partitions(partitions: list[Partition], asked: Resources) -> Iterator[Check
         longest = inventory.minutes(partition.limit)
         state, how = OK, ""
         if chosen and partition.state != "up":
-            state, how = MISSING, "jobs wait until the site opens it; or set another cluster.partition"
+            state, how = MISSING, "jobs wait until the site enables it; or set another cluster.partition"
         elif chosen and longest is not None and asked.timeout_minutes > longest:
             state, how = MISSING, f"set cluster.timeout_minutes to at most {longest:g}"
         yield _check(f"partition {partition.name}", state, found, how)
@@ -173,14 +176,14 @@ def _partitions(partitions: list[Partition], asked: Resources) -> Iterator[Check
     for name in names(asked):
         if name not in known:
             how = f"set cluster.partition to one of: {', '.join(known)}"
-            yield _check(f"partition {name}", MISSING, "this cluster has none of that name", how)
+            yield _check(f"partition {name}", MISSING, "this cluster has no such partition", how)
     if not names(asked) and not any(p.is_default for p in partitions):
         how = f"set cluster.partition to one of: {', '.join(known)}"
         yield _check("partition", MISSING, "none is configured, and this cluster has no default one", how)
 
 
 def _nodes(nodes: list[Node], asked: Resources, needed: int, partitions: list[str]) -> Iterator[Check]:
-    """What one whole node must have, one by one; then the nodes that have it all. needed: how many."""
+    """Check each requirement of a whole node, then count nodes that meet all. needed: nodes required."""
     gpus, cores = asked.placement.ranks_per_node, asked.placement.ranks_per_node * asked.cpus_per_gpu
     fit = set(nodes)
     if asked.gres:
@@ -206,14 +209,14 @@ def _nodes(nodes: list[Node], asked: Resources, needed: int, partitions: list[st
         fit &= having
     up = [node for node in fit if not UNUSABLE.match(node.state)]
     states = counted(sorted(node.state for node in fit)) or "none"
-    found = f"{len(fit)} of {len(nodes)} in {','.join(partitions)} have all that a node needs: {states}"
+    found = f"{len(fit)} of {len(nodes)} in {','.join(partitions)} meet all requirements: {states}"
     if len(fit) < needed:
-        how = f"the configuration needs {needed}: correct what is missing, or take fewer gpus"
+        how = f"the configuration needs {needed}: fix what is missing, or use fewer gpus"
         yield _check("nodes", MISSING, found, how)
     elif len(up) < needed:
-        yield _check("nodes", NOTE, f"{found}; {len(up)} take jobs now", "jobs wait until the site has more of them up")
+        yield _check("nodes", NOTE, f"{found}; {len(up)} accept jobs now", "jobs wait until more of them are up")
     else:
-        yield _check("nodes", OK, f"{found}; {len(up)} take jobs now")
+        yield _check("nodes", OK, f"{found}; {len(up)} accept jobs now")
 
 
 def _enough(name: str, what: str, having: set[Node], there: list[str], how: str) -> Check:
@@ -224,10 +227,10 @@ def _enough(name: str, what: str, having: set[Node], there: list[str], how: str)
 
 
 def _gres_advice(nodes: list[Node], asked: Resources) -> str:
-    """Set the keys to what the most nodes have."""
+    """Suggest the values that most nodes have."""
     entries = Counter(entry for node in nodes for entry in node.gres.split(",") if entry.split(":")[0] == asked.gres)
     if not entries:
-        return "set another cluster.partition; on CPU nodes take cluster.device=cpu cluster.gres=null"
+        return "set another cluster.partition; on CPU nodes set cluster.device=cpu cluster.gres=null"
     _, *kind, count = entries.most_common(1)[0][0].split(":")
     keys = [f"cluster.gpus_per_node={count}"] if int(count) < asked.placement.ranks_per_node else []
     if asked.gpu_type is not None:
@@ -242,21 +245,19 @@ def _preemption(client: Client, partition: str, settings: dict[str, str], config
     if kind == "none" or mode == "OFF":
         return _check("preemption", OK, f"jobs of partition {partition} are not preempted")
     grace = own.get("GraceTime", "0")
-    found = f"{kind}, PreemptMode={mode}" + (
-        f", GraceTime={grace} s" if kind != "qos" else ", GraceTime that of the QOS"
-    )
+    found = f"{kind}, PreemptMode={mode}" + (f", GraceTime={grace} s" if kind != "qos" else ", GraceTime of the QOS")
     if "preempt_send_user_signal" in settings.get("SlurmctldParameters", "") and (kind == "qos" or grace != "0"):
-        return _check("preemption", OK, f"{found}: a preempted job is warned first, and its runs save")
-    how = "set checkpoint.interval_steps, so that little is lost" if not config.checkpoint.interval_steps else ""
-    return _check("preemption", NOTE, f"{found}: a preempted job gets no warning before SIGTERM", how)
+        return _check("preemption", OK, f"{found}: preempted jobs are warned first, so their runs save")
+    how = "set checkpoint.interval_steps, to limit the loss" if not config.checkpoint.interval_steps else ""
+    return _check("preemption", NOTE, f"{found}: preempted jobs get no warning before SIGTERM", how)
 
 
-def _word(client: Client, asked: Resources) -> Check:
+def _test_submission(client: Client, asked: Resources) -> Check:
     refused = client.refusal(trial_options(asked))
     job = f"a job of one node with {asked.placement.ranks_per_node} ranks"
     if refused:
-        return _check("Slurm's word", MISSING, f"{job} would be refused: {refused}", advice(refused))
-    return _check("Slurm's word", OK, f"{job} would be taken")
+        return _check("test submission", MISSING, f"{job} would be refused: {refused}", advice(refused))
+    return _check("test submission", OK, f"{job} would be accepted")
 
 
 def _check(name: str, state: str, found: str, how: str = "") -> Check:

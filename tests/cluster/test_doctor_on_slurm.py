@@ -78,9 +78,9 @@ def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     assert found["Slurm: partition high"]["state"] == "ok"
     assert found["Slurm: GPUs per node"]["found"] == "gpu:v100:4 needed; the nodes have gpu:v100:4 on 3"
     assert found["Slurm: cores per node"]["found"] == "8 (4 ranks x 2) needed; the nodes have 8 cores on 3"
-    assert found["Slurm: nodes"]["found"].startswith("3 of 3 in main have all")
-    assert "GraceTime=20 s: a preempted job is warned first" in found["Slurm: preemption"]["found"]
-    assert found["Slurm: Slurm's word"]["found"] == "a job of one node with 4 ranks would be taken"
+    assert found["Slurm: nodes"]["found"].startswith("3 of 3 in main meet all")
+    assert "GraceTime=20 s: preempted jobs are warned first" in found["Slurm: preemption"]["found"]
+    assert found["Slurm: test submission"]["found"] == "a job of one node with 4 ranks would be accepted"
     assert left_behind(slurm, tmp_path) == []
 
 
@@ -89,31 +89,31 @@ def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     [
         (
             ["cluster.gpu_type=a100"],
-            ["Slurm: GPUs per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            ["Slurm: GPUs per node", "Slurm: nodes", "Slurm: test submission"],
             "set cluster.gpu_type=v100",
         ),
         (
             ["cluster.gpus_per_node=8", "cluster.cpus_per_gpu=1"],
-            ["Slurm: GPUs per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            ["Slurm: GPUs per node", "Slurm: nodes", "Slurm: test submission"],
             "set cluster.gpus_per_node=4",
         ),
         (
             ["cluster.cpus_per_gpu=3"],
-            ["Slurm: cores per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            ["Slurm: cores per node", "Slurm: nodes", "Slurm: test submission"],
             "set cluster.cpus_per_gpu to at most 2",
         ),
         (
             ["cluster.memory_per_node=100GB"],
-            ["Slurm: memory per node", "Slurm: nodes", "Slurm: Slurm's word"],
+            ["Slurm: memory per node", "Slurm: nodes", "Slurm: test submission"],
             "set cluster.memory_per_node to at most 64000MB",
         ),
         (["gpus=16"], ["Slurm: nodes"], "the configuration needs 4"),
         (
             ["cluster.partition=gpu"],
-            ["Slurm: partition gpu", "Slurm: Slurm's word"],
+            ["Slurm: partition gpu", "Slurm: test submission"],
             "set cluster.partition to one of: main, high",
         ),
-        (["cluster.constraint=fast"], ["Slurm: Slurm's word"], "cluster.constraint"),
+        (["cluster.constraint=fast"], ["Slurm: test submission"], "cluster.constraint"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
 )

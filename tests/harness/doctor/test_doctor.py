@@ -63,7 +63,7 @@ def test_a_machine_that_has_it_all(cli: Cli, torch_python: Path, tmp_path: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == [
-        "here", "Slurm", "frameworks", "data sets", "everything that this configuration needs is there",
+        "here", "Slurm", "frameworks", "data sets", "everything this configuration needs is there",
     ]  # fmt: skip
     assert all(line.split()[0] in ("ok", "note") for line in lines if line.startswith(" "))
     torch = subprocess.run(
@@ -174,7 +174,7 @@ def test_a_trial_that_fails_says_why_and_the_others_go_on(cli: Cli, torch_python
     found = checks(done)
     assert found["pytorch: compile=true"]["state"] == "note", "nobody asked for it"
     assert found["pytorch: compile=true"]["found"] == "on this machine: RuntimeError: Cannot find a working triton"
-    assert found["pytorch: compile=true"]["advice"] == "leave framework.options.compile=false"
+    assert found["pytorch: compile=true"]["advice"] == "keep framework.options.compile=false"
     assert found["pytorch: allreduce, 2 ranks"]["state"] == "ok"
     assert done.returncode == 0, done.stdout
 
@@ -189,10 +189,10 @@ def test_a_trial_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
     ranks = [Rendezvous(rank, 2, rank, 2, "127.0.0.1", 29999) for rank in range(2)]
     compute.run_ranks(run_dir, ranks, 1.0)
     said = json.loads((run_dir / "done.rank0.json").read_text())
-    assert said["why"] == "not done within 1 s"
+    assert said["why"] == "not finished within 1 s"
     trial = compute.Trial("pytorch: compile=true", "0", False, "leave it out")
     check = compute.outcome_of(tmp_path, trial, "n1")
-    assert check == Check("probe", "pytorch: compile=true", "note", "on n1: not done within 1 s", "leave it out")
+    assert check == Check("probe", "pytorch: compile=true", "note", "on n1: not finished within 1 s", "leave it out")
     needed = compute.outcome_of(tmp_path, replace(trial, needed=True), "n1")
     assert needed is not None
     assert needed.state == "missing"
@@ -319,7 +319,7 @@ def test_a_check_that_breaks_does_not_hide_what_was_found() -> None:
         ({"torch": "2+cpu"}, [], False, 4, "ok", "torch 2+cpu"),
         ({"torch": "2+cpu"}, [], True, None, "missing", "GPU=<v100, a100, ...> sbatch/env/pytorch.sh"),
         ({"torch": "2", "cuda": "13.0", "nccl": "2.29"}, [], True, None, "ok", "cuda 13.0, nccl 2.29"),
-        ({"torch": "2", "cuda": "13.0"}, ["V100"] * 3, True, 4, "missing", "of 4 GPUs it sees 3"),
+        ({"torch": "2", "cuda": "13.0"}, ["V100"] * 3, True, 4, "missing", "sees 3 of 4 GPUs"),
         ({"torch": "2", "cuda": "13.0"}, ["V100"] * 4, True, 4, "ok", "sees 4 x V100"),
     ],
 )
