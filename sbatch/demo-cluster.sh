@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What a study survives, shown on a real throw-away Slurm cluster on this one machine (root, Debian/Ubuntu): 3 virtual nodes
-# with 4 declared GPUs each, a sweep over 1, 2, 4, 8 and 12 of them over gloo, a node whose power is cut in the middle, the
-# study continued, the report. The cluster is torn down afterwards, whatever happens; results/demo-cluster stays.
+# Demonstrates fault tolerance on a real, temporary Slurm cluster on this machine (root, Debian/Ubuntu): 3 virtual nodes
+# with 4 declared GPUs each, a sweep over 1, 2, 4, 8 and 12 of them with gloo, a power failure of a node, the resumed study
+# and its report. The cluster is always removed afterwards; results/demo-cluster stays.
 #
-# The nodes share the cores of this machine, so every figure is marked oversubscribed: it is no scaling result.
+# The nodes share the cores of this machine, so all results are flagged as oversubscribed: no scaling results.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PYTHON=.venv/bin/python
@@ -24,7 +24,7 @@ trap tear_down EXIT
 trap 'exit 130' INT TERM
 
 say "a Slurm cluster of 3 nodes with 4 declared GPUs each"
-rmdir "$CLUSTER_DIR" # `up` makes it
+rmdir "$CLUSTER_DIR" # `up` creates it
 up=$(node up)
 eval "$up"
 sinfo

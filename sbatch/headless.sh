@@ -3,18 +3,18 @@
 #SBATCH --requeue
 #SBATCH --signal=USR2@60
 #SBATCH --open-mode=append
-# The whole study inside ONE allocation, for sites where the login node may not run Python for long, and without submitit:
-# every run of the plan is a step of srun in here, one after another on the same nodes. Sizes that do not fit are refused.
+# Runs a whole study inside one allocation, for sites that do not allow long-running Python on the login node. Each run of
+# the plan is an srun step, one after another on the same nodes. Sizes that do not fit are refused.
 #
 #   sbatch --nodes=3 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=7 --time=2:00:00 sbatch/headless.sh \
 #     -m gpus=1,2,4,8,12 cluster=slurm
 #
-# What follows the script is exactly what would follow `python -m harness`. Options of sbatch come before it.
-# When the job is preempted, or reaches its wall limit, it saves, goes back into the queue, and goes on where it was.
-# HARNESS_PYTHON names another interpreter than the project's .venv/bin/python; modules that it needs: HARNESS_MODULES="lang/Python ...".
+# Arguments after the script are those of `python -m harness`; sbatch options come before it.
+# When the job is preempted or reaches its wall limit, it saves, is requeued, and resumes.
+# HARNESS_PYTHON: interpreter to use instead of the project's .venv/bin/python. HARNESS_MODULES="lang/Python ...": modules it needs.
 set -euo pipefail
 
-# Slurm runs a copy of this file, so the project is where sbatch was called, unless HARNESS_PROJECT says otherwise.
+# Slurm runs a copy of this file, so the project is the working directory of sbatch unless HARNESS_PROJECT is set.
 PROJECT=${HARNESS_PROJECT:-${SLURM_SUBMIT_DIR:-$PWD}}
 PYTHON=${HARNESS_PYTHON:-$PROJECT/.venv/bin/python}
 
@@ -29,5 +29,5 @@ fail() {
 [ -x "$PYTHON" ] || fail "no Python at $PYTHON: build it with sbatch/env/login.sh, or set HARNESS_PYTHON"
 
 export PYTHONPATH=$PROJECT${PYTHONPATH:+:$PYTHONPATH}
-# exec: the signals that Slurm sends to the batch script reach the harness.
+# exec, so that signals sent to the batch script reach the harness.
 exec "$PYTHON" -u -m harness "$@" cluster.scheduler=allocation

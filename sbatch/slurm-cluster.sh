@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A real, throw-away Slurm cluster of virtual nodes on this one machine, for tests and demonstrations.
-# It needs root and the packages that sbatch/system-packages.sh installs, and touches nothing outside its state folder.
+# A real, temporary Slurm cluster of virtual nodes on this machine, for tests and demonstrations.
+# Needs root and the packages of sbatch/system-packages.sh. Touches nothing outside its state folder.
 #
 #   eval "$(sbatch/slurm-cluster.sh up)"   start everything and point this shell at it; then: sinfo, sbatch, sacct, ...
 #   sbatch/slurm-cluster.sh down           stop everything; logs and accounting stay in the state folder
-#   sbatch/slurm-cluster.sh env            print the `export SLURM_CONF=...` of a cluster that is up
-#   sbatch/slurm-cluster.sh status         daemons and nodes; exit status 1 unless all of them run
-#   node-kill nX     power cut: slurmd and every task of the node die at once; slurmctld notices after about 30 s
-#   node-fail nX     power cut that slurmctld is told of, so that its jobs end at once
-#   node-start nX    power on (or, after slurmd-kill, start slurmd again beside the tasks that still run)
-#   node-back nX     power on and wait until the node takes jobs
-#   slurmd-kill nX   end the daemon only: tasks run on
+#   sbatch/slurm-cluster.sh env            print the `export SLURM_CONF=...` of a running cluster
+#   sbatch/slurm-cluster.sh status         list daemons and nodes; exit status 1 unless all are running
+#   node-kill nX     power failure: slurmd and all tasks die at once; slurmctld notices after about 30 s
+#   node-fail nX     power failure reported to slurmctld, so that the jobs end at once
+#   node-start nX    power on; after slurmd-kill, restart slurmd next to the tasks that are still running
+#   node-back nX     power on and wait until the node accepts jobs
+#   slurmd-kill nX   kill only the daemon; tasks keep running
 #   ctld-stop | ctld-start | dbd-stop | dbd-start      the controller, the accounting daemon
 #
-# Settings, from the environment; `up` reads them all, the other commands only CLUSTER_DIR:
+# Environment variables; `up` reads all of them, the other commands only CLUSTER_DIR:
 #   CLUSTER_DIR         state folder, at most 60 characters      ${TMPDIR:-/tmp}/harness-slurm-$UID
 #   CLUSTER_NODES       nodes n1, n2, ...                        3
 #   CLUSTER_CPUS        CPUs of a node (declared, not real)      8
@@ -21,22 +21,22 @@
 #   CLUSTER_GPUS        GPUs of a node (declared), 0 for none    4
 #   CLUSTER_GPU_TYPE    their type                               v100
 #   CLUSTER_PORT        first port: +0 slurmctld, +1 slurmdbd, +10+i slurmd of node i       16800
-#   CLUSTER_EXTRA_CONF  more lines for slurm.conf; for a setting given twice the last counts
+#   CLUSTER_EXTRA_CONF  additional lines for slurm.conf; the last of duplicate settings wins
 #
 # Partitions: `main` (the default; its jobs can be preempted and requeued) and `high` (preempts `main`).
-# The nodes share this machine's file system and network: a port taken on one node is taken on all. Each has its own
-# host name, /etc/hosts, /proc, /dev/shm, IPC and PID namespace. Two clusters with different folders and ports can run at once.
+# The nodes share this machine's file system and network, including ports. Each has its own host name, /etc/hosts, /proc,
+# /dev/shm, IPC and PID namespace. Clusters with different folders and ports can run at the same time.
 set -euo pipefail
 shopt -s nullglob
 umask 022
 PATH=$PATH:/usr/sbin:/sbin
-unset "${!SLURM_@}" "${!SBATCH_@}" # the caller's own cluster is not this one
+unset "${!SLURM_@}" "${!SBATCH_@}" # ignore the caller's own cluster
 
 DIR=${CLUSTER_DIR:-${TMPDIR:-/tmp}/harness-slurm-$UID}
 NODES=${CLUSTER_NODES:-3} CPUS=${CLUSTER_CPUS:-8} MEM_MB=${CLUSTER_MEM_MB:-64000}
 GPUS=${CLUSTER_GPUS:-4} GPU_TYPE=${CLUSTER_GPU_TYPE:-v100} PORT=${CLUSTER_PORT:-16800}
 ETC=$DIR/etc RUN=$DIR/run LOG=$DIR/log
-MARK=$DIR/.slurm-cluster # marks a state folder, and is locked by whoever works in it
+MARK=$DIR/.slurm-cluster # identifies a state folder; locked while in use
 export SLURM_CONF=$ETC/slurm.conf
 
 main() {
@@ -60,10 +60,10 @@ up() {
     say "already up in $DIR, with the settings it was started with"; show_env; return
   fi
   check_requirements
-  down 2>/dev/null # what a crashed `up` left
-  check_ports      # only now: the leftovers held them
+  down 2>/dev/null # clean up after a crashed `up`
+  check_ports      # after the cleanup, which frees ports
   trap 'exit 1' INT TERM
-  trap down EXIT # whatever goes wrong from here on, nothing stays running
+  trap down EXIT # on any error from here on, stop everything
   rm -rf "$DIR/spool" "$DIR/tmp" "$LOG"
   mkdir -p "$LOG" "$DIR/state"
   write_configuration
@@ -71,7 +71,7 @@ up() {
   start_mariadbd
   start_slurmdbd
   [ -n "$(sacctmgr -n show cluster harness)" ] || sacctmgr -i add cluster harness >/dev/null
-  # -c forgets the jobs of a former `up` (and ends them in the accounting), but goes on with its job ids.
+  # -c drops the jobs of an earlier `up` (and ends them in the accounting) but continues its job ids.
   start_slurmctld -c
   for ((i = 1; i <= NODES; i++)); do node_start "n$i"; done
   wait_for 60 nodes_idle || fail_with_log "slurmd-n1" "the $NODES nodes did not become idle within 60 s"
@@ -99,7 +99,7 @@ status() {
   return $all
 }
 
-# --- what must be there -------------------------------------------------------------------------------------------------------
+# --- requirements -------------------------------------------------------------------------------------------------------------
 need_root() { [ "$(id -u)" = 0 ] || die "only root can do this, it takes daemons and namespaces: sudo $0 ..."; }
 need_up() { [ -e "$RUN/up" ] || die "no cluster is up in $DIR: start one with '$0 up', or set CLUSTER_DIR to its folder"; }
 need_node() { cluster_nodes | grep -qx "${2:-}" || die "$1 '${2:-}': no such node; this cluster has $(cluster_nodes | xargs)"; }
@@ -107,16 +107,16 @@ control() { need_root; need_up; lock; }
 lock() { exec 9>"$MARK"; flock -w 180 9 || die "another $0 has been at work in $DIR for 180 s"; }
 
 prepare_folder() {
-  # The sockets of job steps, $DIR/spool/n250/n250_67000000.4294967291, must fit the 107 characters of a socket's path.
+  # Job step sockets, $DIR/spool/n250/n250_67000000.4294967291 for example, must not exceed 107 characters.
   [ ${#DIR} -le 60 ] || die "the state folder $DIR has ${#DIR} characters, at most 60 fit: set CLUSTER_DIR to a shorter path"
   [[ $DIR =~ ^/[A-Za-z0-9._/+-]+$ ]] || die "the state folder '$DIR' must be an absolute path of letters, digits and . _ + - /"
   mkdir -p "$DIR"
   [ -O "$DIR" ] || die "the state folder $DIR belongs to somebody else: set CLUSTER_DIR to another one"
-  # `up` removes folders in it, and somebody will say CLUSTER_DIR=/var.
+  # `up` deletes folders in it, so refuse mistakes such as CLUSTER_DIR=/var.
   [ -e "$MARK" ] || [ -z "$(ls -A "$DIR")" ] ||
     die "$DIR is not empty and not a cluster's state folder: set CLUSTER_DIR to another one"
   touch "$MARK"
-  chmod 755 "$DIR" # munged insists that everybody can reach its socket
+  chmod 755 "$DIR" # munged requires that everyone can reach its socket
   mkdir -p "$ETC" "$RUN" "$LOG"
 }
 
@@ -144,17 +144,17 @@ check_ports() {
 }
 
 # --- configuration ------------------------------------------------------------------------------------------------------------
-address() { echo "127.0.1.$1"; } # every address of 127.0.0.0/8 is local
+address() { echo "127.0.1.$1"; } # all of 127.0.0.0/8 is local
 cluster_nodes() { sed -n 's/^NodeName=\(n[0-9]*\) .*/\1/p' "$SLURM_CONF"; }
 
 write_configuration() {
   local i gres="" tres=""
-  # What a task on a node sees as /etc/hosts: the nodes know each other by name.
+  # /etc/hosts of the nodes, so that they know each other by name.
   { cat /etc/hosts; for ((i = 1; i <= NODES; i++)); do echo "$(address "$i") n$i"; done; } >"$ETC/hosts"
   rm -rf "$DIR/gpus" "$ETC/gres.conf"
   mkdir "$DIR/gpus"
   if [ "$GPUS" -gt 0 ]; then
-    # Slurm wants a device file for each GPU, or it calls the node invalid; a link to /dev/null will do.
+    # Slurm marks a node invalid without a device file for each GPU; a link to /dev/null suffices.
     for ((i = 0; i < GPUS; i++)); do ln -s /dev/null "$DIR/gpus/gpu$i"; done
     gres="Gres=gpu:$GPU_TYPE:$GPUS"
     tres="GresTypes=gpu"$'\n'"AccountingStorageTRES=gres/gpu,gres/gpu:$GPU_TYPE"
@@ -165,12 +165,12 @@ ClusterName=harness
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=$PORT
 SlurmUser=root
-# A controller on loopback only. Not NoInAddrAny, which would bind an srun inside a job to an address that
-# the step daemons cannot reach.
+# The controller listens on loopback only. NoInAddrAny would bind an srun inside a job to an address that the
+# step daemons cannot reach.
 CommunicationParameters=NoCtldInAddrAny
 AuthType=auth/munge
 CredType=cred/munge
-# A requeued job waits until its old credential has expired: 5 s here, 2 minutes by default.
+# A requeued job waits until its old credential expires: 5 s here, 2 minutes by default.
 AuthInfo=socket=$RUN/munge.sock,cred_expire=5
 StateSaveLocation=$DIR/state
 SlurmdSpoolDir=$DIR/spool/%n
@@ -179,45 +179,45 @@ SlurmdPidFile=$RUN/slurmd-%n.own.pid
 SlurmctldLogFile=$LOG/slurmctld.log
 SlurmdLogFile=$LOG/slurmd-%n.log
 MailProg=/bin/true
-# Where PMIx keeps the sockets of a job: nodes that shared the folder would collide.
+# PMIx keeps job sockets here; nodes sharing one folder would collide.
 TmpFS=$DIR/tmp/%n
-# The nodes have what is declared here, whatever the machine has.
+# Nodes have the declared resources, regardless of the machine.
 SlurmdParameters=config_overrides
-# Another cluster's results may lie in the same folders, and job ids are file names there. So ids start with the
-# time (10 a second, a cycle of 77 days), and the saved state raises them further.
+# Job ids are file names in results folders, which several clusters may share. So ids start from the time (10 per
+# second, repeating after 77 days), and the saved state raises them further.
 FirstJobId=$(($(date +%s) % 6600000 * 10 + 1000))
 MaxJobCount=50000
 MaxArraySize=10001
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
-# Without a default every job would take all the memory of its node.
+# Without a default, every job would get all memory of its node.
 DefMemPerCPU=$((MEM_MB / CPUS))
 ProctrackType=proctrack/linuxproc
 PropagateResourceLimits=NONE
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
-# A job that can never run is refused at once, not left pending.
+# Refuse jobs that can never run, instead of leaving them pending.
 EnforcePartLimits=ALL
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,bf_max_job_test=1000,default_queue_depth=1000
 PriorityType=priority/basic
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-# A preempted job gets the signal that it asked for with --signal, then GraceTime, then TERM and KILL.
+# A preempted job gets its --signal, then GraceTime, then TERM and KILL.
 SlurmctldParameters=preempt_send_user_signal
-# Short reactions: these are tests.
+# Short timeouts, for tests.
 ReturnToService=2
 KillWait=8
 SlurmdTimeout=15
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$((PORT + 1))
-# The socket of munge for talking to slurmdbd: AuthInfo is not asked there.
+# munge's socket for slurmdbd, which does not use AuthInfo.
 AccountingStoragePass=$RUN/munge.sock
 $tres
 ${CLUSTER_EXTRA_CONF:-}
 CONF
-  # A port of its own for each node: of several slurmd with the same port only the first would get it.
+  # Each slurmd needs a port of its own.
   for ((i = 1; i <= NODES; i++)); do
     echo "NodeName=n$i NodeHostname=n$i NodeAddr=$(address "$i") Port=$((PORT + 10 + i)) CPUs=$CPUS RealMemory=$MEM_MB $gres State=UNKNOWN"
   done >>"$SLURM_CONF"
@@ -247,8 +247,8 @@ start_munged() {
   await munged 60 munge -n -S "$RUN/munge.sock"
 }
 
-# The data base listens on a socket only, and lets root in without a password: no port, no password to keep. TMPDIR: when
-# it starts, it removes the temporary tables that it finds there, and those of another cluster's that starts just now.
+# The database listens on a socket only and accepts root without a password. It has its own TMPDIR because on start it
+# deletes all temporary tables there, including those of another cluster that is just starting.
 start_mariadbd() {
   if [ ! -e "$DIR/db/complete" ]; then
     rm -rf "$DIR/db"
@@ -274,14 +274,14 @@ start_slurmctld() {
 }
 
 # --- nodes --------------------------------------------------------------------------------------------------------------------
-# A node is a process `unshare`, whose child is process 1 of the node; slurmd enters the node's namespaces from outside.
-# When process 1 dies the kernel kills everything in the node, so a power cut leaks nothing.
+# A node is an `unshare` process whose child is process 1 of the node; slurmd enters the node's namespaces from outside.
+# When process 1 dies, the kernel kills everything in the node, so a power failure leaks nothing.
 node_start() {
   local node=$1 pid
   if ! alive "node-$node"; then
     mkdir -p "$DIR/spool/$node" "$DIR/tmp/$node"
     rm -f "$RUN/$node.ready"
-    # The shell stays as process 1, because it reaps the step daemons, which are nobody's children.
+    # The shell remains as process 1 to reap the orphaned step daemons.
     # shellcheck disable=SC2016
     spawn "node-$node" unshare --uts --ipc --mount --pid --fork --kill-child=KILL --mount-proc bash -euc '
       hostname "$1"
@@ -299,14 +299,14 @@ node_start() {
 node_kill() {
   if alive "node-$1"; then
     kill -KILL "$(child_of "node-$1")" 2>/dev/null || true
-    wait_for 10 gone "node-$1" || say "node $1 takes long to die" # unshare ends when all in the node are dead
+    wait_for 10 gone "node-$1" || say "node $1 takes long to die" # unshare ends once everything in the node is dead
   fi
   stop "node-$1"; stop "slurmd-$1"
 }
 
 node_fail() {
   node_kill "$1"
-  # By itself slurmctld misses a node after about 30 s, whatever SlurmdTimeout says.
+  # slurmctld needs about 30 s to notice by itself, regardless of SlurmdTimeout.
   scontrol update nodename="$1" state=down reason="power cut"
 }
 
@@ -314,7 +314,7 @@ node_back() {
   local since=""
   alive "slurmd-$1" || since=$(date +%Y-%m-%dT%H:%M:%S)
   node_start "$1"
-  scontrol update nodename="$1" state=resume 2>/dev/null || true # refused where slurmctld has not missed the node
+  scontrol update nodename="$1" state=resume 2>/dev/null || true # refused if slurmctld has not noticed
   wait_for 60 node_up "$1" "$since" || fail_with_log "slurmd-$1" "node $1 did not come back within 60 s"
 }
 
@@ -324,7 +324,7 @@ slurmd_kill() {
   wait_for 10 gone "slurmd-$1" || die "slurmd of $1 did not end within 10 s"
 }
 
-# Takes jobs, by a slurmd that was started no earlier than $2: slurmctld may not have noticed that the former one died.
+# Accepts jobs with a slurmd started no earlier than $2: slurmctld may not have noticed that the previous one died.
 node_up() {
   local started
   started=$(scontrol -o show node "$1" | sed -n 's/.* SlurmdStartTime=\([0-9T:-]*\).*/\1/p')
@@ -332,10 +332,10 @@ node_up() {
 }
 nodes_idle() { [ "$(sinfo -h -N -p main -o %T | grep -cx idle)" = "$NODES" ]; }
 
-# --- processes, known by recorded pids only -----------------------------------------------------------------------------------
-# Starts a daemon in a session of its own. It records itself before it becomes the daemon, and holds the lock (9) until
-# then, so that a `down` after a killed `up` finds it. The start time (field 22 of stat) tells it from a later process
-# with the same pid. Bash starts background processes with INT and QUIT ignored, which jobs would inherit.
+# --- processes, identified by recorded pids -----------------------------------------------------------------------------------
+# Starts a daemon in its own session. The process records itself before it becomes the daemon, holding the lock (9) until
+# then, so that `down` finds it even after a killed `up`. The start time (field 22 of stat) distinguishes it from a later
+# process with the same pid. Bash starts background processes with INT and QUIT ignored, which jobs would inherit.
 spawn() {
   local name=$1; shift
   rm -f "$RUN/$name.pid"
@@ -363,7 +363,7 @@ alive() {
 stop() {
   if alive "$1"; then
     local pid; pid=$(recorded "$1")
-    kill -- "-$pid" 2>/dev/null || true # minus: the session, for mariadb-install-db has children
+    kill -- "-$pid" 2>/dev/null || true # minus: the whole session, since mariadb-install-db has children
     wait_for 20 gone "$1" || true
     kill -KILL -- "-$pid" 2>/dev/null || true
     wait_for 5 session_gone "$pid" || say "$1 (session $pid) takes long to die"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages that environments, tests and demonstrations need beyond Python. Says what it installs; does
-# nothing when all is there.
+# Installs the Debian/Ubuntu packages that environments, tests and demonstrations need besides Python. Prints what it
+# installs; does nothing if everything is there.
 #
 #   sbatch/system-packages.sh [SET ...]
 #     slurm            (the default) what sbatch/slurm-cluster.sh needs, and an MPI
 #     compiler         g++ and make, and the header files of the interpreter PYTHON (python3), to compile Horovod
-#     browser          Chromium, in which the tests open the report's page
+#     browser          Chromium, for the tests of the HTML report
 #     latex            what the tests set the tables and the proposal with
 #     fashion-mnist    the Fashion-MNIST images, as Debian packages them
 #
 #   SYSTEM=0 in the environment: leave the system alone.
-# Where it cannot install (SYSTEM=0, not root, not Debian/Ubuntu) it says what is left out and succeeds: those tests
-# skip, and sbatch/env says what it misses. A failed installation fails.
+# If it may not install (SYSTEM=0, not root, not Debian/Ubuntu), it lists what is missing and succeeds: those tests are
+# skipped, and sbatch/env reports what it lacks. A failed installation is an error.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -32,7 +32,7 @@ main() {
       slurm) need "the tests marked 'cluster'." slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core \
         mariadb-client-core libpmix2 openmpi-bin iproute2 util-linux procps ;;
       compiler)
-        # A site may have them from elsewhere.
+        # A site may provide them in another way.
         command -v g++ >/dev/null || compiler+=(g++)
         command -v make >/dev/null || compiler+=(make)
         has_headers || compiler+=(python3-dev)
@@ -54,8 +54,8 @@ main() {
   fi
 }
 
-# need WHAT PACKAGE ...: notes the packages that are missing, and WHAT needs them. A package that another one provides is there:
-# Ubuntu 24.04 and Debian 13 call libpmix2 libpmix2t64.
+# need WHAT PACKAGE ...: records missing packages and WHAT needs them. A package may be provided by another one: Ubuntu
+# 24.04 and Debian 13 rename libpmix2 to libpmix2t64.
 need() {
   local package installed before=${#missing[@]}
   installed=$(dpkg-query -W -f '${db:Status-Status} ${Package} ${Provides}\n' 2>/dev/null | sed -n 's/^installed //p' |
@@ -84,9 +84,9 @@ install() {
     die "apt-get could not install ${missing[*]} (above); set SYSTEM=0 to go on without"
 }
 
-# The packages would start munge, slurmctld and their like as services of this machine; the cluster of the tests starts its
-# own. Debian's means against that is a policy-rc.d that answers 101, "forbidden". One that is there is somebody's decision
-# and stays, unless a killed run of this script left it.
+# The packages would start munge, slurmctld and others as services of this machine; the test cluster starts its own.
+# Debian's way to prevent that is a policy-rc.d that returns 101, "forbidden". An existing one is kept, unless a killed run
+# of this script left it.
 forbid_services() {
   [ ! -e "$POLICY" ] || [ -n "$(policy_is_ours)" ] || return 0
   printf '#!/bin/sh\n%s\nexit 101\n' "$POLICY_MARK" >"$POLICY"
@@ -95,7 +95,7 @@ forbid_services() {
 allow_services() { [ -z "$(policy_is_ours)" ] || rm -f "$POLICY"; }
 policy_is_ours() { grep -lxsF "$POLICY_MARK" "$POLICY" || true; }
 
-# Debian's Slurm loads libpmix.so, a name that only libpmix-dev brings; without it `srun --mpi=pmix` cannot start.
+# Debian's Slurm loads libpmix.so, which only libpmix-dev provides; `srun --mpi=pmix` needs it.
 link_pmix() {
   local library link
   for library in /usr/lib/*/pmix2/lib/libpmix.so.2; do # one folder per architecture

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings Fashion-MNIST into a folder, from Debian's package dataset-fashion-mnist, without installing it.
-# Needs no root. Safe to run again: a complete folder is left as it is.
+# Extracts Fashion-MNIST from Debian's package dataset-fashion-mnist into a folder, without installing it.
+# Needs no root. A complete folder is left unchanged.
 #
 #   sbatch/data/fashion-mnist.sh [TARGET]      TARGET: default data/fashion-mnist under the project
 set -euo pipefail
@@ -19,7 +19,7 @@ esac
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=${1:-$project/data/fashion-mnist}
 
-complete() { # FOLDER: are all files there and whole?
+complete() { # FOLDER: whether all files exist and are complete
     local file
     for file in "${files[@]}"; do
         if ! gzip --test "$1/$file" 2>/dev/null; then return 1; fi
@@ -43,16 +43,16 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-apt_options=(-qq -o "APT::Sandbox::User=$(id -un)") # no switch to user _apt, who may not write into our folder
+apt_options=(-qq -o "APT::Sandbox::User=$(id -un)") # do not switch to user _apt, which may not write here
 if ! apt-cache show "$package" >/dev/null 2>&1; then
-    # Lists of our own: fetching them needs no root, and the machine's lists stay as they are.
+    # Separate package lists need no root and leave the machine's lists unchanged.
     echo "The package lists of this machine do not have $package; fetching lists into a temporary folder."
     mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial"
     apt_options+=(-o "Dir::State::lists=$scratch/lists" -o "Dir::Cache=$scratch/cache")
-    apt-get "${apt_options[@]}" update || true # what it could not fetch shows in the download, which says what to do
+    apt-get "${apt_options[@]}" update || true # a failure shows in the download below, which says what to do
 fi
 
-# apt-get download writes into the current folder.
+# apt-get download writes to the current folder.
 if ! (cd "$scratch" && apt-get "${apt_options[@]}" download "$package"); then
     echo "apt-get could not download $package; on a machine without network, run this script on one that has it and" \
         "copy $target over, or put the files from https://github.com/zalandoresearch/fashion-mnist there." >&2
