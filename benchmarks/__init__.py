@@ -1,1 +1,1 @@
-"""What this program itself costs. `python -m benchmarks` runs everything and writes `RESULTS.md`."""
+"""Benchmarks of this program's own cost. `python -m benchmarks` runs all of them and updates `RESULTS.md`."""

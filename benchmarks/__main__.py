@@ -1,6 +1,6 @@
-"""Runs every benchmark, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md.
+"""Runs all benchmarks, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md.
 
-`python -m benchmarks gpu_check` checks a machine with a GPU, and has options of its own (docs/doctor.md).
+`python -m benchmarks gpu_check` checks a GPU machine and has its own options (docs/doctor.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = (
     "report",
     "prediction",
 )
-# Checks a machine with a GPU; what it has found is a section of RESULTS.md, after all others.
+# Checks a GPU machine; its findings are the last section of RESULTS.md.
 GPU_CHECK = "gpu_check"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 
@@ -59,27 +59,27 @@ def main(chosen: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    # Before the first section is written: RESULTS.md itself is part of the checkout.
+    # Before writing the first section, since RESULTS.md is part of the checkout.
     code = code_version(ROOT)
     for name in chosen or NAMES:
         print(f"{name} ...", file=sys.stderr, flush=True)
         load = os.getloadavg()[0]
         text = section(name, code, load, importlib.import_module(f"benchmarks.{name}").rows())
         print(text)
-        # One after another: what was measured is kept where a later one fails.
+        # Written one by one, so that earlier results survive a later failure.
         RESULTS.write_text(with_section(RESULTS.read_text(encoding="utf-8"), name, text), encoding="utf-8")
     return 0
 
 
 def section(name: str, code: str, load: float, rows: list[Row]) -> str:
-    """load: processes that ran or waited to, a minute's average, when the benchmark began: other people's."""
+    """Format a section. load: the machine's load average when the benchmark started."""
     about = {"date": datetime.date.today(), "code": code, "machine": machine(), "load": load}
     text = SECTION.format(name=name, **about)
     return text + "".join(f"| {' | '.join(row.cells())} |\n" for row in rows)
 
 
 def with_section(results: str, name: str, text: str) -> str:
-    """RESULTS.md with this section in place of its older one, in the order of NAMES; machines with a GPU come last."""
+    """Insert or replace a section in RESULTS.md, in the order of NAMES, with GPU machines last."""
     sections = {name: text}
     for old in re.split(r"(?m)^(?=## )", results)[1:]:
         sections.setdefault(old.split()[1], "\n" + old.rstrip() + "\n")

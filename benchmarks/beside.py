@@ -1,8 +1,8 @@
-"""The half of frameworks.py that runs in a framework's environment.
+"""The part of frameworks.py that runs in a framework's environment.
 
     python -m benchmarks.beside RUN_DIRECTORY PAIRS STEPS
 
-Prints the seconds of each block of STEPS steps, of our worker's and of the minimal loop's, taken in turns.
+Prints the seconds of each block of STEPS steps, alternating between our worker and the minimal loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
     train, _ = open_dataset(spec.dataset, site.data_root, spec.seed)
     batches = Batches(train, SampleOrder(len(train), spec.seed), spec.dataset, batch, 0, 1, spec.seed)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
-    # First, since it also says how many threads the framework may use.
+    # First, because it sets how many threads the framework may use.
     adapter = framework.Adapter(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), batches)
     random = np.random.RandomState(0)
     images = random.randint(0, 256, (len(train), 32, 32, 3)).astype(np.uint8)
@@ -40,7 +40,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
     peer = minimal.trainer(images, random.randint(0, 10, len(train)), batch)
     arms = {"ours": lambda: timed(adapter, adapter.step, steps), "peer": lambda: peer(steps)}
     seconds = {name: [] for name in arms}
-    # Twice without being counted: the first steps compile, or choose their algorithms.
+    # Two uncounted rounds: the first steps compile or choose algorithms.
     for pair in range(-2, pairs):
         for name in sorted(arms, reverse=pair % 2 == 0):
             taken = arms[name]()
@@ -48,7 +48,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
                 seconds[name].append(taken)
     print(json.dumps(seconds))
     sys.stdout.flush()
-    os._exit(0)  # for the reason given in harness/worker/__main__.py
+    os._exit(0)  # see harness/worker/__main__.py
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every benchmark returns, and how it is written down."""
+"""Result type of every benchmark, and its formatting."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. ours, peer: samples in `unit`, taken in turns in one run. target: what was promised of it.
+    """One result.
 
-    ratio: what is promised, and how it follows from both. interval: of the ratio, where it is a median over pairs.
+    Attributes:
+        ours, peer: samples in `unit`, measured alternately.
+        target: the promised value.
+        ratio: the quantity the target refers to, computed from both.
+        interval: confidence interval of the ratio, if it is a median over pairs.
     """
 
     what: str
@@ -47,25 +51,27 @@ class Row:
 
 
 def spread(samples: Sequence[float]) -> str:
-    """Median (smallest to largest)."""
+    """Format as median (smallest to largest)."""
     return f"{statistics.median(samples):.3g} ({min(samples):.3g} to {max(samples):.3g})"
 
 
 def median_of_ratios(above: Sequence[float], below: Sequence[float]) -> float:
-    """Of runs that were taken in pairs: the machine's drift is in both of a pair."""
+    """Median ratio of paired runs, which cancels the machine's drift."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
 def paired(what: str, unit: str, ours: Sequence[float], peer_name: str, peer: Sequence[float], target: str = "") -> Row:
-    """A row of runs that were taken in pairs, with the median of their ratios and its interval."""
+    """A row for paired runs, with the median of their ratios and its interval."""
     ratios = [a / b for a, b in zip(ours, peer, strict=True)]
     return Row(what, unit, ours, peer_name, peer, statistics.median(ratios), target, interval_of_median(ratios))
 
 
 def interval_of_median(samples: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Order statistics that hold the median with at least this probability, whatever the samples' distribution (the
-    sign test turned round: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2). None with fewer than
-    six, of which not even the smallest and the largest do."""
+    """Distribution-free confidence interval of the median from order statistics.
+
+    Inverts the sign test (Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2). None for fewer than six
+    samples, whose full range has less than 95 % coverage.
+    """
     n, ordered = len(samples), sorted(samples)
     tail, left_out = 0.0, 0  # the probability that the median lies beyond one end's next sample; samples of either end
     while 1 - 2 * (tail + math.comb(n, left_out) / 2**n) >= level:
@@ -75,7 +81,7 @@ def interval_of_median(samples: Sequence[float], level: float = 0.95) -> tuple[f
 
 
 def seconds_of(command: Sequence[str], **keywords: object) -> float:
-    """Wall time of the command, from start to exit. Raises CalledProcessError where it fails."""
+    """Wall time of a command from start to exit. Raises CalledProcessError if it fails."""
     begin = time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, **keywords)  # type: ignore[call-overload]

@@ -1,12 +1,12 @@
-"""What the options of DistributedDataParallel's buckets change of a step, beside the defaults of strategy=allreduce.
+"""Effect of DistributedDataParallel's bucket options, compared with the defaults of strategy=allreduce.
 
-ResNet-18 for 32x32 images (11.2 million parameters, 45 MB of gradients, so that PyTorch's default of 25 MB is three
-buckets), synthetic images without augmentation, 8 per rank, fp32, 2 ranks over gloo, one compute thread each. Every run
-is `python -m harness` as a user starts it, its figure the throughput of the report. A round takes a run of each option
-and one of the defaults, in turns, in another order each time: n = 8 rounds; the ratios are those within a round.
+ResNet-18 for 32x32 images (11.2 million parameters, 45 MB of gradients: three buckets at PyTorch's default of 25 MB),
+synthetic images without augmentation, 8 per rank, fp32, 2 ranks over gloo, one compute thread each. Every run is a
+normal `python -m harness`, and its result is the throughput in the report. Each of the n = 8 rounds contains one run of
+each option and one of the defaults, in changing order; ratios are taken within a round.
 
-Two ranks of one machine over its loopback: what is best between nodes, or on GPUs, this cannot tell. Where an option
-is not clearly better here, the default stays what PyTorch has. The results are in RESULTS.md, with the machine.
+Two ranks on one machine's loopback cannot tell what is best between nodes or on GPUs. Unless an option is clearly
+better here, PyTorch's default is kept. See RESULTS.md for the results and the machine.
 """
 
 from __future__ import annotations

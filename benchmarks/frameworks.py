@@ -1,19 +1,18 @@
-"""Every framework: our worker's steps per second beside a loop in the framework's own idioms, and how long a job takes
-to its first step.
+"""Every framework's steps per second compared with a loop in the framework's own idioms, and the time to the first
+step.
 
-Steps per second: ResNet-20, synthetic 32x32 images without augmentation, 32 per step, fp32, one rank alone
-(strategy=plain), one compute thread. The peers are in minimal/, written without anything of this program: the same
-network with the same padding (TensorFlow's own "same" is asymmetric where the stride is 2, and a few per cent faster),
-SGD with momentum, batches from memory. Ours is the adapter's `step` on batches of our data pipeline, timed as the loop
-does it. Both live in one process and take turns, so that they meet the same machine: n = 30 pairs of blocks of 10
-steps after two that are not counted; who goes first changes from pair to pair. Ours makes its batches in a thread of
-its own, which may use a core that is idle; so does tf.data, the peer of TensorFlow and Keras.
+Steps per second: ResNet-20, synthetic 32x32 images without augmentation, 32 per step, fp32, one rank (strategy=plain),
+one compute thread. The peers in minimal/ use nothing of this program: same network, same padding (TensorFlow's "same"
+is asymmetric at stride 2 and a few per cent faster), SGD with momentum, batches from memory. Ours is the adapter's
+`step` on batches of our data pipeline, timed as in the loop. Both alternate in one process: n = 30 pairs of blocks of
+10 steps after two warm-up pairs, with alternating order. Our batches are prepared by a background thread, which may use
+an idle core, as does tf.data in the TensorFlow and Keras peers.
 
-To the first step: `python -m harness` with strategy=allreduce and 1 or 2 ranks; from the begin of the job, as
-result.json has it, to the end of the first step on the last rank, as their logs have it. That is imports, data set,
-rendezvous, network, and what the framework compiles. n = 3 each; the files are in the page cache. No peer.
+Time to the first step: `python -m harness` with strategy=allreduce and 1 or 2 ranks, from the job's start in
+result.json to the end of the last rank's first step in its log. It includes imports, data set, rendezvous, building the
+network and compilation. n = 3, files in the page cache, no peer.
 
-The results are in RESULTS.md, with the machine.
+See RESULTS.md for the results and the machine.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The gallery (docs/gallery/) and the README's picture, made of recorded studies by one command: `make gallery`.
+"""Builds the gallery (docs/gallery/) and the README's picture from recorded studies: `make gallery`.
 
     python -m benchmarks.gallery [--out DIR] [study ...]
 
-It unpacks each study of benchmarks/recorded/studies into a temporary folder, makes its report as a user does
-(`python -m analysis`), opens report.html in headless Chromium, and writes the pictures, some of the drawings, and the
-page with the sentences that the terminal printed. It knows nothing of how the report's page is built.
+Unpacks each study of benchmarks/recorded/studies, creates its report (`python -m analysis`), opens report.html in
+headless Chromium, and writes screenshots, some of the figures, and a page with the terminal's sentences. Independent of
+how the report's page is built.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from benchmarks.studies import RECORDED, unpack
 
 GALLERY = ROOT / "docs" / "gallery"
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-# (name, width, height in CSS pixels, colour scheme) of each picture: the top of the page, and where its drawings begin.
+# (name, width, height in CSS pixels, colour scheme) of each screenshot: the top of the page, and the start of the
+# figures.
 DRAWN = "drawings"
 VIEWS = (("wide", 1280, 1000, "light"), (DRAWN, 1280, 900, "light"), ("narrow", 400, 800, "dark"))
-# Whatever drawings are made of: the first that is large.
+# Finds the first large figure, whatever it is made of.
 TO_DRAWINGS = """() => {
   const large = (element) => element.getBoundingClientRect().width >= 300;
   const first = [...document.querySelectorAll("svg, canvas, img, figure")].find(large);
   if (first) window.scrollTo(0, first.getBoundingClientRect().top + window.scrollY - 120);
 }"""
-DRAWN_MS = 1500  # that the page's script is given to draw
-COLOURS = 128  # of a picture: a third of its size in full colour, and no difference to be seen
-# Of figures/, by the beginnings of their names, as many as there are.
+DRAWN_MS = 1500  # time for the page's script to draw
+COLOURS = 128  # palette size of a screenshot: a third of the full-colour size without visible difference
+# Prefixes of the files in figures/ to include.
 DRAWINGS = ("speedup", "waterfall")
-# What a sentence says that states a result.
+# Recognises sentences that state a result.
 RESULT = re.compile(r"\d % efficiency")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A study of the gallery. asks: its question. here: in what its recording differs from the study."""
+    """A study of the gallery. asks: its question. here: how its recording differs from the study."""
 
     name: str
     asks: str
@@ -116,7 +117,7 @@ def main(arguments: list[str]) -> int:
 
 
 def section(shown: Shown, folder: Path, out: Path) -> str:
-    """Makes the study's report and its pictures; gives its part of the page."""
+    """Create the study's report and screenshots, and return its section of the page."""
     study = unpack(shown.name, folder / "results")
     printed = report(study, folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ def section(shown: Shown, folder: Path, out: Path) -> str:
 
 
 def report(study: Path, folder: Path) -> str:
-    """Makes the study's report in its own folder; gives what the terminal printed, a sentence a line."""
+    """Create the report in the study's folder and return the terminal output, one sentence per line."""
     done = subprocess.run(
         [sys.executable, "-m", "analysis", str(study.relative_to(folder)), "--only", "html,figures"],
         cwd=folder,
@@ -162,7 +163,7 @@ def report(study: Path, folder: Path) -> str:
 
 
 def pictures(page: Path) -> dict[str, bytes]:
-    """The page in each of VIEWS, as PNG."""
+    """Screenshots of the page in all VIEWS, as PNG."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
@@ -186,18 +187,18 @@ def pictures(page: Path) -> dict[str, bytes]:
 
 
 def inert(text: str) -> str:
-    """Text as it is, whatever it means in Markdown."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\<*\[\]`])", r"\\\1", text)
 
 
 def wrapped(text: str, end: str = "") -> str:
-    """In lines of at most 120 characters; end: what stands behind each but the last."""
+    """Wrap at 120 characters. end: suffix of all lines but the last."""
     lines = textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
     return f"{end}\n".join([lines[0], *(f"  {line}" if end else line for line in lines[1:])])
 
 
 def counted(study: Path) -> str:
-    """How many runs were recorded, on how many ranks, and when."""
+    """Describe the recorded runs: number, ranks, date."""
     specs = [json.loads(path.read_text(encoding="utf-8"))["spec"] for path in study.glob("runs/*/spec.json")]
     ranks = ", ".join(map(str, sorted({spec["gpus"] for spec in specs})))
     return f"{len(specs)} runs, on {ranks} ranks."

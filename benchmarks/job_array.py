@@ -1,20 +1,20 @@
-"""What the harness adds to each run of a job array: 200 trivial runs beside plain `sbatch --array` of the same worker
-command, and beside hydra-submitit-launcher.
+"""Overhead of the harness per run of a job array: 200 trivial runs, compared with `sbatch --array` and
+hydra-submitit-launcher.
 
-A throw-away Slurm cluster of sbatch/slurm-cluster.sh with one node of as many CPUs as this machine has, so that no more
-runs at a time than the machine bears. A run is one rank of framework=emulated, whose ten steps take no time: an
-interpreter, its imports, a log. Three arms, each with folders of its own, in turns, N times:
+Uses a temporary Slurm cluster (sbatch/slurm-cluster.sh) with one node that has as many CPUs as this machine. A run is
+one rank of framework=emulated with ten steps that take no time: an interpreter, its imports, a log. Three arms
+alternate N times, each with its own folders:
 
     ours        `python -m harness -m seed=range(200) wait=false`
-    plain       `sbatch --array=0-199` of a script that finds its line in a file, and starts that worker by srun
-    launcher    hydra-submitit-launcher, in an environment of its own: one job of a Hydra sweep runs the same command
+    plain       `sbatch --array=0-199` of a script that reads its line of a file and starts the same worker with srun
+    launcher    hydra-submitit-launcher in its own environment: one job of a Hydra sweep runs the same command
 
-The partition is closed while an arm submits, and then opened: what is timed is from then on until the first 20 jobs
-have gone, the next 20, ..., over 20. The ratio is taken between the same 20 of two arms. So submission is not in it
-(submission.py has that), and neither is anybody's waiting. Every run is then looked for: it has to have ended well. The
-worker's command, its Python, its variables and Slurm's options are the same; what the harness does besides is in its
-figure: the watcher of the rank, its exit code, result.json, who else is here, energy. Needs root and Slurm's packages,
-and the package index for the launcher; left out, and said so, without. The results are in RESULTS.md.
+The partition is closed while an arm submits and then opened. Timed are the first 20 jobs to finish, the next 20, and so
+on, divided by 20; ratios compare the same 20 of two arms. So neither submission (see submission.py) nor waiting is
+included. Afterwards every run is checked for success. The worker's command, Python, environment and Slurm options are
+the same; ours also includes the supervisor of the rank, its exit status, result.json, detection of oversubscription,
+and energy. Needs root and Slurm's packages, and the package index for the launcher; what is missing is skipped with a
+note. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from harness.node.command import rank_environment
 
 N = 2
 RUNS, TOGETHER = 200, 20
-# The launcher has had no release since; Hydra and submitit are those that the harness has.
+# The launcher's last release, with the Hydra and submitit of the harness.
 PINNED = ("hydra-submitit-launcher==1.2.0", "hydra-core==1.3.8", "submitit==1.5.4")
 SWEEP = (
     *("-m", f"seed=range({RUNS})", "gpus=1", "framework=emulated", "framework.options.compute_ms=0", "strategy=plain"),
@@ -101,7 +101,7 @@ def _rows(folder: Path) -> Iterator[Row]:
 
 
 def timed(submit: Callable[[], subprocess.Popen[bytes] | None]) -> list[float]:
-    """Seconds per run of each TOGETHER runs that have gone, in order, from when the partition opens."""
+    """Seconds per run of each group of TOGETHER finished runs, in order, from when the partition opens."""
     with closed():
         waiting = submit()
         while _queued() < RUNS:
@@ -123,7 +123,7 @@ def harness(folder: Path) -> None:
 
 
 def by_sbatch(folder: Path, example: Path) -> None:
-    """The same options as those of the harness's script, which lies in the folder of its first job."""
+    """Submit with the options of the harness's script, found in the folder of its first job."""
     (script, *_) = (example.parents[1] / "submitit").glob("*/*_submission.sh")
     kept = ("--cpus-per-task", "--mem", "--nodes", "--ntasks-per-node", "--time", "--requeue", "--array", "--signal")
     lines = script.read_text().splitlines()
@@ -147,7 +147,7 @@ def by_launcher(folder: Path, example: Path, launcher: Path) -> subprocess.Popen
 
 
 def copy(folder: Path, runs: list[Path]) -> Path:
-    """Runs as the worker wants to find them, before their first attempt; their paths, one a line, in runs.txt."""
+    """Copy runs as they are before their first attempt; runs.txt lists their paths."""
     for run in runs:
         (folder / "runs" / run.name / "attempt-1").mkdir(parents=True)
         shutil.copy(run / "spec.json", folder / "runs" / run.name)
@@ -162,7 +162,7 @@ def check(folder: Path) -> None:
 
 
 def _worker(example: Path) -> dict[str, str]:
-    """The worker's command, and the variables that the harness sets for it beside those of the rank."""
+    """The worker's command, and the variables that the harness sets besides the rank's."""
     spec, site = read_run(example)
     mine = rank_environment(spec, site, Rendezvous(0, 1, 0, 1, "", 0), {})
     variables = {name: value for name, value in mine.items() if name not in Rendezvous(0, 1, 0, 1, "", 0).environment()}
@@ -171,7 +171,7 @@ def _worker(example: Path) -> dict[str, str]:
 
 
 def _launcher(folder: Path) -> Path | None:
-    """The Python of an environment with the launcher; None, and said, where it cannot be made."""
+    """The Python of an environment with the launcher; None, with a note, if it cannot be created."""
     made = subprocess.run([sys.executable, "-m", "venv", str(folder / "launcher")], capture_output=True)
     there = folder / "launcher" / "bin" / "python"
     if made.returncode == 0:

@@ -1,13 +1,13 @@
-"""A study of many runs, written quickly, in the format that the harness writes.
+"""Quickly writes a large study in the harness's format.
 
     python -m benchmarks.many_runs FOLDER [RUNS]
 
-100 series (5 models x 10 batch sizes x 2 precisions), each on 1, 2 and 4 ranks: 80, 15 and 5 % of its repeats. A log of
-each rank has a start event, 400 measured blocks of 10 steps and one of warm-up, 8 rounds of 3 probes, 5 evaluations
-(rank 0) and an end; every 50th run failed, its log is cut after a line (a torn one ends pandas.read_json). The logs are
-written by the harness's own EventWriter, once for each size and 8 speeds, and copied: what is in them is parsed again
-for each run, and a writer that makes each line anew would take longer than all that is measured. spec.json,
-result.json and env.json are each run's own: of NODES machines, with eight GPUs each, one in four of another driver.
+100 series (5 models x 10 batch sizes x 2 precisions) on 1, 2 and 4 ranks, with 80, 15 and 5 % of the repeats. Each
+rank's log has a start event, 400 timed blocks of 10 steps and one of warm-up, 8 rounds of 3 probes, 5 evaluations (rank
+0) and an end. Every 50th run failed, with its log cut off after a line (a torn line would stop pandas.read_json). Logs
+are written by the harness's EventWriter once per size and for 8 speeds, then copied, since writing every line would
+take longer than the benchmarks themselves; readers still parse every copy. spec.json, result.json and env.json are
+individual: NODES machines with eight GPUs each, one in four with another driver.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from harness.core.spec import (
 
 RUNS, BLOCKS, SPEEDS, NODES = 10_000, 400, 8, 64
 SITE = Site("python", None, ".", "0123456789abcdef", None, None, 600.0)
-SHARES = {1: 0.8, 2: 0.15, 4: 0.05}  # of the repeats, by the number of ranks
+SHARES = {1: 0.8, 2: 0.15, 4: 0.05}  # of the repeats, by number of ranks
 BEGIN = 1.7e9
 
 
 def make_study(folder: Path, runs: int = RUNS, blocks: int = BLOCKS) -> None:
-    """Writes the study. runs: a multiple of 2,000, so that each size of a series has repeats."""
+    """Write the study. runs: a multiple of 2,000, so that each size of a series has repeats."""
     (folder / "runs").mkdir(parents=True)
     ids, logs = [], _Logs(blocks)
     for i, spec in enumerate(specs(runs, blocks)):
@@ -100,7 +100,7 @@ def specs(runs: int, blocks: int) -> Iterator[RunSpec]:
 
 
 class _Logs:
-    """The bytes of a rank's log, made once for what its numbers depend on."""
+    """The bytes of a rank's log, cached by the parameters they depend on."""
 
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
@@ -140,7 +140,7 @@ def _write_log(path: Path, rank: int, spec: RunSpec, slowness: float, blocks: in
     )
     step_seconds = slowness * (0.01 + spec.batch_per_gpu * 1e-4 * spec.gpus**0.1)
     for block in range(-1, blocks):
-        # A noise of 2 % or so that is the same in each making: the last digits are as long as a clock's.
+        # Reproducible noise of about 2 %, with as many digits as a clock's readings.
         noise = 1 + ((block * 7919 + rank * 104_729) % 1009) / 50_000
         seconds, step = 10 * step_seconds * noise, 10 + 10 * block
         t += seconds
@@ -183,7 +183,7 @@ def _result(spec: RunSpec, failed: bool) -> dict[str, Any]:
 
 
 def _environment(spec: RunSpec, i: int) -> dict[str, Any]:
-    """As harness/worker/record/capture.py writes it, of run number i."""
+    """The document that harness/worker/record/capture.py writes, for run number i."""
     node, gpus = i % NODES, range(8)
     driver = "570.86.15" if node % 4 else "550.54.15"
     uuids = [f"GPU-{node:04x}{gpu:04x}-1111-2222-3333-444455556666" for gpu in gpus]

@@ -1,4 +1,4 @@
-"""The peer of worker.py: training with DistributedDataParallel as one writes it by hand, and nothing more.
+"""The peer of worker.py: a minimal hand-written DistributedDataParallel training loop.
 
     RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 minimal_ddp.py FASHION_MNIST BATCH WARMUP STEPS
 
@@ -45,5 +45,5 @@ for step in range(warmup + steps):
     optimizer.step()
 print(time.perf_counter() - begin, flush=True)
 dist.destroy_process_group()
-# gloo's threads can abort the process in the interpreter's clean-up (github.com/pytorch/pytorch/pull/179291).
+# gloo's threads can abort the process during the interpreter's shutdown (github.com/pytorch/pytorch/pull/179291).
 os._exit(0)

@@ -1,15 +1,15 @@
-"""CPU time that each input pipeline takes for a batch of 128 images, augmented, on the host: images of CIFAR-10's shape
-in memory, or, with `files`, JPEG files of 500 x 375 pixels for networks of 224 x 224.
+"""CPU time per batch of 128 augmented images for each input pipeline: images of CIFAR-10's shape in memory, or with
+`files`, JPEG files of 500 x 375 pixels for networks with 224 x 224 inputs.
 
     .envs/<framework>/bin/python -m benchmarks.pipelines <framework> [files]
 
-CPU time of all threads and worker processes, and not time on a clock: it is what a rank's cores have to give, and other
-work on the machine hardly changes it. The pipelines take turns; the median and the range of ROUNDS rounds of a
-number of batches are printed, in milliseconds per batch.
+CPU time of all threads and worker processes rather than wall time: it is what a rank's cores must provide, and it
+hardly depends on other load. The pipelines alternate; prints median and range over ROUNDS rounds, in milliseconds per
+batch.
 
-Result (two cores of a virtual AMD EPYC, busy with other work, n = 7 rounds of 40 batches): PyTorch: harness 0.51 ms,
+Result (two cores of a virtual AMD EPYC under other load, n = 7 rounds of 40 batches): PyTorch: harness 0.51 ms,
 framework 6.1, device (on the CPU) 2.1; TensorFlow: harness 0.58, framework 1.9; MXNet: harness 0.88, framework 4.5.
-Files (n = 7 rounds of 4 batches): PyTorch: harness 224 ms, framework 250, dali (on the CPU) 257. The ranges are in
+Files (n = 7 rounds of 4 batches): PyTorch: harness 224 ms, framework 250, dali (on the CPU) 257. Ranges are in
 docs/data.md.
 """
 
@@ -33,8 +33,7 @@ from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 
 ROUNDS, BATCH = 7, 128
-# A turn holds the making of so many batches: it ends when what was made ahead is made again, and no time passes on the
-# processors for so long.
+# A turn ends when the consumed prefetched batches have been replaced and no CPU time has passed for this long.
 BATCHES, FILE_BATCHES, REST_SECONDS = 40, 4, 0.5
 IN_MEMORY = DatasetSpec("synthetic", "synthetic", 10, 3, 32, (0.5,) * 3, (0.25,) * 3, True, 10_000, 10)
 IN_FILES = DatasetSpec("pictures", "imagefolder", 1, 3, 224, (0.5,) * 3, (0.25,) * 3)
@@ -50,10 +49,10 @@ def main(framework: str, files: bool) -> None:
             _make_pictures(Path(folder))
         opened: dict[str, Pipeline] = {}
         for name in ("harness", *own):
-            # All samples on the device are decoded once, before the first step; DALI is for files.
+            # `device` decodes all samples once before the first step; DALI is for files.
             if name == ("device" if files else "dali"):
                 continue
-            train = open_dataset(dataset, folder)[0]  # for each its own: the threads that decode do not survive a fork
+            train = open_dataset(dataset, folder)[0]  # one per pipeline: decoding threads do not survive a fork
             data = InputSpec(name, 0, 0) if name == "device" else InputSpec(name, 1, 1 if files else 4)
             opened[name] = open_pipeline(_spec(framework, dataset, data), train, 0, 0, own)
             opened[name].start()
@@ -73,7 +72,7 @@ def main(framework: str, files: bool) -> None:
 
 
 def _make_pictures(folder: Path) -> None:
-    """Soft colours under noise, which is what costs a decoder time: about 100 kB each."""
+    """Write images of soft colours with noise, which makes decoding expensive: about 100 kB each."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -86,7 +85,7 @@ def _make_pictures(folder: Path) -> None:
 
 
 def _at_rest() -> float:
-    """The CPU time when nothing is made any more."""
+    """Wait until nothing is being prepared, and return the CPU time."""
     last, now = -1.0, _cpu_seconds()
     while now - last > 0.02 * REST_SECONDS:
         time.sleep(REST_SECONDS)

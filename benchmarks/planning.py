@@ -1,8 +1,8 @@
-"""How long a sweep takes to be planned, per point, beside Hydra's basic launcher on the same configuration.
+"""Planning time per point of a sweep, compared with Hydra's basic launcher on the same configuration.
 
-Ours: `python -m harness -m` with 1,000 points and plan_only=true, the whole process: compose, check, place,
-hash, group, look for results. The peer: `hydra.main` with the same conf/, schema and overrides, 100 points, a
-task function that does nothing, the whole process. In turns, n = 3. The results are in RESULTS.md.
+Ours: the whole process of `python -m harness -m` with 1,000 points and plan_only=true, which composes, checks, places,
+hashes, groups and looks for results. The peer: the whole process of `hydra.main` with the same conf/, schema and
+overrides, 100 points and an empty task function. Alternating, n = 3. Results are in RESULTS.md.
 """
 
 from __future__ import annotations

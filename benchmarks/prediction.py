@@ -1,11 +1,12 @@
-"""How well the pooled law predicts published measurements, beside the ring term, linear, flat and Extra-P.
+"""How well the Bayesian scaling model predicts published measurements, compared with a ring term, linear, flat and
+Extra-P.
 
-Each figure is the error |predicted / measured - 1| of the largest size of a series, predicted from all sizes up to
-half of it (benchmarks/published/throughput.csv); the ratio is that of the means over the series. The constants of
-analysis/scaling/bayesian.py were chosen on these same series; so its medians are also fitted anew without the series,
-and without the system (all series of one machine), that is then predicted: by the largest evidence of the other series,
-each the mean likelihood of 4,096 draws from the prior. Extra-P is run where the environment variable EXTRAP_PYTHON
-names a Python that has it. Nothing is random between two calls: n counts series. The results are in RESULTS.md.
+A value is the error |predicted / measured - 1| at a series's largest size, predicted from all sizes up to half of it
+(benchmarks/published/throughput.csv); ratios compare means over the series. The constants of
+analysis/scaling/bayesian.py were chosen on these series, so its prior medians are also refitted without the predicted
+series, and without its system (all series of a machine), by maximum evidence of the other series, each estimated as the
+mean likelihood of 4,096 draws from the prior. Extra-P runs if the environment variable EXTRAP_PYTHON names a Python
+that has it. Results are deterministic: n counts series. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def rows() -> list[Row]:
 
 
 def refitted(series: Sequence[Series], key: Callable[[Series], str]) -> tuple[list[Fold], list[Fold]]:
-    """(largest sizes, each size from all others), with constants from the series of other keys."""
+    """Return (largest sizes, each size from all others), with constants from the series of other keys."""
     largest: dict[int, Fold] = {}
     others: list[Fold] = []
     for held in dict.fromkeys(map(key, series)):
@@ -86,8 +87,8 @@ def refitted(series: Sequence[Series], key: Callable[[Series], str]) -> tuple[li
 
 
 def fit_constants(series: Sequence[Series]) -> np.ndarray:
-    """Logarithms of CONSTANTS that make the series most probable, drawn a little (one standard deviation of a factor
-    e) towards those that are used."""
+    """Fit the logarithms of CONSTANTS by maximum evidence, with a weak prior (one standard deviation is a factor of e)
+    around the values in use."""
 
     def loss(constants: np.ndarray) -> float:
         pull = 0.5 * float(((constants - CONSTANTS) ** 2).sum())

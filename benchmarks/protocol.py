@@ -1,20 +1,17 @@
-"""How much time the adaptive protocol saves, beside a fixed number of steps, at equal interval width.
+"""Time saved by the adaptive protocol compared with a fixed number of steps, at equal interval width.
 
-On recorded runs (record.py; recorded/step_times.json says of which networks, when, and on what machine): the protocol
-itself (`harness.worker.protocol`) is replayed on the step times of each run. It takes warm-up until they are stationary
-and then blocks until the relative half-width of the 95 % interval of their median is at most `precision`, or until the
-recording ends.
+Replays the protocol (`harness.worker.protocol`) on recorded step times (record.py; recorded/step_times.json names
+networks, dates and the machine). It extends the warm-up until the step time is stationary and then takes blocks until
+the relative half-width of the 95 % interval of their median is at most `precision`, or the recording ends.
 
-The peer is one fixed number of blocks for all runs, after the same warm-up: the smallest with which that interval is
-as narrow in every run, as who fixes it beforehand needs it; or in half of the runs: then the others are not as precise
-as asked for. Where no number is enough, it is that of the longest recording. A run has no more blocks than its
-recording. The time is that of the timed steps, as recorded; the warm-up, the same in both, is not in it. Ours and the
-peer are of the same run: n pairs, no clock is read here.
+The peer uses one fixed number of blocks for all runs after the same warm-up: the smallest that gives the required width
+in every run, as someone fixing it in advance would need, or in half of the runs. If none does, it is the length of the
+longest recording. No run has more blocks than its recording. Compared is the time of the timed steps, excluding the
+warm-up, which is the same. Both use the same runs: n pairs, and no clock is read.
 
-The intervals take blocks for independent. Those of a machine that others use at the same time are not, and to stop when
-an interval is narrow enough makes it hold the truth less often than one of as many blocks that were fixed beforehand:
-how often it holds the median of the whole recording after the warm-up is said, too. It is why a point has to be
-repeated, in jobs of its own, for an interval of its throughput.
+The intervals assume independent blocks, which does not hold on shared machines, and stopping on a narrow interval
+lowers its coverage. So the coverage of the whole recording's median after warm-up is reported too. It is the reason why
+points must be repeated in separate jobs to get an interval of their throughput.
 """
 
 from __future__ import annotations
@@ -30,14 +27,17 @@ from harness.core.spec import MeasureSpec
 from harness.worker.protocol import MEASURE, Protocol
 from harness.worker.steady_state import median_interval, relative_half_width
 
-# That of conf/measure/default.yaml, and what noisier machines reach.
+# The value of conf/measure/default.yaml, and values that noisier machines reach.
 PRECISIONS = (0.02, 0.05, 0.1)
 WARMUP_STEPS, WARMUP_LIMIT_STEPS = 20, 200
 
 
 class Replayed(NamedTuple):
-    """What the protocol does with a recorded run. timed: seconds per step of all blocks after its warm-up, in order.
-    taken: how many of them it takes. precise: whether it ends because the interval is narrow enough."""
+    """Outcome of the protocol on a recorded run.
+
+    timed: seconds per step of all blocks after the warm-up, in order. taken: number of blocks used. precise: whether
+    it stopped because the interval was narrow enough.
+    """
 
     timed: tuple[float, ...]
     taken: int
@@ -76,7 +76,7 @@ def of_precision(document: dict[str, Any], precision: float) -> list[Row]:
 
 
 def replayed(seconds_per_step: Sequence[float], block_steps: int, precision: float) -> Replayed:
-    """The protocol, fed with what was recorded. Raises ValueError where the recording ends in the warm-up."""
+    """Run the protocol on a recording. Raises ValueError if the recording ends during the warm-up."""
     recording = len(seconds_per_step) * block_steps
     measure = MeasureSpec(
         warmup_steps=WARMUP_STEPS,
@@ -99,8 +99,10 @@ def replayed(seconds_per_step: Sequence[float], block_steps: int, precision: flo
 
 
 def fixed_blocks(runs: Sequence[Replayed], precision: float, share: float) -> int:
-    """The smallest number of blocks with which the interval is so narrow in this share of the runs; as many as the
-    longest recording has where none is enough. A run has no more than its recording."""
+    """The smallest number of blocks that gives the required interval width in this share of the runs.
+
+    If none does, the length of the longest recording. No run has more blocks than its recording.
+    """
     most = max(len(run.timed) for run in runs)
     for blocks in range(1, most):
         half_widths = [relative_half_width(run.timed[:blocks]) for run in runs]

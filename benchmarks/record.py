@@ -1,8 +1,8 @@
-"""Records the step times of long runs for protocol.py: `python -m benchmarks.record`, some 20 minutes, alone on the
-machine or not: whoever else is at work is part of what is recorded, and the load is noted.
+"""Records the step times of long runs for protocol.py: `python -m benchmarks.record`, about 20 minutes. Other load on
+the machine is part of the recording, and the load average is noted.
 
-Each run takes a fixed number of steps, whatever its step time does. What is kept of a block of ten steps is its mean
-step time on the slowest rank, in seconds, from the first block on (there without the first step, which compiles).
+Each run takes a fixed number of steps. Kept are the mean step times of blocks of ten steps on the slowest rank, in
+seconds, from the first block on (without its first step, which compiles).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.worker.protocol import FIRST
 RECORDED = ROOT / "benchmarks" / "recorded" / "step_times.json"
 BLOCK_STEPS, BLOCKS, REPEATS = 10, 80, 2
 MODELS = ("cnn_small", "resnet20")
-# Ranks, frameworks. Two ranks are all cores of the smallest machine that this was run on.
+# (ranks, frameworks). Two ranks use all cores of the smallest machine this was run on.
 SETTINGS = ((1, ("pytorch", "tensorflow", "mxnet", "jax")), (2, ("pytorch",)))
 
 
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def recorded(run_dir: Path) -> dict[str, Any]:
-    """The run, with the seconds per step of its blocks."""
+    """The run with the seconds per step of its blocks."""
     result = read_result(run_dir)
     assert result is not None
     assert result["status"] == "completed", f"{run_dir.name}: {result['reason']}"

@@ -1,8 +1,8 @@
-"""The half of recording.py that runs in a framework's environment.
+"""The part of recording.py that runs in a framework's environment.
 
     python -m benchmarks.recorded RUN_DIRECTORY PAIRS STEPS
 
-Prints the seconds of each block of STEPS steps, with all recording and with none, taken in turns, and the seconds that
+Prints the seconds of each block of STEPS steps, alternating with all recording and without, and the seconds that
 recording alone took per block.
 """
 
@@ -43,7 +43,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
         recording = Recording(log, facts)
 
         def block(recorder: Recorder, used: energy.Meter) -> float:
-            """As in harness/worker/loop.py; seconds of all of it."""
+            """A block as in harness/worker/loop.py; returns the seconds of all of it."""
             begin = time.perf_counter()
             counters = used.counters()
             recorder.begin()
@@ -55,7 +55,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
 
         on, off = [], []
         for pair in range(-2, pairs):  # the first steps choose their algorithms
-            # First on, then off, in every second pair: what drifts, or comes back with a period, is in both.
+            # The order alternates, which cancels drift and periodic effects.
             if pair % 2:
                 with_, without = block(recording, meter), block(Recorder(), energy.Meter())
             else:
@@ -74,7 +74,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
         log.close()
     print(json.dumps({"on": on, "off": off, "alone": alone_seconds}))
     sys.stdout.flush()
-    os._exit(0)  # for the reason given in harness/worker/__main__.py
+    os._exit(0)  # see harness/worker/__main__.py
 
 
 if __name__ == "__main__":

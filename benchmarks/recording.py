@@ -1,16 +1,15 @@
-"""What it costs to record energy, memory, the device's state, network and files beside the time: throughput with all
-of it on against all off, in one run.
+"""Cost of recording energy, memory, device state, network and file I/O: throughput with all of it and without, in one
+run.
 
-PyTorch, ResNet-20, synthetic 32x32 images, 16 per step, fp32, one rank alone, one compute thread. One process takes
-blocks of 5 steps (a default run has 10, so that recording weighs half as much there) with recording and without, in
-turns, and first the one, then the other: n = 400 pairs. A block's seconds are all of it, with what is read before and
-after the steps, which in a run is not even part of the time that is measured. The ratio is the median over the pairs;
-its 95 % interval is that of a median, by order statistics (the sign test turned around: no assumption on how the noise
-is distributed, but that pairs are independent). Then recording alone, without steps, as often: what can be told of the
-cost where other programs make blocks differ by more than that.
+PyTorch, ResNet-20, synthetic 32x32 images, 16 per step, fp32, one rank, one compute thread. One process alternates
+blocks of 5 steps with and without recording, in changing order: n = 400 pairs. (Default runs have blocks of 10, where
+recording weighs half as much.) A block's time includes what is read before and after its steps, which in a run is not
+timed at all. Reported are the median ratio over pairs with its 95 % interval from order statistics (inverted sign test,
+which assumes only independent pairs), and the time of recording alone, measured as often without steps, for machines
+where other load makes blocks differ by more.
 
-What a machine does not have is not read: clocks and temperature where /sys tells none, RAPL where it may not be read,
-NVML without a GPU. The results are in RESULTS.md, with the machine and its load.
+Sources that a machine lacks are not read: clocks and temperature in /sys, RAPL without permission, NVML without a GPU.
+Results are in RESULTS.md with the machine and its load.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""How long `python -m analysis` takes on a study of 10,000 runs with 400 logged blocks each, and how much memory.
+"""Time and memory of `python -m analysis` on a study of 10,000 runs with 400 logged blocks each.
 
-The study is that of many_runs.py: 13,000 logs, 1.2 GB. "First" begins without `analysis/runs.parquet`, "again" with it:
-each is a process of its own that reads the study (`read_study`), imports included; then the whole command with one kind
-of output. Memory is the most that the process and those that it started held at once (RSS, looked at every 50 ms). CPU
-is that of all of them: on a machine that others use too, it says more than the clock. The peers read the same logs and
-do nothing with them, each with its own reader of JSON lines, as a process of its own, file by file: pandas.read_json
-and polars.read_ndjson, in an environment that is made for them outside the repository. (duckdb is left out: its union
-of so many files ran out of memory on 24 GB, and file by file it had not come to an end after three minutes.) In turns,
-n = RUNS_OF_EACH; the files are in the page cache as far as they fit. The results are in RESULTS.md.
+The study comes from many_runs.py: 13,000 logs, 1.2 GB. "First" starts without `analysis/runs.parquet`, "again" with it:
+each is a process that reads the study (`read_study`), including imports; then the whole command with one kind of
+output. Memory is the peak RSS of the process and its children, sampled every 50 ms. CPU time is of all of them, which
+on a shared machine says more than wall time. The peers read the same logs without processing them, file by file in one
+process: pandas.read_json and polars.read_ndjson, in a separate environment. (duckdb is omitted: its union of so many
+files ran out of memory at 24 GB, and file by file it had not finished after three minutes.) Alternating, n =
+RUNS_OF_EACH; files are in the page cache as far as they fit. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ PEER_CODE = {
 
 
 class Cost(NamedTuple):
-    """seconds: on the clock. cpu_seconds, peak_gb: of the process and all that it started."""
+    """seconds: wall time. cpu_seconds, peak_gb: of the process and its children."""
 
     seconds: float
     cpu_seconds: float
@@ -91,7 +90,7 @@ def _peers(folder: Path) -> str:
 
 
 def _cost_of(command: list[str]) -> Cost:
-    """Raises RuntimeError where the command fails."""
+    """Measure a command. Raises RuntimeError if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
@@ -116,7 +115,7 @@ def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
 
 
 def _resident(pid: int) -> int:
-    """Bytes that a process and its descendants hold in memory."""
+    """Resident bytes of a process and its descendants."""
     try:
         own = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -1,12 +1,12 @@
-"""How large report.html is, how long it takes to make, and how fluent it is, of a study of 10,000 runs.
+"""Size, creation time and responsiveness of report.html for a study of 10,000 runs.
 
     python benchmarks/report_page.py [--browser]
 
-Result, 2 cores shared with seven other jobs, n = 1: 10,000 runs in 3,914 points; page 4.1 MB, made in 23 s (the
-findings in 27 s). In Chromium: words after 2 s, all drawn after 8 s, points sorted in 2.5 s, filtered in 0.9 s, 10,000
-runs opened and sorted in 6 s, a run's details in 3 s. There is no peer that makes such a page.
+Result, 2 cores shared with seven other jobs, n = 1: 10,000 runs in 3,914 points; page 4.1 MB, created in 23 s (findings
+in 27 s). In Chromium: text after 2 s, all figures after 8 s, points sorted in 2.5 s, filtered in 0.9 s, 10,000 runs
+opened and sorted in 6 s, a run's details in 3 s. No comparable program creates such a page.
 
-The rows of 10,000 runs are made from those of a small study, in memory: reading them is not what is measured here.
+The rows of 10,000 runs are derived from a small study in memory; reading them is not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHROMIUM = "/usr/bin/chromium"
 
 
 def many(study: Study) -> Study:
-    """The study's runs under as many names of models as make RUNS runs of them, failed ones included."""
+    """Repeat the study's runs, including failed ones, under new model names until there are RUNS of them."""
     copies = []
     for i in range(-(-RUNS // len(study.runs))):
         for run in study.runs:
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def in_browser(path: Path) -> dict[str, float]:
-    """Seconds until the words are there, until all is drawn, and of what a reader does."""
+    """Seconds until the text appears, until everything is drawn, and of user actions."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:

@@ -1,7 +1,7 @@
-"""How long a user waits for `python -m harness --help`, beside the smallest possible Hydra application.
+"""Time of `python -m harness --help` compared with the smallest Hydra application.
 
-Both are processes of their own, from start to exit, in turns, files in the page cache. n = 15.
-The results are in RESULTS.md.
+Both are separate processes from start to exit, alternating, with files in the page cache. n = 15. Results are in
+RESULTS.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Studies that were recorded for the gallery: what is kept of one in the repository, and how it comes back.
+"""Packs and unpacks the recorded studies of the gallery.
 
     python -m benchmarks.studies results/<study>     packs it into benchmarks/recorded/studies/<study>.tar.xz
 
-Kept are the small files that the report is made of: how it was asked for, what each run is, its events, how it ended.
-Left out are checkpoints, traces, and what ranks printed. Folders of the machine, its name and its kernel's release are
-replaced; no figure is touched.
+Keeps the small files that the report needs: the command, specs, events and results. Omits checkpoints, traces and the
+ranks' output. Replaces the machine's folders, host name and kernel release; numbers are unchanged.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ def main(arguments: list[str]) -> int:
 
 
 def packed(folder: Path) -> bytes:
-    """A tar.xz of the study, the same for the same files."""
+    """A tar.xz of the study, identical for identical files."""
     paths = sorted({path for pattern in KEPT for path in folder.glob(pattern)})
-    # The longest first: one folder may lie in another.
+    # Longest first: one folder may contain another.
     folders = sorted(
         {value for path in folder.glob("runs/*/spec.json") for value in folders_in(path)}, key=len, reverse=True
     )
@@ -56,14 +55,14 @@ def packed(folder: Path) -> bytes:
 
 
 def folders_in(spec: Path) -> list[str]:
-    """The folders of the machine that a spec.json names."""
+    """Folders of the machine named in a spec.json."""
     site = json.loads(spec.read_text(encoding="utf-8"))["site"]
     roots = [site["project"], site["data_root"]]
     return [root for root in roots if root and root.startswith("/")]
 
 
 def without_the_machine(text: str, folders: list[str]) -> str:
-    """The text of a JSON file with neither folders nor names of the machine in it."""
+    """The text of a JSON file without the machine's folders and names."""
     text = re.sub(r',\s*"(?:results|data\.root)=[^"]*"', "", text)  # in a command
     for folder in folders:
         text = text.replace(f"{folder}/", "").replace(folder, ".")
@@ -72,7 +71,7 @@ def without_the_machine(text: str, folders: list[str]) -> str:
 
 
 def unpack(study: str, results: Path) -> Path:
-    """Brings a recorded study back into a results folder; gives the study's own. Raises FileNotFoundError."""
+    """Unpack a recorded study into a results folder and return its folder. Raises FileNotFoundError."""
     with tarfile.open(RECORDED / f"{study}.tar.xz") as archive:
         archive.extractall(results, filter="data")
     return results / study

@@ -1,10 +1,10 @@
-"""What 1,000 runs cost on the login node, on a real Slurm controller: submitting them, and asking how they stand.
+"""Cost of 1,000 runs on the login node with a real Slurm controller: submission and status.
 
-A throw-away cluster of sbatch/slurm-cluster.sh, its partition closed, so that nothing starts and only the submission is
-measured. Ours: `python -m harness -m` with 1,000 runs of one shape and wait=false, the whole process. The peer: `sbatch
---array=0-999` of the same script text, with 1,000 elements that do nothing. In turns, n = 3. Status: `python -m
-harness.status` on the 1,000 pending runs, the whole process, and beside it one `squeue --me --array`.
-Needs root and Slurm's packages; left out, and said so, where they are missing. The results are in RESULTS.md.
+Uses a temporary cluster of sbatch/slurm-cluster.sh with its partition closed, so that nothing starts. Ours: the whole
+process of `python -m harness -m` with 1,000 runs of one shape and wait=false. The peer: `sbatch --array=0-999` of the
+same script with 1,000 empty tasks. Alternating, n = 3. Status: the whole process of `python -m harness.status` on the
+1,000 pending runs, compared with one `squeue --me --array`. Needs root and Slurm's packages; skipped with a note if
+they are missing. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def rows() -> list[Row]:
 
 @contextlib.contextmanager
 def cluster(cpus: int = 8) -> Iterator[None]:
-    """A cluster of one node, which this process's commands use."""
+    """A one-node cluster, used by this process's commands."""
     state = tempfile.mkdtemp(prefix="bench-", dir="/tmp")
     os.rmdir(state)
     before = dict(os.environ)
@@ -71,7 +71,7 @@ def cluster(cpus: int = 8) -> Iterator[None]:
 
 @contextlib.contextmanager
 def closed() -> Iterator[None]:
-    """The partition takes jobs and starts none."""
+    """Close the partition: it accepts jobs but starts none."""
     subprocess.run(["scontrol", "update", "partition=main", "state=down"], check=True)
     yield
     subprocess.run(["scontrol", "update", "partition=main", "state=up"], check=True)

@@ -1,12 +1,10 @@
-"""Steps per second of our worker beside a hand-written minimal DDP loop: same model, data, batch, ranks and
-threads.
+"""Steps per second of our worker compared with a minimal DDP loop: same model, data, batch, ranks and threads.
 
-ResNet-20, real Fashion-MNIST, 64 images per rank, fp32, one compute thread per rank, gloo; augmentation off in
-both. Ours is `python -m harness` as a user starts it, its figure the throughput of the report (the slowest rank
-of each block). The peer is `minimal_ddp.py`, started with the same environment variables, which times the same
-number of steps as one block. Runs are taken in turns, n = 8 pairs for 1 rank and for 2. Ours makes its
-batches in a thread of its own, which may use a core that is idle; the peer makes them between its steps. The
-results are in RESULTS.md.
+ResNet-20, real Fashion-MNIST, 64 images per rank, fp32, one compute thread per rank, gloo, no augmentation. Ours is a
+normal `python -m harness`, measured by the report's throughput (the slowest rank of each block). The peer is
+`minimal_ddp.py` with the same environment variables, which times the same number of steps as one block. Runs alternate,
+n = 8 pairs for 1 rank and for 2. Our batches are prepared by a background thread, which may use an idle core; the peer
+prepares them between steps. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ def harness_steps_per_second(folder: Path, ranks: int, repeat: int) -> float:
 
 
 def run_of_harness(folder: Path, study: str, *overrides: str) -> Run:
-    """What the report's reader finds of one run on this machine's CPU: a fixed number of steps, no probes, nothing
-    scored."""
+    """One run on this machine's CPU as the report reads it: fixed steps, no probes, no evaluation."""
     command = python(
         *("-m", "harness", "cluster=local", "cluster.device=cpu", "scaling=weak", "measure.probe_steps=0"),
         *("measure.precision=null", "measure.warmup_limit_steps=null", "measure.evaluate_samples=0"),

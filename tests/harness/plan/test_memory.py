@@ -59,13 +59,13 @@ def test_an_optimiser_keeps_so_many_numbers_for_each_parameter(optimizer: Optimi
 def test_activations_grow_with_the_batch_of_a_gpu_and_mixed_precision_has_copies_of_the_weights() -> None:
     two, four = estimate(gpt2(batch=2)), estimate(gpt2(batch=4))
     assert four.activations == 2 * two.activations == 4 * two.activations_per_sample
-    assert four.certain == two.certain
+    assert four.fixed == two.fixed
     half = estimate(gpt2(precision="bf16"))
     halved = estimate(gpt2(precision="fp16", framework_options={"half_weights": True}))
-    assert (2 * halved.certain, halved.weight_copies) == (estimate(gpt2()).certain, 0)
+    assert (2 * halved.fixed, halved.weight_copies) == (estimate(gpt2()).fixed, 0)
     assert two.weight_copies == 0
     assert half.weight_copies == pytest.approx(half.parameters / 2, rel=0.01)  # all but vectors and the embedding
-    assert half.certain == two.certain
+    assert half.fixed == two.fixed
     assert half.activations < two.activations
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_fit_is_refused_with_what_would() -> None:
         memory.check(gpt2(batch=8), 16, EVERY)
     with pytest.raises(UserError, match=r"strategy=fsdp on gpus=2 would .* included: one sample per GPU would$"):
         memory.check(gpt2("fsdp", gpus=1), 16, EVERY)
-    with pytest.raises(UserError, match="take a smaller model, or GPUs with more memory"):
+    with pytest.raises(UserError, match="use a smaller model, or GPUs with more memory"):
         memory.check(gpt2(), 16, ("plain", "allreduce"))
 
 
