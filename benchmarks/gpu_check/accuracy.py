@@ -1,9 +1,9 @@
-"""The time-to-accuracy recipe on Fashion-MNIST, three seeds each in bf16 and fp16: does mixed precision learn?
+"""The time-to-accuracy recipe on Fashion-MNIST with three seeds each in bf16 and fp16: does mixed precision learn?
 
-What `+experiment=time_to_accuracy` composes (491,520 samples), on another data set. In one process, one run after
-another; the seconds are those of training alone, in blocks between fences, without cuDNN's choice of algorithms in the
-first steps. There is no published figure for this recipe on this data set; the bound is what two convolutions reach in
-the data set's own list of results (Xiao et al. 2017), and far above what a broken loss scaling does.
+Uses the configuration of `+experiment=time_to_accuracy` (491,520 samples) with another data set, one run after another
+in one process. Times are of training only, in blocks between fences, excluding cuDNN's autotuning in the first steps.
+There is no published result for this recipe on this data set; the bound is the accuracy of two convolutions in the data
+set's own list of results (Xiao et al. 2017), far above what broken loss scaling achieves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run(ask: Ask, report: Report) -> None:
     precisions = ("bf16",) if ask.reduced else (*runs.bf16(), "fp16")
     longest = 0.0
     found: dict[str, list[tuple[float, float]]] = {precision: [] for precision in precisions}
-    # Seed by seed: where the time is too short, each precision has as many.
+    # Seed by seed, so that with too little time each precision has the same number.
     for seed in range(1 if ask.reduced else SEEDS):
         for precision in precisions:
             if ask.seconds_left < longest:
@@ -55,7 +55,7 @@ def run(ask: Ask, report: Report) -> None:
         if not pairs:
             continue
         accuracies, seconds = zip(*pairs, strict=True)
-        # Of so few seeds no interval at 95 %: from the smallest to the largest.
+        # Too few seeds for a 95 % interval: use the range.
         ends = [(min(values), max(values)) if len(values) > 1 else None for values in (accuracies, seconds)]
         report(Figure(f"{precision}, accuracy, mean of seeds", statistics.mean(accuracies), "", ends[0], len(pairs)))
         report(Figure(f"{precision}, accuracy, worst seed", min(accuracies), "", None, len(pairs), ask.bound(BOUND)))
@@ -65,7 +65,7 @@ def run(ask: Ask, report: Report) -> None:
 
 
 def spec_of(ask: Ask, precision: str, seed: int) -> RunSpec:
-    """As `python -m harness` plans it."""
+    """The spec as `python -m harness` plans it."""
     from harness.config import composition
     from harness.plan.request import request
 
@@ -76,13 +76,13 @@ def spec_of(ask: Ask, precision: str, seed: int) -> RunSpec:
         *("cluster=local", f"cluster.device={ask.device}", f"framework.environment={sys.executable}"),
         *(f"data.root={ask.data}", *(small if ask.reduced else ("dataset=fashion_mnist",))),
     ]
-    # The experiment sweeps over ranks and seeds, so that it is composed as a sweep: of one point.
+    # The experiment sweeps over ranks and seeds, so it is composed as a sweep of one point.
     [point] = composition.compose(overrides, True, "config", None)
     return request(point).spec
 
 
 def trained(ask: Ask, spec: RunSpec) -> tuple[float, float]:
-    """(accuracy on the test images, seconds of training after the first steps)."""
+    """Return (accuracy on the test images, seconds of training after the first steps)."""
     _, test = runs.splits(spec.dataset, ask.data)
     with runs.adapter_of(spec, ask) as adapter:
         blocks, first = (1, 1) if ask.reduced else ((spec.measure.most_steps - FIRST) // BLOCK, FIRST)

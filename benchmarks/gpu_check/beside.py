@@ -1,8 +1,9 @@
-"""The worker beside a hand-written training loop (benchmarks/minimal/pytorch_gpu.py), blocks in turns in one process.
+"""The worker compared with a hand-written training loop (benchmarks/minimal/pytorch_gpu.py), alternating blocks in one
+process.
 
-Same network, batch, precision, memory format and optimiser, samples on the device in both, no augmentation; the loop is
-PyTorch's own idiom, without anything of this program. The figure is the median over the pairs of the loop's seconds by
-ours, which is our throughput by the loop's; its interval is that of the median by the sign test.
+Same network, batch, precision, memory format and optimiser, samples on the device, no augmentation; the loop is
+idiomatic PyTorch and uses nothing of this program. Reported is the median over pairs of the loop's seconds divided by
+ours, i.e. our throughput relative to the loop's, with its sign-test interval.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from benchmarks.minimal import pytorch_gpu
 from harness.core.spec import DatasetSpec, OptimizerSpec
 from harness.worker.adapter import Adapter
 
-# What the worker may cost beside the loop.
+# Allowed overhead of the worker relative to the loop.
 BOUND = "≥ 0.97"
-# The loop's, with which nothing diverges: on a GPU, numbers that are no longer random take less time.
+# The loop's settings, with which nothing diverges: on a GPU, numbers that are not random take less time.
 SMALL_STEPS = OptimizerSpec(lr=0.01, lr_rule="constant")
-# A block is about so long: many of them fit into a share, and what a fence costs is small beside it.
+# Approximate block length: short enough for many blocks, long enough for the fence not to matter.
 BLOCK_SECONDS, FIRST_STEPS = 0.25, 3
-# ResNet-50 with mixed precision takes some 25 GB at 256 images of 224 pixels.
+# ResNet-50 with mixed precision needs about 25 GB for 256 images of 224 pixels.
 BATCH, SMALL_BATCH, BATCH_BYTES = 256, 64, 36e9
 
 
@@ -40,7 +41,7 @@ def resnet50(ask: Ask, report: Report) -> None:
     data = runs.images(32 if ask.reduced else 224, classes=1000, samples=64 if ask.reduced else 1024)
     precisions = ("fp32",) if ask.reduced else ("fp16", *runs.bf16())
     formats = (True,) if ask.reduced else (True, False)
-    # By memory format first: where the time is too short, the last ones are missing in both precisions.
+    # By memory format first: with too little time, the last ones are missing in both precisions.
     choices = [("resnet50", p, f, fused) for f, fused, p in itertools.product(formats, (False, True), precisions)]
     _all(ask, report, choices, data, 2 if ask.reduced else BATCH if _memory() >= BATCH_BYTES else SMALL_BATCH)
 
@@ -86,13 +87,13 @@ def _one(
 
 
 def steps_of_block(adapter: Adapter) -> int:
-    runs.seconds(adapter, adapter.step, FIRST_STEPS)  # in which cuDNN chooses its algorithms
+    runs.seconds(adapter, adapter.step, FIRST_STEPS)  # cuDNN chooses its algorithms
     seconds = runs.seconds(adapter, adapter.step, FIRST_STEPS) / FIRST_STEPS
     return max(2, min(50, round(BLOCK_SECONDS / seconds)))
 
 
 def _memory() -> int:
-    """Bytes that the GPU has."""
+    """GPU memory in bytes."""
     import torch
 
     return int(torch.cuda.get_device_properties(0).total_memory)

@@ -1,8 +1,8 @@
-"""One section in a process of its own.
+"""Runs one section in a process of its own.
 
     python -m benchmarks.gpu_check.child MODULE:FUNCTION REPORT DEVICE SECONDS SCRATCH DATA
 
-Appends a JSON object per line to the file REPORT: {"figure": ...}, {"skipped": why}, {"no_gpu": why}.
+Appends one JSON object per line to REPORT: {"figure": ...}, {"skipped": why}, {"no_gpu": why}.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ def main(function: str, report: Path, device: str, seconds: float, scratch: Path
 if __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]), Path(sys.argv[5]), Path(sys.argv[6]))
     sys.stdout.flush()
-    os._exit(0)  # threads of pipelines and of gloo may still run
+    os._exit(0)  # threads of pipelines and of gloo may still be running

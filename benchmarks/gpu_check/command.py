@@ -1,7 +1,7 @@
 """`python -m benchmarks gpu_check`: runs the sections one after another, each in a process of its own.
 
-A section that hangs, crashes or breaks CUDA loses nothing of the others: it is killed with all that it started when its
-share of the budget is over, and the file holds what it had reported. Standard library only.
+A section that hangs, crashes or breaks CUDA does not affect the others: it is killed with its children when its share
+of the budget is used up, and the file keeps what it reported. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,21 +30,23 @@ from harness.core.serialization import write_json
 from harness.plan.machine import gpus
 
 BUDGET = 480.0
-# Of a section's share, this much is kept for ending: it plans its measurements to be done before.
+# Part of a section's share reserved for shutting down; it plans its measurements to finish earlier.
 SPARE_SECONDS = 3.0
 POLL_SECONDS = 0.2
-# In less, no section gets as far as a figure.
+# With less time no section can report anything.
 LEAST_SECONDS = 5.0
 Document = dict[str, dict[str, Any]]
 
 
 class Refused(Exception):
-    """The command cannot be done; the message is one sentence for the user."""
+    """The command cannot run; the message is one sentence for the user."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 0: every bound held; 1: not all, or a section failed; 2: no GPU, or a mistake in the command; 143: it
-    was told to end."""
+    """Run the check and return the exit code.
+
+    0: all bounds held; 1: some did not, or a section failed; 2: no GPU or invalid arguments; 143: terminated.
+    """
     asked = _parser().parse_args(argv)
     try:
         if asked.record:
@@ -80,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(asked: argparse.Namespace, folder: Path) -> int:
-    # The first says whether there is a GPU at all, and which: the others mean nothing without it.
+    # The first section detects the GPU, without which the others are meaningless.
     chosen = [s for s in SECTIONS if not asked.only or s.name in asked.only or s is SECTIONS[0]]
     if asked.wheels and not asked.wheels.is_dir():
         raise Refused(f"--wheels {asked.wheels}: there is no such folder")
@@ -88,7 +90,7 @@ def _run(asked: argparse.Namespace, folder: Path) -> int:
     environment = _environment(asked, folder)
     document: Document = {section.name: _entry("waiting") for section in chosen}
     until = time.monotonic() + asked.budget
-    # So that what is running is ended and written down when Slurm's time is over.
+    # So that the running section is stopped and recorded when Slurm's time limit is reached.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for number, section in enumerate(chosen):
@@ -120,7 +122,7 @@ def _section(
     scratch: Path,
     document: Document,
 ) -> None:
-    """Fills the section's entry in the document, and rewrites the file whenever it has changed."""
+    """Run a section, rewriting the file whenever its entry changes."""
     scratch.mkdir()
     report, log = scratch.with_suffix(".jsonl"), scratch.with_suffix(".log")
     report.touch()
@@ -160,10 +162,10 @@ def _section(
 
 
 def _read(status: str, report: Path, log: Path, begin: float, share: float = 0.0) -> dict[str, Any]:
-    """A section's entry, from the lines that it has reported and how its process ended."""
+    """Build a section's entry from its reported lines and how its process ended."""
     lines = []
     for line in report.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):  # the last one, of a process that was killed
+        with contextlib.suppress(ValueError):  # the last line of a killed process may be incomplete
             lines.append(json.loads(line))
     entry = _entry(status)
     entry["seconds"] = round(time.monotonic() - begin, 2)
@@ -195,8 +197,7 @@ def _summary(entry: dict[str, Any]) -> str:
 
 
 def _environment(asked: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """Environment of the sections' processes, which their children inherit: this checkout and the packages of
-    --wheels on PYTHONPATH."""
+    """Environment of the sections and their children: this checkout and --wheels on PYTHONPATH."""
     paths = [str(ROOT)]
     if asked.wheels:
         unpacked = folder / "wheels"
@@ -207,10 +208,10 @@ def _environment(asked: argparse.Namespace, folder: Path) -> dict[str, str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])}
     environment["PYTHONUNBUFFERED"] = "1"
     if asked.reduced:
-        # Also on a machine with a GPU, and without fighting for the cores of a small one.
+        # Use the CPU even if there is a GPU, with one thread to suit small machines.
         environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
     elif len(gpus()) > 1:
-        environment["CUDA_VISIBLE_DEVICES"] = gpus()[0]  # the check is of one
+        environment["CUDA_VISIBLE_DEVICES"] = gpus()[0]  # checks one GPU
     return environment
 
 
@@ -219,7 +220,7 @@ def _interrupt(*_: Any) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of a section's process and of all that it has started, in whatever session that is."""
+    """Kill a section's process and all its descendants, in any session."""
     if process.poll() is None:
         for pid in [process.pid, *_descendants(process.pid)]:
             with contextlib.suppress(ProcessLookupError):
@@ -230,11 +231,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """The process's children, and theirs, as long as they live."""
+    """Living descendants of the process."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # ended meanwhile
-            # Behind the name, which may hold anything: state and parent (proc(5)).
+        with contextlib.suppress(OSError):  # it has ended
+            # After the name, which may contain anything, come state and parent (proc(5)).
             parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
             parents.setdefault(parent, []).append(int(path.parent.name))
     found = list(parents.get(pid, []))

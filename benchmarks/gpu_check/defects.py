@@ -1,9 +1,9 @@
-"""Checks this machine for two defects that silently gave wrong weights, with fresh memory filled with NaN.
+"""Checks for two defects that silently produced wrong weights, with fresh memory filled with NaN.
 
-Fused SGD and a skipped first step: PyTorch makes fused momentum with `empty_like`, so that it holds whatever the memory
-held if the loss scaler skips the first step. Fused SGD and gradients whose strides are not their weight's: a fused
-kernel may pair raw memory. Both compare the weights with those of the unfused step, |fused - unfused| / |unfused|; a
-fused kernel may round each product and sum once where the other rounds twice.
+Fused SGD with a skipped first step: PyTorch allocates fused momentum with `empty_like`, so it keeps arbitrary memory if
+the loss scaler skips the first step. Fused SGD with gradients whose strides differ from their weight's: a fused kernel
+may pair raw memory. Both compare the weights with those of unfused steps, |fused - unfused| / |unfused|; a fused kernel
+may round product and sum once instead of twice.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from harness.worker.pytorch.strategies.base import Strategy
 from harness.worker.pytorch.strategies.mpi import Mpi
 
 STEPS = 8
-# Too large: fp16 overflows, the scaler skips the step and halves it, a few times.
+# Deliberately too large: fp16 overflows, and the scaler skips a few steps, halving the scale.
 LOSS_SCALE = 2.0**20
 SKIPS = 12
-# Training magnifies the rounding of its first steps: gradients of networks with ReLU are off by some 2.4 sqrt(2^-24),
-# as in numerics.py, and weights after STEPS steps by a part of that. What is wrong is off by 0.1 and more, or NaN.
+# Training amplifies the rounding of its first steps: gradients of ReLU networks are off by about 2.4 sqrt(2^-24), as in
+# numerics.py, and weights after STEPS steps by a fraction of that. A real error is 0.1 or more, or NaN.
 BOUND = 0.01
 
 
@@ -47,7 +47,7 @@ def run(ask: Ask, report: Report) -> None:
 
 
 def arms(ask: Ask, precision: str, channels_last: bool) -> list[RunSpec]:
-    """Unfused and fused."""
+    """The unfused and the fused variant."""
     size, batch = (8, 4) if ask.reduced else (32, 128)
     data = runs.images(size, samples=256 if ask.reduced else 2048)
     rest = {"channels_last": channels_last, "deterministic": True}
@@ -55,7 +55,7 @@ def arms(ask: Ask, precision: str, channels_last: bool) -> list[RunSpec]:
 
 
 def after_skips(spec: RunSpec, ask: Ask) -> tuple[Any, int]:
-    """The weights after steps of which the first are skipped, and how many were."""
+    """Train with the first steps skipped; return the weights and the number of skipped steps."""
     with runs.adapter_of(spec, ask) as adapter:
         scaler = torch.amp.GradScaler(ask.device, init_scale=LOSS_SCALE)
         adapter.scaler = scaler  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def weights(spec: RunSpec, ask: Ask) -> Any:
 
 
 class WithoutMpi(Mpi):
-    """Strategy `mpi` of one rank, whose sums are those of nobody else: the gradients lie where MPI has them."""
+    """Strategy `mpi` with one rank and no communication, to get MPI's gradient layout."""
 
     def __init__(self, *arguments: Any) -> None:
         Strategy.__init__(self, *arguments)
@@ -90,7 +90,7 @@ class WithoutMpi(Mpi):
 
 @contextlib.contextmanager
 def flat_gradients() -> Iterator[None]:
-    """Adapters that are built inside lay their gradients out as strategy `mpi` does."""
+    """Adapters built inside use strategy `mpi`'s gradient layout."""
     found = worker.strategy
     worker.strategy = lambda _: WithoutMpi
     try:

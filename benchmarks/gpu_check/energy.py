@@ -1,8 +1,8 @@
-"""The driver's energy counter against the integral of its power, under a constant load.
+"""The driver's energy counter compared with the integral of its power readings under constant load.
 
-Both are NVML's; power is a mean over the last second from Ampere on (GA100 excepted), so that the load begins before
-the measurement does. They disagree by more than the bound where a driver's counter stands still, or counts in other
-units; NVIDIA gives power to 5 %, and the counter moves some ten times a second.
+Both come from NVML. From Ampere on (except GA100), power is a mean over the last second, so the load starts before the
+measurement. They differ by more than the bound if a driver's counter stands still or uses other units; NVIDIA specifies
+power to 5 %, and the counter advances about ten times per second.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def run(ask: Ask, report: Report) -> None:
 
 
 def integral(samples: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    """Joules from `begin` to `end`: trapezoidal rule over (seconds, watts), with the end samples held constant."""
+    """Energy in joules from `begin` to `end`: trapezoidal rule over (seconds, watts), extending the end samples."""
     inside = [(begin, samples[0][1]), *[s for s in samples if begin < s[0] < end], (end, samples[-1][1])]
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(inside))
 
 
 class Load:
-    """Products of random matrices, without a pause."""
+    """Multiplies random matrices without pause."""
 
     def __init__(self) -> None:
         self.a, self.b = (torch.randn(SIDE, SIDE, device="cuda").half() for _ in range(2))
@@ -74,7 +74,7 @@ class Load:
 
 
 class Samples:
-    """Power, asked for by a thread of its own until `end`."""
+    """Power samples, read by a background thread until `end`."""
 
     def __init__(self, watts: Callable[[], float | None]) -> None:
         self._watts, self._stop = watts, threading.Event()

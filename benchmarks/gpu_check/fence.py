@@ -1,8 +1,8 @@
-"""The clock of a block, host seconds between two fences, against CUDA events around its kernels; and its issue time.
+"""A block's clock, host seconds between two fences, compared with CUDA events around its kernels; and its issue time.
 
-A fence that did not wait would give seconds that are far too short; one that cost something, seconds too long. Issue
-time: how much of a block's seconds the host takes to hand it to the device. Of the first step, which meets an empty
-queue, it is near 1 or above where the run is bound by the host, and far below where the GPU is.
+A fence that does not wait would give far too short times, an expensive one too long. Issue time is the share of a
+block's time that the host needs to submit the work. For the first step, which meets an empty queue, it is near 1 or
+above if the run is limited by the host, and far below if limited by the GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.worker.adapter import Adapter
 from harness.worker.timing import timed
 
 BLOCKS, STEPS = 30, 20
-# Of a block's seconds: what starting the first kernel and hearing of the last take, of blocks of tens of milliseconds.
+# Relative cost of starting the first kernel and learning of the last, for blocks of tens of milliseconds.
 BOUND = 0.02
 
 
@@ -49,7 +49,7 @@ def blocks(ask: Ask, report: Report, name: str, adapter: Adapter, steps: int) ->
         if time.monotonic() > end and len(apart) >= 6:
             break
     report(median(f"{name}, block by the host's clock / by CUDA events - 1", apart, bound=ask.bound(f"≤ {BOUND:g}")))
-    # Never shorter than what is inside, but for the clocks' resolution.
+    # Never shorter than the events inside, except for the clocks' resolution.
     report(median(f"{name}, by CUDA events / by the host's clock - 1", [-a for a in apart], bound="≤ 0.001"))
     report(median(f"{name}, time to issue a block / block", issued, bound="≤ 1"))
     report(median(f"{name}, time to issue its first step / step", first))
@@ -57,7 +57,7 @@ def blocks(ask: Ask, report: Report, name: str, adapter: Adapter, steps: int) ->
 
 
 def marked(step: Callable[[], None], steps: int, begin: Any, last: Any) -> Callable[[], None]:
-    """Wraps `step` to record an event before the first of `steps` calls and after the last."""
+    """Wrap `step` to record an event before the first of `steps` calls and after the last."""
     left = iter(range(steps - 1, -1, -1))
 
     def one() -> None:
@@ -72,7 +72,7 @@ def marked(step: Callable[[], None], steps: int, begin: Any, last: Any) -> Calla
 
 
 class HostMark:
-    """In place of an event, where there is no GPU."""
+    """Replaces a CUDA event without a GPU."""
 
     def record(self) -> None:
         self.at = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A figure of a section: a value, how sure it is, and the bound that it is held to. Standard library only."""
+"""A section's result: a value, its uncertainty and its bound. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """value: a number in `unit`, or a word; None where there should be a number and there is none, such as NaN.
-    interval: of the value, at 95 %. n: samples behind it. bound: '≤ number', '≥ number', '= number' or '= word'; None:
-    the figure is for information.
+    """One result.
+
+    Attributes:
+        value: a number in `unit`, or a word; None if the number is missing, such as NaN.
+        interval: 95 % confidence interval of the value.
+        n: number of samples.
+        bound: '≤ number', '≥ number', '= number' or '= word'; None: informative only.
     """
 
     name: str
@@ -29,8 +33,10 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """True if the value is within its bound; None if it has no bound. A value with an interval fails only if the
-        whole interval is out of bounds, so that noise alone does not fail a machine."""
+        """Whether the value is within its bound; None without a bound.
+
+        A value with an interval fails only if the whole interval is out of bounds, so noise does not fail a machine.
+        """
         if self.bound is None:
             return None
         if self.value is None:
@@ -44,7 +50,7 @@ class Figure:
         return low <= float(wanted) if relation == "≤" else high >= float(wanted)
 
     def plain(self) -> dict[str, Any]:
-        """As the JSON file has it. NaN and infinity are not JSON: they become null, which keeps to no bound."""
+        """The JSON form. NaN and infinity become null, which violates any bound."""
         return {
             "name": self.name,
             "value": _finite(self.value),
@@ -56,13 +62,13 @@ class Figure:
 
 
 def figure_of(plain: Mapping[str, Any]) -> Figure:
-    """The figure that `Figure.plain` made."""
+    """Inverse of `Figure.plain`."""
     interval = plain["interval"]
     return Figure(**{**plain, "interval": (interval[0], interval[1]) if interval else None})
 
 
 def median(name: str, samples: Sequence[float], unit: str = "", bound: str | None = None) -> Figure:
-    """The median of the samples, with its interval by the sign test."""
+    """The median of the samples with its sign-test interval."""
     return Figure(name, statistics.median(samples), unit, interval_of_median(samples), len(samples), bound)
 
 

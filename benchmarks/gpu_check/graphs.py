@@ -1,8 +1,8 @@
-"""CUDA graphs: the same bits as eager steps, and what they gain.
+"""CUDA graphs: bitwise equality with eager steps, and the speed-up.
 
-Bitwise: with deterministic kernels and a learning rate that float32 holds exactly, the weights after training with a
-graph are those of eager training. As shipped cuDNN chooses its algorithms by their time, and sums with atomics: two
-eager runs differ too, which is reported beside it. Without a GPU the second arm is eager as well.
+Bitwise: with deterministic kernels and a learning rate that float32 represents exactly, training with a graph gives the
+same weights as eager training. By default cuDNN chooses algorithms by time and sums with atomics, so even two eager
+runs differ; this is reported for comparison. Without a GPU the second variant is eager too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from benchmarks.gpu_check.figures import Figure, median
 from benchmarks.gpu_check.sections import Ask, Report
 from harness.core.spec import RunSpec
 
-# Eleven steps are taken without the graph, one is captured.
+# Eleven steps run without the graph, one is captured.
 STEPS, REDUCED_STEPS = 40, 3
-# Of the mean loss of the last ten steps: forty steps magnify the last bit of the first to a few per cent at most.
+# Bound for the mean loss of the last ten steps: forty steps amplify the last bit of the first by a few per cent at
+# most.
 AS_SHIPPED = 0.05
 BATCHES, BLOCK = (32, 128, 512), 20
 
@@ -58,23 +59,23 @@ def one_gain(ask: Ask, report: Report, batch: int, seconds: float) -> None:
             name: functools.partial(runs.seconds, adapter, adapter.step, block)
             for name, adapter in zip(("eager", "graph"), adapters, strict=True)
         }
-        # Building an adapter takes some of the time.
+        # Building an adapter takes part of the time.
         taken = runs.pairs(ask, of, min(seconds - 4.0, ask.seconds_left))
     ratios = [a / b for a, b in zip(taken["eager"], taken["graph"], strict=True)]
-    # A graph is never slower, but for noise of a few per cent.
+    # A graph is never slower, except for a few per cent of noise.
     report(median(f"batch {batch} {precision}, eager / {second(ask)}", ratios, "of time", ask.bound("≥ 0.97")))
     report(median(f"batch {batch} {precision}, {second(ask)}", [1e3 * s / block for s in taken["graph"]], "ms a step"))
 
 
 def trained(spec: RunSpec, ask: Ask) -> tuple[Any, float]:
-    """The weights, and the mean loss of the last ten steps."""
+    """Return the weights and the mean loss of the last ten steps."""
     with runs.adapter_of(spec, ask) as adapter:
         losses = runs.train(adapter, REDUCED_STEPS if ask.reduced else STEPS)[-10:]
         return adapter.weights(), sum(losses) / len(losses)
 
 
 def arms(ask: Ask) -> tuple[dict[str, bool], dict[str, bool]]:
-    """Options of the eager run, and of that with a graph."""
+    """Options of the eager run and of the run with a graph."""
     return {"fused": True}, {"fused": True, "cuda_graph": not ask.reduced}
 
 

@@ -1,6 +1,6 @@
-"""`python -m harness` as a user starts it: one rank alone, then two ranks on the one device, and what their logs say.
+"""Runs `python -m harness` as a user would, with one rank and with two ranks on the same device, and checks the logs.
 
-Needs Hydra and submitit, which may lie in the folder of --wheels.
+Needs Hydra and submitit, which --wheels may provide.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def one(ask: Ask, report: Report, name: str, run_dir: Path, ranks: int) -> None:
 
 
 def needs_hydra() -> None:
-    """Raises Skipped where the harness's own command cannot run in this interpreter."""
+    """Raise Skipped if the harness's command cannot run in this interpreter."""
     if sys.version_info < OLDEST_PYTHON:
         raise Skipped(f"python -m harness needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     lacking = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
@@ -75,5 +75,5 @@ def needs_hydra() -> None:
 
 
 def _last_block(logs: list[dict[str, Any]]) -> float:
-    """Samples per second of all ranks, by the slowest."""
+    """Samples per second over all ranks, from the slowest."""
     return sum(log["steps"]["samples"] for log in logs) / max(log["steps"]["seconds"] for log in logs)

@@ -1,6 +1,7 @@
-"""The JAX worker beside a minimal jitted loop (benchmarks/minimal/jax.py): ResNet-20, batch 128, blocks in turns.
+"""The JAX worker compared with a minimal jitted loop (benchmarks/minimal/jax.py): ResNet-20, batch 128, alternating
+blocks.
 
-On a GPU in tf32, which is what JAX takes for float32 by itself, and so does the loop.
+On a GPU both use tf32, JAX's default for float32.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def run(ask: Ask, report: Report) -> None:
         raise Skipped(f"this interpreter has no JAX ({error})") from None
     report(Figure("version", jax.__version__))
     if not ask.reduced:
-        # One process has the GPU: to see whether there is one takes none of its memory.
+        # Checking for a GPU allocates none of its memory.
         try:
             kind = jax.devices("gpu")[0].device_kind
         except RuntimeError as error:
@@ -33,7 +34,7 @@ def run(ask: Ask, report: Report) -> None:
         report(Figure("device", kind))
     size, batch, steps = (8, 4, 2) if ask.reduced else (32, 128, 20)
     data = runs.images(size, samples=256 if ask.reduced else 4096)
-    # tf32 is one of GPUs from Ampere on; JAX refuses none, and what is older computes in fp32.
+    # tf32 exists on GPUs from Ampere on; JAX accepts it anywhere and computes in fp32 on older ones.
     spec = runs.spec_of(ask, "resnet20", data, batch, "fp32" if ask.reduced else "tf32")
     spec = dataclasses.replace(spec, framework="jax", framework_options={}, data=InputSpec())
     from benchmarks.minimal import jax as minimal

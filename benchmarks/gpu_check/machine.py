@@ -1,4 +1,4 @@
-"""What the machine is: driver, builds of the frameworks, clocks. Everything else is read against this section."""
+"""Describes the machine: driver, framework builds, clocks. The context for all other sections."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from harness.plan.machine import code_version
 from harness.worker.record import nvml
 from harness.worker.record.capture import cpu_model
 
-# As torch names the versions that it was built with; the oldest that is supported.
+# The oldest supported torch.
 OLDEST = (2, 7)
 SIDE, SECONDS = 8192, 1.0
-# What nvidia-smi is asked for, and its names for them.
+# nvidia-smi queries and their names.
 QUERIES = {
     "driver": "driver_version",
     "memory": "memory.total",
@@ -53,7 +53,7 @@ def run(ask: Ask, report: Report) -> None:
 
 
 def _gpu(report: Report, host: str) -> None:
-    # Late, so that a torch which is too old for the worker is told so.
+    # Imported late, so that a torch too old for the worker is reported as such.
     from harness.worker.pytorch import device
 
     uuid = str(torch.cuda.get_device_properties(0).uuid)
@@ -81,7 +81,7 @@ def _gpu(report: Report, host: str) -> None:
 
 
 def _tflops() -> float:
-    """Long enough for the clocks to rise."""
+    """Runs long enough for the clocks to rise."""
     a, b = (torch.randn(SIDE, SIDE, device="cuda").bfloat16() for _ in range(2))
     out = torch.mm(a, b)
     torch.cuda.synchronize()
@@ -95,7 +95,7 @@ def _tflops() -> float:
 
 
 def _smi(uuid: str) -> dict[str, str]:
-    """Empty where nvidia-smi is missing, or does not answer."""
+    """Empty if nvidia-smi is missing or does not answer."""
     query = f"--query-gpu={','.join(QUERIES.values())}"
     command = ["nvidia-smi", f"--id=GPU-{uuid}", query, "--format=csv,noheader"]
     try:

@@ -1,15 +1,15 @@
-"""Logits and gradients on the GPU against those on the CPU in fp32, for every precision and memory format.
+"""Logits and gradients on the GPU compared with those on the CPU in fp32, for every precision and memory format.
 
-Each network starts from the same weights and takes the same batch; compared are the logits before the first step, and
-the gradients of the first step. |GPU - CPU| / |CPU| over all elements, Euclidean.
+Every network starts from the same weights and takes the same batch. Compared are the logits before, and the gradients
+of, the first step, as |GPU - CPU| / |CPU| in the Euclidean norm over all elements.
 
-A bound follows from the precision's unit roundoff u: 2^-24 for fp32, 2^-11 for tf32 and fp16, 2^-8 for bf16.
-Logits, and the gradients of a network without kinks, are off by about u (measured on a CPU: up to 1.3 u in bf16 and
-fp16): the bound is 8 u. In fp32 what differs is the order of summation, and cuDNN may take Winograd's algorithm: the
-bound is 1000 u, still far below one u of tf32, so that TF32 under the name of fp32 is seen. Gradients of networks with
-ReLU are off by a multiple of sqrt(u), as the number of inputs whose sign rounding changes grows with u, and each moves
-the gradient as a whole (measured: 2.3 to 3.2 sqrt(u) in fp32, fp16 and bf16): the bound is 8 sqrt(u). A gradient that
-is wrong, such as one whose memory format is not its weight's, is off by about 1.
+The bounds follow from the precision's unit roundoff u: 2^-24 for fp32, 2^-11 for tf32 and fp16, 2^-8 for bf16. Logits,
+and gradients of smooth networks, are off by about u (measured on a CPU: up to 1.3 u in bf16 and fp16), with a bound of
+8 u. In fp32 the order of summation differs, and cuDNN may use Winograd's algorithm: the bound is 1000 u, still far
+below one u of tf32, so TF32 passed off as fp32 is detected. Gradients of ReLU networks are off by a multiple of
+sqrt(u), since the number of inputs whose sign flips grows with u and each changes the gradient as a whole (measured:
+2.3 to 3.2 sqrt(u) in fp32, fp16 and bf16), with a bound of 8 sqrt(u). A wrong gradient, such as one with another memory
+format than its weight, is off by about 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from harness.core.spec import RunSpec
 
 UNIT_ROUNDOFF = {"fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 ROUNDED, SUMMED, KINKED = 8, 1000, 8
-# The adapter refuses them on GPUs older than Ampere, which have no tensor cores for them.
+# The adapter refuses these on GPUs older than Ampere, which lack tensor cores for them.
 FROM_AMPERE = ("tf32", "bf16")
-# No gradient of a first step overflows fp16 at this scale, whose own first one is 2^16.
+# At this scale no first-step gradient overflows fp16; the scaler's own initial value is 2^16.
 LOSS_SCALE = 2.0**8
 BATCH = 16
 
@@ -66,7 +66,7 @@ def precisions(ask: Ask) -> list[str]:
 
 
 def computed(spec: RunSpec, ask: Ask) -> dict[str, Any]:
-    """logits and gradients, as lists of arrays."""
+    """Return logits and gradients as lists of arrays."""
     with runs.adapter_of(spec, ask) as adapter:
         adapter.scaler = torch.amp.GradScaler(  # type: ignore[attr-defined]
             spec.cluster.device, init_scale=LOSS_SCALE, enabled=spec.precision == "fp16"

@@ -1,4 +1,4 @@
-"""Puts the figures of gpu_check into RESULTS.md, under the name of the GPU that they are of. Standard library only."""
+"""Records the results of gpu_check in RESULTS.md, by GPU. Standard library only."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ MARKS = {True: "", False: " **broken**", None: ""}
 
 
 class Refused(Exception):
-    """A file that is not recorded; the message is one sentence for the user."""
+    """The file cannot be recorded; the message is one sentence for the user."""
 
 
 def record(path: Path) -> None:
-    """Keeps the file beside the others, and rewrites the section of RESULTS.md. Raises Refused."""
+    """Store the file with the others and rewrite the section of RESULTS.md. Raises Refused."""
     document = read(path)
     gpu = _facts(document)["gpu"]
     RECORDED.mkdir(parents=True, exist_ok=True)
     write_json(RECORDED / f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}.json", document)
-    # Here, since `benchmarks.__main__` may be what has called.
+    # Imported here because `benchmarks.__main__` may be the caller.
     from benchmarks.__main__ import with_section
 
     RESULTS.write_text(with_section(RESULTS.read_text(encoding="utf-8"), NAME, text()), encoding="utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What gpu_check wrote. Raises Refused where it is no such file, or not of a GPU."""
+    """Read gpu_check's output. Raises Refused if it is not such a file, or not from a GPU."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         facts = _facts(document)
@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The section of RESULTS.md, of all machines that are recorded."""
+    """The section of RESULTS.md with all recorded machines."""
     return HEADER + "".join(_machine(read(path)) for path in sorted(RECORDED.glob("*.json")))
 
 

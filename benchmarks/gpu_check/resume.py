@@ -1,7 +1,7 @@
-"""A checkpoint in the middle, a new process, and on to the end: the weights of a run that was never cut.
+"""Saves a checkpoint halfway and resumes in a new process: are the weights those of an uninterrupted run?
 
-With deterministic kernels all bits are the same. As shipped cuDNN may choose another algorithm in the new process:
-what that makes is reported, without a bound.
+With deterministic kernels they agree bitwise. By default cuDNN may choose another algorithm in the new process; that
+difference is reported without a bound.
 
     python -m benchmarks.gpu_check.resume PART DEVICE SCRATCH      PART: uncut, or resumed after it
 """
@@ -57,7 +57,7 @@ def part(name: str, ask: Ask) -> None:
 
 
 def spec_of(ask: Ask, deterministic: bool) -> RunSpec:
-    """fp16 on a GPU, whose loss scale is part of what a checkpoint must hold."""
+    """fp16 on a GPU, so that the checkpoint includes the loss scale."""
     data = runs.images(8 if ask.reduced else 32, samples=256 if ask.reduced else 2048, augment=True)
     batch, precision = (8, "fp32") if ask.reduced else (128, "fp16")
     return runs.spec_of(ask, "resnet20", data, batch, precision, fused=True, deterministic=deterministic)
@@ -76,4 +76,4 @@ def arrays(path: Path) -> list[np.ndarray]:
 if __name__ == "__main__":
     part(sys.argv[1], Ask(sys.argv[2], time.monotonic() + 600, Path(sys.argv[3]), ROOT / "data"))
     sys.stdout.flush()
-    os._exit(0)  # for the reason given in harness/worker/__main__.py
+    os._exit(0)  # see harness/worker/__main__.py

@@ -1,4 +1,4 @@
-"""Runs for the sections: the worker's adapter in this process, built as a rank builds it."""
+"""Runs for the sections: the worker's adapter in this process, built as in a rank."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from harness.worker.whitening import whiten
 from models import catalog
 
 ALONE = Rendezvous(0, 1, 0, 1, "127.0.0.1", 0)
-# A learning rate that float32 holds exactly, so that a graph, which reads it from the device, steps as eager code does.
+# Exactly representable in float32, so that a graph, which reads it from the device, steps like eager code.
 EXACT = OptimizerSpec(lr=0.125, lr_rule="constant")
 TEXT_TOKENS = 64
 
 
 def images(size: int, classes: int = 10, samples: int = 2048, augment: bool = False) -> DatasetSpec:
-    """Made images in the form of conf/dataset/synthetic.yaml."""
+    """Synthetic images, as in conf/dataset/synthetic.yaml."""
     mean, std = (0.498,) * 3, (0.229,) * 3
     counts = {"train_samples": samples, "test_samples": 256}
     return DatasetSpec("synthetic", "synthetic", classes, 3, size, mean, std, augment, **counts)
 
 
 def text(samples: int = 512) -> DatasetSpec:
-    """Made text in the form of conf/dataset/synthetic_text.yaml, in shorter samples."""
+    """Synthetic text, as in conf/dataset/synthetic_text.yaml but with shorter samples."""
     counts = {"train_samples": samples, "test_samples": 64, "context": TEXT_TOKENS}
     return DatasetSpec("synthetic_text", "synthetic", 256, 0, 0, (), (), False, **counts)
 
@@ -71,8 +71,10 @@ def spec_of(
     deterministic: bool = False,
     **options: bool,
 ) -> RunSpec:
-    """A run of PyTorch on one rank with nothing around it, its samples on the device. options: of the framework beside
-    channels_last, which are left out where they are false, as the plan does it."""
+    """A PyTorch run on one rank without a strategy, with its samples on the device.
+
+    options: framework options besides channels_last; false ones are omitted, as the plan does.
+    """
     asked = {name: value for name, value in options.items() if value}
     return RunSpec(
         framework="pytorch",
@@ -105,11 +107,11 @@ def site_of(ask: Ask) -> Site:
 
 @contextlib.contextmanager
 def adapter_of(spec: RunSpec, ask: Ask, first_step: int = 0) -> Iterator[Adapter]:
-    """The adapter with its pipeline, as harness/worker/__main__.py has them; closed at the end, its memory given back.
+    """Build the adapter and its pipeline as harness/worker/__main__.py does; on exit close it and free its memory.
 
-    With deterministic=true PyTorch also fills memory that nobody has written with NaN (torch.utils.deterministic).
+    With deterministic=true PyTorch also fills uninitialised memory with NaN (torch.utils.deterministic).
     """
-    os.environ.update(determinism.variables(spec))  # before the process first asks cuBLAS for something
+    os.environ.update(determinism.variables(spec))  # before the process first uses cuBLAS
     site = site_of(ask)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     train, _ = splits(spec.dataset, ask.data)
@@ -126,44 +128,44 @@ def adapter_of(spec: RunSpec, ask: Ask, first_step: int = 0) -> Iterator[Adapter
         del adapter, batches
         gc.collect()
         if spec.framework == "pytorch":
-            import torch  # not above, as JAX is to have its own process without it
+            import torch  # imported late: JAX's process must not load it
 
             torch.use_deterministic_algorithms(False)
-            torch.cuda.empty_cache()  # does nothing where CUDA was not used
+            torch.cuda.empty_cache()  # no effect if CUDA was not used
 
 
 @functools.cache
 def splits(dataset: DatasetSpec, data: Path | None) -> tuple[Split, Split]:
-    """The training and the test split, made or read once in a process."""
+    """The training and test split, generated or read once per process."""
     return open_dataset(dataset, str(data) if data else None)
 
 
 def test_samples(spec: RunSpec, count: int) -> np.ndarray:
-    """The first samples of the test split, as `Adapter.logits` takes them."""
+    """The first samples of the test split, in the form that `Adapter.logits` takes."""
     _, test = splits(spec.dataset, None)
     return np.ascontiguousarray(test.images(np.arange(count)))
 
 
 def parameters_of(spec: RunSpec) -> int:
-    """Of the network, by the catalogue."""
+    """Number of parameters according to the catalogue."""
     data = spec.dataset
     return catalog.parameters(catalog.network(spec.model).layers(data.channels, data.classes, data.size))
 
 
 def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """Of all elements together: |found - wanted| / |wanted|, Euclidean, in double precision."""
+    """Relative difference over all elements: |found - wanted| / |wanted|, Euclidean, in double precision."""
     squares = sum(float(np.square(w, dtype=np.float64).sum()) for w in wanted)
     apart = sum(float(np.square(f.astype(np.float64) - w).sum()) for f, w in zip(found, wanted, strict=True))
     return (apart / squares) ** 0.5
 
 
 def largest(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """The largest difference of an element: 0 where all are the same, NaN where one is no number."""
+    """The largest element-wise difference: 0 if all are equal, NaN if one is NaN."""
     return float(np.max([np.abs(f.astype(np.float64) - w).max() for f, w in zip(found, wanted, strict=True)]))
 
 
 def train(adapter: Adapter, steps: int) -> list[float]:
-    """The loss of each step."""
+    """Train and return the loss of each step."""
     losses = []
     for _ in range(steps):
         adapter.step()
@@ -173,21 +175,26 @@ def train(adapter: Adapter, steps: int) -> list[float]:
 
 
 def seconds(adapter: Adapter, step: Callable[[], None], steps: int) -> float:
-    """Of a block of steps, by the worker's own clock."""
+    """Seconds of a block of steps, by the worker's own clock."""
     return timed(adapter, step, steps).seconds
 
 
 def bf16() -> tuple[str, ...]:
-    """('bf16',) where the GPU has tensor cores for it, and for tf32, else ()."""
+    """('bf16',) if the GPU has tensor cores for bf16 and tf32, else ()."""
     import torch
 
     return ("bf16",) if torch.cuda.get_device_capability(0) >= AMPERE else ()
 
 
 def pairs(ask: Ask, arms: dict[str, Any], seconds: float, least: int = 6, most: int = 40) -> dict[str, list[float]]:
-    """Seconds of each arm (a function that takes a block and gives its seconds), in turns, so that both meet the same
-    machine; who goes first changes from pair to pair. The first two pairs are not counted: they compile, or choose
-    algorithms. Ends after `seconds`, or after `most` pairs, but not before `least`."""
+    """Time the arms alternately, so that all meet the same conditions; the order changes from pair to pair.
+
+    The first two pairs, which compile or choose algorithms, are not counted. Ends after `seconds` or `most` pairs, but
+    not before `least`.
+
+    Args:
+        arms: functions that run a block and return its seconds, by name.
+    """
     taken: dict[str, list[float]] = {name: [] for name in arms}
     end = time.monotonic() + seconds
     for pair in range(-1, 2) if ask.reduced else range(-2, most):

@@ -1,7 +1,7 @@
-"""The sections of the check, in their order: what is correct comes first, then what is fast.
+"""The sections of the check in order: correctness first, then speed.
 
-A section is a function run(ask, report): it calls `report` with each figure as soon as it has it, and raises Skipped
-where this machine lacks what it needs. Standard library only.
+A section is a function run(ask, report). It calls `report` with each result as soon as it is known, and raises Skipped
+if the machine lacks something. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ class NoGpu(Exception):
 
 @dataclass(frozen=True)
 class Ask:
-    """What a section is asked for.
+    """Parameters of a section.
 
-    device: 'cuda', or 'cpu' with --reduced, where every section runs in a small form. until: reading of time.monotonic
-    at which the section should have ended; it is killed a little later. scratch: an empty folder. data: the folder that
-    holds data sets.
+    Attributes:
+        device: 'cuda', or 'cpu' with --reduced, where every section runs in a small form.
+        until: time.monotonic() by which the section should end; it is killed shortly afterwards.
+        scratch: an empty folder.
+        data: folder of the data sets.
     """
 
     device: str
@@ -47,14 +49,17 @@ class Ask:
         return self.until - time.monotonic()
 
     def bound(self, text: str) -> str | None:
-        """A bound of speed: on a CPU in small form there is none."""
+        """A speed bound; None in the small form on a CPU."""
         return None if self.reduced else text
 
 
 @dataclass(frozen=True)
 class Section:
-    """function: its module and its name. weight: seconds it is given of 480. title: what it does. least: seconds
-    that it may take at least, as long as there are any: what is read from disk for the first time can take long."""
+    """A section's entry.
+
+    function: its module and name. weight: its share of 480 s in seconds. title: what it does. least: minimum seconds
+    while any are left, since the first read from disk can take long.
+    """
 
     name: str
     function: str
@@ -64,8 +69,8 @@ class Section:
 
 
 HERE = "benchmarks.gpu_check"
-# What a section leaves of its share goes to those after it. The weights are planned for one H100 or H200 and 16 cores;
-# about 8 s of each go to starting Python, PyTorch and CUDA.
+# Time that a section does not use goes to later ones. The weights are for one H100 or H200 and 16 cores; each includes
+# about 8 s for starting Python, PyTorch and CUDA.
 SECTIONS = (
     Section("machine", f"{HERE}.machine:run", 15, "driver, builds, clocks", least=90),
     Section("numerics", f"{HERE}.numerics:run", 55, "logits and gradients, GPU against CPU"),

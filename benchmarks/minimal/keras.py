@@ -8,7 +8,7 @@ from tensorflow.keras import layers
 
 def block(x, inputs, outputs):
     stride = outputs // inputs
-    # "same" pads one side less where the stride is 2: another network than the other loops have.
+    # "same" pads asymmetrically at stride 2, which would be another network than in the other loops.
     padded, padding = (layers.ZeroPadding2D(1)(x), "valid") if stride > 1 else (x, "same")
     y = layers.Conv2D(outputs, 3, stride, padding, use_bias=False)(padded)
     y = layers.ReLU()(layers.BatchNormalization()(y))
@@ -36,7 +36,7 @@ def batches(images, labels, batch):
 
 
 class Clock(tf.keras.callbacks.Callback):
-    """When each step ended: the first one of a fit also sets things up."""
+    """Records when each step ended; the first one of a fit includes set-up."""
 
     def on_train_begin(self, logs=None):
         self.ends = []

@@ -1,5 +1,7 @@
-"""A training loop in PyTorch on a GPU, as PyTorch's documentation and its ImageNet example have it: automatic mixed
-precision, samples that lie on the device, nothing that waits for it. The peer of benchmarks/gpu_check."""
+"""A PyTorch training loop on a GPU, following PyTorch's documentation and ImageNet example. The peer of gpu_check.
+
+Automatic mixed precision, samples on the device, and nothing that waits for the device.
+"""
 
 import contextlib
 import time
@@ -55,14 +57,14 @@ NETWORKS = {"resnet20": lambda: cifar_resnet(20), "resnet44": lambda: cifar_resn
 
 
 def trainer(name, images, labels, batch, device, precision="fp32", channels_last=True, fused=False):
-    """images: uint8 [n, H, W, 3], labels: int64 [n], of NumPy. Gives train(steps) -> seconds, and the network."""
+    """Return train(steps) -> seconds, and the network. images: uint8 [n, H, W, 3], labels: int64 [n], as NumPy arrays."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     x, y = torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device)
     model = NETWORKS[name]().to(device, memory_format=layout)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=fused)
     criterion = nn.CrossEntropyLoss()
     kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    # Small enough that no step is skipped: fused SGD reads memory that nobody has written after a first one that is.
+    # Small enough that no step is skipped: after a skipped first step, fused SGD reads uninitialised memory.
     scaler = torch.amp.GradScaler(device, init_scale=2.0**10, enabled=precision == "fp16")
 
     def wait():

@@ -159,7 +159,7 @@ def test_a_cluster_as_it_changes_and_goes_away(
         assert checks(done)["Slurm: partition main"]["advice"] == "set cluster.timeout_minutes to at most 10"
         assert "set cluster.max_submit=7" in checks(done)["Slurm: accounts"]["advice"]
         assert checks(done)["Slurm: limits"]["state"] == "note"
-        assert "a preempted job gets no warning" in checks(done)["Slurm: preemption"]["found"]
+        assert "preempted jobs get no warning" in checks(done)["Slurm: preemption"]["found"]
         assert checks(done)["Slurm: preemption"]["advice"].startswith("set checkpoint.interval_steps")
         assert missing(look("cluster.timeout_minutes=10")) == []
         assert "Slurm: accounts" in missing(look("cluster.account=theirs"))
@@ -194,7 +194,7 @@ def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: 
     found = {name: check["found"] for name, check in checks(done).items() if check["group"] == "probe"}
     job, host = re.match(r"job (\d+) ran on (n[123])", found["probe: job"]).groups()  # type: ignore[union-attr]
     assert host != socket.gethostname()
-    assert found["probe: results folder"] == f"{host} reads what is written here, and the other way round"
+    assert found["probe: results folder"] == f"{host} and this machine read each other's files"
     assert found["probe: harness"] == f"{sys.executable} starts on {host}"
     assert found["probe: ranks"] == f"srun started 4 of 4 ranks on {host}"
     assert found["probe: GPUs"].startswith(f"{host} ")
