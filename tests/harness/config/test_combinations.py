@@ -208,7 +208,7 @@ def test_options_that_an_optimiser_cannot_have_are_refused(tmp_path: Path) -> No
 def test_cores_of_their_own_need_enough_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert asked("gpus=4", "cluster.bind_cpus=true", tmp_path=tmp_path).requests[0].site.bind_cpus
-    with pytest.raises(UserError, match=r"5 ranks x 1 need 5 cores of their own, this machine gives 4"):
+    with pytest.raises(UserError, match=r"5 ranks x 1 need 5 dedicated cores, this machine has 4"):
         asked("gpus=5", "cluster.bind_cpus=true", tmp_path=tmp_path)
 
 
