@@ -167,7 +167,7 @@ def test_a_cluster_as_it_changes_and_goes_away(
 
         slurm.run("scontrol", "update", "nodename=n[1-2]", "state=drain", "reason=test", check=True)
         nodes = checks(look("cluster.timeout_minutes=10"))["Slurm: nodes"]
-        assert (nodes["state"], nodes["found"].split("; ")[-1]) == ("note", "0 take jobs now")
+        assert (nodes["state"], nodes["found"].split("; ")[-1]) == ("note", "0 accept jobs now")
 
         slurm.script("dbd-stop")
         accounting = checks(look())["Slurm: accounting"]

@@ -305,7 +305,7 @@ def test_a_variable_of_the_shell_does_not_overrule_the_configuration(slurm: Any,
         arguments = ("cluster.partition=main", "cluster.timeout_minutes=7", "wait=false")
         done = cli("harness", "gpus=1", *SHORT, *arguments, env=environ)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "SBATCH_PARTITION=high of the environment is not used" in done.stdout
+        assert "SBATCH_PARTITION=high in the environment is ignored" in done.stdout
         shown = slurm.run("scontrol", "show", "job").stdout
         assert "Partition=main" in shown
         assert "TimeLimit=00:07:00" in shown

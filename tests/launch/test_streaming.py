@@ -26,7 +26,7 @@ def test_a_streamed_run_whose_rank_was_killed_sees_the_samples_of_one_that_never
     done = cli("harness", "-m", *asked, *data, *fault, *again, timeout=550)
     assert done.returncode == 0, done.stdout + done.stderr
     # Rank 0 has three shards of 20 samples, rank 1 two.
-    assert "they are of 40 to 60 samples" in done.stdout
+    assert "their shares range from 40 to 60 samples" in done.stdout
     by_fault = {read_json(run_dir / "spec.json")["spec"]["fault"]["name"]: run_dir for run_dir in run_dirs(tmp_path)}
     never, killed = by_fault["none"], by_fault["kill_rank"]
     # Eight steps of eight samples are more than an epoch of rank 1.

@@ -46,7 +46,7 @@ def test_its_costs_are_part_of_what_a_run_is(tmp_path: Path) -> None:
             "'horovod' is not offered by framework 'emulated'; emulated offers: plain, allreduce, mpi",
         ),
         ("strategy.options.compress=fp16", "strategy.options.compress has no effect in framework 'emulated'"),
-        ("cluster=gpu8 cluster.device=cuda", "framework=emulated waits on the host, and not on device cuda"),
+        ("cluster=gpu8 cluster.device=cuda", "framework=emulated waits on the host, not on device cuda"),
     ],
 )
 def test_what_it_cannot_be_asked_for(tmp_path: Path, overrides: str, sentence: str) -> None:
