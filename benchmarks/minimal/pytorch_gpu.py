@@ -57,7 +57,7 @@ NETWORKS = {"resnet20": lambda: cifar_resnet(20), "resnet44": lambda: cifar_resn
 
 
 def trainer(name, images, labels, batch, device, precision="fp32", channels_last=True, fused=False):
-    """Return train(steps) -> seconds, and the network. images: uint8 [n, H, W, 3], labels: int64 [n], as NumPy arrays."""
+    """Return train(steps) -> seconds, and the network. images: uint8 [n, H, W, 3], labels: int64 [n] (NumPy)."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     x, y = torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device)
     model = NETWORKS[name]().to(device, memory_format=layout)
