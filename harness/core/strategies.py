@@ -1,4 +1,4 @@
-"""The registry of strategies: one row for each, with everything that is true of it whatever the run's options are.
+"""The registry of strategies: one row each, with all facts that do not depend on a run's options.
 
 Validity checks, bandwidths, resources, the roofline, the report's names and the performance options all derive from
 these rows. To add a strategy: a row here, conf/strategy/<name>.yaml, and a class in each adapter that offers it.
@@ -10,73 +10,73 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Mapping, Optional, Tuple
 
-# The strategy of one rank with nothing around the network. Every framework offers it.
+# One rank without any communication. Every framework offers it.
 PLAIN = "plain"
 
-# What carries messages on GPUs: NCCL; the key-value store of MXNet; the memory of hosts (gloo, MPI, sockets).
+# Transport of messages between GPUs: NCCL; MXNet's key-value store; host memory (gloo, MPI, sockets).
 NCCL, KVSTORE, HOST = "nccl", "kvstore", "host"
 
-# When parameter servers apply a gradient: with those of all workers; on arrival; on arrival, with bounded staleness.
+# When servers apply a gradient: together with those of all workers; on arrival; on arrival with bounded staleness.
 SYNCHRONOUS, ASYNCHRONOUS, BOUNDED = "synchronous", "asynchronous", "bounded"
 
 # What is divided between ranks instead of replicated on all of them.
 NETWORK, WEIGHTS, OPTIMIZER_STATE = "network", "weights", "optimizer_state"
 
-# What a step sends: a sum of all gradients over all ranks; as many bytes in a reduce-scatter and an allgather; all
+# What a step sends: an allreduce of all gradients; the same number of bytes as reduce-scatter and allgather; all
 # gradients to servers and all weights back.
 ALLREDUCE, REDUCE_SCATTER, PUSH_PULL = "allreduce", "reduce_scatter", "push_pull"
 
 
 @dataclass(frozen=True)
 class StrategyInfo:
-    """What is true of a strategy. The defaults are those of a strategy that this program does not know."""
+    """Facts about a strategy. The defaults are used for strategies outside the registry."""
 
     name: str
-    # Where it was published.
+    # Publication.
     source: str = ""
-    # As its makers write it; empty: the name with spaces.
+    # Display name; empty: the name with spaces.
     label: str = ""
-    # The same in frameworks that have a name of their own for it.
+    # Display names in frameworks that call it differently.
     labels: Mapping[str, str] = field(default_factory=dict)
-    # The frameworks that offer it, and what carries its messages on GPUs there.
+    # Frameworks that offer it -> transport on GPUs.
     frameworks: Mapping[str, str] = field(default_factory=dict)
-    # Whether all ranks have the same gradients after each step, and so the same weights.
+    # Whether all ranks have the same gradients, and so the same weights, after every step.
     synchronous: bool = False
-    # What is divided between ranks; None: every rank has all of the weights and takes the whole optimiser step.
+    # What is divided between ranks; None: every rank holds all weights and performs the whole optimiser step.
     divides: Optional[str] = None
-    # Of strategies that divide the network: the option that says how many ranks hold one copy of it.
+    # For strategies that divide the network: the option with the number of ranks that share one copy.
     ranks_option: Optional[str] = None
-    # When parameter servers apply a gradient; None: there are no servers.
+    # When parameter servers apply a gradient; None: no servers.
     servers: Optional[str] = None
-    # Whether one worker of the servers speaks for all ranks of a node, which average their gradients first.
+    # Whether the ranks of a node average their gradients and act as one worker of the servers.
     servers_per_node: bool = False
     # What a step sends; None: something else, or it depends on the layers.
     message: Optional[str] = None
-    # The Python package that carries it, beside the framework.
+    # Python package needed besides the framework.
     package: Optional[str] = None
     # Whether its ranks call MPI_Init.
     mpi: bool = False
-    # PyTorch: whether it sends broadcasts and sums only, which gloo carries between tensors on GPUs
+    # PyTorch: whether it uses only broadcast and sum, which gloo supports for tensors on GPUs
     # (pytorch.org/docs/stable/distributed.html, "Backends").
     gloo_on_gpus: bool = False
-    # PyTorch: whether nothing but the optimiser writes to weights, so that a CUDA graph finds them where they were.
+    # PyTorch: whether only the optimiser writes to weights, which a CUDA graph requires.
     cuda_graph: bool = False
-    # PyTorch: whether it takes gradients in fp16 as they are; the buffers of others are in fp32.
+    # PyTorch: whether it accepts fp16 gradients; others have fp32 buffers.
     fp16_gradients: bool = False
 
     @property
     def own_step(self) -> bool:
-        """Whether each rank's own optimiser takes the step, of whole parameters."""
+        """Whether each rank performs the optimiser step on whole parameters itself."""
         return self.divides is None and self.servers is None
 
     @property
     def asynchronous(self) -> bool:
-        """Whether parameter servers apply updates in the order in which they arrive."""
+        """Whether parameter servers apply updates in order of arrival."""
         return self.servers in (ASYNCHRONOUS, BOUNDED)
 
     @property
     def sums_all_gradients(self) -> bool:
-        """Whether a step exchanges what the allreduce probe sends: all gradients, once, summed over all ranks alike."""
+        """Whether a step sums all gradients once over all ranks, as the allreduce probe does."""
         return self.message in (ALLREDUCE, PUSH_PULL)
 
     @property
@@ -220,7 +220,7 @@ STRATEGIES: Dict[str, StrategyInfo] = {row.name: row for row in _ROWS}
 
 
 def info(name: str) -> StrategyInfo:
-    """Also of a strategy that is not in the registry, as results from elsewhere may have: nothing is true of it."""
+    """Look up a strategy. Unknown ones, as in results from elsewhere, get the defaults."""
     return STRATEGIES.get(name) or StrategyInfo(name)
 
 
@@ -229,10 +229,10 @@ def offered_by(framework: str) -> Tuple[str, ...]:
 
 
 def served_by(framework: str) -> Tuple[str, ...]:
-    """Those of the framework that have parameter servers."""
+    """The framework's strategies with parameter servers."""
     return names(lambda row: framework in row.frameworks and row.servers is not None)
 
 
 def names(holds: Callable[[StrategyInfo], bool]) -> Tuple[str, ...]:
-    """The strategies of which it holds, in the order of the registry."""
+    """Names of the strategies for which `holds` is true, in registry order."""
     return tuple(row.name for row in STRATEGIES.values() if holds(row))
