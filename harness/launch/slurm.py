@@ -234,16 +234,16 @@ def wait(
         time.sleep(POLL_SECONDS)
 
 
-def _report_held(queue: Iterable[Queued], told: set[str], say: Say) -> None:
+def _report_held(queue: Iterable[Queued], reported: set[str], say: Say) -> None:
     """Report the harness's jobs that will not start by themselves, once each."""
     for job in queue:
         if job.state == "PENDING" and job.name.startswith("harness-") and re.search(_HELD, job.reason, re.IGNORECASE):
-            if job.job not in told:
+            if job.job not in reported:
                 say(
                     f"job {job.job} will not start by itself (Slurm's reason: {job.reason}): release it with "
                     f"`scontrol release {job.job}`, or cancel it with harness.cancel"
                 )
-            told.add(job.job)
+            reported.add(job.job)
 
 
 def queued(study: Study, run_ids: Sequence[str], say: Say) -> set[str]:

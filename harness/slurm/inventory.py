@@ -88,7 +88,7 @@ def associations(client: Client, user: str, cluster: str) -> list[Association]:
 
 
 def minutes(limit: str) -> float | None:
-    """A time as Slurm writes it, '1-02:03:04', '03:04'; None: there is no limit, or it cannot be read."""
+    """Parse a time as Slurm writes it, '1-02:03:04' or '03:04'; None if unlimited or invalid."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
     if not match:
         return None
@@ -97,7 +97,7 @@ def minutes(limit: str) -> float | None:
 
 
 def megabytes(text: str) -> float | None:
-    """An amount of memory as sbatch takes it, '64GB'; None where it cannot be read."""
+    """Parse an amount of memory as sbatch accepts it, such as '64GB'; None if invalid."""
     match = re.fullmatch(r"(\d+)([KMGT]?)B?", text, re.IGNORECASE)
     return int(match[1]) * MEGABYTES[match[2].upper()] if match else None
 
