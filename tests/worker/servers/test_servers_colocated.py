@@ -48,9 +48,9 @@ def test_a_tally_is_never_half_written() -> None:
 def test_a_server_that_ends_again_and_again_takes_its_rank_with_it() -> None:
     code = (
         "import os, signal, time\n"
-        "from harness.worker.servers import beside\n"
+        "from harness.worker.servers.colocated import ColocatedServer\n"
         "from harness.worker.servers.parameters import Settings\n"
-        "server = beside.ColocatedServer(Settings('asynchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
+        "server = ColocatedServer(Settings('asynchronous', 1, 0, 0.9, 0.0, False), '127.0.0.1')\n"
         "print(*server.address, flush=True)\n"
         "while True:\n"
         "    server.process.kill()\n"
