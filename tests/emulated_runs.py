@@ -168,7 +168,7 @@ def wrong(setting: Setting, expected: Mapping[str, float], parts: Parts) -> Iter
     """Which parts are further from what was put in than they may be."""
     step = sum(expected.values())
     for name, seconds in expected.items():
-        found = parts.seconds[name].value
+        found = parts.seconds[name].estimate
         if abs(found - seconds) > BOUND * step:
             yield (
                 f"{PART_NAMES[name]} {1000 * found:.2f} ms instead of {1000 * seconds:.2f} ms, of a step of "
