@@ -27,9 +27,9 @@ def checkout(tmp_path: Path) -> Path:
     """Another checkout: what is built there is not what the other tests use. It has one more, small environment."""
     folder = tmp_path / "checkout"
     shutil.copytree(PROJECT / "sbatch" / "env", folder / "sbatch" / "env")
-    (folder / "harness").mkdir()
-    for module in ("__init__.py", "gpu_types.py"):
-        shutil.copy(PROJECT / "harness" / module, folder / "harness")
+    for module in ("harness/__init__.py", "harness/core/__init__.py", "harness/core/gpu_types.py"):
+        (folder / module).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / module, folder / module)
     env = folder / "sbatch" / "env"
     (env / "small.sh").write_text(
         '#!/usr/bin/env bash\n. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n'

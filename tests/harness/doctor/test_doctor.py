@@ -288,9 +288,9 @@ def test_without_the_harness_environment_it_says_how_to_get_it(tmp_path: Path) -
 def test_help_imports_no_framework_and_no_pandas() -> None:
     code = (
         "import sys\n"
-        "from harness import doctor\n"
+        "from harness.doctor import command\n"
         "try:\n"
-        "    doctor.main(['--help'])\n"
+        "    command.main(['--help'])\n"
         "except SystemExit as end:\n"
         "    assert not end.code\n"
         "print('LOADED', sorted({name.split('.')[0] for name in sys.modules}))\n"
@@ -327,12 +327,14 @@ def test_what_a_framework_must_have(
     versions: dict[str, str], seen: list[str], cuda: bool, gpus: int | None, state: str, word: str
 ) -> None:
     framework = Framework(name="pytorch", environment="pytorch")
-    answer = {"versions": versions, "gpus": seen, "carriers": {}}
+    answer = {"versions": {**versions, "dali": "2.4.0"}, "gpus": seen, "carriers": CARRIERS}
     check = judged("frameworks", answer, framework, "allreduce", cuda, gpus)
     assert check.state == state
     assert word in check.found + check.advice
 
 
+# The packages that carry strategies of PyTorch beside its own.
+CARRIERS = {"horovod": "0.28", "mpi4py": "4.1"}
 KERNELS = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 
 
@@ -370,7 +372,7 @@ def test_a_build_that_does_not_run_on_the_clusters_gpus(
 ) -> None:
     framework = Framework(name="pytorch", environment="pytorch")
     build = {"name": "torch 2.13.0", "cuda": "13.0", "cudnn": "9.20.0", "architectures": KERNELS, "last": False}
-    answer = {"versions": {"torch": "2.13.0", "cuda": "13.0"}, "gpus": seen, "carriers": {}, "build": build}
+    answer = {"versions": {"torch": "2.13.0", "cuda": "13.0"}, "gpus": seen, "carriers": CARRIERS, "build": build}
     check = judged("frameworks", answer, framework, "allreduce", True, None, "harness", gpu_type, driver)
     assert check.state == ("missing" if found else "ok")
     assert found in check.found
@@ -380,20 +382,20 @@ def test_a_build_that_does_not_run_on_the_clusters_gpus(
 
 
 @pytest.mark.parametrize(
-    ("offers", "has", "strategy", "state", "word"),
+    ("name", "has", "strategy", "state", "word"),
     [
-        (["allreduce"], {}, "allreduce", "ok", "torch 2"),
-        (["allreduce", "mpi"], {"mpi4py": "4.1"}, "allreduce", "ok", "torch 2, mpi4py 4.1"),
-        (["allreduce", "horovod"], {"mpi4py": "4.1"}, "allreduce", "note", "no horovod: strategy=horovod cannot run"),
-        (["allreduce", "horovod"], {}, "horovod", "missing", "sbatch/env/pytorch.sh"),
-        (["horovod", "mpi"], {}, "mpi", "missing", "no horovod and no mpi4py: strategy=horovod,mpi cannot run"),
+        ("pytorch", CARRIERS, "allreduce", "ok", "torch 2, dali 2.4.0, horovod 0.28, mpi4py 4.1"),
+        ("jax", {"mpi4py": "4.1"}, "allreduce", "ok", "torch 2, dali 2.4.0, mpi4py 4.1"),
+        ("pytorch", {"mpi4py": "4.1"}, "allreduce", "note", "no horovod: strategy=horovod cannot run"),
+        ("pytorch", {"mpi4py": "4.1"}, "horovod", "missing", "sbatch/env/pytorch.sh"),
+        ("pytorch", {}, "mpi", "missing", "no horovod and no mpi4py: strategy=horovod,mpi cannot run"),
     ],
 )
 def test_what_a_strategy_needs_beside_the_framework(
-    offers: list[str], has: dict[str, str], strategy: str, state: str, word: str
+    name: str, has: dict[str, str], strategy: str, state: str, word: str
 ) -> None:
-    framework = Framework(name="pytorch", environment="pytorch", strategies=offers)
-    answer = {"versions": {"torch": "2"}, "gpus": [], "carriers": has}
+    framework = Framework(name=name, environment=name)
+    answer = {"versions": {"torch": "2", "dali": "2.4.0"}, "gpus": [], "carriers": has}
     check = judged("frameworks", answer, framework, strategy, False, None)
     assert check.state == state
     assert word in check.found + check.advice
@@ -410,8 +412,8 @@ def test_what_a_strategy_needs_beside_the_framework(
 def test_what_an_input_pipeline_needs_beside_the_framework(
     dali: dict[str, str], pipeline: str, state: str, word: str
 ) -> None:
-    framework = Framework(name="pytorch", environment="pytorch", pipelines=["harness", "dali"])
-    answer = {"versions": {"torch": "2", **dali}, "gpus": [], "carriers": {}}
+    framework = Framework(name="pytorch", environment="pytorch")
+    answer = {"versions": {"torch": "2", **dali}, "gpus": [], "carriers": CARRIERS}
     check = judged("frameworks", answer, framework, "allreduce", False, None, pipeline)
     assert check.state == state
     assert word in check.found + check.advice

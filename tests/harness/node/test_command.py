@@ -88,7 +88,7 @@ def test_nsys_stands_before_the_python_of_a_rank_only_where_it_is_asked_for() ->
 def test_a_node_without_nsys_says_so_in_one_sentence() -> None:
     missing = FileNotFoundError(2, "No such file or directory")
     said = not_started(["nsys", "profile", "python"], missing, "node7")
-    assert said.startswith("trace=nsys, but there is no nsys on the PATH of node7")
+    assert said.startswith("trace=nsys, but nsys is not on the PATH of node7: load it there")
     assert not_started(["/envs/x/python"], missing, "node7") == "/envs/x/python: No such file or directory"
 
 

@@ -99,7 +99,7 @@ def test_a_port_that_somebody_has_is_not_given(monkeypatch: pytest.MonkeyPatch) 
             own_port()
     with held_port() as held:
         assert held == port
-        with pytest.raises(OSError, match="no port"):
+        with pytest.raises(OSError, match="no free port"):
             own_port()
     with held_port() as again:
         assert again == port

@@ -124,7 +124,7 @@ def layouts() -> List[str]:
     for bad_step in (0, 1):
         trained = adapter()
         trained.optimizer.register_step_pre_hook(lambda *_: None)  # another's hook behind the one that looks
-        learn = trained.strategy.learn
+        learn = trained.strategy.forward_backward
 
         def permuting(*arguments: Any, trained: Adapter = trained, learn: Any = learn) -> Any:
             loss = learn(*arguments)
@@ -134,7 +134,7 @@ def layouts() -> List[str]:
 
         said.append("")
         for step in range(2):
-            trained.strategy.learn = permuting if step == bad_step else learn
+            trained.strategy.forward_backward = permuting if step == bad_step else learn
             try:
                 trained.step()
             except RuntimeError as error:
@@ -169,7 +169,7 @@ def first_steps() -> Dict[str, Any]:
             said[f"{name} {fused}"] = logged[-1]
     trained = adapter()
     trained.optimizer._optimizer_step_pre_hooks.clear()  # a fused optimiser's own look at the layouts
-    learn = trained.strategy.learn
+    learn = trained.strategy.forward_backward
 
     def permuting(*arguments: Any) -> Any:
         loss = learn(*arguments)
@@ -177,7 +177,7 @@ def first_steps() -> Dict[str, Any]:
             weight.grad = weight.grad.contiguous()
         return loss
 
-    trained.strategy.learn = permuting
+    trained.strategy.forward_backward = permuting
     try:
         step_check.checked(trained.step, trained.spec, trained, Log())()
     except step_check.StepError as error:
