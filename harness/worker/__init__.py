@@ -1,1 +1,1 @@
-"""What runs inside a framework's environment, one process per GPU: the measuring loop and its adapters."""
+"""The part of the harness that runs in a framework's environment, one process per GPU: measuring loop and adapters."""

@@ -1,4 +1,4 @@
-"""One rank: `python -m harness.worker <run directory> <attempt directory>`, inside the framework's environment."""
+"""Run one rank in its framework's environment: `python -m harness.worker <run directory> <attempt directory>`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from harness.worker.whitening import whiten
 
 
 def main(run_dir: Path, attempt_dir: Path) -> bool:
-    """True when all is done, False when the ranks were told to leave and did."""
+    """Return True when the run is complete, False if the ranks stopped early on request."""
     startup = loop.Stopwatch(capture.interpreter_seconds())
     leave = LeaveOnSignal()
-    # The watcher of a rank that makes no progress asks where it is: all threads' stacks into stderr.
+    # The supervisor of a stalled rank sends SIGUSR1 to get the stacks of all threads in stderr.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
@@ -69,7 +69,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     startup.lap("facts")
     log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps, **metering)
     if facts["world_size"] != rendezvous.world_size:
-        # Such as MPI that was not started by its own launcher: every rank would train alone, and scale perfectly.
+        # For example, MPI ranks started without mpirun: each would train alone and appear to scale perfectly.
         raise WorldSizeError(
             f"{facts['communication']} sees a world of {facts['world_size']}, the run has {rendezvous.world_size} "
             "ranks: what started the ranks does not fit the library; for MPI, and Horovod over MPI, set cluster.mpi"
@@ -97,11 +97,11 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
 
 
 class WorldSizeError(RuntimeError):
-    """The framework counts other ranks than the launcher."""
+    """The framework sees a different world size than the launcher."""
 
 
 class LeaveOnSignal:
-    """SIGUSR2 means: save at the end of the block, and leave. A second thread or framework sees nothing of it."""
+    """A flag that SIGUSR2 sets: save at the end of the current block and exit."""
 
     def __init__(self) -> None:
         self._told = False
@@ -115,7 +115,7 @@ class LeaveOnSignal:
 
 
 def exit_code() -> int:
-    """Of the rank: 0 when all of its work is done and logged, LEFT when it left early and all is saved."""
+    """Run the rank; return 0 if it finished, LEFT if it saved and stopped early, 1 if it failed."""
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
     except (
@@ -133,7 +133,7 @@ if __name__ == "__main__":
     code = exit_code()
     sys.stdout.flush()
     sys.stderr.flush()
-    # At once, without the interpreter's clean-up. After an error that can wait for a collective which the peers will
-    # never join, and nobody would learn that this rank has failed. After success, gloo's threads can abort the process
-    # in it (github.com/pytorch/pytorch/pull/179291), and a run whose work is done would count as failed.
+    # Skip the interpreter's clean-up. After an error it can block in a collective that the peers never join, which
+    # hides the failure. After success, gloo's threads can abort the process (github.com/pytorch/pytorch/pull/179291),
+    # and a complete run would count as failed.
     os._exit(code)

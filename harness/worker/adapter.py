@@ -1,9 +1,8 @@
-"""What a framework offers to the measuring loop. Knows no framework.
+"""The interface between the measuring loop and a framework.
 
-`harness/worker/<framework>/` has a class `Adapter` of this form, built as Adapter(spec, site, rendezvous, batches): it
-joins the other ranks, builds the network from the catalogue's row and `models.initial`, and its optimiser. Arrays of
-weights and gradients are NumPy, float32, in the order and the layout of `models.initial`, whatever the framework's own
-are.
+`harness/worker/<framework>/` defines a subclass `Adapter`, constructed as Adapter(spec, site, rendezvous, batches). It
+joins the process group and builds the network (from its catalogue row and `models.initial`) and the optimiser. Weights
+and gradients are exchanged as float32 NumPy arrays in the order and layout of `models.initial`.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from harness.worker.data.batches import Pipeline
 from harness.worker.profiler_ranges import span
 
 Checksum = Tuple[float, float]
-# A message that costs next to nothing: it only makes the ranks wait for each other.
+# A negligible message that only makes the ranks wait for each other.
 ALIGN_BYTES = 4
-# Of the two operands that `product` and `copy` draw.
+# Seeds of the operands of `product` and `copy`.
 OPERAND_SEEDS = (0, 1)
 
 
 class Adapter(ABC):
-    """No verb but `fence`, `allreduce_sum`, and those that give NumPy arrays or numbers may wait for the device.
+    """Only `fence`, `allreduce_sum` and methods that return NumPy arrays or numbers may wait for the device.
 
-    separable: whether a step can be taken without what the ranks exchange in it. compiles: whether that is a program of
-    its own, compiled at its first call.
+    separable: a step can run without its communication. compiles: `step_without_sync` is a separate program, compiled
+    on its first call.
     """
 
     separable, compiles = True, False
@@ -38,13 +37,13 @@ class Adapter(ABC):
     def __init__(self, batches: Pipeline) -> None:
         self.batches = batches
         self.joined_at: Optional[float] = None
-        # On the device: images and labels of the last step, for the probes.
+        # Images and labels of the last step, on the device, for the probes.
         self.cached: Optional[Any] = None
         self.samples = 0
         self.first_gradients: Optional[Checksum] = None
 
     def step(self) -> None:
-        """One optimiser step on the next batch of the data pipeline."""
+        """Take one optimiser step on the next batch of the data pipeline."""
         with span("data"):
             images, labels = next(self.batches)
         with span("to_device"):
@@ -56,136 +55,136 @@ class Adapter(ABC):
             self.first_gradients = checksum(self.gradients())
 
     def step_on_cached_batch(self) -> None:
-        """The same step on a batch that is already on the device."""
+        """Take the same step on the batch that is already on the device."""
         assert self.cached is not None
         self.train(self.cached, synchronise=True)
 
     def step_without_sync(self) -> None:
-        """The same step on the cached batch, gradients not exchanged; only for probes, the ranks drift apart.
-
-        Only where the adapter is `separable`."""
+        """Take the step on the cached batch without exchanging gradients. For probes of `separable` adapters only: the
+        replicas diverge."""
         assert self.cached is not None
         self.train(self.cached, synchronise=False)
 
     def joined(self) -> None:
-        """Called once the other ranks are met: so far goes the rendezvous, and what follows is building the network."""
+        """Record the end of the rendezvous; called once the ranks are joined, before the network is built."""
         self.joined_at = time.perf_counter()
 
     @abstractmethod
     def facts(self) -> Dict[str, Any]:
-        """For the start event: world_size as the framework (or Horovod, or MPI) sees it, device, device_name,
+        """Return the fields of the start event: world_size as the communication library sees it, device, device_name,
         device_id, parameters, gradient_bytes, threads, versions, communication (the library that carries gradients)."""
 
     @abstractmethod
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """uint8 [n, height, width, channels] and int64 [n] -> the batch as the network takes it: pixels / 255, less
-        spec.dataset.mean, by spec.dataset.std, on the device. Of text uint8 [n, tokens] and int64 [n, tokens], those
-        that follow. NumPy's arrays, or those that the framework's own pipelines give."""
+        """Return the batch as the network takes it: on the device, (pixels / 255 - mean) / std of the data set.
+
+        Images are uint8 [n, height, width, channels] with labels int64 [n]; text is uint8 [n, tokens] with the next
+        tokens int64 [n, tokens]. Both are NumPy arrays or what the framework's own pipeline yields.
+        """
 
     @abstractmethod
     def train(self, batch: Any, synchronise: bool) -> None:
-        """Forward, mean loss over the rank's batch (of text, over its tokens), backward, mean of the gradients over the
-        ranks, optimiser step; where several ranks have one copy of the model between them, the mean over the copies.
+        """Run forward, mean loss over this rank's samples (or tokens), backward, gradient averaging and optimiser step.
 
-        SGD as PyTorch has it: g += weight_decay * w; v = momentum * v + g; w -= lr * v (nesterov: w -= lr * (g +
-        momentum * v)), for every parameter, with lr = spec.optimizer.learning_rate(spec.global_batch, step).
+        Gradients are averaged over the replicas, which may span several ranks. SGD follows PyTorch: g += weight_decay *
+        w; v = momentum * v + g; w -= lr * v (Nesterov: w -= lr * (g + momentum * v)), for every parameter, with lr =
+        spec.optimizer.learning_rate(spec.global_batch, step).
         """
 
     def whiten(self, kernel: np.ndarray) -> None:
-        """Called before the first step where the network has a layer that whitens: its kernel, in the layout of
-        `models.initial`, the same on all ranks. The plan refuses such a network where this is not offered."""
+        """Set the kernel of the whitening layer, in the layout of `models.initial` and equal on all ranks, before the
+        first step. Planning rejects networks with such a layer on frameworks that do not implement this."""
         raise NotImplementedError(f"{type(self).__module__} builds no layer that whitens")
 
     @abstractmethod
     def gradients(self) -> List[np.ndarray]:
-        """Of the last training step: the means over the ranks, before weight decay."""
+        """Return the gradients of the last step, averaged over the ranks, before weight decay."""
 
     @abstractmethod
     def weights(self) -> List[np.ndarray]:
-        """All trainable parameters."""
+        """Return all trainable parameters."""
 
     @abstractmethod
     def logits(self, images: np.ndarray) -> np.ndarray:
-        """float32 [n, classes] for uint8 [n, height, width, channels]; [n, tokens, vocabulary] for [n, tokens].
-        BatchNorm with its running statistics. Any n."""
+        """Return float32 [n, classes] for uint8 [n, height, width, channels], or [n, tokens, vocabulary] for [n,
+        tokens], for any n, with BatchNorm's running statistics."""
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Around scoring: inside it `logits` is what the ranks have learned together."""
+        """Within this context `logits` uses the weights that the ranks trained together."""
         self.share_statistics()
         yield
 
     @abstractmethod
     def share_statistics(self) -> None:
-        """Every rank takes rank 0's running statistics of BatchNorm, which until now were its own."""
+        """Copy rank 0's running statistics of BatchNorm to every rank; they are local during training."""
 
     @abstractmethod
     def allreduce(self, nbytes: int) -> None:
-        """Sums a message of `nbytes` bytes of float32 over the ranks, as the strategy sums gradients."""
+        """Sum a float32 message of `nbytes` bytes over the ranks, as the strategy sums gradients."""
 
     @abstractmethod
     def allreduce_sum(self, values: Sequence[float]) -> List[float]:
-        """Sums of the ranks' values, one by one, on every rank; whole numbers up to 2^24 are exact."""
+        """Return the element-wise sums over the ranks on every rank; integers up to 2^24 are exact."""
 
     def updates(self) -> Optional[Dict[str, Any]]:
-        """For the staleness event, when all ranks have taken their last step: of the whole run, on the rank that is to
-        log it; None on others, and where no servers apply the updates."""
+        """Return the staleness event of the whole run, once all ranks have taken their last step, on the rank that logs
+        it; None on other ranks and without a server optimiser."""
         return None
 
     def fallbacks(self) -> List[str]:
-        """For fallback events, after the last step: what was not done as the run asks for it, one sentence each."""
+        """Return one sentence for each way in which the run deviated from its request (fallback events)."""
         return []
 
     def servers_back(self) -> List[Dict[str, Any]]:
-        """For server_back events, of this rank: which parameter servers came back since this was asked last."""
+        """Return the parameter servers that came back since the last call (this rank's server_back events)."""
         return []
 
     def product(self, side: int) -> Optional[Callable[[int], Any]]:
-        """For the ceilings: a function that multiplies two matrices of side x side, in the run's precision, n times,
-        and returns the last result once all are done; None where the framework computes nothing. Operands are normally
-        distributed random numbers, drawn from OPERAND_SEEDS: how fast a GPU multiplies depends on the values."""
+        """Return a function that multiplies two side x side matrices n times in the run's precision and returns the
+        last result when all are done; None if the framework does not compute. Operands are normally distributed, seeded
+        by OPERAND_SEEDS: the speed of a GPU depends on the values."""
         return None
 
     def copy(self, nbytes: int) -> Optional[Callable[[int], Any]]:
-        """For the ceilings: a function that reads `nbytes` bytes of such numbers from the device's memory and writes as
-        many, n times, and returns the last result; None as above."""
+        """Return a function that copies `nbytes` bytes of such numbers within device memory n times and returns the
+        last result; None if the framework does not compute."""
         return None
 
     def reset_peak_memory(self) -> None:  # noqa: B027
-        """Called once, after the first step: `device_memory` counts from here, so that the workspaces of the algorithms
-        that were tried in it (cuDNN's benchmark) are left out. Does nothing where the framework cannot reset its peak;
-        device_peak_source then says that they are included."""
+        """Start counting `device_memory` here, after the first step, to exclude the workspaces of algorithms that it
+        tried (cuDNN's benchmark). A no-op if the framework cannot reset its peak; device_peak_source then says so."""
 
     def device_memory(self) -> Dict[str, Any]:
-        """For the resources event, of a rank with a GPU: device_peak_bytes, the most of the device's memory that the
-        framework had in use since `reset_peak_memory`; device_reserved_peak_bytes, the most that it held, unused parts
-        included; each None where it does not tell; device_peak_source: which of its functions says so, and since when.
-        """
+        """Return the resources event's fields of a rank with a GPU: device_peak_bytes, the most memory in use since
+        `reset_peak_memory`; device_reserved_peak_bytes, the most reserved; either None if unknown; and
+        device_peak_source."""
         unknown = {"device_peak_bytes": None, "device_reserved_peak_bytes": None}
         return {**unknown, "device_peak_source": "none: the framework does not tell"}
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Writes into `folder`, which all ranks share, what this rank must keep to go on exactly from here."""
+        """Write this rank's state into `folder`, which all ranks share, so that training can continue exactly from
+        here."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Takes back what `save` wrote, before the first step: what follows is as if the run had never been cut."""
+        """Restore what `save` wrote, before the first step; training continues as if never interrupted."""
 
     @abstractmethod
     def fence(self) -> None:
-        """Returns when all work that was given to this rank's device is done."""
+        """Wait until this rank's device has finished all submitted work."""
 
     @abstractmethod
     def loss(self) -> float:
-        """Training loss of this rank's last batch; after a fence."""
+        """Return the training loss of this rank's last batch; call after a fence."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the other ranks."""
+        """Disconnect from the other ranks."""
 
 
 def checksum(arrays: Sequence[np.ndarray]) -> Checksum:
-    """(sum, sum of magnitudes) over all elements, in double precision."""
+    """Return (sum, sum of magnitudes) over all elements, in double precision."""
     total = sum(float(array.sum(dtype=np.float64)) for array in arrays)
     return total, sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays)

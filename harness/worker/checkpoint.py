@@ -1,6 +1,6 @@
-"""Checkpoints of a run: `<run>/checkpoint/step-<n>/`, made under a temporary name and renamed. Knows no framework.
+"""Checkpoints of a run in `<run>/checkpoint/step-<n>/`, written under a temporary name and renamed.
 
-Every rank calls `save` at the same step, and writes into the folder what it alone has; the adapter decides what.
+Every rank calls `save` at the same step and writes its own state; the adapter decides what that is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """When and how one attempt saves."""
+    """Decides when one attempt saves, and does it."""
 
     def __init__(
         self, run_dir: Path, attempt: int, code_version: str, spec: RunSpec, rank: int, log: EventWriter
@@ -37,35 +37,36 @@ class Checkpoints:
         return bool(self.interval) and step - self.last_step >= self.interval
 
     def save(self, adapter: Adapter, step: int, why: str, ended: Optional[Mapping[str, Any]] = None) -> None:
-        """On every rank at the same step. ended: see `Saved`.
+        """Save on every rank at the same step. ended: see `Saved`.
 
-        Raises OSError where the disk is full or cannot be written."""
+        Raises OSError if the disk is full or not writable.
+        """
         if step == self.last_step:
             return
         start = time.perf_counter()
         path = self.folder / f"step-{step}"
         temporary = self.folder / f"step-{step}.tmp"
-        # Every rank: another node may see the folder that rank 0 makes only later.
+        # On every rank: another node may see rank 0's folder only later.
         temporary.mkdir(parents=True, exist_ok=True)
         adapter.save(temporary)
-        adapter.allreduce_sum([0.0])  # all have written
+        adapter.allreduce_sum([0.0])  # wait until all have written
         if self.rank == 0:
             write_json(temporary / "about.json", {**self.about, "ended": ended})
-            if path.exists():  # of an attempt whose state was not to be continued from
+            if path.exists():  # from an attempt whose state could not be resumed
                 shutil.rmtree(path)
             temporary.rename(path)
             for other in self.folder.iterdir():
                 if other != path:
                     shutil.rmtree(other, ignore_errors=True)
-        adapter.allreduce_sum([0.0])  # it is there: nobody leaves before
+        adapter.allreduce_sum([0.0])  # wait for the renaming before any rank can exit
         self.last_step = step
         size = sum(file.stat().st_size for file in path.iterdir()) if self.rank == 0 else None
         self.log.write("checkpoint", step=step, why=why, seconds=time.perf_counter() - start, bytes=size)
 
     def resume(self, adapter: Adapter, saved: Optional[Saved], ignored: Optional[str]) -> int:
-        """Loads what was saved; gives the step to go on from.
+        """Load the checkpoint, if any, and return the step to continue from.
 
-        Raises RuntimeError where the ranks see different checkpoints.
+        Raises RuntimeError if the ranks see different checkpoints.
         """
         step = saved.step if saved else 0
         steps = adapter.allreduce_sum([float(step) if rank == self.rank else 0.0 for rank in range(self.ranks)])
@@ -91,7 +92,7 @@ class Checkpoints:
 
 
 def _left_behind(attempts: List[Path], rank: int) -> Tuple[int, Optional[float]]:
-    """(steps that earlier attempts had done, seconds since the last sign of life of one), from this rank's logs."""
+    """Return (steps done by earlier attempts, seconds since the last event of one) from this rank's logs."""
     done, seen = 0, None
     for attempt in attempts:
         try:

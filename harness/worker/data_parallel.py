@@ -1,7 +1,7 @@
-"""What the adapters of TensorFlow, Keras, MXNet and JAX share. Knows no framework.
+"""What the adapters of TensorFlow, Keras, MXNet and JAX share.
 
-Every rank holds the whole network, and rank 0's copy is saved and scored for all; where parameter servers take the
-optimiser step, theirs is scored, and each rank saves its own.
+Every rank holds the whole network, and rank 0's copy is saved and evaluated. With a server optimiser the servers'
+weights are evaluated, and each rank saves its own.
 """
 
 from __future__ import annotations
@@ -23,97 +23,98 @@ SAVED_OF_RANK = "replica.rank{}.npz"
 
 
 class Strategy(ABC):
-    """How the ranks are joined. A framework's own base adds how gradients are exchanged.
+    """Joins the ranks. Each framework's base class adds how gradients are exchanged.
 
-    world_size: as the library that carries the gradients sees it. communication: what that is.
+    world_size: as the communication library sees it. communication: the name of that library.
     """
 
     world_size: int
     communication: str
     rank: int
-    # Whether parameter servers take the optimiser step: they hold its state, and each rank may have other weights.
+    # Parameter servers take the optimiser step: they hold its state, and weights may differ between ranks.
     server_optimizer = False
 
-    def hold(self, weights: Any) -> None:  # noqa: B027 most have nothing to do here
-        """Called once with the network's weights."""
+    def hold(self, weights: Any) -> None:  # noqa: B027 optional hook
+        """Receive the network's weights; called once."""
 
     def versions(self) -> Dict[str, str]:
-        """Of what it needs beside the framework."""
+        """Return the versions of libraries used besides the framework."""
         return {}
 
     @abstractmethod
     def allreduce(self, nbytes: int) -> None:
-        """`Adapter.allreduce`."""
+        """See `Adapter.allreduce`."""
 
     @abstractmethod
     def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
-        """The sums of the ranks' arrays."""
+        """Return the element-wise sum over the ranks."""
 
     def broadcast(self, values: np.ndarray) -> np.ndarray:
-        """Rank 0's array."""
+        """Return rank 0's array."""
         return self.allreduce_sum(values if self.rank == 0 else np.zeros_like(values))
 
     def means(self, gradients: Any) -> Any:
-        """After a synchronised step: the mean of all ranks' gradients, where servers made it; else as given."""
+        """Return the gradients averaged over all ranks after a synchronised step: the servers' if they average, else as
+        given."""
         return gradients
 
     def current(self) -> Any:
-        """The servers' weights, once every rank has taken its last step; None without a server optimiser."""
+        """Return the servers' weights after every rank's last step; None without a server optimiser."""
         return None
 
     def updates(self) -> Optional[Dict[str, Any]]:
-        """`Adapter.updates`; asked on every rank."""
+        """See `Adapter.updates`; called on every rank."""
         return None
 
     def save(self, folder: Path) -> None:  # noqa: B027 only servers hold anything
-        """What the servers hold; called on every rank."""
+        """Save the servers' state; called on every rank."""
 
     def load(self, folder: Path) -> None:  # noqa: B027 only servers hold anything
-        """On every rank, before the first step."""
+        """Restore the servers' state before the first step; called on every rank."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the other ranks."""
+        """Disconnect from the other ranks."""
 
 
 class Adapter(adapter.Adapter):
-    """The loop's verbs that do not depend on the framework."""
+    """The loop's methods that do not depend on the framework."""
 
     strategy: Strategy
 
     def __init__(self, spec: RunSpec, rendezvous: Rendezvous, batches: Pipeline) -> None:
         super().__init__(batches)
         self.spec, self.rank, self.steps = spec, rendezvous.rank, 0
-        # Whether the ranks exchanged gradients in the last step.
+        # The ranks exchanged gradients in the last step.
         self.synchronised = False
 
     @abstractmethod
     def own_weights(self) -> Any:
-        """A copy of this rank's weights, for `take_weights`."""
+        """Return a copy of this rank's weights for `take_weights`."""
 
     @abstractmethod
     def take_weights(self, weights: Any) -> None:
-        """Trains on with these: from `own_weights`, or `Strategy.current`."""
+        """Continue training with these weights, from `own_weights` or `Strategy.current`."""
 
     @abstractmethod
     def own_statistics(self) -> List[np.ndarray]:
-        """This rank's running statistics of BatchNorm."""
+        """Return this rank's running statistics of BatchNorm."""
 
     @abstractmethod
     def take_statistics(self, statistics: List[np.ndarray]) -> None:
-        """Trains on with these, in the order of `own_statistics`."""
+        """Continue training with these statistics, in the order of `own_statistics`."""
 
     @abstractmethod
     def checkpoint_arrays(self) -> Mapping[str, Any]:
-        """Everything that training changes and that servers do not hold, by its name in a checkpoint."""
+        """Return the training state that servers do not hold, by its name in a checkpoint."""
 
     @abstractmethod
     def load_arrays(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Goes on from what `checkpoint_arrays` gave."""
+        """Restore the arrays of `checkpoint_arrays`."""
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """With a server optimiser, the servers' weights are scored; training goes on from the rank's own."""
+        """Evaluate the servers' weights if there is a server optimiser; training continues from the rank's own."""
         self.share_statistics()
         if not self.strategy.server_optimizer:
             yield
@@ -141,7 +142,7 @@ class Adapter(adapter.Adapter):
         return self.strategy.updates()
 
     def save(self, folder: Path) -> None:
-        # BatchNorm's statistics count only on rank 0, and none of the frameworks draws random numbers.
+        # Only rank 0's statistics of BatchNorm count, and none of these frameworks draws random numbers.
         if self.rank == 0 or self.strategy.server_optimizer:
             np.savez(folder / self._file(), steps=self.steps, **self.checkpoint_arrays())
         self.strategy.save(folder)

@@ -1,6 +1,6 @@
-"""Failures on purpose, at a given step: so that a user can measure what a failure costs, and what a straggler costs.
+"""Inject failures and stragglers at a given step, to measure what they cost.
 
-Each is injected once per run: an attempt that continues the run after it does not fail again. A slow rank stays slow.
+A failure is injected once per run; later attempts do not fail again. A slow rank stays slow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def with_fault(
     log: EventWriter,
     first_step: int,
 ) -> Callable[[], None]:
-    """`step`, or on the rank that is to fail, the same with the failure before it. Others pay nothing."""
+    """Return `step`, with the fault before it on the ranks that are to fail."""
     fault = spec.fault
     per_node = spec.placement.ranks_per_node
     hit = rendezvous.rank == fault.rank
@@ -56,7 +56,7 @@ def with_fault(
 
 
 def slowed(step: Callable[[], None], spec: RunSpec, rendezvous: Rendezvous) -> Callable[[], None]:
-    """`step` as it is after training: a slow rank stays slow; other failures come no more."""
+    """Return `step` as the probes take it, after training: only a slow rank keeps its fault."""
     if spec.fault.name != "slow_rank" or rendezvous.rank != spec.fault.rank:
         return step
 

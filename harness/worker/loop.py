@@ -1,7 +1,7 @@
-"""THE measuring loop: the same code times every framework. It knows none.
+"""The measuring loop: the same framework-independent code times every framework.
 
-Read it from `run` downwards. Steps are timed in blocks between two fences, so that the loop adds no synchronisation
-to the steps themselves. Everything that a report says about speed comes from the events that are written here.
+Read it from `run` downwards. Steps are timed in blocks between two fences, so that the loop adds no synchronisation to
+the steps themselves. All reported speeds derive from the events written here.
 """
 
 from __future__ import annotations
@@ -42,18 +42,24 @@ def run(
     recorder: Recorder,
     startup: Stopwatch,
 ) -> bool:
-    """Warm-up, timed steps, evaluation, probes; in this order, so that the probes change nothing that is reported.
-    Evaluations in the middle of training come between blocks, and are in no block's time.
+    """Run warm-up, timed steps, evaluation and probes, in this order: probes cannot affect the reported values.
 
-    step: the adapter's, or that with a failure on purpose. protocol: how many steps, from where an earlier attempt was
-    left. leave: whether this rank was told to leave; one rank is enough, and all leave at the same step, saved. meter:
-    of energy; recorder: of all else; both read outside of the time that is measured. startup: running since the rank
-    began.
-    Gives False when they left, True when all is done.
+    Evaluations during training take place between blocks and are not timed with them.
+
+    Args:
+        step: The adapter's step, possibly with an injected fault.
+        protocol: Decides how many steps to take, starting where an earlier attempt stopped.
+        leave: Returns True once this rank was told to stop; then all ranks save and stop at the same step.
+        meter: Reads energy, outside the timed sections.
+        recorder: Records all other resources, outside the timed sections.
+        startup: Runs since the rank started.
+
+    Returns:
+        True when complete, False if the ranks stopped early.
     """
     measure, first_step = spec.measure, protocol.first_step
     if spec.evaluates_after(first_step):
-        # A checkpoint comes before an evaluation: the attempt that wrote it may have ended in between.
+        # Checkpoints precede evaluations, so the attempt that saved this one may have ended before evaluating.
         evaluate(spec, adapter, test, rendezvous, log, first_step)
     first_seconds = 0.0
     while protocol.going:
@@ -70,7 +76,7 @@ def run(
             log_returns(adapter, log, start)
             if start == first_step:
                 first_seconds = seconds
-                # That all ranks have the same gradients, and all frameworks too, is looked at where it is first seen.
+                # Shows that gradients agree between ranks and between frameworks.
                 total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
                 log.write("gradients", step=start, sum=total, magnitude=magnitude)
                 adapter.reset_peak_memory()
@@ -106,15 +112,17 @@ def run(
     if measure.probe_steps:
         probes.run(spec, adapter, rendezvous, log, startup.seconds(), first_seconds, protocol.step_seconds)
         roofline_probe.run(spec, adapter, log, startup.seconds())
-    # Leaves together: a rank that is gone early looks like a failure to its peers.
+    # Exit together: a rank that disappears early looks like a failure to its peers.
     adapter.allreduce(ALIGN_BYTES)
     adapter.fence()
     return True
 
 
 def end_block(adapter: Adapter, rendezvous: Rendezvous, leave: bool, step_seconds: float) -> Tuple[bool, float]:
-    """The one exchange of a block: (whether a rank was told to leave, seconds per step of the slowest rank), the same
-    on all ranks. Each rank has a place of its own among the summands, so that no sum rounds."""
+    """Return (any rank was told to leave, seconds per step of the slowest rank), equal on all ranks.
+
+    This is the only exchange of a block. Each rank has its own summand, so that no sum is rounded.
+    """
     places = [0.0] * rendezvous.world_size
     places[rendezvous.rank] = step_seconds
     leaving, *seconds = adapter.allreduce_sum([float(leave), *places])
@@ -122,12 +130,12 @@ def end_block(adapter: Adapter, rendezvous: Rendezvous, leave: bool, step_second
 
 
 def _ended(protocol: Protocol) -> Optional[Dict[str, Any]]:
-    """For a checkpoint: how training ended; None while it goes on."""
+    """Return how training ended, for the checkpoint; None while it continues."""
     return None if protocol.going else protocol.outcome()
 
 
 def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous, log: EventWriter, steps: int) -> None:
-    """Scores the test samples, each exactly once, over all ranks; not part of any throughput."""
+    """Evaluate the test samples, each exactly once, over all ranks; not part of any throughput."""
     wanted = len(test) if spec.measure.evaluate_samples < 0 else min(spec.measure.evaluate_samples, len(test))
     replica, place = divmod(rendezvous.rank, spec.ranks_per_replica)
     shard = evaluation_shard(wanted, replica, spec.replicas)
@@ -136,11 +144,11 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     with adapter.evaluation():
         for images, labels in evaluation_batches(test, shard, spec.batch_per_replica):
             own += (len(labels), *score(logits_of(adapter.logits, images, views), labels))
-        # As often as rank 0, whose share is the largest: where the weights are divided, all ranks take part each time.
+        # Call as often as rank 0, which has most samples: with divided weights every call involves all ranks.
         largest = evaluation_shard(wanted, 0, spec.replicas)
         for _ in range(_batches(largest, spec) - _batches(shard, spec)):
             logits_of(adapter.logits, test.images(np.arange(1)), views)
-    # Ranks of one replica have scored the same samples: its first one says it.
+    # The ranks of one replica score the same samples; count them once.
     samples, predictions, correct, loss = adapter.allreduce_sum((own if place == 0 else np.zeros(4)).tolist())
     log.write(
         "eval",
@@ -156,7 +164,7 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
 
 
 def log_returns(adapter: Adapter, log: EventWriter, step: int) -> None:
-    """What happened to parameter servers since it was asked last."""
+    """Log which parameter servers came back since the last call."""
     for back in adapter.servers_back():
         log.write("server_back", step=step, **back)
 
@@ -166,8 +174,8 @@ def _batches(shard: np.ndarray, spec: RunSpec) -> int:
 
 
 def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
-    """(predictions, correct, summed cross-entropy in nats) of float [n, classes] and int [n]; of text [n, tokens,
-    vocabulary] and [n, tokens], where each token is a prediction."""
+    """Return (predictions, correct, summed cross-entropy in nats) for float [n, classes] and int [n], or for text [n,
+    tokens, vocabulary] and [n, tokens], where each token is a prediction."""
     logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     own = shifted[np.arange(len(labels)), labels]
@@ -176,19 +184,19 @@ def score(logits: np.ndarray, labels: np.ndarray) -> Tuple[int, int, float]:
 
 
 class Stopwatch:
-    """Seconds of each part of the start-up, in order."""
+    """Seconds of each phase of the start-up, in order."""
 
     def __init__(self, before: Optional[Dict[str, float]] = None) -> None:
-        """before: parts that had passed when it was made."""
+        """before: phases that were over before the stopwatch was created."""
         self.laps: Dict[str, float] = dict(before or {})
         self._begun = self._last = time.perf_counter()
 
     def seconds(self) -> float:
-        """Since the rank began."""
+        """Return the seconds since the rank started."""
         return time.perf_counter() - self._begun
 
     def lap(self, name: str, at: Optional[float] = None) -> None:
-        """Ends a part, now or at a reading of perf_counter."""
+        """End a phase, now or at a given reading of perf_counter."""
         now = time.perf_counter() if at is None else at
         self.laps[name] = round(now - self._last, 6)
         self._last = now

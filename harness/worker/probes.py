@@ -1,7 +1,7 @@
-"""Where the time of a step goes: the same step with and without some of its parts, in rounds (docs/method.md).
+"""Measure where the time of a step goes: the same step with and without some of its parts (docs/method.md).
 
-A round takes one short block of each probe, one after the other, so that differences are taken between neighbours in
-time, and a machine that drifts shifts both. Training has ended and is saved: what the probes do to the weights is lost.
+A round takes one short block of each probe in turn, so that differences are taken between neighbours in time and drift
+affects both alike. Probes run after training has been saved; they may change the weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_SYNC = "no_sync"
 
 
 class Probe(NamedTuple):
-    """untimed: steps before each timed block, until buffers and caches are as in the middle of many such steps."""
+    """untimed: warm-up steps before each timed block, so that buffers and caches reach their steady state."""
 
     name: str
     step: Callable[[], None]
@@ -38,11 +38,11 @@ def run(
     first_seconds: float,
     step_seconds: Optional[float],
 ) -> None:
-    """As many rounds, up to measure.probe_rounds, as fit into measure.probe_limit of the run's time so far, by rank 0's
-    clock; none where not even one fits, and the log says why.
+    """Run up to measure.probe_rounds rounds within measure.probe_limit of the run's time so far, by rank 0's clock. If
+    not even one fits, log why.
 
-    run_seconds: of this rank, so far. first_seconds: of its first training step. step_seconds: of the others, the same
-    on all ranks; None: not known.
+    run_seconds: this rank's time so far. first_seconds: its first training step. step_seconds: the other steps, equal
+    on all ranks; None if unknown.
     """
     begun = time.perf_counter()
 
@@ -57,8 +57,8 @@ def run(
     kinds = _kinds(spec, adapter, rendezvous)
 
     def expected() -> Tuple[float, float]:
-        """Seconds of the first calls, and of a round. No probe does more than a training step; where the length of one
-        is not known, the first round says it."""
+        """Return (seconds of the first calls, seconds of a round). No probe does more than a training step; if its
+        duration is unknown, the first round measures it."""
         step = step_seconds or 0.0
         own_program = adapter.compiles and any(kind.name == NO_SYNC for kind in kinds)
         calls = sum(kind.untimed + spec.measure.probe_steps for kind in kinds)
@@ -72,7 +72,7 @@ def run(
     if sum(expected()) > limit:
         skipped = f"one round would take about {sum(expected()):.3g} s"
     else:
-        # What compiles or allocates at its first call does it here.
+        # Let each probe compile and allocate.
         for kind in kinds:
             kind.step()
         adapter.fence()
@@ -99,9 +99,9 @@ def run(
 
 
 def _kinds(spec: RunSpec, adapter: Adapter, rendezvous: Rendezvous) -> List[Probe]:
-    """In the order of a round. The whole step comes first: it gives the others their batch."""
+    """Return the probes in the order of a round. The full step comes first: it caches the batch for the others."""
     gradient_bytes = adapter.facts()["gradient_bytes"]
-    # The other probes leave batches made ahead: they are used up first, or a slow pipeline would look fast.
+    # During the other probes the pipeline prefetches. Use that up first, or a slow pipeline would look fast.
     ahead = adapter.batches.prefetch
     kinds = [
         Probe("full", slowed(adapter.step, spec, rendezvous), 1 + ahead, {}),
@@ -116,7 +116,7 @@ def _kinds(spec: RunSpec, adapter: Adapter, rendezvous: Rendezvous) -> List[Prob
 
 
 def _block(spec: RunSpec, adapter: Adapter, log: EventWriter, kind: Probe, number: int) -> None:
-    """The ranks are aligned before it, and nobody makes batches that are not asked for."""
+    """Time one block with aligned ranks, and without prefetching unless the probe consumes batches."""
     if kind.name != "full":
         adapter.batches.settle()
     for _ in range(kind.untimed):

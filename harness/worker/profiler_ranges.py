@@ -1,7 +1,6 @@
-"""Named ranges of a rank's time: `with span("data"): ...`, for a trace or a profiler to show. Standard library only.
+"""Named ranges of a rank's time, `with span("data"): ...`, shown in a trace or profiler. Standard library only.
 
-While nobody shows them a range is a context manager that does nothing, and costs the steps that are measured next to
-nothing (docs/recording.md).
+Unless something shows them they cost next to nothing (docs/recording.md).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _show: Span = _not_shown
 
 
 def span(name: str) -> ContextManager[Any]:
-    """Around what the range is to show, on the thread that trains."""
+    """Return a context manager for the range `name`, on the thread that trains."""
     return _show(name)
 
 
 def show(by: Span) -> None:
-    """From here on, to the end of the process."""
+    """Show ranges from now until the process ends."""
     global _show
     _show = by
 
@@ -43,7 +42,7 @@ def shown(by: Span) -> Iterator[None]:
 
 
 def around(name: str, call: Callable[[], None]) -> Callable[[], None]:
-    """`call`, in a range of its own each time."""
+    """Return `call` wrapped in a range."""
 
     def ranged() -> None:
         with span(name):

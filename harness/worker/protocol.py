@@ -1,6 +1,6 @@
-"""Which block of steps comes next, and when there are enough: docs/method.md. Knows no framework, reads no clock.
+"""Decide which block of steps comes next and when to stop (docs/method.md).
 
-It decides from the block times of all ranks, and from nothing else, so that all ranks decide alike.
+The decision depends only on the block times of all ranks, so that all ranks agree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
 
 
 class Block(NamedTuple):
-    """Steps that are timed together. step: the first one. n: how many."""
+    """Steps timed together: `n` steps starting at `step`."""
 
     phase: str
     step: int
@@ -25,9 +25,9 @@ class Block(NamedTuple):
 class Protocol:
     """Warm-up, then timed blocks, of one attempt.
 
-    first_step: where an earlier attempt was left, an end of a block. What was measured there is not known here: the
-    attempt warms up again, and its blocks alone decide when it ends, at the latest where an uncut run would have.
-    ended: the outcome of training that had ended there already, as its checkpoint tells it.
+    first_step: the end of an earlier attempt's last saved block, else 0. A resumed attempt warms up again, and only its
+    own blocks decide when it ends, at the latest where an uninterrupted run would have. ended: the outcome in the
+    checkpoint, if training had ended already.
     """
 
     def __init__(self, measure: MeasureSpec, first_step: int, ended: Optional[Mapping[str, Any]] = None) -> None:
@@ -40,12 +40,12 @@ class Protocol:
 
     @property
     def going(self) -> bool:
-        """Whether there is another block."""
+        """There is another block to run."""
         return self.ended is None and self.step < self.measure.most_steps and self._stopped is None
 
     @property
     def block(self) -> Block:
-        """The next one."""
+        """The next block."""
         measure, start = self.measure, self.step
         last = measure.most_steps
         if start < measure.warmup_steps:
@@ -61,15 +61,15 @@ class Protocol:
 
     @property
     def parts(self) -> List[Block]:
-        """The next block as it is timed: the first step of the attempt, which compiles, alone."""
+        """The next block as it is timed: an attempt's first step, which compiles, is timed alone."""
         phase, start, n = self.block
         if start > self.first_step:
             return [self.block]
         return [Block(FIRST, start, 1)] + ([Block(phase, start + 1, n - 1)] if n > 1 else [])
 
     def add(self, step_seconds: float) -> None:
-        """That the block is done. step_seconds: mean of its last part, on the slowest rank; the first step of an
-        attempt says nothing of the others."""
+        """Record a finished block. step_seconds: mean of its last part on the slowest rank; ignored if that is the
+        attempt's first step."""
         phase, _, n = self.block
         of_the_first = self.parts[-1].phase == FIRST
         if not of_the_first:
@@ -82,11 +82,11 @@ class Protocol:
 
     @property
     def step_seconds(self) -> Optional[float]:
-        """Median of the timed blocks; None where there are none."""
+        """Median of the timed blocks; None if there are none."""
         return median(self.timed) if self.timed else None
 
     def outcome(self) -> Dict[str, Any]:
-        """Of the attempt, for the protocol event, once it is not `going` any more."""
+        """Return the attempt's protocol event, once `going` is False."""
         if self.ended is not None:
             return dict(self.ended)
         return {
@@ -107,7 +107,7 @@ class Protocol:
 
     @property
     def _stopped(self) -> Optional[str]:
-        """Why there is no other block; None: there is one."""
+        """Why the attempt stopped; None if there is another block."""
         precision = self.measure.precision
         if precision is not None:
             half_width = relative_half_width(self.timed)

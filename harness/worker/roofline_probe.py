@@ -1,10 +1,9 @@
-"""What the device gives at best, measured in the run itself: a product of two square matrices, and a copy.
+"""Measure the device's peak rates within the run: a product of two square matrices, and a copy.
 
-Once, after all else, each rank for itself and all at the same time: what they share of a node, such as the memory's
-bandwidth, they share here too, as they did while they trained. In the run's precision, by the run's framework, with the
-run's threads. Sizes are doubled until a call is long enough to be timed. analysis/read/columns/roofline_probe.py
-compares steps with it. Operands are random: constant ones flip few bits, so a GPU draws less power, clocks higher, and
-looks faster than it is.
+Runs once at the end, on all ranks at the same time, so that ranks share node resources such as memory bandwidth as they
+do in training; with the run's framework, precision and threads. Sizes double until a call is long enough to be timed.
+analysis/read/columns/roofline_probe.py compares steps with these rates. Operands are random: constant ones flip few
+bits, so that a GPU draws less power, clocks higher, and looks faster than it is.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from harness.core.events import EventWriter
 from harness.core.spec import RunSpec
 from harness.worker.adapter import ALIGN_BYTES, Adapter
 
-# Sides of the matrices, and bytes of the message. The copy's least is more than most caches hold.
+# Smallest and largest side of the matrices and bytes of the copy, which exceed most caches.
 SIDES, MESSAGES = (512, 16384), (2**26, 2**30)
 CALL_SECONDS, BLOCK_SECONDS, BLOCKS = 0.004, 0.02, 3
-# About what all of it takes.
+# Approximate duration of the whole probe.
 EXPECTED_SECONDS = 0.5
 
 Repeat = Callable[[int], Any]
 
 
 def run(spec: RunSpec, adapter: Adapter, log: EventWriter, run_seconds: float) -> None:
-    """One event. Left out, and said so, where it might take more than measure.probe_limit of the run so far, and where
-    the framework offers no product; what goes wrong in it, such as memory that is full, fails no run that is done."""
+    """Log one event. The probe is skipped, with the reason, if it might exceed measure.probe_limit of the run so far or
+    the framework offers no product. An error in it, such as memory exhaustion, is logged and does not fail the run."""
     adapter.allreduce(ALIGN_BYTES)
     adapter.fence()
     begun = time.perf_counter()
@@ -44,7 +43,7 @@ def run(spec: RunSpec, adapter: Adapter, log: EventWriter, run_seconds: float) -
             found.update(flops_per_second=rate, side=side)
             rate, nbytes = _best(adapter.copy, MESSAGES, lambda n: 2.0 * n)
             found.update(bytes_per_second=rate, bytes=nbytes)
-        except Exception as error:  # each framework has its own for memory that is full
+        except Exception as error:  # each framework raises its own type when memory is exhausted
             reason = f"{type(error).__name__}: {str(error)[:200]}"
     log.write("ceiling", precision=spec.precision, **found, seconds=time.perf_counter() - begun, reason=reason)
 
@@ -52,12 +51,12 @@ def run(spec: RunSpec, adapter: Adapter, log: EventWriter, run_seconds: float) -
 def _best(
     make: Callable[[int], Optional[Repeat]], sizes: Tuple[int, int], work: Callable[[int], float]
 ) -> Tuple[float, int]:
-    """(the highest rate of a few blocks, in work per second; the size that it was taken with)."""
+    """Return (best rate of a few blocks, in work per second; size used)."""
     size, largest = sizes
     while True:
         repeat = make(size)
         assert repeat is not None
-        repeat(1)  # what compiles or allocates at its first call
+        repeat(1)  # compiles or allocates
         seconds = _seconds(repeat, 1)
         if seconds >= CALL_SECONDS or 2 * size > largest:
             break

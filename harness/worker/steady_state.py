@@ -1,7 +1,7 @@
-"""Two tests on series of step times, in plain Python: every rank gets the same answer from the same numbers.
+"""Two tests on series of step times, in plain Python so that every rank computes the same answer.
 
-Whether a series has come to rest, which ends the warm-up, and how surely its median is known, which ends the timed
-steps. A value of the series is the mean step time of one block, on the slowest rank. Nothing here knows a framework.
+Stationarity ends the warm-up; the precision of the median ends the timed steps. Each value of a series is the mean step
+time of one block on the slowest rank.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import math
 from statistics import median
 from typing import Optional, Sequence, Tuple
 
-# Blocks that the first test looks at, the latest ones.
+# Number of latest blocks tested for stationarity.
 WINDOW = 6
-# Medians of the window's halves, relative: so close that a trend between them does not matter, and so far apart that
-# the step time has not come to rest, whatever its noise.
+# Relative difference between the medians of the window's halves: below CLOSE a trend does not matter; above FAR the
+# series is not stationary, whatever its noise.
 CLOSE, FAR = 0.01, 0.05
 SIGNIFICANCE = 0.05
 CONFIDENCE = 0.95
 
 
 def is_stationary(series: Sequence[float]) -> bool:
-    """Whether the last WINDOW values are at rest: the medians of their two halves differ by at most CLOSE; or by at
-    most FAR, and there is no significant trend (Mann 1945, Kendall 1975; two-sided, exact). A shorter series is not."""
+    """Return True if the medians of the two halves of the last WINDOW values differ by at most CLOSE, or by at most FAR
+    without a significant trend (Mann 1945, Kendall 1975; two-sided, exact). Shorter series are not stationary."""
     if len(series) < WINDOW:
         return False
     window = list(series[-WINDOW:])
@@ -32,11 +32,11 @@ def is_stationary(series: Sequence[float]) -> bool:
 
 
 def trend_probability(values: Sequence[float]) -> float:
-    """Of Mann-Kendall's S being as far from 0 as here, or farther, in any order of n values without ties: the two-sided
-    p of the test for a monotonic trend. Counted over all orders."""
+    """Return the exact two-sided p-value of the Mann-Kendall test for a monotonic trend, counted over all orders of n
+    values without ties."""
     n = len(values)
     s = sum((b > a) - (b < a) for a, b in itertools.combinations(values, 2))
-    # How many orders have k pairs the wrong way round (Mahonian numbers): S = n (n - 1) / 2 - 2 k.
+    # orders[k]: permutations with k inversions (Mahonian numbers); S = n (n - 1) / 2 - 2 k.
     orders = [1]
     for length in range(2, n + 1):
         longer = [0] * (len(orders) + length - 1)
@@ -49,12 +49,12 @@ def trend_probability(values: Sequence[float]) -> float:
 
 
 def median_interval(values: Sequence[float]) -> Optional[Tuple[float, float]]:
-    """The narrowest symmetric pair of order statistics that holds the median with at least CONFIDENCE, whatever the
-    distribution of independent values (Le Boudec 2010, section 2.2; Hoefler and Belli 2015, rule 6). None below 6
-    values: no pair does."""
+    """Return the narrowest symmetric pair of order statistics that covers the median with at least CONFIDENCE, whatever
+    the distribution of independent values (Le Boudec 2010, section 2.2; Hoefler and Belli 2015, rule 6); None below 6
+    values."""
     n = len(values)
     tail, below = 0, 0
-    # below: how many values may lie outside on each side; the tail is that of the binomial distribution with p = 1/2.
+    # below: values excluded on each side; tail: its binomial probability (p = 1/2) times 2^n.
     while below < n // 2:
         tail += math.comb(n, below)
         if 2 * tail > (1 - CONFIDENCE) * 2**n:
@@ -67,7 +67,7 @@ def median_interval(values: Sequence[float]) -> Optional[Tuple[float, float]]:
 
 
 def relative_half_width(values: Sequence[float]) -> Optional[float]:
-    """Of the interval of the median, by the median. None where there is no interval."""
+    """Return half the width of the median's interval divided by the median; None without an interval."""
     interval, middle = median_interval(values), median(values) if values else 0.0
     if interval is None or not middle > 0:
         return None

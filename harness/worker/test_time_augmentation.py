@@ -1,4 +1,4 @@
-"""Logits of a test image from several views of it: their weighted mean (Jordan 2024, arXiv 2404.00498, section 3.5)."""
+"""Test-time augmentation: average logits over views of an image (Jordan 2024, arXiv 2404.00498, section 3.5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def logits_of(network: Callable[[np.ndarray], np.ndarray], images: np.ndarray, views: int) -> np.ndarray:
-    """float32 [n, classes] of images uint8 [n, H, W, C]; network: images -> logits, called `views` times."""
+    """Return float32 [n, classes] for uint8 [n, H, W, C]; `network` (images to logits) is called `views` times."""
     if views == 1:
         return network(images)
     parts = [np.float32(weight) * network(np.ascontiguousarray(view)) for weight, view in views_of(images, views)]
@@ -16,9 +16,11 @@ def logits_of(network: Callable[[np.ndarray], np.ndarray], images: np.ndarray, v
 
 
 def views_of(images: np.ndarray, views: int) -> Iterator[Tuple[float, np.ndarray]]:
-    """(weight, images) of each view, the weights in all 1. 2: each image, and its mirror image. 6: half of the weight
-    is that of these two, the other half that of both moved up and left by a pixel, and down and right, where what comes
-    in at the edge is what lies as far inside of it."""
+    """Yield (weight, images) of each view; the weights sum to 1.
+
+    views=2: the image and its mirror image. views=6: these two with half of the weight, and both shifted by one pixel
+    up and left, and down and right, with reflected edges.
+    """
     assert views in (2, 6), views
     seen = [images]
     if views == 6:

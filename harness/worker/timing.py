@@ -1,4 +1,4 @@
-"""Seconds of steps, between two fences: THE way in which steps are timed."""
+"""Time steps between two fences: the only way in which the harness times them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.worker.adapter import Adapter
 class Timing(NamedTuple):
     """Seconds of a block of steps on this rank's monotonic clock.
 
-    seconds: from the opening fence to the closing one. issue_seconds: until the host had issued the last step, before
-    the closing fence. first_issue_seconds: until it had issued the first one, when the device's queue was empty. A GPU
-    takes about a thousand launches in advance and then holds the host up, so that a long block's issue_seconds approach
-    its seconds whoever is slower; the first step's do not.
+    seconds: from the opening to the closing fence. issue_seconds: until the host had issued the last step.
+    first_issue_seconds: until it had issued the first, with the device's queue empty. A GPU queues about a thousand
+    launches and then blocks the host, so that issue_seconds of a long block approach its seconds in any case; those of
+    the first step do not.
     """
 
     seconds: float
@@ -23,7 +23,7 @@ class Timing(NamedTuple):
 
 
 def timed(adapter: Adapter, step: Callable[[], None], n: int) -> Timing:
-    """Times `n` steps, at least one, between two fences."""
+    """Time `n` >= 1 steps between two fences."""
     adapter.fence()
     start = time.perf_counter()
     step()

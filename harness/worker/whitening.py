@@ -1,4 +1,4 @@
-"""The kernel of a layer that whitens, made from the training images when the run begins."""
+"""Compute the kernel of the whitening layer from training images at the start of a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from models import catalog, initial
 
 
 def whiten(spec: RunSpec, train: Split, adapter: Adapter) -> None:
-    """Gives it to the adapter, on every rank, where the network has such a layer: from the first images of the split,
-    as they are. Raises DataError where they cannot be read."""
+    """Give the kernel, computed from the split's first images, to the adapter if the network has a whitening layer.
+
+    Raises DataError if the images cannot be read.
+    """
     data = spec.dataset
     for layer in catalog.network(spec.model).layers(data.channels, data.classes, data.size):
         if isinstance(layer, catalog.Whitening):
