@@ -1,1 +1,1 @@
-"""The command `harness`: its tree of commands, its help, run, status, cancel, shards; what the terminal shows."""
+"""The command `harness`: its tree of commands, help, run, status, cancel, shards, and terminal output."""

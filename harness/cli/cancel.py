@@ -1,4 +1,4 @@
-"""`python -m harness.cancel results/<study>`: cancels what of the study is in Slurm's queue, and only that."""
+"""`python -m harness.cancel results/<study>`: cancel the study's jobs in Slurm's queue, and no others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from harness.core.errors import UserError
 from harness.slurm.client import Client, SlurmUnavailable
 from harness.study import run_status, submissions
 
-# scancel takes them as arguments: far below the system's limit, and one call of Slurm each.
+# Job numbers are arguments of scancel: this stays far below the system's limit.
 JOBS_PER_CALL = 1000
 
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.cancel") -> int:
-    """The exit code: 0 nothing of the study is left in the queue, 1 Slurm refused, 2 a mistake or no answer."""
+    """Return the exit code: 0 no job of the study is left in the queue, 1 Slurm refused, 2 invalid request or no
+    answer."""
     parser = argparse.ArgumentParser(
         prog=program,
         description="Cancels the jobs of a study that are pending or running, and no others. Runs that go on save "
@@ -37,7 +38,7 @@ def _cancel(folder: Path) -> int:
     try:
         queue = client.queue()
         known = submissions.read(folder)
-        # By the token in their names: so those are found too whose submitter died before it noted their number.
+        # Match the token in job names, to find also jobs whose submitter died before recording their number.
         ours = {job for job, queued in queue.items() if queued.name.rpartition("-")[2] in known}
         if not ours:
             print(f"no job of study {document['study']} is in the queue")

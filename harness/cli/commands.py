@@ -1,9 +1,9 @@
-"""The commands of `harness` besides those of the analysis, which analysis/__main__.py lists."""
+"""Commands of `harness` other than those of the analysis, which analysis/__main__.py lists."""
 
 from __future__ import annotations
 
 RUN = "run"
-# Each is a module with main(argv, program), and what it does.
+# Name: (module with main(argv, program), description).
 COMMANDS = {
     RUN: ("harness.cli.run", "measure one point, or with -m a sweep; the command where none is named"),
     "status": ("harness.cli.status", "how a study stands"),

@@ -1,4 +1,4 @@
-"""What the harness says on the terminal: the plan, each run's end, the summary."""
+"""Terminal output of the harness: the plan, the end of each run, the summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.plan.cost import Expected
 from harness.plan.plan import Array, Plan, Request, gpu_hours, node_hours
 from harness.study.study import Study
 
-# Into a file or a pipe, tables are not squeezed into 80 columns.
+# Tables in a file or a pipe are not squeezed into 80 columns.
 _console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
 
 LISTED_RUNS = 12
@@ -28,7 +28,7 @@ def note(text: str) -> None:
 
 
 def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: Sequence[str]) -> None:
-    """The plan as a table: arrays, nodes, GPUs, wall limit, node-hours; what needs no launch, and what is left out."""
+    """Print the plan as a table (arrays, nodes, GPUs, wall limit, node-hours), and the runs it leaves out."""
     where = {
         "local": "on this machine, one run after another",
         "slurm": "through Slurm, one job array per resource shape",
@@ -82,8 +82,8 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
 
 
 def _memory(requests: Sequence[Request]) -> None:
-    """The points and what they need on each GPU; of many, only those that may not fit."""
-    requests = [request for request in requests if request.spec.framework != EMULATED]  # it has no network
+    """Print the memory that points need on each GPU; if there are many, only those that may not fit."""
+    requests = [request for request in requests if request.spec.framework != EMULATED]  # emulated runs have no network
     tight = [request for request in requests if not memory.fits(request.spec, request.gpu_memory_gb)]
     listed = requests if len(requests) <= LISTED_RUNS else tight[:LISTED_RUNS]
     for request in listed:
@@ -105,7 +105,7 @@ def mixed_code(completed: int, others: set[str], now: str) -> None:
 
 
 def left(study: Study, kept_back: int) -> int:
-    """After a submission that is not waited for. The exit code."""
+    """Print what follows a submission with wait=false. Return the exit code."""
     if kept_back:
         _console.print(
             f"[yellow]{kept_back} runs are not submitted yet (cluster.max_submit): "
@@ -117,7 +117,7 @@ def left(study: Study, kept_back: int) -> int:
 
 
 class Progress:
-    """Prints each run's end and counts."""
+    """Print the end of each run, and counts."""
 
     def __init__(self, plan: Plan) -> None:
         self.total = len(plan.to_launch) + len(plan.queued)
@@ -142,7 +142,7 @@ class Progress:
             _console.print(f"    {escape(line)}")
 
     def summary(self, study: Study) -> int:
-        """Prints how the study stands; gives the exit code."""
+        """Print the status of the study; return the exit code."""
         _console.print(f"{self.completed} completed, {len(self.failed)} failed, {self.already} were completed before")
         if self.not_retried:
             _console.print(f"{self.not_retried} failed before and were not tried again (retry=none)")
@@ -183,7 +183,7 @@ def _servers(array: Array) -> str:
     if not servers:
         return ""
     what = f"{servers} server{'s' * (servers > 1)}"
-    # As many nodes as asked for are only where a scheduler gives them.
+    # Only a scheduler gives a run as many nodes as requested.
     own = array.resources.nodes > array.resources.placement.nodes
     return f"{what} on nodes of their own" if own else f"{what} in processes of their own on this one node"
 

@@ -1,4 +1,4 @@
-"""The text of `harness --help`: two screens, and where the rest is."""
+"""Text of `harness --help`, at most two screens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.cli.commands import COMMANDS
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 COLUMNS = 100
-# The keys that people use, with their defaults.
+# The most used keys with their defaults.
 KEYS = {
     "study=scaling": "the folder results/<study>; the same command again resumes it",
     "gpus=1": "ranks in all, one per GPU",
@@ -60,7 +60,7 @@ Everything else
 
 
 def help_text(config_dir: str | None) -> str:
-    """config_dir: of the user, with choices of their own."""
+    """config_dir: the user's --config-dir, with additional choices."""
     folders = [CONF, Path(config_dir)] if config_dir else [CONF]
     parts = [
         HEAD,

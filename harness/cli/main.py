@@ -1,4 +1,4 @@
-"""`harness <command> ...`, also as `python -m harness <command> ...`; without a command, a run."""
+"""`harness <command> ...` and `python -m harness <command> ...`; without a command, start runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PROGRAM = "harness"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of the command; 2 for a command that there is not."""
+    """Return the exit code of the command; 2 if it is unknown."""
     name, *rest = argv = list(sys.argv[1:] if argv is None else argv) or [RUN]
     if name in COMMANDS:
         command = importlib.import_module(COMMANDS[name][0])
         return int(command.main(rest, f"{PROGRAM} {name}"))
-    if re.fullmatch("[a-z]+", name):  # an override has a sign, and an option begins with one
+    if re.fullmatch("[a-z]+", name):  # overrides contain a sign and options begin with one
         import analysis.__main__ as analysis
 
         if name in analysis.COMMANDS:

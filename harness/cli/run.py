@@ -1,4 +1,4 @@
-"""`harness key=value ...`: composes the runs that are asked for, then ONE plan and ONE launch follow."""
+"""`harness key=value ...`: compose the requested runs, then plan and launch them together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from harness.plan.request import StudyRequest
     from harness.study.study import Study
 
-# Hydra answers these, with what follows them.
+# Options answered by Hydra.
 HYDRAS = ("cfg", "info", "hydra_help", "shell_completion")
 
 
 def main(argv: Sequence[str], program: str = "harness") -> int:
-    """The exit code: 0 all runs completed, 1 some failed, 2 a mistake in what was asked for, 130 interrupted."""
+    """Return the exit code: 0 all runs completed, 1 some failed, 2 invalid request, 130 interrupted."""
     options = _options(argv, program)
     if options.help:
         from harness.cli.help import help_text
@@ -34,7 +34,7 @@ def main(argv: Sequence[str], program: str = "harness") -> int:
         if options.config_path:
             raise UserError("--config-path has no effect here; --config-dir adds a folder")
         for_hydra = any(getattr(options, name) for name in HYDRAS)
-        if not for_hydra or options.cfg == "job":  # whose mistakes are said as those of a run
+        if not for_hydra or options.cfg == "job":  # --cfg job reports mistakes as a run does
             points = composition.compose(options.overrides, options.multirun, options.config_name, options.config_dir)
         if for_hydra:
             print(composition.hydra_output(argv), end="")
@@ -49,7 +49,7 @@ def main(argv: Sequence[str], program: str = "harness") -> int:
 
 
 def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
-    """As Hydra names them, so that what is Hydra's to answer can be handed on."""
+    """Parse options under Hydra's names, so that Hydra's own can be passed on."""
     parser = argparse.ArgumentParser(
         prog=program, usage="%(prog)s [-m] [--config-dir DIR] key=value ... (more: --help)", add_help=False
     )
@@ -76,7 +76,7 @@ def _run(points: list[Any], argv: list[str]) -> int:
 
     asked = study_request(points)
     study = Study(asked.name, asked.folder)
-    # What the study has is read under the lock, so that no other command adds to it before this one launches.
+    # Read the study under the lock, so that no other command adds runs before this one launches.
     with contextlib.nullcontext() if asked.plan_only else study.locked():
         plan = _plan(asked, study)
         if asked.plan_only:
@@ -102,7 +102,7 @@ def _run(points: list[Any], argv: list[str]) -> int:
 
 
 def _plan(asked: StudyRequest, study: Study) -> Plan:
-    """What is to be launched; printed. Raises UserError where it would exceed the budget."""
+    """Make and print the plan. Raises UserError if it exceeds the budget."""
     from harness.cli import console
     from harness.core.events import COMPLETED, FAILED
     from harness.launch import slurm

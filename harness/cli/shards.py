@@ -1,6 +1,6 @@
-"""`python -m harness.shards dataset=<name>`: a data set in shards, to be read by dataset.reader=shards.
+"""`python -m harness.shards dataset=<name>`: write a data set as shards for dataset.reader=shards.
 
-The form of the files is described in harness/core/shards.py.
+The file format is described in harness/core/shards.py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 SHARDS = 48  # divides evenly over 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks
 PIECE_BYTES = 2**24
-# Samples of a class often lie together, and a shuffle buffer would leave them so.
+# Shuffle: samples of a class are often adjacent, and a reader's shuffle buffer is too small to mix them.
 SEED = 0
 
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.shards") -> int:
-    """The exit code: 0 the shards are there, 1 a library is missing, 2 a mistake in what was given."""
+    """Return the exit code: 0 success, 1 a library is missing, 2 invalid request."""
     arguments = _arguments(argv, program)
     try:
         folder, parts = _make(arguments)
@@ -56,7 +56,7 @@ def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
 
 
 def _make(arguments: argparse.Namespace) -> tuple[Path, str]:
-    """The folder, and what it holds. Raises UserError."""
+    """Write the shards; return their folder and index. Raises UserError."""
     from harness.config import composition
     from harness.core.shards import Index, write_index
     from harness.plan import request
@@ -77,7 +77,7 @@ def _make(arguments: argparse.Namespace) -> tuple[Path, str]:
         if not 0 < arguments.shards <= len(train):
             raise UserError(f"--shards {arguments.shards}: give a number from 1 to {len(train)}, the training samples")
         samples = -(-len(train) // arguments.shards)
-        # Under another name first: half a data set is none.
+        # Renamed when complete, so that an interrupted command leaves no partial data set.
         unfinished = folder.with_name(f".{folder.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
@@ -96,7 +96,7 @@ def _make(arguments: argparse.Namespace) -> tuple[Path, str]:
 
 
 def _write(folder: Path, part: str, split: Split, shards: int) -> tuple[Shard, ...]:
-    """The samples of a part in a random order, cut into shards whose sizes differ by one sample at most."""
+    """Write a part's samples in random order, as shards whose sizes differ by at most one sample."""
     import numpy as np
     from numpy.lib.format import open_memmap
 

@@ -1,4 +1,4 @@
-"""`python -m harness.status results/<study>`: how the study stands, without disturbing it."""
+"""`python -m harness.status results/<study>`: report the status of a study without changing it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ STYLES = {
     run_status.RUNNING: "bold cyan",
     run_status.STOPPED: "red",
 }
-# More rows than a person reads; --all shows every run.
+# Limit on rows; --all shows every run.
 MOST_ROWS = 40
 WIDTH_OF_A_FILE = 150
 
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.status") -> int:
-    """The exit code: 0 the study could be read, 2 a mistake in what was asked for, 130 a watch that was ended."""
+    """Return the exit code: 0 success, 2 invalid request, 130 --watch interrupted."""
     parser = argparse.ArgumentParser(
         prog=program, description="How a study stands: from its run directories, then from Slurm."
     )
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.st
 
 
 def shown(now: StudyStatus, every_run: bool) -> RenderableType:
-    """The summary, and a table of the runs: those first that a person looks for."""
+    """Return the summary and a table of runs, the most important first."""
     parts: list[RenderableType] = [_summary(now)]
     if now.remark:
         parts.append(Text(now.remark, style="yellow"))
@@ -95,7 +95,7 @@ def _summary(now: StudyStatus) -> Text:
 
 
 def _few(runs: list[RunStatus]) -> list[RunStatus]:
-    """What is going on and what went wrong; completed and waiting runs as far as there is room."""
+    """Choose running and failed runs, then completed and waiting runs as far as the limit allows."""
     first = [run for run in runs if run.state not in (run_status.COMPLETED, run_status.PENDING)]
     rest = [run for run in runs if run.state in (run_status.COMPLETED, run_status.PENDING)]
     return [*first[:MOST_ROWS], *rest[: max(0, MOST_ROWS - len(first))]]
@@ -143,7 +143,7 @@ def _duration(seconds: float) -> str:
 
 
 def _watch(arguments: argparse.Namespace, slurm: run_status.SlurmCache, console: Console) -> None:
-    """Until everything has ended, or Ctrl-C."""
+    """Refresh until all runs have ended, or until Ctrl-C."""
     over = {run_status.COMPLETED, run_status.FAILED, run_status.MISSING, run_status.STOPPED}
     with Live(console=console, auto_refresh=False) as live:
         while True:

@@ -1,1 +1,1 @@
-"""The Hydra schema, its composition, and what is checked of values and combinations. Only this package knows Hydra."""
+"""Hydra schema, composition, and checks of values and combinations. Only this package knows Hydra."""

@@ -1,4 +1,4 @@
-"""Which combinations of framework, strategy, options, precision, optimiser and number of ranks there are."""
+"""Reject unsupported combinations of framework, strategy, options, precision, optimiser and number of ranks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from harness.core.spec import EMULATED
 from harness.core.strategies import NETWORK, PLAIN, WEIGHTS, info, names, offered_by
 from models import catalog
 
-# The framework whose loss smooths labels.
+# The only framework with label smoothing.
 SMOOTHING = "pytorch"
-# The framework that takes steps of another size for some weights, and has slow weights beside those that it trains.
+# The only framework with norm_bias_factor and lookahead.
 BESIDE = "pytorch"
-# Those with layers that are made from the training images; without them a network is only counted.
+# Frameworks with whitening layers, which are computed from the training images. Emulated runs only count them.
 WHITENING = ("pytorch", EMULATED)
-# Where not all of it is offered.
+# Strategies that offer only some kinds of compression.
 COMPRESS = {"horovod": (Compress.none, Compress.fp16)}
 
 
 def unsupported(config: Config) -> str | None:
-    """Why there is no such combination of framework, strategy, precision, optimiser and number of ranks; None where
-    there is."""
+    """Return why the combination is unsupported, or None if it is supported."""
     framework, strategy = config.framework, config.strategy
     capabilities = CAPABILITIES[framework.name]
     if strategy.name not in offered_by(framework.name):
@@ -98,7 +97,7 @@ def unsupported(config: Config) -> str | None:
 
 
 def _of_the_step(config: Config) -> str | None:
-    """Why what is beside the optimiser's own rule is not offered: it is done where one rank has all weights."""
+    """Return why norm_bias_factor or lookahead is unsupported: both need all weights on every rank."""
     optimizer, framework, strategy = config.optimizer, config.framework.name, config.strategy.name
     asked = {"norm_bias_factor": optimizer.norm_bias_factor != 1, "lookahead_steps": optimizer.lookahead_steps != 0}
     for key in (key for key, wanted in asked.items() if wanted):
@@ -122,16 +121,16 @@ def _of_the_step(config: Config) -> str | None:
 
 def _has_batch_norm(config: Config, row: catalog.Network) -> bool:
     data = config.dataset
-    if row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # refused elsewhere
+    if row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # rejected elsewhere
         return row.inputs != catalog.TEXT
     layers = row.layers(data.channels, data.classes, data.image_size)
     return any(isinstance(layer, catalog.BatchNorm) for layer in catalog.flat(layers))
 
 
 def _of_the_network(config: Config) -> str | None:
-    """Why the framework has no such network, or the network no such data."""
+    """Return why the framework lacks the network, or the network does not fit the data set."""
     framework, known = config.framework, catalog.CATALOG.get(config.model.name)
-    if known is None:  # refused elsewhere
+    if known is None:  # rejected elsewhere
         return None
     inputs = CAPABILITIES[framework.name].inputs
     if known.inputs not in inputs:
@@ -140,7 +139,7 @@ def _of_the_network(config: Config) -> str | None:
             f"model '{known.name}' is a network for {known.inputs}, which framework '{framework.name}' does not offer; "
             f"{framework.name} offers: {', '.join(offered)}; framework=pytorch offers all networks"
         )
-    if bool(config.dataset.context) == bool(config.dataset.image_size):  # so is this
+    if bool(config.dataset.context) == bool(config.dataset.image_size):  # rejected elsewhere
         return None
     if known.whitens and framework.name not in WHITENING:
         return (
@@ -159,7 +158,7 @@ def _of_the_network(config: Config) -> str | None:
 
 
 def _as_text(value: Any) -> str:
-    """As it is written in YAML."""
+    """Format a value as YAML does."""
     if isinstance(value, Enum):
         return value.name
     return "null" if value is None else str(value).lower()

@@ -1,6 +1,6 @@
-"""What a site's `cluster` may say: checked before any scheduler is asked.
+"""Checks of a site's `cluster` keys, made before any call to the scheduler.
 
-A value reaches Slurm, and the ranks, exactly as it is written, or is refused here. Only `cluster.setup` is shell.
+Values reach Slurm and the ranks verbatim or are rejected here. Only `cluster.setup` is shell code.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ONLY_SLURM = (
     *("exclusive", "array_parallelism", "max_submit", "modules", "setup", "sbatch_args", "srun_args"),
     *("stage_environment", "stage_folder"),
 )
-# Keys whose text becomes the value of one option of sbatch.
+# Keys whose value is passed to one sbatch option.
 TEXTS = ("gres", "gpu_type", "partition", "account", "qos", "constraint", "reservation", "memory_per_node")
-# Stands for an option without a value, such as --overcommit; no value is empty.
+# Value of an option that takes none, such as --overcommit.
 SWITCH = ""
 RUNTIMES = ("apptainer", "singularity", "pyxis")
-# What the harness itself asks of sbatch; to set it twice would be to set it to chance.
+# Options that the harness sets itself.
 OWN_OPTIONS = {
     *("array", "chdir", "cpus-per-task", "error", "export", "input", "job-name", "nodes", "ntasks", "ntasks-per-node"),
     *("open-mode", "output", "parsable", "requeue", "no-requeue", "signal", "test-only", "time", "wait", "wrap"),
@@ -45,7 +45,7 @@ KEY_OF_OPTION = {
 
 
 def check(cluster: Cluster) -> None:
-    """Raises UserError for what no scheduler needs to be asked about."""
+    """Raise UserError for the first invalid `cluster` value."""
     for name in cluster.peak_tflops:
         if name not in Precision.__members__:
             raise UserError(
@@ -151,7 +151,7 @@ def _check_argument(key: str, argument: str) -> None:
 
 
 def check_option(key: str, value: str) -> None:
-    """sbatch takes any text between quotes as it is, but for what ends the line."""
+    """Raise UserError if a quoted sbatch option cannot hold the text."""
     _check_text(key, value)
     if not value:
         raise UserError(f"{key} is empty; write null for none")
@@ -160,7 +160,7 @@ def check_option(key: str, value: str) -> None:
 
 
 def _check_text(key: str, value: str) -> None:
-    """What no file of text, no command line and no environment variable can hold."""
+    """Raise UserError for characters that text files, command lines or environment variables cannot hold."""
     try:
         value.encode(locale.getpreferredencoding(False))
     except UnicodeEncodeError as error:
@@ -171,10 +171,10 @@ def _check_text(key: str, value: str) -> None:
 
 
 def is_asked(value: Any) -> bool:
-    """null and false leave an option out."""
+    """Return False for null and false, which leave an option out."""
     return value is not None and value is not False
 
 
 def as_sbatch_takes_it(value: Any) -> str:
-    """As sbatch takes it; true is an option without a value."""
+    """Return the value as text for sbatch; true becomes an option without a value."""
     return SWITCH if value is True else str(value)

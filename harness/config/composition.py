@@ -1,4 +1,4 @@
-"""Composes the points of a sweep. The only module that knows Hydra and OmegaConf."""
+"""Compose the points of a sweep. The only module that uses Hydra and OmegaConf."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = tuple(f"{group}.name" for group in _OPTIONS)
 
 
 def register() -> None:
-    """Makes the schema and the default cluster known to Hydra; call once, before anything is composed."""
+    """Register the schema and the default cluster with Hydra. Call once, before composing."""
     ConfigStore.instance().store(name="schema", node=Config)
     OmegaConf.register_new_resolver(
         "default_cluster", lambda: "slurm" if shutil.which("sbatch") else "local", replace=True
@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def hydra_output(argv: Sequence[str]) -> str:
-    """What Hydra itself prints for --cfg, --info, --hydra-help and tab completion. Raises SystemExit for mistakes."""
+    """Print what Hydra prints for --cfg, --info, --hydra-help and tab completion. Raises SystemExit on mistakes."""
     sys.argv[1:] = argv
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         hydra.main(version_base=_VERSION_BASE, config_path=str(CONF), config_name="config")(lambda _: None)()
@@ -49,11 +49,11 @@ def hydra_output(argv: Sequence[str]) -> str:
 
 
 def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_dir: str | None) -> list[Config]:
-    """Every point that the command line asks for; one without `-m`.
+    """Return all points of the command line; one without `-m`.
 
     Hydra's own launcher composes each point from its files. Here Hydra composes each distinct choice of groups once,
     and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the two). Points that
-    give other values to the same keys share all other fields.
+    override the same keys share all other fields.
 
     Raises:
         UserError
@@ -72,7 +72,7 @@ class _Composer:
     """Composes points while Hydra is initialised."""
 
     def __init__(self, config_name: str, folders: Sequence[Path]) -> None:
-        """folders: conf/ and that of --config-dir, which hold the groups."""
+        """folders: conf/ and the folder of --config-dir, which hold the groups."""
         self._config_name, self._folders = config_name, folders
         added = ["'file://" + str(folder).replace("'", "\\'") + "'" for folder in folders[1:]]
         self._search_path = [f"hydra.searchpath=[{','.join(added)}]"] if added else []
@@ -84,12 +84,12 @@ class _Composer:
     def points(self, overrides: list[str], multirun: bool) -> Iterator[Config]:
         given = self._parser.parse_overrides(overrides)
         for override in given:
-            # They steer what Hydra does with a point: its folders, logs, launchers. Here it only composes.
+            # Hydra's own settings (folders, logs, launchers) have no effect on composition.
             if override.is_hydra_override():
                 raise UserError(f"'{override.input_line}': keys of hydra itself have no effect here; leave it out")
             if override.is_sweep_override() and not multirun:
                 raise UserError(f"'{override.input_line}' gives several values: to sweep over them, add -m")
-        # An experiment may bring a sweep of its own (hydra.sweeper.params); the command line wins over it, key by key.
+        # An experiment may bring its own sweep (hydra.sweeper.params); the command line overrides it key by key.
         fixed, _ = self._split([override for override in given if not override.is_sweep_override()])
         _, of_experiment = self._composed(fixed)
         if of_experiment and not multirun:
@@ -106,7 +106,7 @@ class _Composer:
             cfg = copy.deepcopy(composed)
             for value in values:
                 _apply(cfg, value)
-            # Where a value refers to another key, that one's fields are not all that it changes.
+            # With interpolations, overriding a key can change other fields too.
             refers = "${" in str(OmegaConf.to_container(cfg))
             typed = _typed(cfg)
             if not refers:
@@ -114,7 +114,7 @@ class _Composer:
             yield typed
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[DictConfig, tuple[str, ...]]:
-        """What Hydra composes of the choices of groups, and the sweep that an experiment among them brings."""
+        """Compose the chosen groups; return the configuration and the sweep that an experiment among them brings."""
         cfg = hydra.compose(self._config_name, [*choices, *self._search_path], return_hydra_config=True)
         sweep = tuple(f"{key}={value}" for key, value in (cfg.hydra.sweeper.params or {}).items())
         with open_dict(cfg):
@@ -122,7 +122,7 @@ class _Composer:
         return cfg, sweep
 
     def _split(self, overrides: Sequence[Override]) -> tuple[tuple[str, ...], list[Override]]:
-        """(choices of groups, values), as Hydra tells them apart."""
+        """Split overrides as Hydra does; return (choices of groups, values)."""
         choices, values = [], []
         for override in overrides:
             is_group = override.package is not None or self._is_group(override.key_or_group)
@@ -133,7 +133,7 @@ class _Composer:
         return tuple(choices), values
 
     def _swept(self, overrides: list[str]) -> Iterable[list[str]]:
-        """For each key, an override for each of its values. Where a key is given twice, the last one counts."""
+        """Expand each key into one override per value. If a key is given twice, the last one counts."""
         lists: dict[str, list[str]] = {}
         for override in self._parser.parse_overrides(overrides):
             if isinstance(pattern := override.value(), Glob):
@@ -153,7 +153,7 @@ class _Composer:
 
 
 def _apply(cfg: DictConfig, override: Override) -> None:
-    """Gives a key the value of an override, as Hydra does."""
+    """Set a key to the value of an override, as Hydra does."""
     key, value = override.key_or_group, override.value()
     parent, _, name = key.rpartition(".")
     try:
@@ -172,10 +172,12 @@ def _apply(cfg: DictConfig, override: Override) -> None:
 
 
 def _like(cfg: DictConfig, point: Config, values: list[Override]) -> Config | None:
-    """The point with other values of the same keys; None where it has to be made as the first one. cfg: that of the
-    point; it takes the values."""
+    """Return a copy of the point with other values for the same keys, or None if it must be composed afresh.
+
+    cfg: the point's configuration; modified in place.
+    """
     for value in values:
-        # Dictionaries are merged with what the point has, and the name decides on the options.
+        # Dictionaries are merged with the point's values, and the name selects the options.
         if value.is_delete() or isinstance(value.value(), dict) or value.key_or_group in _NAMES:
             return None
     names = dict.fromkeys(value.key_or_group.partition(".")[0] for value in values)
@@ -186,7 +188,7 @@ def _like(cfg: DictConfig, point: Config, values: list[Override]) -> Config | No
             name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name] for name in names
         }
     except OmegaConfBaseException:
-        return None  # the error is worded where the first point is made
+        return None  # composing afresh reports the error
     return replace(point, **made)
 
 
@@ -217,12 +219,12 @@ def _type_options(cfg: DictConfig) -> None:
 
 
 def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
-    """Hydra lets `+key=value` add to a structured config and `~key` take from it: neither is asked for here."""
+    """Reject `+key=value` and `~key`, with which Hydra adds to and removes from a structured config."""
     valid = {f.name: f for f in fields(schema)}
     for key in cfg:
         if key not in valid:
             raise UserError(_unknown_key(str(key), parent, list(valid)))
-        # The type of a field stands in its default factory: with postponed annotations f.type is only a name.
+        # With postponed annotations f.type is a string, so take the type from the default factory.
         nested = valid[str(key)].default_factory
         if isinstance(nested, type) and is_dataclass(nested):
             _check_keys(cfg[key], nested, f"{parent}.{key}" if parent else str(key))
@@ -232,14 +234,14 @@ def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Hydra's and OmegaConf's messages run over many lines; the first lines of the error and its cause say it all."""
+    """Shorten the long messages of Hydra and OmegaConf to the first lines of the error and its cause."""
     cause = error.__cause__ or error
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
         parent, _, key = str(cause.full_key).rpartition(".")
         return _unknown_key(key, parent, list(cause.parent_node))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, MissingConfigException):
-        # The search path that follows names folders, which does not help to find the right word.
+        # Drop the search path that follows; it does not help to find the right word.
         kept = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines)
         return " ".join(kept).removeprefix("In 'config': ")
     if "Ambiguous" in lines[0] or "No match in the defaults list" in lines[0]:

@@ -1,7 +1,7 @@
-"""Real data, made samples in its place, or both: `data=real`, `synthetic`, `both`.
+"""Real or synthetic data, or both: `data=real`, `synthetic`, `both`.
 
-What is made has the shapes, the number of classes and the number of samples of the data set that it stands for, and a
-name of its own: it is another data set, whose accuracy says nothing of the real one.
+Synthetic data has the shapes and the numbers of classes and samples of the data set it replaces, but a name of its own,
+because its accuracy says nothing about the real data.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from harness.core.errors import UserError
 
 
 def variants(config: Config) -> list[Config]:
-    """The point with the data that it asks for; twice, neighbours, where it asks for both. Raises UserError."""
+    """Return the point with its data source; two adjacent points for `both`. Raises UserError."""
     source = config.data.source
     real = replace(config, data=replace(config.data, source=Source.real))
     if source is Source.real:
         return [config]
     if config.dataset.reader == SYNTHETIC:
         if source is Source.synthetic:
-            return [real]  # it is made as it is
+            return [real]  # already synthetic
         raise UserError(
             f"data=both: data set '{config.dataset.name}' is made from the seed, and has no real data to compare with; "
             "take a data set that has files, or leave out data=both"
@@ -36,8 +36,7 @@ def variants(config: Config) -> list[Config]:
 
 
 def names(config: Config) -> dict[str, str]:
-    """The name of the point's data, and the name of the data set that it stands for, if it does, as `DatasetSpec` has
-    them; of one of the `variants`."""
+    """Return the name of a variant's data, and that of the data set it replaces (None for real data)."""
     name = config.dataset.name
     if config.data.source is Source.synthetic:
         return {"name": f"{name}-synthetic", "stands_for": name}

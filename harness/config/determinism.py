@@ -1,4 +1,4 @@
-"""deterministic=true: the same command on the same machine trains the same weights, bit for bit. Who offers it."""
+"""Support for deterministic=true: the same command on the same machine trains bit-identical weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from models import catalog
 
 
 def unsupported(config: Config) -> str | None:
-    """Why deterministic=true is not offered for what is asked; None where it is, or was not asked for."""
+    """Return why deterministic=true is unsupported, or None if it is supported or was not requested."""
     if not config.deterministic:
         return None
     asked, framework, strategy = "deterministic=true", config.framework.name, config.strategy.name
@@ -50,9 +50,9 @@ def unsupported(config: Config) -> str | None:
 
 
 def _pools(config: Config) -> bool:
-    """Whether the network has max pooling."""
+    """Return whether the network has max pooling."""
     row, data = catalog.CATALOG.get(config.model.name), config.dataset
-    if row is None or row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # refused elsewhere
+    if row is None or row.inputs == catalog.TEXT or data.image_size < row.min_image_size:  # rejected elsewhere
         return False
     layers = catalog.flat(row.layers(data.channels, data.classes, data.image_size))
     return any(isinstance(layer, catalog.MaxPool) for layer in layers)

@@ -1,4 +1,4 @@
-"""What a point with framework=emulated must be like: bounds of its costs, and what it cannot be asked for."""
+"""Checks of points with framework=emulated: ranges of its costs, and unsupported requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_JITTER = 0.2
 
 
 def check(config: Config) -> None:
-    """Raises UserError for the first mistake found. Other frameworks have none here."""
+    """Raise UserError for the first mistake in an emulated point."""
     if config.framework.name != EMULATED:
         return
     if config.measure.evaluate_samples != 0:

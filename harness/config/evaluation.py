@@ -1,4 +1,4 @@
-"""Whether the runs of a command can be evaluated as it asks: after the same numbers of training samples."""
+"""Check that all runs of a command can be evaluated after the same numbers of training samples."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from harness.core.spec import RunSpec
 
 
 def check(specs: Sequence[RunSpec], target_accuracy: float | None = None) -> None:
-    """Raises UserError where a run would be evaluated after another number of samples than asked for, or never, and for
-    a target that is none.
+    """Raise UserError if a run cannot be evaluated after the requested numbers of samples, or the target is invalid.
 
-    An evaluation comes between two blocks of steps, in the time of neither. Where the multiples of
+    Evaluations take place between blocks of steps, outside measured time. If the multiples of
     measure.evaluate_every_samples are ends of blocks in every run, all runs are evaluated after exactly these.
     """
     if target_accuracy is not None:
@@ -58,5 +57,5 @@ def check(specs: Sequence[RunSpec], target_accuracy: float | None = None) -> Non
 
 
 def _block(spec: RunSpec) -> int:
-    """Training samples, over all ranks, in a block of steps."""
+    """Return the training samples, over all ranks, in a block of steps."""
     return spec.measure.block_steps * spec.global_batch

@@ -1,4 +1,4 @@
-"""What each framework offers beside its strategies, which are in harness/core/strategies.py."""
+"""What each framework supports. Its strategies are listed in harness/core/strategies.py."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from models.catalog import IMAGES, TEXT
 
 @dataclass(frozen=True)
 class FrameworkCapabilities:
-    """What the adapter of a framework implements."""
+    """What a framework's adapter implements."""
 
     # Numeric precisions of training: precision=
     precisions: tuple[str, ...] = ("fp32", "tf32", "bf16", "fp16")
     # Input pipelines: data.pipeline=
     pipelines: tuple[str, ...] = (HARNESS,)
-    # What the networks that it builds take.
+    # Inputs of its networks: images, text
     inputs: tuple[str, ...] = (IMAGES,)
     # optimizer.name=
     optimizers: tuple[str, ...] = ("sgd",)
-    # By strategy, the options that have no counterpart in the framework and stay at their defaults.
+    # Options without effect in this framework, by strategy; they must keep their defaults.
     no_effect: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

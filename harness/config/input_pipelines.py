@@ -1,4 +1,4 @@
-"""Input pipelines: which a framework offers, what `auto` becomes, and which options have an effect on each."""
+"""Input pipelines: which framework offers which, how `auto` is resolved, and which options take effect."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from harness.core.errors import UserError
 from harness.core.spec import DALI, DEVICE, FRAMEWORK, HARNESS, InputSpec
 
 GIB = 2**30
-# Of a GPU's memory, what `auto` fills with samples at most; and how much where nobody says how large that memory is.
+# `auto` fills at most this share of a GPU's memory; and this many GB if the memory is unknown.
 SHARE_OF_MEMORY, UNKNOWN_MEMORY_GB = 0.1, 1.0
-# The framework whose eager step a thread that makes batches holds up: both want Python's lock.
+# In eager PyTorch, a thread that makes batches competes with the step for Python's GIL.
 HELD_UP = "pytorch"
-PINNING = "pytorch"  # the others decide themselves
-ON_DEVICE = (DEVICE, DALI)  # their batches do not come from the host, where there is another device
+PINNING = "pytorch"  # the others pin memory on their own
+ON_DEVICE = (DEVICE, DALI)  # pipelines whose batches do not come from the host
 ABSENT = 3  # exit code
 QUESTION = (
     "import sys; from importlib.util import find_spec; "
@@ -29,11 +29,14 @@ QUESTION = (
 
 
 def resolved(config: Config, device: str | None, gpu_memory_gb: float | None) -> tuple[Config, str]:
-    """The configuration with the pipeline that data.pipeline=auto stands for, so that a run's id is that of a concrete
-    one; and a sentence for the plan, empty where nothing was to be chosen.
+    """Resolve data.pipeline=auto, so that the run_id is that of a concrete pipeline.
 
-    device: what the ranks run on; None: not known, which is refused elsewhere. gpu_memory_gb: of each GPU, in 2^30
-    bytes; None: not known.
+    Args:
+        device: type of the ranks' device; None if unknown, which is rejected elsewhere
+        gpu_memory_gb: memory of each GPU in 2^30 bytes; None if unknown
+
+    Returns:
+        The configuration, and a sentence for the plan; empty if there was nothing to resolve.
     """
     data = config.data
     if data.pipeline is not Pipeline.auto:
@@ -49,7 +52,7 @@ def resolved(config: Config, device: str | None, gpu_memory_gb: float | None) ->
 
 
 def _against_device(config: Config, gpu_memory_gb: float | None) -> str:
-    """Why `auto` does not put all samples on the device; empty where nothing speaks against it."""
+    """Return why `auto` does not keep all samples on the device; empty if it does."""
     data, dataset, default = config.data, config.dataset, Data()
     for key in ("workers", "prefetch", "pin"):
         if (asked := getattr(data, key)) != getattr(default, key):
@@ -72,7 +75,7 @@ def _against_device(config: Config, gpu_memory_gb: float | None) -> str:
 
 
 def unsupported(config: Config) -> str | None:
-    """Why there is no such pipeline; None where there is. The configuration is one of `resolved`."""
+    """Return why the pipeline is unsupported, or None. `config` comes from `resolved`."""
     data, framework = config.data, config.framework.name
     offered = CAPABILITIES[framework].pipelines
     asked, default = data.pipeline.value, Data()
@@ -110,7 +113,7 @@ def unsupported(config: Config) -> str | None:
 
 
 def spec(config: Config, device: str) -> InputSpec:
-    """Without what has no effect. device: what the ranks run on. Raises UserError."""
+    """Return the pipeline without options that have no effect. device: type of the ranks' device. Raises UserError."""
     data, asked = config.data, config.data.pipeline.value
     if not data.pin and (config.framework.name != PINNING or device != "cuda" or asked in ON_DEVICE):
         raise UserError(
@@ -128,8 +131,10 @@ def spec(config: Config, device: str) -> InputSpec:
 
 
 def check_package(config: Config, python: str) -> None:
-    """python: the interpreter of the run's environment. Raises UserError where it is to use NVIDIA DALI and has none;
-    what a container holds, or a job loads first, only the run knows."""
+    """Raise UserError if the run needs NVIDIA DALI and its interpreter `python` lacks it.
+
+    Containers and environments that a job loads first are checked by the run itself.
+    """
     cluster = config.cluster
     if config.data.pipeline.value != DALI or cluster.container.runtime or cluster.modules or cluster.setup:
         return
@@ -143,7 +148,7 @@ def check_package(config: Config, python: str) -> None:
 
 @functools.lru_cache
 def _has_dali(python: str) -> bool:
-    """Also where the interpreter does not answer: the run itself says what it lacks."""
+    """Return True also if the interpreter does not answer: the run reports missing packages itself."""
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
     try:
         return subprocess.run([python, "-c", QUESTION], capture_output=True, env=env, timeout=60).returncode != ABSENT

@@ -1,4 +1,4 @@
-"""What the plan says of pipelines and tensor parallelism before anything is started: which requests there cannot be."""
+"""Checks of pipeline and tensor parallel requests, made while planning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from models.activations import FLOAT
 
 
 def unsupported(config: Config) -> str | None:
-    """Why the ranks cannot have the network between them; None where they can, or where it is not for this to say."""
+    """Return why the ranks cannot divide the network; None if they can, or if another check rejects the point."""
     name = config.strategy.name
     if config.precision.name == "fp16":
         return (
@@ -43,15 +43,15 @@ def unsupported(config: Config) -> str | None:
 
 
 def shares(spec: RunSpec, layers: catalog.Layers, number_bytes: int) -> list[tuple[int, int]]:
-    """(parameters, bytes of activations that are kept for backward) of each rank of a replica that has other ones.
-    number_bytes: as in models/activations.py.
+    """Return (parameters, bytes of activations kept for backward) for each distinct rank of a replica.
 
-    Of a pipeline's microbatches, GPipe keeps the activations of all, 1F1B of as many as there are stages from here on.
+    number_bytes: as in models/activations.py. GPipe keeps the activations of all microbatches; 1F1B keeps as many as
+    there are stages from the rank's own to the last.
     """
     data, ranks = spec.dataset, spec.ranks_per_replica
 
     def kept(end: int) -> int:
-        """Of one sample, by the layers before `end`."""
+        """Bytes per sample kept by the layers before `end`."""
         return activations.bytes_per_sample(layers[:end], data.channels, data.size, number_bytes) if end else 0
 
     if spec.strategy == "tensor":
@@ -59,7 +59,7 @@ def shares(spec: RunSpec, layers: catalog.Layers, number_bytes: int) -> list[tup
         between = sum(kept(second + 1) - kept(first + 1) for first, second in division.pairs(layers))
         for block in layers:
             if isinstance(block, catalog.TransformerBlock):
-                # query, key, value and attention's output; those of expand and GELU; attention's sums.
+                # query, key, value and attention output; expand and GELU; attention sums.
                 numbers = (3 + 1 + 4 + 4) * block.width * number_bytes + block.heads * FLOAT
                 between += data.size * numbers
         saved = (ranks - 1) / ranks
@@ -123,7 +123,7 @@ def _layers(config: Config) -> catalog.Layers:
 
 
 def _size(config: Config) -> int:
-    """Tokens of a sequence, or pixels of an image's side."""
+    """Tokens per sequence, or image side in pixels."""
     return config.dataset.context or config.dataset.image_size
 
 

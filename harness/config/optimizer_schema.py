@@ -1,4 +1,4 @@
-"""The schema of the optimiser's part of the configuration: see harness/config/schema.py."""
+"""Schema of the configuration's `optimizer` keys; see harness/config/schema.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-MISSING: Any = "???"  # as OmegaConf spells "conf/ must give it"
+MISSING: Any = "???"  # OmegaConf's mark for a value that conf/ must give
 
 
 class LrRule(Enum):

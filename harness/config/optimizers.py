@@ -1,4 +1,4 @@
-"""The configuration of an optimiser as an `OptimizerSpec`."""
+"""Convert the configuration of an optimiser to an `OptimizerSpec`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.config.optimizer_schema import Optimizer, OptimizerName
 from harness.core.errors import UserError
 from harness.core.spec import OptimizerSpec
 
-# What the configuration always has, and each optimiser's own part of it.
+# Keys that belong to one optimiser; all others apply to every optimiser.
 _OWN = {
     OptimizerName.sgd: {"momentum", "nesterov"},
     OptimizerName.adam: {"beta1", "beta2", "epsilon"},
@@ -20,9 +20,10 @@ _NONE: dict[str, Any] = {"momentum": 0.0, "nesterov": False}
 
 
 def spec(optimizer: Optimizer) -> OptimizerSpec:
-    """Without what has no effect in the optimiser that is asked for: two runs that do the same are the same run.
+    """Return the spec, with keys that the optimiser ignores reset, so that equivalent runs have the same run_id.
 
-    Raises UserError.
+    Raises:
+        UserError
     """
     name = optimizer.name
     if optimizer.nesterov and "nesterov" not in _OWN[name]:

@@ -1,4 +1,4 @@
-"""What the plan says of parameter servers before anything is started: which requests there cannot be."""
+"""Checks of parameter servers, made while planning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.core.placement import place
 
 
 def unsupported(config: Config) -> str | None:
-    """Why there cannot be these servers; None where there can. Raises UserError where the ranks cannot be placed."""
+    """Return why these servers are unsupported, or None. Raises UserError if the ranks cannot be placed."""
     if config.precision.name == "fp16":
         return (
             f"precision=fp16 is not offered by strategy '{config.strategy.name}': a rank whose gradients overflow "

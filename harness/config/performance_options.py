@@ -1,4 +1,4 @@
-"""What makes a step faster (docs/frameworks.md), and where it is not to be had."""
+"""Options that make a step faster (docs/frameworks.md), and their unsupported combinations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from harness.config.schema import Compress, Config
 from harness.core import gpu_types, strategies
 from harness.core.strategies import StrategyInfo
 
-# Variables of Horovod that options stand for.
+# Horovod's environment variables, by option.
 KNOBS = {"fusion_mb": "HOROVOD_FUSION_THRESHOLD", "cycle_ms": "HOROVOD_CYCLE_TIME", "autotune": "HOROVOD_AUTOTUNE"}
-# Steps before a CUDA graph is captured (EAGER_STEPS in harness/worker/pytorch/graphs.py), and one of the graph.
+# EAGER_STEPS in harness/worker/pytorch/graphs.py, plus one step that runs the graph.
 GRAPH_WARMUP_STEPS = 12
 AUTO = "auto"
-# Modes of torch.compile that run forward and backward as CUDA graphs, and those that choose kernels by their time.
+# Modes of torch.compile that use CUDA graphs, and those that benchmark kernels.
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
 def unsupported(config: Config) -> str | None:
-    """Why an option that is asked for is not offered; None where all are."""
+    """Return why a requested option is unsupported, or None."""
     return (
         _channels_last(config)
         or _horovod(config)
@@ -33,7 +33,7 @@ def unsupported(config: Config) -> str | None:
 
 
 def resolved(options: Any, precision: str, device: str) -> Any:
-    """The framework's options with what `auto` becomes, so that a run's id is that of the concrete value.
+    """Return the framework's options with `auto` resolved, so that the run_id is that of concrete values.
 
     channels_last: tensor cores and oneDNN want NHWC; cuDNN's fp32 kernels are faster in NCHW (NVIDIA's
     DeepLearningExamples train ResNet-50 so).
@@ -44,7 +44,7 @@ def resolved(options: Any, precision: str, device: str) -> Any:
 
 
 def became(config: Config, device: str) -> str:
-    """What `auto` became, in a sentence for the plan; empty on CPUs, where it is always the same."""
+    """Return a sentence for the plan about how `auto` was resolved; empty on CPUs, where it never differs."""
     options = config.framework.options
     if getattr(options, "channels_last", None) != AUTO or device == "cpu" or config.dataset.context:
         return ""
@@ -54,7 +54,7 @@ def became(config: Config, device: str) -> str:
 
 
 def on_device(config: Config, device: str) -> str | None:
-    """Why the device does not offer what is asked for; None where it does."""
+    """Return why the device does not support the request, or None."""
     precision = config.precision.name
     if device != "cuda":
         if precision == "fp16":

@@ -1,4 +1,4 @@
-"""What `trace` asks for: a trace of a few steps, or NVIDIA's nsys around each rank."""
+"""The `trace` keys: a trace of a few steps, or NVIDIA's nsys around each rank."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ MODES = {True: CHROME, False: NO_TRACE, NSYS: NSYS}
 
 
 def fields(config: Config) -> dict[str, Any]:
-    """Of the run's spec: `trace`, and `trace_steps` where it has an effect. Raises UserError, also where nsys is asked
-    for and this machine, which is to run it, has none; of a cluster's nodes, only they know."""
+    """Return the spec's `trace`, and `trace_steps` if it has an effect.
+
+    Raises UserError for invalid values, and if nsys is requested for a run on this machine but not installed. On a
+    cluster, only the compute nodes know.
+    """
     if config.trace not in MODES:
         raise UserError(
             f"trace={config.trace}: give true (a trace of trace_steps steps per rank), nsys (NVIDIA's profiler around "
@@ -30,7 +33,7 @@ def fields(config: Config) -> dict[str, Any]:
 
 
 def found_nsys(config: Config) -> str | None:
-    """Where nsys is, here; in a container, whatever the container says: only it knows."""
+    """Return the path of nsys on this machine. In a container, only the container knows."""
     return "in the container" if config.cluster.container.runtime else shutil.which(NSYS)
 
 

@@ -1,6 +1,6 @@
-"""The schema of the configuration: names, types and allowed values. Plain dataclasses; `config.py` gives them to Hydra.
+"""Schema of the configuration: names, types and allowed values, as plain dataclasses.
 
-What each key means stands beside its default in `conf/`.
+Comments next to the defaults in `conf/` explain each key.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Compress(Enum):
     powersgd = "powersgd"
 
 
-# Made by a call, since a name cannot begin with a digit.
+# Functional syntax, because a Python name cannot begin with a digit.
 Schedule = Enum("Schedule", {"1f1b": "1f1b", "gpipe": "gpipe"})
-# Nor hold a hyphen: the modes of torch.compile.
+# Nor contain a hyphen. These are the modes of torch.compile.
 _COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CompileMode = Enum("CompileMode", {name: name for name in _COMPILE_MODES})  # type: ignore[misc]
 
@@ -77,7 +77,7 @@ CompileMode = Enum("CompileMode", {name: name for name in _COMPILE_MODES})  # ty
 @dataclass
 class PyTorchOptions:
     compile: bool = False
-    # true, false or auto. A Union, since OmegaConf takes no true and false for the names of an Enum.
+    # true, false or auto. A Union, because OmegaConf does not accept true and false as names of an Enum.
     channels_last: bool | str = "auto"
     fused: bool = field(default=False, metadata=LATER)
     cuda_graph: bool = field(default=False, metadata=LATER)
@@ -168,7 +168,7 @@ class HorovodOptions:
 
 
 StageEnvironment = Enum("StageEnvironment", ["none", "tar", "sbcast"])
-# The options that a framework or a strategy takes: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
+# Options of each framework and strategy: conf/framework/<name>.yaml and conf/strategy/<name>.yaml.
 FRAMEWORK_OPTIONS: dict[str, type] = {
     "pytorch": PyTorchOptions,
     "tensorflow": TensorFlowOptions,
@@ -335,7 +335,7 @@ class Data:
 
 @dataclass
 class Config:
-    """One point of a sweep, as conf/config.yaml composes it; its comments say what each key means."""
+    """One point of a sweep, as composed from conf/config.yaml, whose comments explain each key."""
 
     study: str = MISSING
     results: str = MISSING
@@ -361,7 +361,7 @@ class Config:
     skip_unsupported: bool = False
     verify: bool = False
     deterministic: bool = False
-    # true, false or nsys. A Union, since OmegaConf takes no true and false for the names of an Enum.
+    # true, false or nsys. A Union, because OmegaConf does not accept true and false as names of an Enum.
     trace: bool | str = False
     trace_steps: int = 3
     retry: Retry = Retry.failed

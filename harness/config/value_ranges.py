@@ -1,4 +1,4 @@
-"""Bounds of a composed point's values, and values that do not go together: what a schema cannot say."""
+"""Valid ranges of a point's values, and values that exclude each other."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from harness.core.data_location import SHARDS, SYNTHETIC, TEXT
 from harness.core.errors import UserError
 from models import catalog
 
-# As harness/worker/steady_state.py needs them: for its test, and for the interval of a median.
+# Required by the stationarity test and the interval of the median in harness/worker/steady_state.py.
 WARMUP_BLOCKS = TIMED_BLOCKS = 6
 
-# Of a test image: harness/worker/test_time_augmentation.py has them.
+# As in harness/worker/test_time_augmentation.py.
 VIEWS = (1, 2, 6)
 FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 
 def check(config: Config) -> None:
-    """Raises UserError for the first mistake found."""
+    """Raise UserError for the first mistake found."""
     _check_kind(config.dataset)
     at_least = {
         "batch": (config.batch, 1),
@@ -42,7 +42,7 @@ def check(config: Config) -> None:
         "data.prefetch": (config.data.prefetch, 1),
         "dataset.classes": (config.dataset.classes, 1),
         "dataset.context": (config.dataset.context, 0),
-        # Text has none.
+        # Text has no channels.
         "dataset.channels": (config.dataset.channels, 0 if config.dataset.context else 1),
         "cluster.cpus_per_gpu": (config.cluster.cpus_per_gpu or 1, 1),
         "cluster.array_parallelism": (_or(config.cluster.array_parallelism, 1), 1),
@@ -107,7 +107,7 @@ def check(config: Config) -> None:
 
 
 def _check_length(measure: Measure) -> None:
-    """That the run is as long as its own rules need (docs/method.md)."""
+    """Raise UserError if the run is too short for its own rules (docs/method.md)."""
     block, limit, precision = measure.block_steps, measure.warmup_limit_steps, measure.precision
     if measure.steps % block:
         raise UserError(
@@ -140,7 +140,7 @@ def _check_length(measure: Measure) -> None:
 
 
 def _check_kind(dataset: Dataset) -> None:
-    """A data set holds images or text."""
+    """Raise UserError if a data set does not hold either images or text."""
     if bool(dataset.context) == bool(dataset.image_size):
         raise UserError(
             f"data set '{dataset.name}' has dataset.context={dataset.context} and dataset.image_size="
@@ -195,7 +195,7 @@ def _check_fault(config: Config) -> None:
         return
     steps = config.measure.warmup_steps + config.measure.steps
     if config.measure.precision is not None:
-        # The soonest end.
+        # The earliest possible end.
         steps = config.measure.warmup_steps + TIMED_BLOCKS * config.measure.block_steps
     if fault.rank >= config.gpus:
         raise UserError(f"fault.rank={fault.rank}: with gpus={config.gpus} there are ranks 0 to {config.gpus - 1}")

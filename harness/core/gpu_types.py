@@ -116,7 +116,7 @@ def advice(build: Build, found: Optional[Capability], environment: str, builder:
 
 
 def _runs(architecture: str, found: Capability) -> bool:
-    """Whether code compiled for an architecture runs on a GPU.
+    """Return whether code compiled for an architecture runs on a GPU.
 
     Binaries (sm_) run within a major version, PTX (compute_) on all newer GPUs. Architecture-specific code ('sm_90a')
     runs on that GPU only; family-specific code ('sm_100f') behaves like a binary.

@@ -163,7 +163,7 @@ class MeasureSpec:
 
     @property
     def fixed(self) -> bool:
-        """Whether the number of steps is known in advance: warmup_steps + steps."""
+        """Return whether the number of steps is known in advance: warmup_steps + steps."""
         return self.precision is None and not self.warms_until_stationary
 
 
@@ -293,7 +293,7 @@ class RunSpec:
         return self.strategy_options["servers"] or self.placement.nodes
 
     def evaluates_after(self, steps: int) -> bool:
-        """Whether to evaluate after this many steps, during training."""
+        """Return whether to evaluate after this many steps, during training."""
         every = self.measure.evaluate_every_samples
         if not every or not 0 < steps < self.measure.most_steps:
             return False

@@ -66,22 +66,22 @@ class StrategyInfo:
 
     @property
     def own_step(self) -> bool:
-        """Whether each rank performs the optimiser step on whole parameters itself."""
+        """Return whether each rank performs the optimiser step on whole parameters itself."""
         return self.divides is None and self.servers is None
 
     @property
     def asynchronous(self) -> bool:
-        """Whether parameter servers apply updates in order of arrival."""
+        """Return whether parameter servers apply updates in order of arrival."""
         return self.servers in (ASYNCHRONOUS, BOUNDED)
 
     @property
     def sums_all_gradients(self) -> bool:
-        """Whether a step sums all gradients once over all ranks, as the allreduce probe does."""
+        """Return whether a step sums all gradients once over all ranks, as the allreduce probe does."""
         return self.message in (ALLREDUCE, PUSH_PULL)
 
     @property
     def sends_allreduce_bytes(self) -> bool:
-        """Whether a step sends as many bytes as an allreduce of all gradients."""
+        """Return whether a step sends as many bytes as an allreduce of all gradients."""
         return self.message in (ALLREDUCE, REDUCE_SCATTER)
 
     def label_in(self, framework: str) -> str:

@@ -94,7 +94,7 @@ def datasets(config: Config, config_dir: str | None) -> Iterator[Check]:
 
 
 def uses_cuda(cluster: Cluster) -> bool:
-    """Whether runs use GPUs; `auto` is resolved on this machine."""
+    """Return whether runs use GPUs; `auto` is resolved on this machine."""
     return cluster.device is Device.cuda or (cluster.device is Device.auto and bool(machine.gpus()))
 
 
@@ -113,7 +113,7 @@ def counted(names: Sequence[str]) -> str:
 
 
 def only_in_jobs(cluster: Cluster) -> bool:
-    """Whether jobs load modules or run setup lines first, so that something missing here may exist there."""
+    """Return whether jobs load modules or run setup lines first, so that something missing here may exist there."""
     return cluster.scheduler is not Scheduler.local and bool(cluster.modules or cluster.setup)
 
 

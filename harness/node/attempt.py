@@ -299,7 +299,7 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
 
 
 def slurm_is_ending_job() -> bool:
-    """Whether Slurm is ending this job, and will requeue it or knows why not."""
+    """Return whether Slurm is ending this job, and will requeue it or knows why not."""
     job = _this_job()
     return job is not None and job.state != "RUNNING"
 
@@ -331,13 +331,13 @@ def _requeue() -> str | None:
 
 
 def _preempted() -> bool:
-    """Whether the warning signal announced a preemption rather than the time limit."""
+    """Return whether the warning signal announced a preemption rather than the time limit."""
     job = _this_job()
     return job is not None and job.preempt_time is not None
 
 
 def _all_nodes_answer() -> bool:
-    """Whether srun can start a process on every node of this job."""
+    """Return whether srun can start a process on every node of this job."""
     try:
         return Client(seconds=NODES_SECONDS).nodes_answer(int(os.environ.get("SLURM_JOB_NUM_NODES", "1")))
     except SlurmUnavailable:

@@ -171,7 +171,7 @@ def run_on_node(way: str, work: Callable[[], None]) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether this is a real folder (not a link) that only its owner can read and write."""
+    """Return whether this is a real folder (not a link) that only its owner can read and write."""
     stat = folder.lstat()
     return S_ISDIR(stat.st_mode) and stat.st_uid == os.getuid() and not S_IMODE(stat.st_mode) & 0o077
 

@@ -12,7 +12,7 @@ from harness.plan.machine import Device
 
 
 def is_shared(gpus: int, devices: Sequence[Device]) -> bool:
-    """Whether two of `gpus` ranks share a GPU or parts of one. devices are assigned round-robin."""
+    """Return whether two of `gpus` ranks share a GPU or parts of one. devices are assigned round-robin."""
     boards = {devices[rank % len(devices)].board for rank in range(gpus)} if devices else set()
     return bool(boards) and len(boards) < gpus
 
@@ -30,7 +30,7 @@ def sharing_note(gpus: int, devices: Sequence[Device]) -> str | None:
 
 
 def needs_gloo(config: Config, devices: Sequence[Device]) -> bool:
-    """Whether gloo must replace NCCL because ranks share GPUs. Raises UserError if neither works."""
+    """Return whether gloo must replace NCCL because ranks share GPUs. Raises UserError if neither works."""
     framework, strategy = config.framework, config.strategy
     if not is_shared(config.gpus, devices) or not _over_nccl(strategy.name, framework.name):
         return False

@@ -86,7 +86,7 @@ def sentence(spec: RunSpec, gpu_memory_gb: float | None) -> str:
 
 
 def fits(spec: RunSpec, gpu_memory_gb: float | None) -> bool:
-    """Whether the estimate fits; True if the memory size is unknown."""
+    """Return whether the estimate fits; True if the memory size is unknown."""
     return gpu_memory_gb is None or estimate(spec).total <= gpu_memory_gb * GB
 
 

@@ -22,7 +22,7 @@ from harness.slurm.client import Client, SlurmUnavailable
 
 
 def needed(strategy: Strategy) -> bool:
-    """Whether the strategy's ranks call MPI_Init."""
+    """Return whether the strategy's ranks call MPI_Init."""
     return info(strategy.name).mpi or getattr(strategy.options, "controller", None) is Controller.mpi
 
 

@@ -77,7 +77,7 @@ class Array:
 
     @property
     def in_batch_step(self) -> bool:
-        """Whether the job's batch step starts the ranks run by run, instead of srun in the batch script."""
+        """Return whether the job's batch step starts the ranks run by run, instead of srun in the batch script."""
         return self.packed or self.resources.mpi == MPIRUN
 
     @property

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from harness.core import programs
 from harness.core.programs import NoAnswer
 
-# When slurmctld is down, its clients wait up to a minute.
+# Clients of a slurmctld that is down wait up to a minute.
 SECONDS = 90.0
 # What clients of 20.11 to 25.05 print when they cannot reach a daemon.
 _UNAVAILABLE = re.compile(
@@ -40,7 +40,7 @@ class Queued:
     job: str  # as '123_4'
     name: str
     state: str
-    reason: str  # why it waits, as Slurm writes it
+    reason: str  # why it waits, in Slurm's words
     start: str
 
 
@@ -59,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Client:
-    """Runs Slurm's programs. Every method is one call of one program and raises SlurmUnavailable."""
+    """Runs Slurm's programs. Every method calls one program once and may raise SlurmUnavailable."""
 
     seconds: float = SECONDS  # the deadline of each call
     # When Slurm ends or requeues a job, it sends SIGTERM to every process of the job, including programs that the job
@@ -67,7 +67,7 @@ class Client:
     ignore_sigterm: bool = False
 
     def run(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Raises SlurmUnavailable if the program cannot be run, or cannot reach Slurm."""
+        """Run a program. Raises SlurmUnavailable if it cannot be run or cannot reach Slurm."""
         try:
             done = self._run(*argv, stdin=stdin)
         except NoAnswer as error:
@@ -77,14 +77,14 @@ class Client:
         return done
 
     def lines(self, *argv: str) -> list[str]:
-        """What a program prints. Raises SlurmUnavailable on any error."""
+        """Return the lines that a program prints. Raises SlurmUnavailable on any error."""
         done = self.run(*argv)
         if done.returncode != 0:
             raise SlurmUnavailable(error_message(done.stderr))
         return done.stdout.splitlines()
 
     def queue(self) -> dict[str, Queued]:
-        """This user's jobs by job id: squeue."""
+        """Return this user's jobs by job id (squeue)."""
         # --me rather than --jobs, which fails as a whole when one of the jobs is already forgotten.
         jobs = {}
         for line in self.lines("squeue", "--me", "--array", "--noheader", "--format=%i|%j|%T|%S|%r"):
@@ -93,7 +93,7 @@ class Client:
         return jobs
 
     def accounting(self, jobs: Iterable[str]) -> dict[str, str]:
-        """The states of jobs that have left the queue: sacct.
+        """Return the states of jobs that have left the queue (sacct).
 
         A job that the accounting does not know is missing: a cancelled array task may never get a row.
         """
@@ -109,7 +109,7 @@ class Client:
         return states
 
     def job(self, job_id: str) -> Job | None:
-        """One job, by its own number rather than as '123_4': scontrol. None for an unknown job."""
+        """Return one job, by its own number rather than as '123_4' (scontrol). None for an unknown job."""
         # The last task of an array has the array's number as its own; scontrol then prints the other tasks too.
         found = [fields for fields in self.show("job", job_id) if fields.get("JobId") == job_id]
         if not found or "JobState" not in found[0]:
@@ -126,47 +126,47 @@ class Client:
         )
 
     def node_cpus(self, node: str) -> int | None:
-        """How many CPUs Slurm believes a node to have: scontrol. None for an unknown node."""
+        """Return how many CPUs Slurm believes a node to have (scontrol). None for an unknown node."""
         found = [fields.get("CPUTot", "") for fields in self.show("node", node)]
         return int(found[0]) if found and found[0].isdigit() else None
 
     def settings(self) -> dict[str, str]:
-        """slurm.conf as slurmctld has it: scontrol. Empty on an error."""
+        """Return slurmctld's slurm.conf (scontrol). Empty on an error."""
         return settings_of(self.run("scontrol", "show", "config").stdout)
 
     def show(self, kind: str, name: str) -> list[dict[str, str]]:
-        """The records that `scontrol show` prints of a job, node or partition. Empty on an error."""
+        """Return the records that `scontrol show` prints of a job, node or partition. Empty on an error."""
         shown = self.run("scontrol", "--oneliner", "show", kind, name)
         return records(shown.stdout) if shown.returncode == 0 else []
 
     def step_field(self, step: str, field: str) -> str | None:
-        """A value of a running job step: sstat. None on an error."""
+        """Return a value of a running job step (sstat). None on an error."""
         done = self.run("sstat", "--noheader", "--parsable2", f"--format={field}", "--jobs", step)
         return done.stdout if done.returncode == 0 else None
 
     def submit(self, script: str, options: Sequence[str]) -> str:
-        """Submits a batch script and returns its job id: sbatch. Raises SlurmRefused."""
+        """Submit a batch script and return its job id (sbatch). Raises SlurmRefused."""
         done = self.run("sbatch", "--parsable", *options, stdin=script)
         if done.returncode != 0:
             raise SlurmRefused(error_message(done.stderr))
         return done.stdout.strip().split(";")[0]
 
     def refusal(self, options: Sequence[str]) -> str | None:
-        """Why Slurm would refuse a job with these options of sbatch; None if it would accept it."""
+        """Return why Slurm would refuse a job with these sbatch options; None if it would accept it."""
         done = self.run("sbatch", "--test-only", *options, stdin="#!/bin/sh\ntrue\n")
         return None if done.returncode == 0 else error_message(done.stderr)
 
     def cancel(self, jobs: Sequence[str]) -> str | None:
-        """Cancels jobs by id: scancel. Returns Slurm's words if it refused."""
+        """Cancel jobs by id (scancel). Returns Slurm's message if it refused."""
         done = self.run("scancel", *jobs)
         return None if done.returncode == 0 else error_message(done.stderr)
 
     def cancel_named(self, name: str) -> None:
-        """Cancels the jobs of this name: scancel."""
+        """Cancel the jobs of this name (scancel)."""
         self.run("scancel", f"--name={name}")
 
     def requeue(self, job: str) -> str | None:
-        """Puts a running job back into the queue: scontrol. Returns the error if that failed; raises nothing."""
+        """Put a running job back into the queue (scontrol). Returns the error message on failure; raises nothing."""
         try:
             done = self._run("scontrol", "requeue", job)
         except NoAnswer as error:
@@ -176,24 +176,24 @@ class Client:
         return " ".join(done.stderr.split()) or f"exit code {done.returncode}"
 
     def nodes_answer(self, nodes: int) -> bool:
-        """Inside a job: whether srun can start a process on each of its nodes."""
+        """Inside a job: return whether srun can start a process on each of its nodes."""
         shape = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1")
         return self.run("srun", "--overlap", "--mpi=none", *shape, "true").returncode == 0
 
     def mpi_kinds(self) -> list[str]:
-        """The names that `srun --mpi=` accepts here, except none."""
+        """Return the names that `srun --mpi=` accepts here, except none."""
         listed = self.run("srun", "--mpi=list")
         text = re.sub(r"^srun: ", "", listed.stdout + listed.stderr, flags=re.MULTILINE)
         kinds = [line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\w+\s*", line)]
         return [kind for kind in [*kinds, *re.findall(r"\bpmix_v\d+", text)] if kind != "none"]
 
     def has_pyxis(self) -> bool:
-        """Whether srun has the options of the container plugin pyxis."""
+        """Return whether srun has the options of the container plugin pyxis."""
         helped = self.run("srun", "--help")
         return "--container-image" in helped.stdout + helped.stderr
 
     def nodes_out(self, partition: str | None) -> bool:
-        """Whether nodes of the partition (None: of any) are down or drained: sinfo."""
+        """Return whether nodes of the partition (None: of any) are down or drained (sinfo)."""
         where = ["--partition", partition] if partition else []
         done = self.run("sinfo", "--noheader", "--states=down,drain", "--format=%n", *where)
         return bool(done.stdout.strip())
@@ -208,7 +208,7 @@ def _ignore_sigterm() -> None:
 
 
 def is_unavailable(message: str) -> bool:
-    """Whether a program of Slurm says that it could not reach a daemon, and not that a request was refused."""
+    """Return whether a program of Slurm says that it could not reach a daemon, and not that a request was refused."""
     return bool(_UNAVAILABLE.search(message))
 
 
@@ -222,18 +222,18 @@ def error_message(stderr: str) -> str:
 
 
 def records(text: str) -> list[dict[str, str]]:
-    """The fields of each record that `scontrol --oneliner show` prints. Of a value with spaces, its first word."""
+    """Return the fields of each record that `scontrol --oneliner show` prints. Values end at the first space."""
     found = (dict(re.findall(r"(\S+?)=(\S*)", line)) for line in text.splitlines())
     return [fields for fields in found if fields]
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """The keys and values that `scontrol show config` prints."""
+    """Return the keys and values that `scontrol show config` prints."""
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
 
 
 def array_tasks(job: str) -> list[str]:
-    """Expands Slurm's short form of several array tasks: '7_[0-2,5%4]' -> 7_0, 7_1, 7_2, 7_5."""
+    """Expand Slurm's short form of several array tasks: '7_[0-2,5%4]' -> 7_0, 7_1, 7_2, 7_5."""
     match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", job)
     if not match:
         return [job]

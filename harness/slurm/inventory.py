@@ -1,4 +1,4 @@
-"""What a cluster consists of and what it allows the user: partitions, nodes, accounts."""
+"""A cluster's inventory and the user's limits: partitions, nodes, accounts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Node:
     gres: str  # as Slurm writes it, without sockets: 'gpu:v100:4,mps:400'
 
     def count(self, name: str, kind: str | None) -> int:
-        """How many it has of a generic resource; kind: its type, None for any."""
+        """Return the count of a generic resource; kind: its type, None for any."""
         entries = [entry.split(":") for entry in self.gres.split(",")]
         return sum(
             int(entry[-1])
@@ -39,33 +39,33 @@ class Node:
 
 @dataclass(frozen=True)
 class Association:
-    """What the accounting lets a user do under one account."""
+    """What the accounting allows a user under one account."""
 
     account: str
-    qos: str  # names with commas between them; may be empty
+    qos: str  # comma-separated names; may be empty
     max_submit: int | None  # jobs in the queue; None: no limit
 
 
 def version(client: Client) -> str:
-    """As 'slurm 22.05.8'. Raises SlurmUnavailable, SlurmRefused (no cluster is configured here)."""
+    """Return Slurm's version, such as 'slurm 22.05.8'. Raises SlurmUnavailable, SlurmRefused (no cluster)."""
     return _answer(client, "sbatch", "--version").strip()
 
 
 def ping(client: Client) -> tuple[bool, str]:
-    """Whether a controller is up, and Slurm's words. Raises SlurmUnavailable."""
+    """Return whether a controller is up, and Slurm's message. Raises SlurmUnavailable."""
     done = client.run("scontrol", "ping")
     message = "; ".join(re.findall(r"^Slurmctld.*$", done.stdout, re.MULTILINE)) or error_message(done.stderr)
     return bool(re.search(r" is UP\b", message)), message
 
 
 def partitions(client: Client) -> list[Partition]:
-    """All partitions, including hidden ones. Raises SlurmUnavailable."""
+    """Return all partitions, including hidden ones. Raises SlurmUnavailable."""
     rows = [line.split("|") for line in client.lines("sinfo", "--all", "--noheader", "--format=%P|%a|%l|%F")]
     return [Partition(name.rstrip("*"), name.endswith("*"), *rest) for name, *rest in rows]
 
 
 def nodes(client: Client, of: list[str]) -> list[Node]:
-    """The nodes of these partitions. Raises SlurmUnavailable."""
+    """Return the nodes of these partitions. Raises SlurmUnavailable."""
     which = f"--partition={','.join(of)}"
     found = {}
     for line in client.lines("sinfo", "--Node", "--noheader", which, "--format=%N|%T|%c|%m|%G"):
@@ -75,12 +75,12 @@ def nodes(client: Client, of: list[str]) -> list[Node]:
 
 
 def check_accounting(client: Client) -> None:
-    """Raises SlurmUnavailable, SlurmRefused if the accounting does not answer."""
+    """Raise SlurmUnavailable or SlurmRefused if the accounting does not answer."""
     _answer(client, "sacct", "-X", "--noheader", "--jobs=1")
 
 
 def associations(client: Client, user: str, cluster: str) -> list[Association]:
-    """Raises SlurmUnavailable, SlurmRefused."""
+    """Return the user's associations. Raises SlurmUnavailable, SlurmRefused."""
     which = (f"user={user}", f"cluster={cluster}", "format=Account,Partition,QOS,MaxSubmitJobs")
     message = _answer(client, "sacctmgr", "--noheader", "--parsable2", "show", "assoc", *which)
     rows = [line.split("|") for line in message.splitlines() if line.count("|") == 3]
