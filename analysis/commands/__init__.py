@@ -1,1 +1,1 @@
-"""The commands of `python -m analysis`, a module each; COMMANDS of analysis/__main__.py names them."""
+"""The commands of `python -m analysis`, one module each, as listed in COMMANDS of analysis/__main__.py."""

@@ -1,4 +1,4 @@
-"""`python -m analysis backtest <csv>`: how well the laws would have predicted what was measured."""
+"""`python -m analysis backtest <csv>`: how well the scaling laws would have predicted existing measurements."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the predictions of the largest sizes beside those of the peers. Raises StudyError for what the user can
-    put right."""
+    """Print predictions of the largest sizes next to those of the baselines. Raises StudyError for errors the user can
+    fix."""
     from analysis.report.terminal.backtest import backtest_json, print_backtest
     from analysis.report.terminal.tables import terminal
     from analysis.scaling.backtest import try_series

@@ -1,5 +1,4 @@
-"""`python -m analysis compare A B`: the command line of `analysis.measures.two_studies`. pandas is imported only to
-read."""
+"""`python -m analysis compare A B`: command line of `analysis.measures.two_studies`."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the comparison. Returns `Comparison.exit_code`; raises StudyError for what the user can put right."""
+    """Print the comparison and return `Comparison.exit_code`. Raises StudyError for errors the user can fix."""
     from analysis.measures.two_studies import NOTE, compare, sentences
 
     if not 0 <= options.threshold < 1:

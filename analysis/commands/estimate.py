@@ -1,4 +1,4 @@
-"""`python -m analysis estimate model=resnet50 gpus=1,8 cluster=iris`: what to expect before anything has run."""
+"""`python -m analysis estimate model=resnet50 gpus=1,8 cluster=iris`: estimate throughput without measurements."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the estimates. Raises StudyError for what the user can put right."""
+    """Print the estimates. Raises StudyError for errors the user can fix."""
     _estimate(_settings(options.settings), options.json)
     return 0
 
@@ -70,7 +70,7 @@ def _estimate(values: dict[str, str], as_json: bool) -> None:
     gpus = sorted({whole("gpus", text) for text in values["gpus"].split(",")})
     work, title = _work(values, precision)
     machine, missing = _machine(values, precision)
-    share = ROOFLINE_SHARE if precision == "fp32" else None  # nothing else was published for networks that we count
+    share = ROOFLINE_SHARE if precision == "fp32" else None  # reference measurements exist for fp32 only
     found = []
     for n in gpus:
         nodes = 1 if machine.gpus_per_node is None else -(-n // machine.gpus_per_node)
@@ -84,7 +84,7 @@ def _estimate(values: dict[str, str], as_json: bool) -> None:
 
 
 def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
-    """What one GPU computes (Work), and a title for it."""
+    """Return what one GPU computes (Work), and a title for it."""
     from analysis.measures.flops import training_flops_per_sample
     from analysis.scaling.roofline import work_of
     from models import catalog
@@ -117,7 +117,7 @@ def _work(values: dict[str, str], precision: str) -> tuple[Any, str]:
 
 
 def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ...]]:
-    """The nominal figures (Machine), and a sentence for each that is not known."""
+    """Return the nominal hardware figures (Machine), and one sentence for each missing figure."""
     from analysis.scaling.roofline import Machine
 
     name = values.get("cluster")
@@ -156,7 +156,7 @@ def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ..
 
 
 def _read(kind: str, name: str) -> dict[str, Any]:
-    """A file of conf/<kind>/, or of the user's own, as plain YAML. StudyError where there is no such file."""
+    """Read a file of conf/<kind>/, or the user's own, as plain YAML. Raises StudyError if it is missing or invalid."""
     import yaml
 
     path = Path(name) if name.endswith((".yaml", ".yml")) else CONF / kind / f"{name}.yaml"

@@ -1,4 +1,4 @@
-"""`python -m analysis export results/<study> mlperf|tensorboard|mlflow`: a study's runs in the formats of others."""
+"""`python -m analysis export results/<study> mlperf|tensorboard|mlflow`: export a study's runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analysis.read.study import Study
     from analysis.report.data.history import ExportedRun
 
-# Of each format: the package that writes it, the extra that brings it (None: nothing is needed), and what it is.
+# Format: (package that writes it, extra that installs it, description). None: nothing is needed.
 FORMATS: dict[str, tuple[str | None, str | None, str]] = {
     "mlperf": (None, None, "a file of :::MLLOG lines per run; no MLPerf result, and no submission"),
     "tensorboard": ("tensorboardX", "tensorboard", "a folder with an event file per run"),
@@ -41,7 +41,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the study in another format and says where. Raises StudyError for what the user can put right."""
+    """Export the study and print where. Raises StudyError for errors the user can fix."""
     kind = options.format
     if kind not in FORMATS:
         raise StudyError(f"there is no format '{kind}'; there are {', '.join(FORMATS)}")

@@ -1,4 +1,4 @@
-"""`python -m analysis predict results/<study> gpus=16,32,64`: throughput and cost of sizes that were not measured."""
+"""`python -m analysis predict results/<study> gpus=16,32,64`: predict throughput and cost of unmeasured sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what the study says of other sizes. Raises StudyError for what the user can put right."""
+    """Print the predictions. Raises StudyError for errors the user can fix."""
     request = request_of(options.settings)
 
     from analysis.report.terminal.prediction import predictions_json, print_predictions

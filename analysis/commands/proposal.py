@@ -1,4 +1,4 @@
-"""`python -m analysis proposal results/<study> gpus=64 runs=40 epochs=90`: the scaling section of a proposal."""
+"""`python -m analysis proposal results/<study> gpus=64 runs=40 epochs=90`: write the scaling section of a proposal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes proposal.md and .tex with their picture. Raises StudyError for what the user can put right."""
+    """Write proposal.md and .tex with their figure. Raises StudyError for errors the user can fix."""
     ask = ask_of(options.settings)
     paper = paper_of(options)
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def ask_of(settings: list[str]) -> Ask:
-    """StudyError for a setting that is not known, lacks, or has no such value."""
+    """Parse the settings. Raises StudyError for unknown, missing or invalid ones."""
     from analysis.report.print.request import Ask
 
     values = settings_of(settings, SETTINGS)
@@ -88,7 +88,7 @@ def ask_of(settings: list[str]) -> Ask:
 
 
 def proposal_documents(findings: Findings, ask: Ask, paper: Paper) -> dict[str, bytes]:
-    """Bytes by the names of the files. StudyError where the study does not say what such a proposal needs."""
+    """Return the files' contents by name. Raises StudyError if the study lacks what the proposal needs."""
     from analysis.report.print.drawing import rendered
     from analysis.report.print.latex import blocks_tex
     from analysis.report.print.markdown import markdown_of

@@ -1,4 +1,4 @@
-"""`python -m analysis results/<study>`: reads the study, writes its report, prints its summary."""
+"""`python -m analysis results/<study>`: read a study, write its report, print a summary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Raises StudyError for what the user can put right."""
+    """Run the command. Raises StudyError for errors the user can fix."""
     from analysis.base.files import prepare_folder, write_files
     from analysis.report.findings import findings_of
     from analysis.report.terminal.summary import print_summary

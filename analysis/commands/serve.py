@@ -1,4 +1,4 @@
-"""`python -m analysis serve results/`: studies as they run, in a browser; local and read-only."""
+"""`python -m analysis serve results/`: show running studies in a browser; local and read-only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until Ctrl-C. Raises StudyError for what the user can put right."""
+    """Serve until Ctrl-C. Raises StudyError for errors the user can fix."""
     results = options.results
     if not results.is_dir():
         raise StudyError(f"{results} is not a folder; give the folder that holds the studies, such as results/")

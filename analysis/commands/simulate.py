@@ -1,4 +1,4 @@
-"""`python -m analysis simulate results/<study> gpus=...`: its command line. pandas is imported only to read."""
+"""`python -m analysis simulate results/<study> gpus=...`: command line of the simulation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.base.errors import StudyError
 if TYPE_CHECKING:
     from analysis.simulation.study import Options
 
-# Of each key: its default, its least value, whether that itself is allowed, and what it is.
+# Key: (default, minimum, whether the minimum itself is allowed, help).
 KEYS: dict[str, tuple[float | None, float, bool, str]] = {
     "steps": (1000, 1, True, "steps of each size"),
     "latency_us": (
@@ -48,7 +48,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what is simulated. Raises StudyError for what the user can put right, also where nothing can be."""
+    """Print the simulation. Raises StudyError for errors the user can fix, or if no series can be simulated."""
     return _simulate(options.study, _options(options.keys))
 
 

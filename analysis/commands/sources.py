@@ -1,4 +1,4 @@
-"""What commands start from: a study as read, its points, and the series that predictions are made of."""
+"""Inputs shared by commands: a study, its points, and the series used for predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def study_of(folder: Path, program: str) -> Study:
-    """The study in a folder; what there is to remark on its reading goes to stderr."""
+    """Read a study; remarks about reading it go to stderr."""
     from analysis.read.study import read_study
 
     study = read_study(folder)
@@ -25,7 +25,7 @@ def study_of(folder: Path, program: str) -> Study:
 
 
 def points_of_study(folder: Path, program: str) -> tuple[Study, list[dict[str, Any]]]:
-    """The study in a folder, and its points."""
+    """Read a study; return it with its points."""
     from analysis.measures.equal_work import equal_work
     from analysis.measures.speedup import points_of
 
@@ -34,7 +34,7 @@ def points_of_study(folder: Path, program: str) -> tuple[Study, list[dict[str, A
 
 
 def series_of(folder: Path, request: Request, program: str) -> tuple[Study, list[StudySeries]]:
-    """The study, and its series on the cluster that is asked for. StudyError where there are none."""
+    """Read a study; return it with its series on the requested cluster. Raises StudyError if there are none."""
     from analysis.scaling.study_series import study_series
 
     study, points = points_of_study(folder, program)

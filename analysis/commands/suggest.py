@@ -1,4 +1,4 @@
-"""`python -m analysis next results/<study> gpus=64`: which sizes to measure to know more of 64 GPUs."""
+"""`python -m analysis next results/<study> gpus=64`: suggest which sizes to measure next."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what to measure next. Raises StudyError for what the user can put right."""
+    """Print which sizes to measure next. Raises StudyError for errors the user can fix."""
     from analysis.report.terminal.next_size import command_of, next_json, print_next
     from analysis.report.terminal.tables import terminal
     from analysis.scaling.next_size import next_sizes
 
-    settings_of(options.settings, KEYS)  # fewer than those of a prediction
+    settings_of(options.settings, KEYS)  # a subset of the prediction's settings
     request = request_of(options.settings)
     if len(request.gpus) > 1:
         raise StudyError("gpus=: give one target, such as gpus=64: what narrows one prediction most may not another")

@@ -1,7 +1,7 @@
-"""A long run on nodes that fail: how often to save, by formula and by simulation.
+"""A long run on failing nodes: checkpoint intervals by formula and by simulation.
 
-mtbf: seconds between two failures of the whole job, on average: that of one node by their number. A failure loses all
-work since the last checkpoint, and costs a restart. The clock of failures goes on while a job saves or restarts.
+mtbf is the mean time between failures of the whole job in seconds: a node's MTBF divided by the number of nodes. A
+failure loses all work since the last checkpoint and costs a restart. Failures also occur during saving and restarting.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Failures of one run after which it is given up: it will not come to its end.
+# Give up a run after this many failures: it would not finish.
 MOST_FAILURES = 100_000
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """checkpoint, restart: seconds that each takes. shape: of the Weibull distribution of the times between failures;
-    1: exponential, failures that do not remember; below 1, as failures on large machines are found to come (Schroeder
-    and Gibson, DSN 2006: 0.7 to 0.8), they come in groups."""
+    """Failures and their cost.
+
+    Attributes:
+        mtbf: mean seconds between failures of the job.
+        checkpoint, restart: seconds that each takes.
+        shape: shape of the Weibull distribution of times between failures. 1: exponential; below 1: clustered, as
+            observed on large machines (0.7 to 0.8: Schroeder and Gibson, DSN 2006).
+    """
 
     mtbf: float
     checkpoint: float
@@ -29,12 +34,13 @@ class Reliability:
 
 
 def young(machine: Reliability) -> float:
-    """Seconds of work between two checkpoints (Young, CACM 17(9), 1974): the square root of 2 x checkpoint x MTBF."""
+    """Return the checkpoint interval, in seconds of work (Young, CACM 17(9), 1974): sqrt(2 x checkpoint x MTBF)."""
     return math.sqrt(2 * machine.checkpoint * machine.mtbf)
 
 
 def daly(machine: Reliability) -> float:
-    """Seconds of work between two checkpoints (Daly, FGCS 22(3), 2006, equation 37), for exponential failures."""
+    """Return the checkpoint interval, in seconds of work, for exponential failures (Daly, FGCS 22(3), 2006,
+    equation 37)."""
     if machine.checkpoint >= 2 * machine.mtbf:
         return machine.mtbf
     root = math.sqrt(machine.checkpoint / (2 * machine.mtbf))
@@ -42,8 +48,10 @@ def daly(machine: Reliability) -> float:
 
 
 def expected_seconds(work: float, interval: float, machine: Reliability) -> float:
-    """Of a run with so many seconds of work (Daly 2006, equation 20), for exponential failures; infinite where it
-    would not end."""
+    """Return the expected duration of a run for exponential failures (Daly 2006, equation 20).
+
+    work, interval: seconds of work, in total and between checkpoints. Infinite if the run would not finish.
+    """
     exponent = (interval + machine.checkpoint) / machine.mtbf
     if exponent > 700 or machine.restart / machine.mtbf > 700:
         return math.inf
@@ -52,9 +60,9 @@ def expected_seconds(work: float, interval: float, machine: Reliability) -> floa
 
 
 def simulate_run(work: float, interval: float, machine: Reliability, rng: np.random.Generator) -> float:
-    """Seconds of one run from its begin to its last checkpoint; infinite where it was given up.
+    """Return the seconds from the start of a run to its last checkpoint; infinite if it was given up.
 
-    A run is checkpoints and failures, and the next event is whichever comes first.
+    Event simulation: the next event is a checkpoint or a failure, whichever comes first.
     """
     now, saved, failures = 0.0, 0.0, 0
     next_failure = _between_failures(machine, rng)
@@ -63,7 +71,7 @@ def simulate_run(work: float, interval: float, machine: Reliability, rng: np.ran
         if until <= next_failure:
             now, saved = until, min(saved + interval, work)
             continue
-        while until > next_failure:  # also one that comes before the job is back from the last one
+        while until > next_failure:  # further failures may occur during the restart
             until, failures = next_failure + machine.restart, failures + 1
             next_failure += _between_failures(machine, rng)
             if failures > MOST_FAILURES:
@@ -75,7 +83,8 @@ def simulate_run(work: float, interval: float, machine: Reliability, rng: np.ran
 def simulated_seconds(
     work: float, intervals: Sequence[float], machine: Reliability, runs: int, seed: int
 ) -> list[np.ndarray]:
-    """Of so many runs for each interval. All intervals meet the same failures, so that they differ in nothing else."""
+    """Simulate `runs` runs for each interval; return their seconds. All intervals see the same failures (paired
+    comparison)."""
     return [
         np.array([simulate_run(work, interval, machine, np.random.default_rng([seed, run])) for run in range(runs)])
         for interval in intervals

@@ -1,8 +1,7 @@
-"""Many synchronous steps on many GPUs, event by event: gradients become ready, are summed in buckets, the step ends.
+"""Event simulation of synchronous steps on many GPUs.
 
-Each GPU computes for a time of its own. The gradients of a bucket are summed when every GPU has made them and the
-bucket before it is done; the step ends when the last bucket is summed, for all GPUs at once. What is drawn at random
-is how long each GPU computes, in each step.
+Each GPU's compute time is drawn at random for each step. The allreduce of a bucket of gradients starts when every GPU
+has computed them and the previous bucket is done. A step ends, for all GPUs at once, with its last bucket.
 """
 
 from __future__ import annotations
@@ -15,18 +14,21 @@ import numpy as np
 
 from analysis.scaling.communication import expected_maximum
 
-# Numbers drawn at once: 10,000 GPUs and 1,000 steps are 10^7, and need no more memory than this many do.
+# Limits memory: 10,000 GPUs and 1,000 steps need 10^7 random numbers.
 DRAWN_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
 class Compute:
-    """How long a GPU computes in a step.
+    """Compute time of a GPU in a step.
 
-    seconds: on average. deviations: of single steps, relative to that, as measured: drawn from with replacement; its
-    mean is taken out. none: always the same. speed_deviation: standard deviation, relative, of how fast whole GPUs are:
-    normal, and the same in all steps. late_probability, late_seconds: a GPU comes so much later in so many of its
-    steps. forward: the part of the time in which no gradient is made yet.
+    Attributes:
+        seconds: mean.
+        deviations: measured deviations of single steps, relative to the mean; sampled with replacement, after centring.
+            Empty: constant time.
+        speed_deviation: relative standard deviation of the speed between GPUs; normal, constant over all steps.
+        late_probability, late_seconds: probability that a GPU is late in a step, and its delay.
+        forward: share of the time before the first gradient is available.
     """
 
     seconds: float
@@ -38,14 +40,18 @@ class Compute:
 
     @property
     def step_deviation(self) -> float:
-        """Standard deviation, relative, of a GPU's steps."""
+        """Relative standard deviation of a GPU's step time."""
         return float(np.std(self.deviations)) if len(self.deviations) else 0.0
 
 
 @dataclass(frozen=True)
 class Steps:
-    """seconds: of each step [steps]. compute, slowest: of each step, seconds that the GPUs computed: the mean over
-    them, and the most (late ones included). What is between `slowest` and `seconds` is communication that nothing hid.
+    """Simulated steps. Communication that is not hidden is `seconds` minus `slowest`.
+
+    Attributes:
+        seconds: duration of each step [steps].
+        compute: mean compute seconds over the GPUs [steps].
+        slowest: largest compute seconds of a GPU, including lateness [steps].
     """
 
     gpus: int
@@ -59,20 +65,27 @@ class Steps:
 
     @property
     def imbalance(self) -> float:
-        """Seconds per step in which the GPUs waited for the slowest one."""
+        """Seconds per step that GPUs waited for the slowest one."""
         return float((self.slowest - self.compute).mean())
 
     @property
     def exposed(self) -> float:
-        """Seconds per step of communication that computing did not hide."""
+        """Seconds per step of communication not hidden by computation."""
         return float((self.seconds - self.slowest).mean())
 
 
 def simulate_steps(
     compute: Compute, buckets: Sequence[float], gpus: int, steps: int, overlap: bool, rng: np.random.Generator
 ) -> Steps:
-    """buckets: seconds that the sum of each takes on so many GPUs, in the order in which backward fills them; backward
-    fills each in the same part of its time. overlap: whether the sums begin while backward goes on."""
+    """Simulate steps.
+
+    Args:
+        compute: compute time of each GPU.
+        buckets: allreduce seconds of each bucket, in backward order; backward fills them at equal intervals.
+        gpus, steps: how many to simulate.
+        overlap: whether allreduces start during the backward pass.
+        rng: random number generator.
+    """
     seconds, mean, slowest = np.empty(steps), np.empty(steps), np.empty(steps)
     speeds = 1 + compute.speed_deviation * rng.standard_normal(gpus)
     deviations = np.asarray(compute.deviations, dtype=float)
@@ -93,7 +106,8 @@ def simulate_steps(
 
 
 def _ends(computing: np.ndarray, late: np.ndarray, forward: float, buckets: Sequence[float]) -> np.ndarray:
-    """When the steps end [n], from [n, gpus]: the last GPU to be ready, and the bucket before, let a bucket begin."""
+    """Return when the steps end [n], from compute times [n, gpus]. A bucket waits for the last GPU and the previous
+    bucket."""
     end = np.zeros(len(computing))
     for number, cost in enumerate(buckets, start=1):
         done = forward + (1 - forward) * number / len(buckets)
@@ -103,10 +117,9 @@ def _ends(computing: np.ndarray, late: np.ndarray, forward: float, buckets: Sequ
 
 
 def closed_form(compute: Compute, buckets: Sequence[float], gpus: int, overlap: bool) -> float:
-    """Seconds of a step, without drawing anything: the expected maximum of the GPUs' times, as if those were normal,
-    and the buckets behind one another on a GPU that takes just so long.
+    """Return the seconds of a step by formula: the expected maximum of normal compute times, followed by the buckets.
 
-    It holds where deviations are normal, and where one GPU being late moves all buckets alike. It knows no late GPUs.
+    Valid if deviations are normal and a late GPU delays all buckets alike. Ignores late GPUs.
     """
     deviation = math.hypot(compute.step_deviation, compute.speed_deviation)
     slowest = compute.seconds * (1 + deviation * expected_maximum(gpus))

@@ -1,4 +1,4 @@
-"""From what a study measured to what is simulated, and the result in sentences."""
+"""Set up simulations from a study's measurements, and state the results in sentences."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from harness.core.spec import WEAK
 from harness.core.strategies import info
 
 MB = 1e6
-DEFAULT_BUCKET_MB = 25.0  # PyTorch's; what other frameworks take is of this order
-# Beyond it the closed form is said not to hold any more.
+DEFAULT_BUCKET_MB = 25.0  # PyTorch's default; those of other frameworks are similar
+# Relative difference above which the closed form is reported as invalid.
 AGREES = 0.02
-# The simulated intervals, relative to Daly's.
+# Simulated checkpoint intervals, relative to Daly's.
 INTERVALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 RUNS = 100
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user gives; the command's help says what each is."""
+    """The user's settings, explained in the command's help."""
 
     gpus: tuple[int, ...]
     steps: int
@@ -52,9 +52,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Simulated:
-    """One series. measured: the point that it starts from. check: the same simulation at that size. steps, formula: by
-    number of GPUs. stall: seconds that each step waits for data, as measured, in none of these. base_step: seconds of a
-    step at the smallest measured point, which efficiency is relative to."""
+    """Simulation of one series.
+
+    Attributes:
+        measured: the point that the simulation is based on.
+        check: simulation of that same point.
+        steps, formula: simulated steps, and seconds per step of the closed form; one per requested number of GPUs.
+        stall: measured seconds per step of waiting for data; not included in the other times.
+        base_step: seconds per step at the smallest measured point, the baseline of efficiency.
+    """
 
     measured: Mapping[str, Any]
     check: Steps
@@ -66,7 +72,10 @@ class Simulated:
 
 
 def simulate(points: Sequence[Mapping[str, Any]], options: Options) -> tuple[list[Simulated], list[str]]:
-    """Of every series that can be, and why the others cannot. points: of the study, ordered by series, then by GPUs."""
+    """Simulate every series that allows it; return the results, and why other series were left out.
+
+    points: points of the study, ordered by series, then by GPUs.
+    """
     simulated: list[Simulated] = []
     left_out: list[str] = []
     for _, group in groupby(points, key=lambda point: point["series"]):
@@ -140,8 +149,10 @@ def _network(point: Mapping[str, Any], parts: Parts, options: Options) -> Networ
 
 
 def _deviations(completed: Sequence[Run]) -> tuple[float, ...]:
-    """Of single steps, relative to their mean, from blocks of n steps: those of the blocks, times the root of n, as if
-    steps were independent of each other. They hold what communication varies by, too."""
+    """Return deviations of single steps, relative to their mean, from the times of blocks of n steps.
+
+    Deviations of blocks are scaled by sqrt(n), assuming independent steps. They include variation of communication.
+    """
     found: list[float] = []
     for run in completed:
         seconds = np.array(run.block_step_seconds)
@@ -153,7 +164,7 @@ def _deviations(completed: Sequence[Run]) -> tuple[float, ...]:
 
 
 def sentences(simulated: Simulated) -> list[str]:
-    """Each number of GPUs in one."""
+    """Describe the result, one sentence for each number of GPUs."""
     point, check, stall = simulated.measured, simulated.check, simulated.stall
     said = [
         f"{point['label']}: simulated from {gpus_text(point['gpus'], point['device'])} ({'; '.join(simulated.notes)})",
@@ -174,7 +185,13 @@ def sentences(simulated: Simulated) -> list[str]:
 
 
 def failure_sentences(options: Options, nodes_of: Mapping[int, int], device: str | None) -> list[str]:
-    """How often to save, by number of GPUs; nodes_of: on how many nodes those are; device: whether they are any."""
+    """State how often to save, for each number of GPUs.
+
+    Args:
+        options: the user's settings.
+        nodes_of: nodes by number of GPUs.
+        device: what the ranks ran on.
+    """
     assert options.mtbf_hours is not None
     said = []
     for gpus, nodes in nodes_of.items():

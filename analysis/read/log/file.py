@@ -1,8 +1,7 @@
-"""The log of one rank, read in pieces: a log of any size takes little memory, and whatever is in it is only counted.
+"""Reads a rank's log in pieces: logs of any size need little memory, and damage is counted.
 
-A piece of whole lines is parsed at once, as one JSON array, with a number between each two lines: it is taken
-only where just these numbers come back at every second place, so that no line can have become part of another.
-Otherwise, and only then, the lines of that piece are read one by one.
+A piece of whole lines is parsed at once, as a JSON array with a marker number between each two lines. If the markers
+come back at every second position, no line has merged with another; otherwise the piece is parsed line by line.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from analysis.read.log.rank import RankLog
 from harness.core.events import UnknownVersion
 
 PIECE_BYTES = 1 << 18
-LARGEST_DOCUMENT_BYTES = 1 << 24  # of any other file of a run that is read
-_BETWEEN = 7_203_318_419_060_157  # stands between two lines
+LARGEST_DOCUMENT_BYTES = 1 << 24  # limit for the other files of a run
+_BETWEEN = 7_203_318_419_060_157  # marker between two lines
 
 
 def read_log(path: Path) -> RankLog:
-    """What the rank logged until now. Raises UnknownVersion, and OSError where the file cannot be read, or is none."""
+    """Read what the rank has logged so far. Raises UnknownVersion, or OSError if the file is missing or unreadable."""
     log = RankLog()
     with open_file(path) as file:
-        # What is written meanwhile is for the next time: a log that grows faster than it is read ends, too.
+        # Stop at the current size, so that reading a fast-growing log ends.
         size = os.fstat(file.fileno()).st_size
         if not size:
             log.damage[EMPTY] += 1
@@ -54,7 +53,7 @@ def read_log(path: Path) -> RankLog:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Opens a regular file. Raises OSError for any other: a pipe would be waited for, a device never ends."""
+    """Open a regular file. Raises OSError for others, since pipes block and devices never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -63,7 +62,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def check_document(path: Path) -> None:
-    """Raises OSError for what is no file of ours that could be read whole; nothing where there is none."""
+    """Raise OSError if the file is irregular or too large. A missing file is accepted."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -75,8 +74,7 @@ def check_document(path: Path) -> None:
 
 
 def json_object(path: Path) -> Mapping[str, Any]:
-    """Empty where the file holds none, or is gone again: what it would say is not known. Raises OSError where it cannot
-    be read."""
+    """Read a JSON object; empty if the file is missing or invalid. Raises OSError if it cannot be read."""
     check_document(path)
     try:
         document = json.loads(path.read_bytes())
@@ -86,8 +84,8 @@ def json_object(path: Path) -> Mapping[str, Any]:
 
 
 def _pieces(file: BinaryIO, size: int, log: RankLog) -> Iterator[bytes]:
-    """Whole lines, some PIECE_BYTES at a time; the last piece may lack its newline. A line that is too long is counted
-    and left out."""
+    """Yield whole lines in pieces of about PIECE_BYTES; the last may lack its newline. Too long lines are counted and
+    skipped."""
     rest, skipping = b"", False
     while size > 0 and (part := file.read(min(PIECE_BYTES, size))):
         size -= len(part)
@@ -110,8 +108,8 @@ def _pieces(file: BinaryIO, size: int, log: RankLog) -> Iterator[bytes]:
 
 
 def _parsed(piece: bytes) -> list[Any] | None:
-    """The values of the lines; None where one of them is not just one value, or too long."""
-    if len(piece) > LONGEST_LINE_BYTES:  # only a long line makes a piece so long
+    """Return the values of the lines; None if a line is too long or not exactly one JSON value."""
+    if len(piece) > LONGEST_LINE_BYTES:  # contains an overlong line
         return None
     between = f",{_BETWEEN},"
     try:
@@ -122,7 +120,7 @@ def _parsed(piece: bytes) -> list[Any] | None:
     except (ValueError, RecursionError):
         return None
     lines = text.count("\n") + 1
-    # All that was put between the lines is at the top, and one value between each two: each line is a value of its own.
+    # All markers are at the top level with one value between each two, so each line is one value.
     if len(values) != 2 * lines - 1 or values[1::2].count(_BETWEEN) != lines - 1:
         return None
     return values[::2]
@@ -143,5 +141,5 @@ def _one_by_one(piece: bytes, log: RankLog) -> Iterator[Any]:
         except RecursionError:
             log.damage[NESTED] += 1
         except ValueError:
-            # What follows the last newline has none yet.
+            # The last line has no newline yet.
             log.damage[TORN if number == len(lines) else NOT_JSON] += 1

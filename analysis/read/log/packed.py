@@ -1,7 +1,7 @@
-"""The measured blocks of a run as one short text: a cell of its row, of which a study has ten thousand.
+"""Packs the measured blocks of a run into one short text, a cell of the run's row.
 
-Seconds are doubles in base64, a third of their decimal digits; whole numbers that ascend evenly, as the steps of nearly
-every run do, are a beginning and a difference.
+Seconds are base64-encoded doubles, a third of the size of decimal digits. Evenly spaced integers, such as the steps of
+nearly every run, are stored as first value and increment.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from analysis.read.log.values import Block
 
 
 class Blocks(NamedTuple):
-    """In the order of time, an entry for each. step: the first one. steps: how many. seconds: that they took. samples:
-    of all ranks."""
+    """Columns of blocks, ordered by time.
+
+    Attributes:
+        step: first step of each block.
+        steps: number of steps.
+        seconds: duration.
+        samples: samples of all ranks.
+    """
 
     step: list[int]
     steps: list[int]
@@ -26,7 +32,7 @@ class Blocks(NamedTuple):
 
 
 def packed(blocks: Sequence[Block]) -> str:
-    """JSON text, of ASCII."""
+    """Pack blocks as ASCII JSON."""
     seconds = struct.pack(f"<{len(blocks)}d", *(block.seconds for block in blocks))
     columns = {
         "step": _even([block.step for block in blocks]),
@@ -37,7 +43,7 @@ def packed(blocks: Sequence[Block]) -> str:
 
 
 def unpacked(text: str | None) -> Blocks:
-    """Of what `packed` made; without entries where a run has no measured block."""
+    """Unpack the result of `packed`; empty if the run has no measured block."""
     if not text:
         return Blocks([], [], [], [])
     columns = json.loads(text)
@@ -48,7 +54,7 @@ def unpacked(text: str | None) -> Blocks:
 
 
 def _even(values: list[int]) -> Any:
-    """{"from", "by"} where the numbers ascend, or stay, evenly; else all of them."""
+    """Return {"from", "by"} if the numbers are evenly spaced, else all of them."""
     by = values[1] - values[0] if len(values) > 1 else 0
     if values and values == _whole({"from": values[0], "by": by}, len(values)):
         return {"from": values[0], "by": by}

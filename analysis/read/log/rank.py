@@ -1,4 +1,4 @@
-"""What one rank logged, with its values checked: a log is a file, and a file may hold anything."""
+"""Reads and validates what one rank logged. Logs may contain anything."""
 
 from __future__ import annotations
 
@@ -38,20 +38,26 @@ from harness.core.events import SCHEMA_VERSION, UnknownVersion
 
 
 class RankLog:
-    """What one rank logged, with events whose values make no sense counted as damaged and left out.
+    """What one rank logged. Invalid events are counted as damage and left out.
 
-    events: how many were read. damage: how often what was found of `analysis.read.damage.KINDS`. first_t, last_t: unix
-    seconds of the first and of the latest event; first_step_t: of the begin of the first step. checkpoints: seconds of
-    each, by step. evaluations: by step, the last of each. fault: (name, step) of a failure on purpose. left_at: the
-    step after which the rank left, saved, as it was told to. probes: by (probe, bytes of a message): (n, seconds) by
-    round. resources, devices, ceiling: events as they stand, read further in analysis/read/columns/resources.py and
-    ceilings.py. trace: file, profiler, steps, reason of the trace event. fallbacks: what was not done as the run asks
-    for it.
+    Attributes:
+        events: number of events read.
+        damage: count of each kind of damage (`analysis.read.damage.KINDS`).
+        first_t, last_t: unix seconds of the first and last event.
+        first_step_t: unix seconds at the start of the first step.
+        checkpoints: seconds to save each checkpoint, by step.
+        evaluations: the last evaluation at each step, by step.
+        fault: (name, step) of an injected fault.
+        left_at: step after which the rank saved and exited on request.
+        probes: (n, seconds) by round, by (probe, message bytes).
+        resources, devices, ceiling: unparsed events; see analysis/read/columns/resources.py and ceilings.py.
+        trace: file, profiler, steps and reason of the trace event.
+        fallbacks: deviations from what the run requested.
     """
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> RankLog:
-        """A log of these events, of the present version."""
+        """Build a log from these events, assuming the current version."""
         log = cls()
         log.add_all({"v": SCHEMA_VERSION, **event} for event in events)
         return log
@@ -89,11 +95,11 @@ class RankLog:
 
     @property
     def damaged(self) -> int:
-        """Lines that could not be read."""
+        """Number of unreadable lines."""
         return sum(self.damage[kind] for kind in UNREADABLE_LINES)
 
     def add_all(self, records: Iterable[Any]) -> None:
-        """Adds what the next lines of the log hold. Raises UnknownVersion."""
+        """Add the next lines of the log. Raises UnknownVersion."""
         damage = self.damage
         for record in records:
             if type(record) is not dict or "v" not in record or type(kind := record.get("ev")) is not str:
@@ -104,7 +110,7 @@ class RankLog:
                     f"schema version {record['v']!r}; this code reads version {SCHEMA_VERSION}: "
                     "update it, or read the study with the version that wrote it"
                 )
-            # The time is in it, to the microsecond: the same line, written twice.
+            # Timestamps have microseconds, so an equal line is a duplicate.
             if record == self._previous:
                 damage[REPEATED] += 1
                 continue
@@ -118,7 +124,8 @@ class RankLog:
                 self._tell(t, record)
 
     def _tell(self, t: float, event: Mapping[str, Any]) -> None:
-        """The time of an event. What a block took is of a clock that does not jump: this one cannot have moved less."""
+        """Record an event's time and count clock damage: the wall clock must advance at least by a block's monotonic
+        duration."""
         before = self._t
         if before is None or self.last_t is None:
             self.first_t = self.last_t = t
@@ -299,11 +306,11 @@ class RankLog:
 
 
 def _issued(value: Any, seconds: float) -> float | None:
-    """Returns `value` if it is a plausible issue time for a block of `seconds`, else None."""
+    """Return `value` if it is a plausible issue time for a block of `seconds`, else None."""
     return value if type(value) is float and 0.0 <= value <= seconds else None
 
 
-# Of the class, not of each log: a log that held methods of its own would wait for the garbage collector.
+# At class level: bound methods in each log would form cycles that only the garbage collector frees.
 _READERS: Mapping[str, Callable[[RankLog, Mapping[str, Any]], bool]] = {
     "start": RankLog._read_start,
     "resume": RankLog._read_resume,

@@ -1,6 +1,6 @@
-"""What a rank logs, as values: blocks of steps, checkpoints, evaluations, and how it all ended.
+"""Values that a rank logs: blocks of steps, checkpoints, evaluations, and how the run ended.
 
-They are made where a log is read (analysis/read/log/rank.py), of events whose values make sense.
+analysis/read/log/rank.py creates them from valid events.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
 
 
 class Block(NamedTuple):
-    """Steps that were timed together, between two fences.
+    """Steps timed together, between two fences.
 
-    phase: FIRST (the first step of an attempt, alone), WARMUP, REWARM (cold steps after a restart) or MEASURE. step:
-    the first one. n: how many. samples, joules: of the rank that logged the block, or of all ranks where blocks have
-    been matched over them: then without samples that a parameter server lost. issue_seconds, first_issue_seconds: host
-    seconds to issue all steps, and the first one, as harness/worker/timing.py has them; None in older logs.
+    Attributes:
+        phase: FIRST (the first step of an attempt, alone), WARMUP, REWARM (cold steps after a restart) or MEASURE.
+        step: the first step.
+        n: number of steps.
+        samples, joules: of the rank that logged the block; of all ranks once blocks are matched across ranks. Matched
+            blocks exclude samples lost by a parameter server.
+        issue_seconds, first_issue_seconds: host seconds to issue all steps, and the first one
+            (harness/worker/timing.py); None in older logs.
     """
 
     phase: str
@@ -34,8 +38,13 @@ class Block(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Where an attempt went on. step: of the checkpoint, 0: from the beginning. from_attempt: which one had written it.
-    ignored: why a checkpoint that was there was not used."""
+    """The checkpoint that an attempt resumed from.
+
+    Attributes:
+        step: step of the checkpoint; 0: from the beginning.
+        from_attempt: the attempt that wrote it.
+        ignored: why an existing checkpoint was not used.
+    """
 
     step: int
     from_attempt: int | None
@@ -43,9 +52,9 @@ class Resume(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """The first synchronised gradient of an attempt: its sum and its sum of magnitudes, over all elements.
+    """The first synchronised gradient of an attempt: sum and sum of magnitudes over all elements; None if not finite.
 
-    step: the first of the attempt. None: not finite.
+    step: the first step of the attempt.
     """
 
     step: int
@@ -54,8 +63,15 @@ class Gradients(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The test samples, scored after so many steps. samples_seen: of training, by all ranks. loss: where it is finite.
-    t: unix seconds when it was done."""
+    """Evaluation on the test samples.
+
+    Attributes:
+        step: optimiser steps so far.
+        samples_seen: training samples so far, over all ranks.
+        samples: test samples.
+        loss: None if not finite.
+        t: unix seconds at the end.
+    """
 
     step: int
     samples_seen: int
@@ -67,8 +83,13 @@ class Evaluation(NamedTuple):
 
 
 class End(NamedTuple):
-    """What a rank logged when its training had ended. steps: of the whole run. samples: that this rank consumed in this
-    attempt. checksum: of its weights, where it is finite. None: not logged."""
+    """What a rank logged when training ended; None if not logged.
+
+    Attributes:
+        steps: steps of the whole run.
+        samples: samples consumed by this rank in this attempt.
+        checksum: checksum of its weights, if finite.
+    """
 
     steps: int | None
     samples: int | None
@@ -76,8 +97,14 @@ class End(NamedTuple):
 
 
 class Staleness(NamedTuple):
-    """What parameter servers applied in the whole run. updates: of each server. mean, largest: staleness in updates.
-    samples: that the updates were made of. lead: steps that a worker was ahead of the slowest; None: not logged."""
+    """What parameter servers applied in the whole run.
+
+    Attributes:
+        updates: updates of each server.
+        mean, largest: staleness in updates.
+        samples: samples in these updates.
+        lead: largest lead of a worker over the slowest, in steps; None if not logged.
+    """
 
     updates: int
     mean: float
@@ -87,8 +114,13 @@ class Staleness(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A parameter server that ended and came back. step: the first of the block in which it did. seconds: that its
-    workers waited. lost_updates, lost_samples: what it had applied, and its weights do not hold."""
+    """A parameter server that failed and returned.
+
+    Attributes:
+        step: first step of the block in which it returned.
+        seconds: how long its workers waited.
+        lost_updates, lost_samples: applied earlier, but missing from its restored weights.
+    """
 
     step: int
     server: int
@@ -98,9 +130,15 @@ class Return(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the steps of an attempt ended. stopped: "precision" or "limit". relative_half_width: of the interval of the
-    median step time over its blocks; None below six. precision: asked for; None: the steps were fixed. stationary: at
-    the end of the warm-up; None: not tested. warmup_steps: that were taken."""
+    """How the steps of an attempt ended.
+
+    Attributes:
+        stopped: "precision" or "limit".
+        relative_half_width: of the interval of the median step time over blocks; None with fewer than six.
+        precision: requested precision; None if the number of steps was fixed.
+        stationary: whether step time was stationary at the end of the warm-up; None if not tested.
+        warmup_steps: length of the warm-up.
+    """
 
     stopped: str
     relative_half_width: float | None
@@ -110,7 +148,7 @@ class Outcome(NamedTuple):
 
 
 class Probing(NamedTuple):
-    """What the probes took. share: of the attempt's time before them. skipped: why there are none."""
+    """Cost of the probes. share: relative to the attempt's time before them. skipped: why they were not run."""
 
     rounds: int
     seconds: float

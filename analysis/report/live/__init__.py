@@ -1,1 +1,1 @@
-"""`python -m analysis serve`: studies as they run, in a browser."""
+"""`python -m analysis serve`: running studies in a browser."""

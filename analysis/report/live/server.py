@@ -1,7 +1,7 @@
-"""The HTTP server: reads, and nothing else. The standard library's, since there are three pages and no state of users.
+"""Read-only HTTP server. The standard library's suffices for three pages without user state.
 
-Only GET and HEAD. What is asked for is looked up among names that are there, never joined to a path as it came. The
-Host header has to be the address that is served: another name that leads here (DNS rebinding) is refused.
+Only GET and HEAD. Requested names are looked up among existing ones and never joined to a path. The Host header must
+match the served address, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from analysis.base.text import printable
 from analysis.report.live.studies import LiveStudy, study_names
 
 LOCAL, EVERY = ("127.0.0.1", "localhost"), ("", "0.0.0.0")
-PAGE_RUNS = 100  # runs of one page of the table
+PAGE_RUNS = 100  # runs per page of the table
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-# The report is one file with its style and script in it.
+# The report is one file with inline style and script.
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -38,7 +38,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves the studies of a folder. hosts: what a Host header may say, without the port; None: anything."""
+    """Serves the studies of a folder. hosts: accepted Host headers without port; None: any."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -56,7 +56,7 @@ class LiveServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def study(self, name: str) -> LiveStudy | None:
-        """The study of this name, as it is now; None where there is none."""
+        """Return the current status of a study; None if there is none of this name."""
         if name not in study_names(self.results):
             return None
         with self._lock:
@@ -65,12 +65,12 @@ class LiveServer(ThreadingHTTPServer):
         return study
 
     def report(self, study: LiveStudy) -> bytes:
-        """The full report, made when it is asked for and the study has changed since. Raises StudyError."""
+        """Return the full report, rebuilt on request if the study has changed. Raises StudyError."""
         from analysis.read.study import read_study
         from analysis.report.findings import findings_of
         from analysis.report.outputs import documents_of
 
-        with self._report_lock:  # one at a time: each takes a core for some seconds
+        with self._report_lock:  # one at a time: each occupies a core for seconds
             version = study.digest()
             kept = self._reports.get(study.folder.name)
             if kept is None or kept[0] != version:
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(url.path, parts, parse_qs(url.query))
         except StudyError as error:
             self._refuse(HTTPStatus.CONFLICT, printable(str(error)))
-        except (BrokenPipeError, ConnectionResetError):  # the browser has gone on
+        except (BrokenPipeError, ConnectionResetError):  # the browser closed the connection
             self.close_connection = True
         return None
 
@@ -163,11 +163,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: the terminal is for what the user is to know."""
+        """Suppress request logging: the terminal is for messages to the user."""
 
 
 def _host(header: str) -> str | None:
-    """The name in a Host header, without the port."""
+    """Return the host name of a Host header, without the port."""
     try:
         return urlsplit(f"//{header}").hostname
     except ValueError:
@@ -179,7 +179,7 @@ def _url(name: str) -> str:
 
 
 def _runs(study: LiveStudy, query: Mapping[str, list[str]]) -> Mapping[str, Any]:
-    """A page of the runs: those of a status, if one is asked for, with what is looked for in their names."""
+    """Return one page of the runs, filtered by status and by text in their names."""
     status, text = query.get("status", [""])[0], query.get("text", [""])[0]
     rows = [row for row in study.rows if status in ("", row["status"]) and text in row["run_id"]]
     asked = query.get("page", ["0"])[0]

@@ -1,6 +1,6 @@
-"""What a page says of studies that run: read from the folder, and of each run only what has changed since.
+"""Status of running studies for the live page. Only runs whose files changed are read again.
 
-Only the end of each log is looked at, and nothing is written: the figures are a glance, not those of the report.
+Reads only the end of each log and writes nothing: its figures are a preview, not those of the report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from analysis.read.log.file import json_object, open_file
 from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs
 
 TAIL_BYTES = 1 << 14
-# Between two looks at a study: at least so many seconds, and so many times as long as the last one took.
+# Minimum seconds between readings of a study, and minimum multiple of the last reading's duration.
 SHORTEST_SECONDS, REST = 0.5, 4
 RUNNING, WAITING, MISSING, UNREADABLE = "running", "waiting", "missing", "unreadable"
 STATUSES = (RUNNING, WAITING, FAILED, UNREADABLE, MISSING, COMPLETED)
@@ -31,7 +31,12 @@ STATUSES = (RUNNING, WAITING, FAILED, UNREADABLE, MISSING, COMPLETED)
 
 @dataclass
 class LiveStudy:
-    """What was seen of a study last. rows: of its runs, by name. version: changes with them."""
+    """The last known status of a study.
+
+    Attributes:
+        rows: one per run, ordered by name.
+        version: increases whenever rows change.
+    """
 
     folder: Path
     rows: list[Mapping[str, Any]] = field(default_factory=list)
@@ -41,9 +46,9 @@ class LiveStudy:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def refresh(self) -> int:
-        """Looks at all runs, and reads those that have changed; returns how many."""
+        """Read the runs that have changed; return how many."""
         with self._lock:
-            # Whoever asks while little time has passed gets what is known: many who watch cost no more than one.
+            # Shared between all viewers: more of them cause no more reading.
             begin = time.monotonic()
             if begin < self._next:
                 return 0
@@ -66,7 +71,7 @@ class LiveStudy:
             return changed
 
     def digest(self) -> str:
-        """Changes with any file of any run."""
+        """Return a hash that changes with any file of any run."""
         return hashlib.sha256(repr([(name, seen[0]) for name, seen in self._seen.items()]).encode()).hexdigest()
 
     def counts(self) -> Mapping[str, int]:
@@ -75,7 +80,7 @@ class LiveStudy:
 
 
 def study_names(results: Path) -> list[str]:
-    """The folders in it that are studies; links that lead out of it are none."""
+    """Return the names of study folders in `results`, ignoring symbolic links."""
     try:
         with os.scandir(results) as entries:
             names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
@@ -85,8 +90,11 @@ def study_names(results: Path) -> list[str]:
 
 
 def live_row(run_dir: Path) -> Mapping[str, Any]:
-    """run_id, status, reason, gpus, steps done and asked for, samples per second of all ranks over the last block, as
-    rank 0 logged it, its last accuracy and when it last wrote (unix seconds); None for what is not known."""
+    """Read the current row of a run; None for unknown values.
+
+    Its throughput (samples per second of all ranks) is that of the last block logged by rank 0; last_t is the time of
+    the last event in unix seconds.
+    """
     row: dict[str, Any] = {"run_id": printable(run_dir.name), "status": WAITING}
     try:
         spec = json_object(run_dir / "spec.json").get("spec")
@@ -110,13 +118,13 @@ def live_row(run_dir: Path) -> Mapping[str, Any]:
 
 
 def _last_of(log: Path, global_batch: int | None) -> Mapping[str, Any]:
-    """What the end of a log says: of its last block, and of the last evaluation in it."""
+    """Read the last block and the last evaluation from the end of a log."""
     with open_file(log) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - TAIL_BYTES))
         lines = file.read(TAIL_BYTES).split(b"\n")
     found: dict[str, Any] = {}
-    # The first may be cut, the last is not there yet.
+    # The first line may be cut off and the last one unfinished.
     for line in reversed(lines[1 if size > TAIL_BYTES else 0 :]):
         try:
             event = json.loads(line)
@@ -144,7 +152,7 @@ def _run_names(folder: Path) -> list[str]:
 
 
 def _requested(folder: Path) -> list[str]:
-    """The runs that the study's commands asked for, each once."""
+    """Return the runs requested by the study's commands, without duplicates."""
     try:
         invocations = json_object(folder / "study.json").get("invocations")
     except OSError:
