@@ -1,1 +1,1 @@
-"""The interactive drawings of the report's page: Vega-Lite, built with Altair, drawn by a script in the page."""
+"""Interactive charts of the report: Vega-Lite specs, built with Altair and drawn by a script in the page."""

@@ -1,7 +1,7 @@
-"""Axes that the page switches between linear and logarithmic while the drawing stands.
+"""Axes that the page can switch between linear and logarithmic.
 
-Vega-Lite cannot switch the type of a scale: so what is drawn is the value or its logarithm, as the signal says, and the
-axis' labels turn the logarithms back.
+Vega-Lite cannot switch the type of a scale, so charts draw the value or its logarithm, depending on a signal, and axis
+labels undo the logarithm.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import altair as alt
 
 from analysis.report.charts.chart import LOG_X, LOG_Y
 
-# Labels closer than the largest count by the first, or than a ratio of the second, touch.
+# Labels overlap if closer than the largest count divided by the first, or than a ratio of the second.
 LINEAR_SPACE, LOG_SPACE = 14, 1.3
 MOST_TICKS = 12
 
 
 def by_x(field: str) -> str:
-    """What is drawn of a field on the x axis, as a Vega expression; of what is not known, nothing."""
+    """Vega expression for a field on the x axis; null if the value is missing."""
     return _drawn(field, LOG_X)
 
 
 def by_y(field: str, log: bool = True) -> str:
-    """The same on the y axis. log: whether that can be logarithmic."""
+    """Vega expression for a field on the y axis. log: whether the axis can be logarithmic."""
     return _drawn(field, LOG_Y if log else "false")
 
 
@@ -35,7 +35,7 @@ def _drawn(field: str, switch: str) -> str:
 
 
 def counts_axis(counts: Iterable[int], title: str) -> alt.X:
-    """Of numbers of GPUs, with ticks at those that were measured, as many as have room."""
+    """Axis of GPU counts, with as many ticks at measured counts as fit."""
     ordered = sorted(set(counts))
     linear = _apart(ordered, lambda a, b: b - a >= ordered[-1] / LINEAR_SPACE)
     logarithmic = [math.log10(n) for n in _apart(ordered, lambda a, b: b >= LOG_SPACE * a)]
@@ -51,13 +51,12 @@ def counts_axis(counts: Iterable[int], title: str) -> alt.X:
 
 
 def log_axis(field: str, values: Iterable[float], title: str, base: int = 10) -> alt.Y:
-    """A y axis, from 0 on where it is linear. base: of the ticks where it is logarithmic: powers of 2, or 1, 2 and 5
-    times those of 10."""
+    """Y axis; starts at 0 if linear. base: 2 for ticks at powers of 2, 10 for 1, 2 and 5 times powers of 10."""
     return alt.Y(f"{field}:Q", title=title, **_switched(LOG_Y, values, base))
 
 
 def log_x_axis(field: str, values: Iterable[float], title: str) -> alt.X:
-    """The same of an x axis."""
+    """X axis, like `log_axis`."""
     return alt.X(f"{field}:Q", title=title, **_switched(LOG_X, values, 10))
 
 
@@ -65,7 +64,7 @@ def _switched(switch: str, values: Iterable[float], base: int) -> dict[str, Any]
     known = [value for value in values if value > 0 and math.isfinite(value)]
     ticks = _log_ticks(min(known), max(known), base) if known else []
     return {
-        # The padding would begin a linear axis below 0, which none of these quantities can be.
+        # No padding on a linear axis: it would start below 0, impossible for these quantities.
         "scale": alt.Scale(
             zero=alt.ExprRef(f"!{switch}"),
             nice=alt.ExprRef(f"!{switch}"),
@@ -80,7 +79,7 @@ def _switched(switch: str, values: Iterable[float], base: int) -> dict[str, Any]
 
 
 def percent_axis(field: str, title: str, top: float, bottom: float = 0.0) -> alt.Y:
-    """Of fractions, as per cent; never logarithmic."""
+    """Linear axis of fractions, in per cent."""
     return alt.Y(
         f"{field}:Q",
         title=title,
@@ -96,21 +95,21 @@ def _log_ticks(low: float, high: float, base: int) -> list[float]:
         decades = _exponents(low, high, 10)
         steps = (1, 2, 5) if len(decades) < 5 else (1,)
         return [step * 10.0**i for i in decades for step in steps]
-    # Less than a decade: evenly spaced, as many as are read without counting.
+    # Less than a decade: a few evenly spaced ticks.
     unit = 10.0 ** math.floor(math.log10(high - low if high > low else low))
     step = next(part * unit for part in (5, 2, 1, 0.5, 0.2, 0.1) if part == 0.1 or (high - low) / (part * unit) >= 3)
     return [i * step for i in range(max(1, math.floor(low / step)), math.ceil(high / step) + 1)]
 
 
 def _exponents(low: float, high: float, base: int) -> range:
-    """Of the powers from low to high, at most a dozen; of figures that no machine has, those that a float holds."""
+    """Return exponents of the powers from low to high, at most about a dozen, within the range of a float."""
     most = math.floor(math.log(1e300, base))
     first, last = (min(most, max(-most, math.floor(math.log(value, base)))) for value in (low, high))
     return range(first, last + 2, 1 + (last - first) // MOST_TICKS)
 
 
 def _apart(ordered: Sequence[int], far: object) -> list[int]:
-    """Those that are far enough from each other; the last one always."""
+    """Keep numbers that are far enough apart, always including the last."""
     kept: list[int] = []
     for n in reversed(ordered):
         if not kept or far(n, kept[-1]):  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and what took the efficiency away."""
+"""Charts of the parts of a step and of what each part costs in efficiency."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from analysis.stats.intervals import Interval
 from analysis.tables.warnings import marks_of
 
 BARS, STEPS = "bars", "steps"  # names of datasets
-POINT, SERIES = "point", "shown"  # signals, set by a choice below the drawing
-MOST_POINTS, MOST_SERIES = 60, 24  # of a choice: longer ones are no choice
+POINT, SERIES = "point", "shown"  # signals, set by a control below the chart
+MOST_POINTS, MOST_SERIES = 60, 24  # limits of a control's entries
 CHOICE_LENGTH = 60  # characters
 BAR = 26  # pixels
-LONG, SHORT = "communication", "comm."  # shortened in print
-FEWEST_OF_BARS = 12  # least width of the bars in print, in letters
+LONG, SHORT = "communication", "comm."  # abbreviated in print
+FEWEST_OF_BARS = 12  # minimum width of the bars in print, in letters
 IDEAL_BAR, MEASURED_BAR = "ideal", "measured"
 
 
@@ -36,7 +36,7 @@ def breakdown_charts(losses: Losses, looks: Looks) -> list[Chart]:
 
 
 def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
-    """Of each point that lost something; the largest one of each series first."""
+    """Waterfall charts of the points that lost efficiency; the largest point of each series comes first."""
     every = [loss for loss in losses.points if loss.shares and loss.point["series"] in looks.names]
     if not every:
         return []
@@ -73,7 +73,7 @@ def _head(loss: Loss, label: str) -> str:
 
 
 def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
-    """The ideal efficiency, what each part takes away from where the one before ended, and what is left."""
+    """Return the bars: the ideal efficiency, the loss to each part, and what remains."""
     hollow = is_hollow(marks_of(loss.point))
     shared = {"point": at, "hollow": hollow, "where": where(loss.point), "marks": marks_text(loss.point)}
     shared |= {"baseline": baseline(loss.point), "basis": printable(loss.basis or "none")}
@@ -97,11 +97,11 @@ def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
 
 def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[dict[str, Any]]:
     ends = [row[name] for row in data for name in ("start", "end", "low", "high") if row.get(name) is not None]
-    # To the right of the bars there is room for their figures.
+    # Leave space to the right of the bars for their labels.
     low, high = min(0.0, *ends), max(1.0, *ends)
     room, shown, names_axis = 0.16, "text", alt.Axis(labelLimit=170)
     edge: dict[str, Any] = {"x": alt.X("edge:Q")}
-    if looks.letters is not None:  # in a column; with intervals if that leaves the bars enough room
+    if looks.letters is not None:  # in one column; with intervals if enough width remains
         names_axis = alt.Axis(labelLimit=1000, labelExpr=f"replace(datum.label, '{LONG}', '{SHORT}')")
         free = looks.letters - max(len(row["label"].replace(LONG, SHORT)) for row in data)
         shown = "figure" if free - max(len(row["figure"]) for row in data) >= FEWEST_OF_BARS else "text"
@@ -148,7 +148,7 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
 
 
 def _parts(losses: Losses, looks: Looks) -> list[Chart]:
-    """Seconds of each part over the number of GPUs, of the series that is chosen."""
+    """Seconds of each part against the number of GPUs, for a selectable series."""
     known = [loss for loss in losses.points if loss.parts is not None and loss.point["series"] in looks.names]
     groups = [list(group) for _, group in groupby(_by_series(known, looks), key=lambda loss: loss.point["series"])]
     if not groups:
@@ -178,7 +178,7 @@ def _parts(losses: Losses, looks: Looks) -> list[Chart]:
 
 
 def _stack(loss: Loss, at: int) -> list[dict[str, Any]]:
-    """Parts above 0 stand on each other, in milliseconds; those below hang from it."""
+    """Stack positive parts upwards from 0 and negative ones downwards, in milliseconds."""
     assert loss.parts is not None
     point, parts = loss.point, loss.parts
     shared = {"series": at, "gpus": point["gpus"], "on": where(point), "hollow": is_hollow(marks_of(point))}
@@ -256,19 +256,19 @@ def _whiskers(
 
 
 def _counts_alone() -> alt.Axis:
-    """'8 GPUs on 2 nodes' needs no unit on an axis that has it, and has two lines."""
+    """Labels such as '8 on 2 nodes', on two lines: the axis title states the unit."""
     words = "split(replace(datum.label, / (GPUs?|CPU ranks?)/, ''), ' on ')"
     return alt.Axis(labelAngle=0, labelExpr=words, labelLimit=90)
 
 
 def _by_series(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
-    """In the order of the palette; of a series in the order given."""
+    """Sort in the order of the palette; within a series, keep the given order."""
     places = {key: i for i, key in enumerate(looks.names)}
     return sorted(losses, key=lambda loss: places[loss.point["series"]])
 
 
 def _choice(name: str, labels: Sequence[str]) -> alt.VariableParameter:
-    """Which of the labels is drawn, by its index: a list to choose from, where there is a choice."""
+    """Control that selects one of the labels by index; a constant if there is only one."""
     if len(labels) == 1:
         return alt.VariableParameter(name=name, value=0)
     said = [shortened(label, CHOICE_LENGTH) for label in labels]

@@ -1,4 +1,4 @@
-"""One drawing of the page, and what all of them share: size, controls, the choice of series."""
+"""A chart of the page, and what all charts share: size, controls, selection of series."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import altair as alt
 
-# As altair's own schema, and one that vl-convert has.
+# Must match Altair's schema version and be available in vl-convert.
 VEGA_LITE = "6.4"
 HEIGHT = 260
-CHOICES = ("framework", "model", "strategy")  # signals of the page: "" is all
+CHOICES = ("framework", "model", "strategy")  # signals of the page; "" selects all
 LOG_X, LOG_Y = "log_x", "log_y"
 PICKED = "picked"
 
-# What is the same on a light and on a dark page; colours are those of the page's theme.
+# Settings common to the light and dark themes, which set the colours.
 STRUCTURE: dict[str, Any] = {
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -43,7 +43,7 @@ STRUCTURE: dict[str, Any] = {
         "labelLimit": 290,
         "rowPadding": 4,
         "offset": 10,
-        # Two legends under each other: side by side the second is cut off on a phone. A setting of Vega's.
+        # Stack two legends vertically (a Vega setting): side by side, the second is cut off on a phone.
         "layout": {"bottom": {"direction": "vertical", "anchor": "start", "margin": 4}},
     },
     "text": {"fontSize": 11},
@@ -52,12 +52,16 @@ STRUCTURE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Chart:
-    """One drawing of the page.
+    """One chart of the page.
 
-    name: of its element, in a-z and '-'. title: above it. section: "scaling", "breakdown", "learning", "cost",
-    "prediction" or "steadiness". spec: Vega-Lite as plain JSON data, its data within. description: one sentence for who
-    does not see it. note: what it leaves out, and what its signs mean; one sentence or more. heads: for print,
-    where nobody can hover: what the figure shows; a chart with a choice has one for each of its first entries.
+    Attributes:
+        name: of its HTML element; a-z and '-'.
+        title: heading.
+        section: "scaling", "breakdown", "learning", "cost", "prediction" or "steadiness".
+        spec: Vega-Lite as plain JSON data, including its datasets.
+        description: one sentence for screen readers.
+        note: what the chart omits and what its symbols mean.
+        heads: captions for print, which has no tooltips; a chart with a control has one for each of its first entries.
     """
 
     name: str
@@ -76,10 +80,10 @@ def layer(
     params: Sequence[alt.TopLevelSelectionParameter] = (),
     **encoding: Any,
 ) -> dict[str, Any]:
-    """What draws the rows of one of the datasets of `spec_of`, as plain data. encoding: altair's channels.
+    """Return a layer that draws the rows of a dataset of `spec_of`, as plain data. encoding: Altair's channels.
 
-    Made in one go and not validated: altair's chained methods copy the whole drawing at each call, and its check
-    against Vega-Lite's schema takes longer than all else. The tests validate.
+    Built in one call and without validation: Altair's chained methods copy the whole chart each time, and validation
+    takes longer than everything else. The tests validate.
     """
     drawn = alt.Chart(
         data=alt.NamedData(dataset),
@@ -94,7 +98,8 @@ def layer(
 def spec_of(
     drawing: Mapping[str, Any], datasets: Mapping[str, Sequence[Any]], controls: Iterable[alt.VariableParameter] = ()
 ) -> dict[str, Any]:
-    """A whole specification. drawing: {"layer": [...]} and what else there is. controls: params that the page sets."""
+    """Return a complete spec. drawing: {"layer": [...]} and further properties. controls: parameters set by the
+    page."""
     params = [control.to_dict(validate=False) for control in controls]
     return {
         "$schema": alt.SCHEMA_URL,
@@ -107,17 +112,17 @@ def spec_of(
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity; what has none is not drawn."""
+    """Replace non-finite numbers, which JSON lacks, by None; they are not drawn."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
 def choices() -> list[alt.VariableParameter]:
-    """What the page's controls set: only this framework, model, strategy."""
+    """Parameters for the page's filters: framework, model, strategy."""
     return [alt.VariableParameter(name=name, value="") for name in CHOICES]
 
 
 def log_switches(**on: bool) -> list[alt.VariableParameter]:
-    """log_x, log_y: whether the axis is logarithmic until the page says otherwise."""
+    """Parameters log_x and log_y with their initial values: whether the axis is logarithmic."""
     return [alt.VariableParameter(name=name, value=value) for name, value in on.items()]
 
 
@@ -126,7 +131,7 @@ def keep(test: str) -> alt.FilterTransform:
 
 
 def chosen() -> alt.FilterTransform:
-    """Keeps the rows of the chosen framework, model and strategy."""
+    """Keep the rows of the selected framework, model and strategy."""
     return keep(" && ".join(f"({name} === '' || datum.{name} === {name})" for name in CHOICES))
 
 
@@ -135,7 +140,7 @@ def calculated(**expressions: str) -> list[alt.CalculateTransform]:
 
 
 def looked_up(dataset: str, key: str, facts: Sequence[Mapping[str, Any]]) -> alt.LookupTransform:
-    """Joins each row with the row of the dataset that has the same key. facts: the dataset's rows."""
+    """Join each row with the dataset's row that has the same key. facts: the rows of the dataset."""
     fields = [name for name in facts[0] if name != key]
     return alt.LookupTransform(
         lookup=key, **{"from": alt.LookupData(data=alt.NamedData(dataset), key=key, fields=fields)}
@@ -143,10 +148,10 @@ def looked_up(dataset: str, key: str, facts: Sequence[Mapping[str, Any]]) -> alt
 
 
 def picked_in_legend(field: str) -> alt.TopLevelSelectionParameter:
-    """The series that were clicked in the legend; all until one was. Of a layer that has the field's legend itself."""
+    """Series clicked in the legend; all until one is clicked. Only for a layer that owns the field's legend."""
     return alt.TopLevelSelectionParameter(name=PICKED, select={"type": "point", "fields": [field]}, bind="legend")
 
 
 def where_picked(yes: Any, no: Any) -> dict[str, Any]:
-    """A value of a channel for the series that are picked, and one for the others."""
+    """Return a channel's values for selected series and for the others."""
     return {"condition": {"param": PICKED, "value": yes}, "value": no}

@@ -1,4 +1,4 @@
-"""What training costs against how long it takes: of an epoch, and to a target accuracy."""
+"""Charts of training cost against time: of an epoch, and to a target accuracy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from analysis.report.charts.names import batches, identity, marks_text, sentence
 from analysis.report.palette import hollow_note, is_hollow
 from analysis.tables.warnings import marks_of
 
-COSTS = "costs"  # name of the dataset
+COSTS = "costs"  # dataset name
 MOST_POINTS = 400
-# (name, title, column of the time, of the cost, of being on the front, "an epoch")
+# (name, title, column of the time, of the cost, of being Pareto-optimal, "an epoch")
 KINDS = (
     ("cost-epoch", "An epoch: GPU-hours against time", "epoch_seconds", "epoch_gpu_hours", "epoch_front"),
     ("cost-target", "To the target: GPU-hours against time", "to_train_seconds", "to_gpu_hours", "target_front"),
@@ -47,7 +47,8 @@ HOVERED = {
 
 
 def cost_charts(decisions: Sequence[Mapping[str, Any]], looks: Looks) -> list[Chart]:
-    """decisions: of analysis/measures/decisions.py. Each of KINDS where points have both its figures."""
+    """Return a chart for each of KINDS whose two figures some points have. decisions: see
+    analysis/measures/decisions.py."""
     charts = []
     for kind in KINDS:
         rows = [row for row in decisions if row["series"] in looks.names]
@@ -59,7 +60,7 @@ def cost_charts(decisions: Sequence[Mapping[str, Any]], looks: Looks) -> list[Ch
 
 def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any]], looks: Looks) -> Chart:
     name, title, _, _, on_front = kind
-    # Those on the front first: they are what is chosen from.
+    # Pareto-optimal points first, since one chooses among them.
     shown = sorted(rows, key=lambda row: not row[on_front])[:MOST_POINTS]
     works = list(dict.fromkeys(map(work_of, shown)))
     data = [_row(row, kind, works.index(work_of(row)), looks) for row in shown]

@@ -1,4 +1,4 @@
-"""Accuracy over the samples and over the seconds of training: each seed a thin line, their median a bold one."""
+"""Charts of accuracy against samples and against time: a thin line for each seed, a bold one for the median."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from analysis.report.palette import hollow_note, is_hollow
 from analysis.report.sentences import seeds_text
 from analysis.tables.warnings import marks_of
 
-EVALUATIONS, POINTS, TARGET = "evaluations", "points", "target"  # names of datasets
-MOST_POINTS, MOST_ROWS = 40, 1500  # points of the study; evaluations, of all their runs
-# (name, title, what is on the x axis, its label)
+EVALUATIONS, POINTS, TARGET = "evaluations", "points", "target"  # dataset names
+MOST_POINTS, MOST_ROWS = 40, 1500  # limits of the study's points, and of evaluations over all their runs
+# (name, title, quantity on the x axis, its label)
 KINDS = (
     ("accuracy-by-seconds", "Accuracy against time", "train_seconds", "seconds of training, without evaluations"),
     ("accuracy-by-samples", "Accuracy against samples", "samples", "training samples, all ranks together"),
 )
-DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [1, 3])  # of the numbers of GPUs, the largest first
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [1, 3])  # one per number of GPUs, the largest first
 HOVERED = {
     "series": "series",
     "where": "on",
@@ -50,7 +50,7 @@ HOVERED = {
 
 
 def learning_charts(learning: Learning, looks: Looks) -> list[Chart]:
-    """None where no run was evaluated more than once."""
+    """Return the charts, or nothing if no run was evaluated more than once."""
     points = [
         point
         for point in learning.points
@@ -66,7 +66,7 @@ def learning_charts(learning: Learning, looks: Looks) -> list[Chart]:
 
 
 def medians(curves: Sequence[Sequence[Mapping[str, Any]]], quantity: str) -> list[tuple[float, float]]:
-    """(x, accuracy) after equal numbers of samples, of the evaluations that all runs have: medians over the runs."""
+    """Return medians over runs, as (x, accuracy), at the numbers of samples where all runs were evaluated."""
     found = []
     for samples in sorted({row["samples"] for curve in curves for row in curve}):
         rows = [row for curve in curves for row in curve if row["samples"] == samples and row[quantity] is not None]
@@ -125,7 +125,7 @@ def _facts(point: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
 
 
 def _rows(point: Mapping[str, Any], at: int, quantity: str, each: int) -> list[dict[str, Any]]:
-    """who: the run that a thin line is of, or the median."""
+    """Return the rows of a point's lines. who: the run of a thin line, or the median."""
     rows = []
     for i, curve in enumerate(point["curves"]):
         who = f"seed {curve[0]['seed']}, repeat {curve[0]['repeat']} (run {i + 1} of {len(point['curves'])})"
@@ -136,7 +136,7 @@ def _rows(point: Mapping[str, Any], at: int, quantity: str, each: int) -> list[d
 
 
 def _thinned(values: Sequence[Any], most: int) -> list[Any]:
-    """At most so many, evenly spread, the last one among them."""
+    """Keep at most so many, evenly spaced, including the last."""
     step = math.ceil(len(values) / most)
     return list(values[::-1][::step][::-1]) if step > 1 else list(values)
 
@@ -193,7 +193,7 @@ def _layers(
 
 
 def _dash(facts: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
-    """Numbers of GPUs of a series are told apart by the line, as the legend says."""
+    """Distinguish the numbers of GPUs in a series by dashes, as the legend explains."""
     labels = {row["gpus"]: row["size"] for row in facts}
     domain = [labels[n] for n in sorted(labels, reverse=True)]
     dashes = [DASHES[min(i, len(DASHES) - 1)] for i in range(len(domain))]

@@ -1,4 +1,4 @@
-"""The colours and shapes of series as channels, and the layers that all drawings of series are made of."""
+"""Colours and shapes of series as channels, and the layers that charts of series share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from analysis.report.charts.theme import HOLLOW, REFERENCE
 from analysis.report.palette import LOOKS, UNNAMED
 from analysis.tables.series import series_in_order
 
-FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of what is not picked; of bands, picked and not
+FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of unselected series; of bands, selected and not
 
 
 @dataclass(frozen=True)
 class Looks:
-    """names: of the series in the legend, by key. domain: these names in the order of the palette. own: names of all
-    series, also of those that the legend has together. letters: how many fit on a line in print; None: for
-    the page, where hovering tells more."""
+    """Appearance of the series.
+
+    Attributes:
+        names: legend names by series key; the series that exceed the palette share one.
+        domain: these names in the order of the palette.
+        own: individual names of all series by key.
+        letters: letters per line in print; None for the page, which has tooltips.
+    """
 
     names: Mapping[str, str]
     domain: Sequence[str]
@@ -44,7 +49,7 @@ class Looks:
 
 
 def looks_of(rows: Sequence[Mapping[str, Any]]) -> Looks:
-    """rows: of the table of points, all of them: a series looks the same in every drawing."""
+    """Assign looks from all rows of the table of points, so that a series looks the same in every chart."""
     own = short_names(series_in_order(rows))
     names = {
         key: name if i < len(LOOKS) else further(len(own) - len(LOOKS)) for i, (key, name) in enumerate(own.items())
@@ -69,7 +74,7 @@ def band() -> alt.MarkDef:
 
 
 def bar() -> alt.MarkDef:
-    """An interval of one point."""
+    """Error bar of one point."""
     return alt.MarkDef(type="rule", strokeWidth=1.4, tooltip=None)
 
 
@@ -82,9 +87,12 @@ def signs(
     params: Sequence[alt.TopLevelSelectionParameter] = (),
     **encoding: Any,
 ) -> list[dict[str, Any]]:
-    """The points of the dataset, each in the colour and shape of its series; those that are hollow are filled with the
-    page's own colour. rows: whose `hollow` says which of both there are: an empty layer would have no extent. params:
-    of one of the layers."""
+    """Draw the points of a dataset in the colours and shapes of their series; hollow points have the page's background.
+
+    Args:
+        rows: rows of the dataset; `hollow` decides which of the two layers are needed (an empty one has no extent).
+        params: added to one of the layers.
+    """
     full = alt.MarkDef(type="point", size=size, filled=True, tooltip=None)
     ring = alt.MarkDef(type="point", size=0.9 * size, filled=True, strokeWidth=1.7, style=HOLLOW, tooltip=None)
     of_full = {**encoding, "color": looks.colour(), "shape": looks.shape()}
@@ -99,19 +107,19 @@ def signs(
 
 
 def hovered(size: int = 420) -> alt.MarkDef:
-    """Wider than the sign that is seen, for fingers too."""
+    """Invisible hover target, larger than the symbol so that it works for fingers."""
     return alt.MarkDef(type="circle", size=size, opacity=0)
 
 
 def reference_line(**changes: Any) -> alt.MarkDef:
-    """Dashed, of no series."""
+    """Dashed line that belongs to no series."""
     return alt.MarkDef(
         **{"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.2, "style": REFERENCE, "tooltip": None, **changes}
     )
 
 
 def reference_text(text: str, **changes: Any) -> alt.MarkDef:
-    """Beside such a line, in place of a legend."""
+    """Label of such a line, in place of a legend."""
     style = {"align": "right", "dy": -7, "style": f"{REFERENCE}-text", "tooltip": None}
     return alt.MarkDef(type="text", text=text, **{**style, **changes})
 
@@ -121,5 +129,5 @@ def dotted_where(test: str) -> alt.StrokeDash:
 
 
 def tooltips(**titles: str) -> list[alt.Tooltip]:
-    """Fields of the rows, with what they are called. Their values are texts, which the page shows as texts."""
+    """Return tooltips for fields of the rows, by title. Values are strings, so the page shows them as text."""
     return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]

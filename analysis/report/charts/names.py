@@ -1,4 +1,4 @@
-"""What series are called beside a drawing: as short as tells them apart."""
+"""Names of series in charts: as short as possible while distinct."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "devi
 
 
 def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """By the key of a series: what it differs in from the others, in words; no two are the same."""
+    """Return unique short names by series key: the properties in which a series differs from the others."""
     parts = {group[0]["series"]: _parts(group[0]) for group in series}
     differing = _differing(list(parts.values()))
     names: dict[str, str] = {}
@@ -28,7 +28,7 @@ def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]
 
 
 def common_words(series: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """What all series have in common, which their short names leave out."""
+    """Describe the properties that all series share, which their short names omit."""
     parts = [_parts(group[0]) for group in series]
     agreed = [name for name in IN_ORDER if name not in _differing(parts)]
     return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
@@ -41,29 +41,29 @@ def relative_to(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def further(n: int) -> str:
-    """What those beyond the last look are called together."""
+    """Name shared by the series that exceed the palette."""
     return f"{n} further series"
 
 
 def identity(row: Mapping[str, Any]) -> dict[str, str]:
-    """What the page's controls choose by, and the whole name of the series."""
+    """Return the values that the page's controls filter by, and the full name of the series."""
     label = ", ".join(filter(None, (row["label"], row["precision"], row["detail"])))
     chosen = {name: printable(row[name]) for name in ("framework", "model", "strategy")}
     return {**chosen, "series": shortened(printable(label), LABEL_LENGTH)}
 
 
 def where(row: Mapping[str, Any]) -> str:
-    """'8 GPUs on 2 nodes'."""
+    """Format as '8 GPUs on 2 nodes'."""
     return gpus_text(row["gpus"], row["device"]) + (f" on {row['nodes']} nodes" if row["nodes"] > 1 else "")
 
 
 def batches(row: Mapping[str, Any]) -> str:
-    """'1,024 in all, 128 per GPU'."""
+    """Format as '1,024 in all, 128 per GPU'."""
     return f"{count(row['global_batch'])} in all, {count(row['batch_per_gpu'])} per {_rank(row)}"
 
 
 def runs_text(row: Mapping[str, Any]) -> str:
-    """'3', or '2 of 3: the others did not complete'."""
+    """Format as '3', or '2 of 3' if some runs did not complete."""
     done, asked = row["runs_completed"], row["runs_all"]
     return str(done) if done == asked else f"{done} of {asked}"
 
@@ -73,12 +73,12 @@ def marks_text(row: Mapping[str, Any]) -> str:
 
 
 def minus(text: str) -> str:
-    """With a real minus sign, as the axes have it."""
+    """Use a real minus sign, as the axes do."""
     return text.replace("-", "−")
 
 
 def sentence(parts: Sequence[str]) -> str:
-    """The parts of a note as one sentence."""
+    """Join the parts of a note into one sentence."""
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 

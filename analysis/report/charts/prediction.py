@@ -1,4 +1,4 @@
-"""What larger sizes would give: measured efficiency, and beyond it the predicted one with its bands."""
+"""Charts of measured efficiency and, beyond it, predicted efficiency with its bands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from analysis.tables.warnings import marks_of
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-SIZES = "sizes"  # name of the dataset
+SIZES = "sizes"  # dataset name
 MOST_REFUSALS = 6  # sentences of the note
 HOVERED = {
     "series": "series",
@@ -58,7 +58,7 @@ HOVERED = {
 
 
 def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
-    """None where no series could be predicted: the reasons are in `findings.outlook`."""
+    """Return the charts, or nothing if no series could be predicted; `findings.outlook` has the reasons."""
     predicted = [one for one in findings.outlook if one.forecasts]
     if not predicted:
         return []
@@ -88,8 +88,10 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
 def _rows(
     outlook: Outlook, looks: Looks, marks_at: Mapping[tuple[str, int, int], Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """Of the measured sizes what was measured; from the largest of them on what is predicted. Efficiency is relative to
-    what is predicted of the smallest measured size, as `python -m analysis predict` has it."""
+    """Return rows of measured sizes, and of predicted ones from the largest measured size on.
+
+    Efficiency is relative to the prediction for the smallest measured size, as in `python -m analysis predict`.
+    """
     first = outlook.forecasts[0]
     assert first.rate is not None, "a measured size is never refused"
     one_gpu = first.rate.median / first.gpus
@@ -212,7 +214,7 @@ def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
 
 
 def not_looked_into(findings: Findings) -> str | None:
-    """How many measured series have no outlook here; None: all have."""
+    """Return a note on the number of measured series without a prediction here; None if all have one."""
     rest = len(series_in_order(findings.rows)) - len(LOOKS)
     if rest <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Speedup, efficiency and throughput over the number of GPUs."""
+"""Charts of speedup, efficiency and throughput against the number of GPUs."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ from analysis.tables.series import series_in_order
 from analysis.tables.warnings import SINGLE_RUN, marks_of
 from harness.core.spec import STRONG, WEAK
 
-MOST_POINTS = 400  # of a drawing: more could not be told apart, and a page of 10,000 points would be no page
-FEW_RUNS = 5  # up to so many, the interval is wide with Student's t, and each point has a bar of its own
-POINTS, IDEAL = "points", "ideal"  # names of datasets
-NAMES = {"samples_per_second": "throughput"}  # of a drawing, where it is not that of the column
+MOST_POINTS = 400  # per chart; more would be indistinguishable and slow the page down
+FEW_RUNS = 5  # up to so many, Student's t makes intervals wide, and each point gets its own error bar
+POINTS, IDEAL = "points", "ideal"  # dataset names
+NAMES = {"samples_per_second": "throughput"}  # chart names that differ from the column's
 HOVERED = {
     "series": "series",
     "where": "on",
@@ -71,7 +71,13 @@ HOVERED = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """name: of the columns. show: a value in words. log: whether a logarithmic axis makes sense."""
+    """A quantity on the y axis.
+
+    Attributes:
+        name: prefix of its columns.
+        show: formats a value.
+        log: whether the axis can be logarithmic.
+    """
 
     name: str
     title: str
@@ -86,7 +92,7 @@ THROUGHPUT = Quantity("samples_per_second", "Throughput", "samples per second", 
 
 
 def scaling_charts(rows: Sequence[Mapping[str, Any]], looks: Looks) -> list[Chart]:
-    """rows: of the table of points. None where no point has a figure."""
+    """Return the charts; none if no point has a value. rows: the table of points."""
     series = series_in_order(rows)
     if not series:
         return []
@@ -95,7 +101,7 @@ def scaling_charts(rows: Sequence[Mapping[str, Any]], looks: Looks) -> list[Char
 
 
 def _fitting(series: Sequence[list[Mapping[str, Any]]]) -> tuple[list[Mapping[str, Any]], str | None]:
-    """The rows of the first series that there is room for, and what is said of the others."""
+    """Return the rows of the first series that fit, and a note about the omitted ones."""
     drawn: list[Mapping[str, Any]] = []
     for i, group in enumerate(series):
         if drawn and len(drawn) + len(group) > MOST_POINTS:
@@ -131,7 +137,8 @@ def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, 
 
 
 def _with_line(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """line: whether the series' line goes through the point: the first one of each count."""
+    """Add `line` to each row: whether the series' line passes through it. It passes through the first row of each
+    count."""
     seen: set[tuple[str, int]] = set()
     found = []
     for row in rows:
@@ -175,8 +182,10 @@ def _row(row: Mapping[str, Any], quantity: Quantity, looks: Looks) -> dict[str, 
 
 
 def _cut(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """drawn_low, drawn_high: the interval, cut so that those of few runs do not press all else flat; hovering and the
-    table say its ends. What others are relative to is its own value: the band begins there."""
+    """Add drawn_low, drawn_high: the interval, truncated so that wide intervals of few runs do not flatten the chart.
+
+    Tooltips and the table show the full interval. For a baseline, both are its own value: the band starts there.
+    """
     for row in data:
         low, high, value = row["value_low"], row["value_high"], row["value"]
         if low is None:
@@ -198,7 +207,7 @@ def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[st
 
 
 def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[dict[str, Any]]:
-    """Dashed: of the throughput a line for each series, of the others one for each baseline."""
+    """Dashed ideal lines: one per series for throughput, otherwise one per baseline."""
     if quantity is THROUGHPUT:
         own = [chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
         return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
@@ -210,8 +219,8 @@ def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[d
 
 
 def _ideal_rows(quantity: Quantity, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """From each baseline to the largest count that is relative to it; at every count, as it is bent where one axis is
-    logarithmic."""
+    """Return points from each baseline to its largest count, at every count, since a semi-logarithmic axis bends
+    the line."""
     if quantity is THROUGHPUT:
         return []
     found = []
@@ -261,7 +270,7 @@ def _series(
 
 
 def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
-    """Two kinds of scaling in one drawing are told apart by the line, as the legend says."""
+    """Distinguish weak from strong scaling by dashes, as the legend explains."""
     kinds = [kind for kind in (WEAK, STRONG) if any(row["scaling"] == kind for row in rows)]
     legend = alt.Legend(labelExpr="datum.label + ' scaling'") if len(kinds) > 1 else None
     dashes = {WEAK: [1, 0], STRONG: [8, 3]}

@@ -1,4 +1,4 @@
-"""How steady each run was: the step time of its blocks, relative to the median of its point, over the run."""
+"""Charts of the step time of blocks over each run, relative to the median of its point."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from analysis.tables.warnings import marks_of
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-BLOCKS, RUNS = "blocks", "runs"  # names of datasets
+BLOCKS, RUNS = "blocks", "runs"  # dataset names
 MOST_RUNS, MOST_BLOCKS = 24, 3000
-MOST_REACH = 3.0  # times the median, above it: one block of a thousand times would press all others flat
-OUTLIER = "#C2410C"  # seen on both themes
+MOST_REACH = 3.0  # limit on the deviation above the median, in medians: one extreme block would flatten all others
+OUTLIER = "#C2410C"  # readable on both themes
 HOVERED = {
     "series": "series",
     "where": "on",
@@ -50,8 +50,10 @@ HOVERED = {
 
 
 def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
-    """None where no run has two blocks. Where not all runs have room, those of points that drifted or have the most
-    blocks outside Tukey's fences are drawn."""
+    """Return the chart, or nothing if no run has two blocks.
+
+    If there are too many runs, those of points that drifted or have the most blocks outside Tukey's fences are drawn.
+    """
     points = [row for row in findings.rows if row["series"] in looks.names and (row["blocks"] or 0) > 1]
     members = [(row, run) for row in points for run in row["completed"]]
     if not members:
@@ -91,7 +93,7 @@ def _steadiness(point: Mapping[str, Any], run: Run) -> tuple[bool, float]:
 
 
 def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]]) -> dict[tuple[str, ...], float]:
-    """Seconds per step of a point's blocks, by the ids of its runs."""
+    """Return the median seconds per step of each point's blocks, by the ids of its runs."""
     completed = {point["run_ids"]: point["completed"] for point, _ in drawn}
     return {
         key: median(time for run in runs for time in run.block_step_seconds) or 1.0 for key, runs in completed.items()
@@ -99,10 +101,10 @@ def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]]) -> dict[tuple[str, 
 
 
 def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[dict[str, Any]]:
-    """x: where in the run the block is, from 0 to 1."""
+    """Return a row for each drawn block. x: the block's position in the run, from 0 to 1."""
     outside = set(outliers(times))
     stride = math.ceil(len(times) / most)
-    # A run of outliers alone would have no bound: as many of them as of the others.
+    # Limits outliers too, in case all blocks are outliers.
     rings = set(sorted(outside)[:most])
     kept = [i for i in range(len(times)) if i % stride == 0 or i in rings]
     return [

@@ -1,4 +1,4 @@
-"""Every drawing of a study's page."""
+"""All charts of a study's page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 def charts_of(findings: Findings, looks: Looks | None = None) -> list[Chart]:
-    """Every drawing that the study has figures for, in the order of the page. looks: of the series, where they are not
-    the page's own."""
+    """Return the charts that the study has data for, in the order of the page. looks: defaults to the page's own."""
     from altair.utils.schemapi import debug_mode
 
     from analysis.report.charts.breakdown import breakdown_charts
@@ -24,7 +23,7 @@ def charts_of(findings: Findings, looks: Looks | None = None) -> list[Chart]:
     from analysis.report.charts.steadiness import steadiness_charts
 
     looks = looks or looks_of(findings.rows)
-    with debug_mode(False):  # each part against Vega-Lite's schema: the tests do that
+    with debug_mode(False):  # skips Altair's schema validation, which the tests do
         return [
             *scaling_charts(findings.rows, looks),
             *breakdown_charts(findings.losses, looks),

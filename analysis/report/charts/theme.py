@@ -1,7 +1,7 @@
-"""How the drawings look on a light and on a dark page, as Vega-Lite's configuration.
+"""Light and dark themes of the charts, as Vega-Lite configurations.
 
-A spec itself names no colour of text, grid or series: it takes the series' from the range `category`, and hollow points
-are filled with the page's own colour through the style `hollow`.
+Specs name no colours of text, grid or series. Series use the range `category`; hollow points use the style `hollow`,
+which fills them with the page's background.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from analysis.report.palette import IDEAL, LOOKS, UNNAMED
 _LIGHT = ("#FFFFFF", "#1F2937", "#4B5563", "#E5E7EB", "#9CA3AF")
 _DARK = ("#14171C", "#E5E7EB", "#AEB4BE", "#2B3038", "#6B7280")
 
-REFERENCE, HOLLOW, WHISKER = "reference", "hollow", "whisker"  # names of styles
+REFERENCE, HOLLOW, WHISKER = "reference", "hollow", "whisker"  # style names
 
 
 def themes() -> dict[str, dict[str, Any]]:
-    """`light` and `dark`: the config to give to vegaEmbed."""
+    """Return the configurations `light` and `dark` for vegaEmbed."""
     return {"light": _theme(*_LIGHT, dark=False), "dark": _theme(*_DARK, dark=True)}
 
 

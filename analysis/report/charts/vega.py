@@ -1,4 +1,4 @@
-"""The script that draws in the page: Vega's, with our legends."""
+"""The script that draws charts in the page: Vega with accessible legends."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ LEGEND = Path(__file__).with_name("legend.js")
 
 @cache
 def vega_script() -> str:
-    """The JavaScript of Vega, Vega-Lite and Vega-Embed (0.9 MB), which sets `vegaEmbed` of the page's window; what
-    that draws has legends that the keyboard reaches. It loads nothing from elsewhere."""
+    """Return JavaScript with Vega, Vega-Lite and Vega-Embed (0.9 MB), which defines `window.vegaEmbed`.
+
+    Legends can be operated with the keyboard. Nothing is loaded from elsewhere.
+    """
     import vl_convert
 
-    # By default it does nothing but set what is exported; the stub has `snippet` without its default.
+    # By default the bundle only sets exports; the stub lacks the default of `snippet`.
     bundle = vl_convert.javascript_bundle(None, vl_version=VEGA_LITE)  # type: ignore[arg-type]
     return bundle + LEGEND.read_text(encoding="utf-8")
 
 
 @cache
 def kept_vega_script() -> str:
-    """`vega_script`, kept in the user's cache: to put it together takes longer (1.4 s) than the rest of a report."""
+    """Return `vega_script` from the user's cache: bundling (1.4 s) takes longer than the rest of a report."""
     home = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(home) if home else Path("~/.cache").expanduser()) / "scaling-harness"
     ours = hashlib.sha256(LEGEND.read_bytes())
@@ -40,6 +42,6 @@ def kept_vega_script() -> str:
         folder.mkdir(parents=True, exist_ok=True)
         temporary.write_text(script, encoding="utf-8")
         temporary.replace(path)
-    except OSError:  # a report can do without it
+    except OSError:  # the cache is optional
         temporary.unlink(missing_ok=True)
     return script

@@ -1,1 +1,1 @@
-"""For a paper or a proposal: figures, LaTeX tables, report.pdf, the scaling section (docs/exports.md)."""
+"""Output for papers and proposals: figures, LaTeX tables, report.pdf, scaling section (docs/exports.md)."""

@@ -1,6 +1,6 @@
-"""A document as plain values, written as LaTeX, Typst or Markdown by the modules beside this one.
+"""Format-independent documents; the other modules of this package write them as LaTeX, Typst or Markdown.
 
-Texts come from other programs and hold no markup: whatever a name looks like, each writer escapes it.
+Texts hold no markup, and each writer escapes them, because names come from other programs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from string import ascii_lowercase
 
 @dataclass(frozen=True)
 class Gap:
-    """What only the user knows: shown as `[FILL IN: …]`, so that nobody overlooks it."""
+    """Information only the user has; shown as `[FILL IN: …]` so that nobody overlooks it."""
 
     what: str
 
@@ -23,13 +23,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class Raised:
-    """Letters of footnotes."""
+    """Superscript letters that refer to footnotes."""
 
     letters: str
 
 
 Piece = str | Gap | Raised
-Line = Sequence[Piece]  # of a paragraph, or in a cell
+Line = Sequence[Piece]  # a paragraph or a table cell
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """warning: what must not be overlooked; it stands out."""
+    """warning: highlighted."""
 
     line: Line
     warning: bool = False
@@ -48,7 +48,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """answers: what the reader came for, set larger where a format can."""
+    """answers: the main results, set larger where the format allows."""
 
     lines: Sequence[Line]
     answers: bool = False
@@ -57,12 +57,12 @@ class Bullets:
 @dataclass(frozen=True)
 class Column:
     heading: str
-    right: bool = True  # figures; names stand to the left
+    right: bool = True  # alignment: numbers right, names left
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows under a heading of their own, or under none (""). strong: rows that are set in bold, by their number."""
+    """Rows under a heading, or none (""). strong: indices of the rows in bold."""
 
     heading: str
     rows: Sequence[Sequence[Line]]
@@ -71,7 +71,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """name: letters and hyphens, for labels. notes: footnotes by their letters, then those that have none ("")."""
+    """name: letters and hyphens, for labels. notes: (letter, footnote); letter "" for footnotes without a reference."""
 
     name: str
     caption: str
@@ -82,7 +82,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """name: of a file in figures/, without its ending. wide: as wide as two columns."""
+    """name: file in figures/, without suffix. wide: two columns wide."""
 
     name: str
     caption: str
@@ -94,12 +94,12 @@ Block = Heading | Paragraph | Bullets | Table | Picture
 
 @dataclass
 class Footnotes:
-    """Letters for texts, in the order in which they first occur."""
+    """Assigns letters to footnotes in order of first use."""
 
     texts: list[str] = field(default_factory=list)
 
     def raised(self, *texts: str | None) -> tuple[Raised, ...]:
-        """The letters of these texts, to be put behind a figure; nothing for no text."""
+        """Return a superscript with the letters of these texts; empty if there are none."""
         said = [text for text in dict.fromkeys(texts) if text]
         self.texts += [text for text in said if text not in self.texts]
         return (Raised(",".join(_letter(self.texts.index(text)) for text in said)),) if said else ()
@@ -114,7 +114,8 @@ def _letter(i: int) -> str:
 
 
 def pages_of(table: Table, most: int) -> Iterator[Table]:
-    """The table in parts of at most so many rows, each with the footnotes that it needs; the first keeps the name."""
+    """Split a table into parts of at most `most` rows, each with the footnotes it needs. The first part keeps the
+    name."""
     parts: list[list[Group]] = [[]]
     room = most
     for group in table.groups:

@@ -1,4 +1,4 @@
-"""Renders the charts of the page for print: PDF, SVG and PNG of an exact width, with embedded fonts."""
+"""Renders charts for print: PDF, SVG and PNG of an exact width, with embedded fonts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from analysis.report.charts.theme import themes
 from analysis.report.print.paper import MM, Paper
 
 FORMATS = ("pdf", "svg", "png")
-FONT = "Liberation Sans"  # bundled with vl-convert: figures are equal on every machine
-DOTS_PER_INCH = 300  # of a PNG
-ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # of a PDF's resource dictionaries
+FONT = "Liberation Sans"  # bundled with vl-convert, so figures are the same on every machine
+DOTS_PER_INCH = 300  # of PNG files
+ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # in a PDF's resource dictionaries
 HEAD_LENGTH, NOTE_LENGTH = 400, 1200  # characters
 
 
 def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "") -> dict[str, Any]:
-    """The spec of a chart for print.
+    """Return the spec of a chart for print.
 
     Args:
-        number: which of `chart.heads`, and which entry of the chart's choice.
+        number: index into `chart.heads` and into the entries of the chart's control.
         common: what all series have in common, in words.
     """
     head = "; ".join(filter(None, (common, chart.heads[number])))
-    layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # all but the hover targets
+    layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # without hover targets
     params = [
         {"name": param["name"], "value": number if "bind" in param else param["value"]}
         for param in chart.spec.get("params", ())
@@ -47,7 +47,7 @@ def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "") -
 
 
 def page(paper: Paper, width_mm: float, head: str, note: str) -> dict[str, Any]:
-    """What every figure's spec shares: its config, and the caption lines below it."""
+    """Return what the specs of all figures share: configuration and caption lines."""
     lines = paper.wrapped(shortened(head, HEAD_LENGTH), width_mm)
     notes = paper.wrapped(shortened(note, NOTE_LENGTH), width_mm)
     return {
@@ -58,11 +58,11 @@ def page(paper: Paper, width_mm: float, head: str, note: str) -> dict[str, Any]:
 
 
 def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
-    """The bytes of a figure in one of FORMATS. They hold no date: equal studies give equal files."""
+    """Render a figure in one of FORMATS. Without dates, so equal studies give equal files."""
     svg = drawing(json.dumps(spec))
     if kind == "svg":
         return _sized(svg, width_mm, "mm").encode("utf-8")
-    svg = _sized(svg, width_mm * 72 / 25.4, "")  # a pixel becomes a point
+    svg = _sized(svg, width_mm * 72 / 25.4, "")  # one pixel becomes one point
     if kind == "png":
         return vl_convert.svg_to_png(svg, ppi=DOTS_PER_INCH)
     # vl-convert writes these entries in random order; sorting them in place keeps all byte offsets.
@@ -71,26 +71,26 @@ def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
 
 @lru_cache(maxsize=64)  # the same figures go into figures/ and report.pdf
 def drawing(spec: str) -> str:
-    """Renders a spec as SVG, sized in pixels."""
+    """Render a spec as SVG, sized in pixels."""
     svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
-    return re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels hidden for lack of room
+    return re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels hidden for lack of space
 
 
 def pixels(svg: str) -> tuple[float, float]:
-    """Width and height of an SVG."""
+    """Return width and height of an SVG."""
     width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
     return float(width), float(height)
 
 
 def _sized(svg: str, width: float, unit: str) -> str:
-    """Sets the exact width; Vega rounds it to whole pixels."""
+    """Set the exact width, which Vega rounds to whole pixels."""
     was, height = pixels(svg)
     size = f'width="{width:.6f}{unit}" height="{height * width / was:.6f}{unit}"'
     return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
 
 
 def _config(paper: Paper, width_mm: float) -> dict[str, Any]:
-    """The page's light theme with sizes for paper."""
+    """Return the page's light theme with sizes for paper."""
     font, width = paper.font, width_mm * MM
     words = {"fontSize": font, "subtitleFontSize": font, "fontWeight": "normal", "lineHeight": 1.2 * font}
     words |= {"subtitleFontWeight": "normal", "subtitleLineHeight": 1.2 * font, "subtitlePadding": 2, "limit": width}

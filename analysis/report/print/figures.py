@@ -1,4 +1,4 @@
-"""The figures of a study for print: every chart of the page, in figures/ as .pdf, .svg and .png."""
+"""Figures of a study for print: every chart of the page, as .pdf, .svg and .png in figures/."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PAPER = Paper()
 
 
 def figures_of(findings: Findings, paper: Paper = PAPER) -> dict[str, bytes]:
-    """Every figure in every format, by file name."""
+    """Return every figure in every format, by file name."""
     return {f"figures/{name}": content for name, content in drawn(findings, FORMATS, paper).items()}
 
 
 def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dict[str, bytes]:
-    """Figures in these formats (of FORMATS), by file name."""
+    """Return the figures in these formats (of FORMATS), by file name."""
     return {
         f"{name}.{kind}": rendered(spec, kind, paper.width_mm)
         for name, spec in figure_specs(findings, paper).items()
@@ -38,7 +38,8 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
 
 
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
-    """The Vega-Lite spec of each figure, by name. A chart with a choice gives several: `waterfall`, `waterfall_2`, …"""
+    """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
+    `waterfall_2`, …"""
     series = series_in_order(findings.rows)
     common = common_words(series) if series else ""
     looks = looks_of(findings.rows)
@@ -58,7 +59,7 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
 
 
 def marks_texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The warnings on a series; one that only some points have is followed by their numbers of GPUs."""
+    """Return the warnings of a series; if only some points have one, their numbers of GPUs follow."""
     at: dict[str, list[int]] = {}
     for row in rows:
         for mark in marks_of(row):

@@ -1,4 +1,4 @@
-"""Texts of a study as LaTeX: what is in a name is set as it is written, and never obeyed."""
+"""LaTeX output. Special characters in names are escaped."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from analysis.base.text import printable
 from analysis.report.print.document import Block, Bullets, Gap, Heading, Line, Paragraph, Piece, Raised, Table, pages_of
 
-MOST_ROWS = 42  # of a float: what a page holds
+MOST_ROWS = 42  # of a float, so that it fits on a page
 WIDTH_OF_A_COLUMN, WIDTH_OF_A_HEADING = 13, 100  # characters
 
-# In every font encoding, with every engine, and with babel's active characters.
+# These work in every font encoding, with every engine, and with babel's active characters.
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -29,7 +29,7 @@ SPECIAL = {
     "|": r"\textbar{}",
     "`": r"\textasciigrave{}",
     '"': r"\textquotedblright{}",
-    # What a row after \\ must not begin with.
+    # Must not start a row after \\.
     "[": "{[}",
     "]": "{]}",
     "*": "{*}",
@@ -67,7 +67,7 @@ SPECIAL = {
     "∞": r"\ensuremath{\infty}",
     "\u00a0": "~",
 }
-LIGATURES = "-,'"  # two of them would be set as another character
+LIGATURES = "-,'"  # two in a row would become a different character
 ACCENTS = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u0304": "=", "\u0307": ".",
     "\u0306": "u", "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
@@ -79,8 +79,7 @@ GREEK = {
 
 
 def escaped(text: str) -> str:
-    """The text as ASCII that LaTeX sets and does not obey. What LaTeX's own fonts lack is named by its code point:
-    `[U+4E2D]`."""
+    """Escape text for LaTeX as ASCII. Characters missing from LaTeX's fonts are shown by code point: `[U+4E2D]`."""
     said = ""
     before = ""
     for c in printable(text):
@@ -104,7 +103,8 @@ def _character(c: str) -> str:
 
 
 def tables_tex(tables: Sequence[Table], study: str) -> str:
-    """Floats as wide as the page; the preamble needs booktabs and graphicx, both in every TeX distribution."""
+    """Return the tables as page-wide floats. The preamble needs booktabs and graphicx, part of every TeX
+    distribution."""
     parts = [part for table in tables for part in pages_of(table, MOST_ROWS)]
     comment = (
         f"% Tables of study {escaped(study)}. \\input this file; the preamble needs "
@@ -114,7 +114,7 @@ def tables_tex(tables: Sequence[Table], study: str) -> str:
 
 
 def table_tex(table: Table, environment: str) -> str:
-    """One float. Shrunk where it is wider than the line, never cut."""
+    """Return one float, shrunk if wider than the line."""
     n = len(table.columns)
     columns = "".join("r" if column.right else "l" for column in table.columns)
     lines = [
@@ -152,7 +152,7 @@ def table_tex(table: Table, environment: str) -> str:
 
 
 def _head(table: Table) -> list[str]:
-    """The headings in as many lines as the longest needs, standing on the rule."""
+    """Return the headings on as many lines as the longest needs, aligned at the bottom."""
     stacks = [textwrap.wrap(column.heading, WIDTH_OF_A_COLUMN) for column in table.columns]
     height = max(map(len, stacks))
     rows = zip(*([""] * (height - len(stack)) + stack for stack in stacks), strict=True)
@@ -172,7 +172,7 @@ def _piece(piece: Piece) -> str:
 
 
 def blocks_tex(blocks: Sequence[Block]) -> str:
-    """Sections, floats and paragraphs, to be read into a document."""
+    """Return sections, floats and paragraphs for inclusion in a document."""
     return "\n".join(map(_block, blocks))
 
 

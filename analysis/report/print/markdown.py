@@ -1,4 +1,4 @@
-"""A document as Markdown (CommonMark with tables of GitHub and Pandoc)."""
+"""Writes a document as Markdown (CommonMark with the tables of GitHub and Pandoc)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from analysis.base.text import printable
 from analysis.report.print.document import Block, Bullets, Gap, Heading, Line, Paragraph, Picture, Piece, Raised, Table
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$^!&@\"])")
-# What some readers make a link of without any markup.
+# Some readers turn these into links without any markup.
 LINKS = re.compile(r"(://|\bwww\.)", re.IGNORECASE)
-# What at the beginning of a line would make it a list, a heading's rule or a quotation.
+# At the start of a line these would begin a list, a heading rule or a quotation.
 BEGINNING = re.compile(r"^(\s*)([-+]|[-=]+|\d+[.)])(?=\s|$)")
 
 
@@ -20,7 +20,7 @@ def markdown_of(blocks: Sequence[Block]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text as Markdown shows it and does not obey it."""
+    """Escape text for Markdown."""
     text = SPECIAL.sub(r"\\\1", printable(text))
     text = LINKS.sub(lambda found: found[0].replace(":", "\\:").replace(".", "\\."), text)
     return BEGINNING.sub(lambda found: found[1] + found[2][:-1] + "\\" + found[2][-1], text)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from analysis.base.errors import StudyError
 from analysis.base.text import printable
 
-MM, PT = 96 / 25.4, 96 / 72  # pixels, as CSS and SVG have them
-CHARACTER = 0.5  # mean width of a letter, in font sizes
-PAGE_TO_PAPER = 0.65  # height of a figure with text of STANDARD_PT relative to the chart on the page
+MM, PT = 96 / 25.4, 96 / 72  # in pixels, as in CSS and SVG
+CHARACTER = 0.5  # mean width of a letter, relative to the font size
+PAGE_TO_PAPER = 0.65  # height of a figure with STANDARD_PT text, relative to the chart on the page
 STANDARD_PT = 7.5
 WIDTHS_MM, FONTS_PT = (50.0, 300.0), (5.0, 24.0)
 
@@ -25,7 +25,7 @@ class Paper:
 
     @property
     def wide_mm(self) -> float:
-        """Width of two columns."""
+        """Width of two columns in mm."""
         return 2 * self.width_mm + 5
 
     @property
@@ -34,15 +34,15 @@ class Paper:
         return self.font_pt * PT
 
     def height(self, of_page: float) -> float:
-        """Height of a figure's plot in pixels, from its height on the page."""
+        """Return the height of a plot in pixels, from its height on the page."""
         return round(of_page * PAGE_TO_PAPER * self.font_pt / STANDARD_PT)
 
     def wrapped(self, text: str, width_mm: float | None = None, beside: float = 1) -> list[str]:
-        """Breaks text into lines that fit the figure. beside: width taken by other things, in font sizes."""
+        """Break text into lines that fit the figure. beside: width of other elements, in font sizes."""
         return textwrap.wrap(printable(text), max(12, self.letters(width_mm, beside)))
 
     def letters(self, width_mm: float | None = None, beside: float = 1) -> int:
-        """How many letters fit on a line."""
+        """Return the number of letters that fit on a line."""
         return int(((width_mm or self.width_mm) * MM / self.font - beside) / CHARACTER)
 
 
@@ -56,7 +56,7 @@ def declare_paper(parser: argparse.ArgumentParser) -> None:
 
 
 def paper_of(options: argparse.Namespace) -> Paper:
-    """Raises StudyError for a size out of range."""
+    """Return the paper size. Raises StudyError if out of range."""
     for option, value, (low, high) in (
         ("--width-mm", options.width_mm, WIDTHS_MM),
         ("--font-pt", options.font_pt, FONTS_PT),

@@ -1,4 +1,4 @@
-"""report.pdf: what a study found, to be read on paper: the answers first, then figures, tables, method and problems."""
+"""report.pdf: a study's results on paper. Answers first, then figures, tables, method and problems."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from harness.core.spec import EMULATED
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-MOST_ANSWERS = 12  # all are in report.html
-MOST_REASON = 400  # characters of why a run has no figure
+MOST_ANSWERS = 12  # report.html has all
+MOST_REASON = 400  # length limit of reasons for missing results
 CAPTIONS = {
     "speedup": "Speedup over the number of {unit}.",
     "efficiency": "Parallel efficiency over the number of {unit}.",
@@ -47,7 +47,7 @@ CAPTIONS = {
 
 
 def pdf_of(findings: Findings) -> dict[str, bytes]:
-    """report.pdf"""
+    """Return report.pdf."""
     specs = figure_specs(findings)
     blocks = blocks_of(findings, specs)
     names = [block.name for block in blocks if isinstance(block, Picture)]
@@ -58,7 +58,7 @@ def pdf_of(findings: Findings) -> dict[str, bytes]:
 
 
 def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
-    """figures: names of those that there are."""
+    """Return the contents of report.pdf. figures: names of the available figures."""
     blocks = _answers(findings)
     what = unit_of(findings.rows)
     for kind, caption in CAPTIONS.items():
@@ -96,7 +96,7 @@ def _answers(findings: Findings) -> list[Block]:
 
 
 def _evidence(findings: Findings) -> list[str]:
-    """The answers with what they are relative to, where their intervals come from, and every mark."""
+    """List the answers with their baselines, the bases of their intervals, and all warnings."""
     return [
         *(answer.evidence for answer in answers_of(findings.rows, findings.losses)),
         *loss_sentences(findings.losses),
@@ -128,7 +128,7 @@ def _notes(findings: Findings) -> list[str]:
 
 
 def _runs(findings: Findings) -> list[Block]:
-    """How the runs ended, and each that has no figure with its reason."""
+    """Describe how the runs ended, with reasons for those without a result."""
     study = findings.study
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(statuses(study.runs).items()))
     others = [run for run in study.runs if not run.completed]

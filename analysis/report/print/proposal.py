@@ -1,4 +1,4 @@
-"""The scaling section of a computing-time proposal, of one series of a study. What only the user knows is a gap."""
+"""Scaling section of a computing-time proposal, for one series of a study. Information only the user has is a gap."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 PICTURE = "proposal"
-MOST_REASON = 300  # characters of why a size has no figure
+MOST_REASON = 300  # length limit of reasons for missing results
 PREDICTED = "predicted, not measured: the median and the 90 % interval of one measurement there"
 
 
 def proposal_of(findings: Findings, request: Request) -> list[Block]:
-    """All of the section, its picture under the name PICTURE."""
+    """Return the section. It refers to its figure as PICTURE."""
     return [
         Heading("Scaling and requested resources"),
         *_warnings(request),
@@ -74,7 +74,7 @@ def proposal_of(findings: Findings, request: Request) -> list[Block]:
 
 
 def proposal_table(request: Request) -> Table:
-    """A row for each size, the one that is asked for in bold."""
+    """Return a table with a row for each size; the requested one is bold."""
     footnotes = Footnotes()
     hours = hours_unit(request.source.device)
     headings = [
@@ -120,7 +120,7 @@ def _basis(row: Mapping[str, Any]) -> str:
 
 
 def _warnings(request: Request) -> list[Block]:
-    """What nobody is to overlook who reads the table."""
+    """Return warnings that a reader of the table must see."""
     rows = request.rows
     said = []
     shared = sorted(
@@ -242,7 +242,7 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
 
 
 def _marginal(findings: Findings, request: Request) -> list[str]:
-    """What the last GPUs added: up to the asked size, and beyond it where that was measured."""
+    """State what the last GPUs added, up to the requested size and, if measured, beyond it."""
     series = request.rows[-1]["series"]
     lines = []
     for row in findings.decisions:
@@ -274,7 +274,7 @@ def _losses_of(findings: Findings, request: Request) -> Losses:
 
 
 def _prediction(request: Request, prediction: SeriesPrediction) -> list[str]:
-    """How far it reaches, on what it stands, and how well the same law does where it can be checked."""
+    """Describe the prediction: how far it extrapolates, on what data, and how well the law fits known sizes."""
     largest = prediction.source.series.largest
     lines = [
         f"The prediction reaches to {request.ask.gpus / largest.gpus:.3g} times the largest measured size, "
@@ -332,7 +332,7 @@ def _runs_text(request: Request) -> str:
 
 
 def _method(request: Request) -> str:
-    """Two sentences."""
+    """Describe the method in two sentences."""
     first = (
         "Each figure is the mean seconds per sample over the completed runs of a size, in steps that are timed in "
         "blocks between synchronisations of the device, after a warm-up, the slowest rank counting"

@@ -1,4 +1,4 @@
-"""Speedup and efficiency of a proposal: what was measured, and the size that is asked for."""
+"""Speedup and efficiency figure of a proposal: measured sizes and the requested size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from analysis.report.print.request import Request, Size
 from analysis.report.sentences import baseline
 from analysis.tables.warnings import marks_of
 
-SIZES, IDEAL = "sizes", "ideal"  # names of datasets
+SIZES, IDEAL = "sizes", "ideal"  # dataset names
 QUANTITIES = ("speedup", "efficiency")
 GUTTER = 14  # pixels between the two axes
 
@@ -53,7 +53,7 @@ def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
     }
     del spec["width"]
     width = paper.wide_mm * MM / 2
-    for _ in range(2):  # the room that axes and labels take is known once drawn
+    for _ in range(2):  # the space for axes and labels is known only once drawn
         spec["hconcat"] = [{**panel, "width": width} for panel in panels]
         width += (paper.wide_mm * MM - pixels(drawing(json.dumps(spec)))[0]) / 2
     return spec

@@ -1,4 +1,4 @@
-"""What computing time is asked for, and what the study says of it: the sizes of a series with their costs."""
+"""A request for computing time, and what the study says about it: the sizes of a series with their costs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ MOST_NAMED = 6  # series in an error message
 
 @dataclass(frozen=True)
 class Ask:
-    """gpus, runs: of the request. hours, steps, epochs: of one run, on as many GPUs; at most one is given. series:
-    words of its name. gpus_per_node, bytes_per_second, cluster: as of a prediction."""
+    """The user's request.
+
+    Attributes:
+        gpus, runs: GPUs of one run, and number of runs.
+        hours, steps, epochs: length of one run on that many GPUs; at most one is given.
+        series: words from the name of the series.
+        cluster, gpus_per_node, bytes_per_second: as for a prediction.
+    """
 
     gpus: int
     runs: int
@@ -42,8 +48,13 @@ class Ask:
 
 @dataclass(frozen=True)
 class Size:
-    """One number of GPUs. row: of the table of points; None: predicted. seconds: of a step. rate: samples per second.
-    Intervals: 95 % of what was measured, 90 % of what is predicted."""
+    """A number of GPUs, measured or predicted. Intervals: 95 % if measured, 90 % if predicted.
+
+    Attributes:
+        row: of the table of points; None if predicted.
+        seconds: seconds per step.
+        rate: samples per second.
+    """
 
     gpus: int
     row: Row | None
@@ -55,9 +66,16 @@ class Size:
 
 @dataclass(frozen=True)
 class Request:
-    """sizes: of the series, and `asked`, the one that is asked for, ascending; before them the base, where that is the
-    framework alone. lacking: points of the series without a figure. samples: of one run; None: its length is not
-    known. prediction: None where the size that is asked for was measured."""
+    """The request with its figures.
+
+    Attributes:
+        base: the point that speedups are relative to.
+        sizes: sizes of the series including `asked`, ascending; preceded by the base if that is the framework alone.
+        asked: the requested size.
+        lacking: points of the series without a result.
+        samples: training samples of one run; None if its length is unknown.
+        prediction: None if the requested size was measured.
+    """
 
     ask: Ask
     source: StudySeries
@@ -70,24 +88,24 @@ class Request:
 
     @property
     def rows(self) -> list[Row]:
-        """Of the sizes that were measured."""
+        """Rows of the measured sizes."""
         return [size.row for size in self.sizes if size.row is not None]
 
     def hours(self, size: Size) -> Interval | None:
-        """Of one run, on the clock; its steps alone."""
+        """Return the duration of one run in hours, training steps only."""
         if self.samples is None:
             return None
         samples = self.samples
         return size.rate.mapped(lambda rate: samples / rate / 3600, falling=True)
 
     def gpu_hours(self, size: Size) -> float | None:
-        """Of one run."""
+        """Return the GPU-hours of one run."""
         hours = self.hours(size)
         return None if hours is None else gpu_hours(size.gpus, hours.estimate * 3600)
 
 
 def request_of(findings: Findings, ask: Ask) -> Request:
-    """StudyError where the study does not say what such a request needs."""
+    """Evaluate a request. Raises StudyError if the study lacks the necessary data."""
     source, group = _series(findings, ask)
     measured = [row for row in group if row["samples_per_second"] is not None]
     if not measured:
@@ -95,7 +113,7 @@ def request_of(findings: Findings, ask: Ask) -> Request:
             f"series {shortened(series_name(group[0]), 120)}: no run has completed; there is nothing to show"
         )
     base = _base(findings.rows, measured[0])
-    sizes = {row["gpus"]: _measured(row) for row in reversed(measured)}  # of several placements the first
+    sizes = {row["gpus"]: _measured(row) for row in reversed(measured)}  # the first of several placements
     prediction = None
     if ask.gpus not in sizes:
         prediction = predict_series(source, (ask.gpus,), ask.gpus_per_node, ask.bytes_per_second)
@@ -126,7 +144,7 @@ def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Row]]:
 
 
 def _base(rows: Sequence[Row], row: Row) -> Row:
-    """The point that this one is relative to."""
+    """Return the baseline of this point."""
     at = (row["relative_to_gpus"], row["relative_to_strategy"])
     alike = [
         other for other in rows if (other["gpus"], other["strategy"]) == at and other["samples_per_second"] is not None
@@ -144,7 +162,7 @@ def _measured(row: Row) -> Size:
 
 
 def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> Size:
-    """Relative to the measured base, as the measured sizes are."""
+    """Return a predicted size, relative to the measured base like the measured sizes."""
     if prediction.why_not is not None:
         raise StudyError(f"gpus={gpus} was not measured and cannot be predicted: {prediction.why_not}")
     one = next(each for each in prediction.predicted if each.size.gpus == gpus)
@@ -164,12 +182,12 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> 
 
 
 def _global_batch(row: Row, gpus: int) -> float:
-    """On so many GPUs, of the series that the point is of."""
+    """Return the global batch of the point's series on so many GPUs."""
     return row["global_batch"] / row["gpus"] * gpus if row["scaling"] == WEAK else row["global_batch"]
 
 
 def _samples(ask: Ask, source: StudySeries, asked: Size, row: Row) -> float | None:
-    """Of one run: the same at every size, so that all sizes do the same work."""
+    """Return the training samples of one run, equal for every size so that all do the same work."""
     if ask.epochs is not None:
         if source.train_samples is None:
             raise StudyError("epochs=: the runs do not say how many samples an epoch has; give hours= or steps=")

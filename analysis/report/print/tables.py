@@ -1,4 +1,4 @@
-"""The tables of a paper: scaling, breakdown, decisions, accuracy; each with what it was measured on and its marks."""
+"""Tables for papers (scaling, breakdown, decisions, accuracy), with warnings and what they were measured on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-MOST_REASON, MOST_WORDS = 300, 400  # characters of a failure's reason, and of what a table was measured on
+MOST_REASON, MOST_WORDS = 300, 400  # characters: reason of a failure; description of the measurement
 MARK_WORDS = {
     OVERSUBSCRIBED: "oversubscribed: ranks shared cores or GPUs, not a scaling result",
     EMULATED: "emulated: its costs were set, not found",
@@ -30,13 +30,13 @@ MARK_WORDS = {
 
 
 def paper_tables(findings: Findings) -> list[Table]:
-    """Those that have rows."""
+    """Return the tables that have rows."""
     tables = [scaling_table(findings), breakdown_table(findings), decisions_table(findings), accuracy_table(findings)]
     return [table for table in tables if table.groups]
 
 
 def tex_of(findings: Findings) -> dict[str, bytes]:
-    """tables.tex, in ASCII."""
+    """Return tables.tex, in ASCII."""
     return {"tables.tex": tables_tex(paper_tables(findings), findings.study.name).encode("ascii")}
 
 
@@ -45,7 +45,7 @@ def series_name(row: Row) -> str:
 
 
 def measured_on(rows: Sequence[Row]) -> str:
-    """Devices, clusters, communication, versions and code of the points, every value that occurs."""
+    """List all devices, clusters, communication libraries, versions and code versions of the points."""
 
     def every(name: str) -> str:
         values = dict.fromkeys(part for row in rows for part in (row[name] or "").split(";") if part)
@@ -62,12 +62,12 @@ def measured_on(rows: Sequence[Row]) -> str:
 
 
 def mark_words(row: Row) -> list[str]:
-    """The marks of a point as footnotes say them."""
+    """Return the warnings of a point as footnote texts."""
     return [MARK_WORDS.get(mark, mark) for mark in marks_of(row)]
 
 
 def scaling_table(findings: Findings) -> Table:
-    """Throughput, speedup and efficiency of every point, those without a figure too."""
+    """Throughput, speedup and efficiency of every point, including those without a result."""
     rows = findings.rows
     footnotes = Footnotes()
     what = unit_of(rows)
@@ -113,7 +113,7 @@ def _interval(row: Row, name: str, show: Any, footnotes: Footnotes) -> Line:
 
 
 def breakdown_table(findings: Findings) -> Table:
-    """Of the points that have parts: the seconds of each part, and below them what it cost in efficiency."""
+    """Seconds of each part of a step and, below them, the resulting loss of efficiency."""
     found = [loss for loss in findings.losses.points if loss.parts is not None]
     parts = [part for part in PART_NAMES if any(loss.parts and part in loss.parts.seconds for loss in found)]
     names = [PART_NAMES[part].capitalize() for part in parts]
@@ -155,7 +155,7 @@ def _parts_rows(loss: Loss, parts: Sequence[str], footnotes: Footnotes) -> list[
 
 
 def decisions_table(findings: Findings) -> Table:
-    """What each number of GPUs added, and what an epoch took and cost there."""
+    """What each increase in GPUs gained, and the time and cost of an epoch."""
     rows = findings.decisions
     footnotes = Footnotes()
     hours = _hours(rows)
@@ -187,7 +187,7 @@ def _decision_cells(row: Row, footnotes: Footnotes) -> list[Line]:
 
 
 def accuracy_table(findings: Findings) -> Table:
-    """What the points learned; with a target, what it took."""
+    """Accuracy of the points and, with a target, the time and cost to reach it."""
     learning = findings.learning
     rows = learning.points
     footnotes = Footnotes()
@@ -231,13 +231,13 @@ def _by_series(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _heading(group: Sequence[Row]) -> str:
-    """The series, and what its speedups are relative to."""
+    """Return the name of the series and the baseline of its speedups."""
     bases = [baseline(row) for row in group if row["relative_to_gpus"] is not None]
     return series_name(group[0]) + (f"; relative to {bases[0]}" if bases else "")
 
 
 def unit_of(rows: Sequence[Row]) -> str:
-    """What is counted in these rows: ranks on processors are no GPUs."""
+    """Return the unit of these rows: GPUs, or ranks on CPUs."""
     devices = {row["device"] for row in rows}
     return unit(next(iter(devices))) if len(devices) == 1 else "GPUs or CPU ranks"
 

@@ -1,4 +1,4 @@
-"""A document as a PDF, set by Typst. Words reach it as JSON strings and never as markup."""
+"""Renders a document as PDF with Typst. Texts are passed as JSON strings, never as markup."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ TEMPLATE = Path(__file__).with_name("report.typ")
 def pdf_of_blocks(
     title: str, subtitle: str, created: float | None, blocks: Sequence[Block], pictures: Mapping[str, bytes]
 ) -> bytes:
-    """created: unix seconds, the only date in it: equal studies make equal files. pictures: PDFs by the names that the
-    blocks give them. Fonts are Typst's own, embedded, whatever the system has."""
+    """Return the PDF, with Typst's own embedded fonts.
+
+    Args:
+        created: unix seconds; the only date in the file, so equal studies give equal files.
+        pictures: PDF contents by picture name.
+    """
     content = {
         "title": _words(title),
         "subtitle": _words(subtitle),
@@ -45,12 +49,12 @@ def pdf_of_blocks(
 
 
 def _words(text: str) -> str:
-    """No line ends between a number and its '%'."""
+    """Use no-break spaces between numbers and '%'."""
     return printable(text).replace(" %", "\u00a0%")
 
 
 def _date(created: float | None) -> dict[str, int] | None:
-    """As Typst's `datetime` takes it; None for a time that is no date."""
+    """Return arguments for Typst's `datetime`; None if the time is out of range."""
     try:
         at = datetime.fromtimestamp(created, UTC)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, OSError):
@@ -59,7 +63,7 @@ def _date(created: float | None) -> dict[str, int] | None:
 
 
 def _blocks(blocks: Sequence[Block]) -> list[dict[str, Any]]:
-    """Pictures that follow one another stand side by side."""
+    """Return Typst's data for the blocks; consecutive pictures are placed side by side."""
     found: list[dict[str, Any]] = []
     for pictures, group in groupby(blocks, key=lambda block: isinstance(block, Picture)):
         if pictures:
