@@ -34,7 +34,7 @@ class Strategy(ABC):
     # Parameter servers take the optimiser step: they hold its state, and weights may differ between ranks.
     server_optimizer = False
 
-    def hold(self, weights: Any) -> None:  # noqa: B027 optional hook
+    def register_weights(self, weights: Any) -> None:  # noqa: B027 optional hook
         """Receive the network's weights; called once."""
 
     def versions(self) -> Dict[str, str]:

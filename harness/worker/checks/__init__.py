@@ -1,1 +1,1 @@
-"""What a rank checks before and while it trains: the GPU, the network, the first step."""
+"""Checks before and during training: the GPU, the network, the first step."""

@@ -1,4 +1,4 @@
-"""Whether this rank's GPU can do what the run asks for: refused at the start, in one sentence. Knows no framework."""
+"""Check at the start that this rank's GPU can do what the run requests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ BUILDERS = Path(__file__).resolve().parents[3] / "sbatch" / "env"
 
 
 class GpuError(RuntimeError):
-    """The GPU, its driver or the framework's build cannot do what the run asks for. The message is for the user."""
+    """The GPU, its driver or the framework's build cannot do what the run requests; the message is for the user."""
 
 
 class VersionError(RuntimeError):
-    """The framework's version lacks what the run asks for. The message is for the user."""
+    """The framework's version lacks what the run requests; the message is for the user."""
 
 
 def check(build: Build, environment: str, precision: str, gpu: str, capability: Optional[Capability]) -> None:
-    """Raises GpuError where the build has no kernels for the GPU, or where the GPU only emulates the precision.
+    """Raise GpuError if the build has no kernels for the GPU, or the GPU only emulates the precision.
 
     Args:
-        build: of the framework.
+        build: The framework's build.
         environment: `spec.environment`.
-        gpu: the GPU's name.
-        capability: of the GPU; None where nothing tells it, and nothing is refused.
+        gpu: Name of the GPU.
+        capability: Compute capability; None if unknown, which passes.
     """
     if capability is None:
         return
@@ -43,12 +43,12 @@ def check(build: Build, environment: str, precision: str, gpu: str, capability: 
 
 
 def no_gpu(build: Build, environment: str, detail: str = "") -> GpuError:
-    """What to raise where the framework sees no GPU: why, as far as the driver tells.
+    """Return the error for a framework that sees no GPU, with the cause as far as the driver tells.
 
     Args:
-        build: without a CUDA version for a CPU build.
+        build: The framework's build; without a CUDA version for a CPU build.
         environment: `spec.environment`.
-        detail: what the framework says itself.
+        detail: The framework's own message.
     """
     gpu = nvml.find(capture.gpu_uuid())
     if gpu is not None and build.cuda:

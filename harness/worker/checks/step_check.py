@@ -1,8 +1,8 @@
-"""With verify=true: whether the first optimiser step of the run did what the optimiser's formula says.
+"""verify=true: check that the first optimiser step follows the optimiser's formula.
 
-A run's logged gradients can be right, and equal on all ranks, while the step applies them wrongly on every rank in the
-same way: a fused kernel, say, that pairs the elements of a gradient with other elements of its weight. So the weights
-after the first step are compared with those before it, stepped in NumPy with the gradients of that step.
+Gradients can be right and equal on all ranks while the step applies them wrongly in the same way everywhere, e.g. a
+fused kernel that pairs gradients with the wrong elements of a weight. So compare the weights after the first step with
+a NumPy step from the weights before it and the step's gradients.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from harness.core.spec import EMULATED, RunSpec
 from harness.core.strategies import info
 from harness.worker.adapter import Adapter
 
-# Norm of the difference by how far the weights moved. Rounding of the step itself: below 1e-6. Gradients of other
-# elements: 0.5 and more; momentum, weight decay or a learning rate that is not the one asked for: 1e-1 and more.
+# Norm of the difference relative to the distance that the weights moved. Rounding: below 1e-6. Permuted gradients: 0.5
+# and more. Wrong momentum, weight decay or learning rate: 1e-1 and more.
 BOUND = 1e-2
-# Of the weights' norm: what storing them rounds, in fp32.
+# Rounding of stored fp32 weights, relative to their norm.
 ROUNDING = 1e-6
 
 
 class StepError(RuntimeError):
-    """The first step did something else."""
+    """The first step differs from the optimiser's formula."""
 
 
 def checked(step: Callable[[], None], spec: RunSpec, adapter: Adapter, log: EventWriter) -> Callable[[], None]:
-    """`step`, whose first call is compared and logged. It raises StepError, with a sentence."""
+    """Return `step`; its first call is checked and logged, and raises StepError on a difference."""
     first = True
 
     def checking() -> None:
@@ -38,7 +38,7 @@ def checked(step: Callable[[], None], spec: RunSpec, adapter: Adapter, log: Even
             step()
             return
         first = False
-        before = [weight.copy() for weight in adapter.weights()]  # which may be the framework's own memory
+        before = [weight.copy() for weight in adapter.weights()]  # a copy, since it may be the framework's memory
         step()
         adapter.fence()
         gradients, after = adapter.gradients(), adapter.weights()
@@ -56,7 +56,7 @@ def checked(step: Callable[[], None], spec: RunSpec, adapter: Adapter, log: Even
 
 
 def unchecked(spec: RunSpec) -> Optional[str]:
-    """Why the step of such a run cannot be told from its gradients and weights; None where it can."""
+    """Return why the step cannot be derived from gradients and weights; None if it can."""
     optimizer = spec.optimizer
     if spec.framework == EMULATED:
         return "framework=emulated trains nothing"
@@ -69,7 +69,7 @@ def unchecked(spec: RunSpec) -> Optional[str]:
     if spec.framework_options.get("half_weights"):
         return "weights in 16 bits round the step away"
     if optimizer.nesterov and not optimizer.weight_decay:
-        # torch's foreach SGD adds the momentum to them in place, where there is no weight decay to copy them for.
+        # Without weight decay, torch's foreach SGD adds the momentum to the gradients in place.
         return "optimizer.nesterov=true without weight decay may change the gradients in the step"
     return None
 
@@ -77,7 +77,7 @@ def unchecked(spec: RunSpec) -> Optional[str]:
 def stepped(
     optimizer: OptimizerSpec, rate: float, weights: List[np.ndarray], gradients: List[np.ndarray]
 ) -> List[np.ndarray]:
-    """The weights after the first step, in double precision. The formulas are those of OptimizerSpec."""
+    """Return the weights after the first step in double precision, by the formulas of OptimizerSpec."""
     return [
         _stepped(optimizer, rate, weight.astype(np.float64), gradient.astype(np.float64))
         for weight, gradient in zip(weights, gradients)
@@ -86,7 +86,7 @@ def stepped(
 
 def _stepped(optimizer: OptimizerSpec, rate: float, weight: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     decayed = gradient + optimizer.weight_decay * weight
-    if optimizer.name == "adam":  # both means without their bias are those of this one gradient
+    if optimizer.name == "adam":  # the bias-corrected means equal this single gradient's values
         return np.asarray(weight - rate * decayed / (np.abs(decayed) + optimizer.epsilon))
     if optimizer.name == "lars":
         norm, of_gradient = np.linalg.norm(weight), np.linalg.norm(gradient)
@@ -99,7 +99,7 @@ def _stepped(optimizer: OptimizerSpec, rate: float, weight: np.ndarray, gradient
 
 
 def _difference(spec: RunSpec, before: List[np.ndarray], gradients: List[np.ndarray], after: List[np.ndarray]) -> float:
-    """By how far the step is to move the weights; what rounding may add is taken off."""
+    """Return the deviation relative to the expected step, less possible rounding."""
     rate = spec.optimizer.learning_rate(spec.global_batch, 0)
     expected = stepped(spec.optimizer, rate, before, gradients)
     difference = _norm([own - other for own, other in zip(after, expected)])

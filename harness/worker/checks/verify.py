@@ -1,10 +1,9 @@
-"""Shows what a framework's network computes, so that frameworks can be compared: `python -m
-harness.worker.checks.verify <run directory> <file.npz>`, in the framework's environment, one process, before the run
-itself (verify=true).
+"""Compute what a framework's network computes, to compare frameworks: `python -m harness.worker.checks.verify <run
+directory> <file.npz>`, in one process of the framework's environment, before the run itself (verify=true).
 
-In fp32, from the weights of `models.initial`, on the study's own images and in its own order: the logits of a fixed
-batch, the gradients of the first step, and the losses of steps of SGD on one batch. `analysis/measures/equal_work.py`
-compares the files of all runs of a study.
+Uses fp32, the weights of `models.initial` and the study's images in its order, and saves the logits of a fixed batch,
+the gradients of the first step, and the losses of SGD steps on one batch. `analysis/measures/equal_work.py` compares
+the files of all runs of a study.
 """
 
 from __future__ import annotations
@@ -29,21 +28,20 @@ from harness.worker.whitening import whiten
 
 FILE = "verify.npz"
 BATCH, STEPS = 16, 20
-# Rounding grows from step to step, the faster the larger the steps are. With steps as small as these the losses still
-# change by 0.1 and more, and what rounding adds stays far below what a wrong optimiser does
-# (analysis/measures/network.py).
+# Rounding errors grow with each step, the faster the larger the steps. At this rate the losses still change by 0.1 and
+# more, and rounding stays far below the effect of a wrong optimiser (analysis/measures/network.py).
 LEARNING_RATE = 1e-4
-# Of a large array, so many elements evenly spread over it: enough to see any difference, and small files.
+# Evenly spaced elements kept of a large array: enough to see a difference, in small files.
 MOST_ELEMENTS = 20000
 
 
 class VerifyError(RuntimeError):
-    """The process that was to show what the network computes failed."""
+    """The process that computes the network's outputs failed."""
 
 
 def in_own_process(run_dir: Path, attempt_dir: Path) -> None:
-    """Raises VerifyError. A process of its own, since a framework that is to join other ranks must not have been used
-    alone before."""
+    """Run the check in its own process, since a framework that joins other ranks must not have been used alone before.
+    Raises VerifyError."""
     temporary = attempt_dir / f".{FILE}"
     command = [sys.executable, "-m", "harness.worker.checks.verify", str(run_dir), str(temporary)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -54,7 +52,7 @@ def in_own_process(run_dir: Path, attempt_dir: Path) -> None:
 
 
 def alone(spec: RunSpec) -> RunSpec:
-    """The same network and data, on one rank with nothing around it."""
+    """Return the same network and data for one rank and the plain strategy."""
     return replace(
         spec,
         strategy="plain",
@@ -83,8 +81,8 @@ def alone(spec: RunSpec) -> RunSpec:
 
 
 def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
-    """logits [BATCH, classes] with the running statistics that a network starts with, losses [STEPS], and gradients
-    `g000`, `g001`, ... of the first step, in the order of `models.initial`."""
+    """Return logits [BATCH, classes] with initial running statistics, losses [STEPS], and gradients `g000`, `g001`, ...
+    of the first step, in the order of `models.initial`."""
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
     batches = Batches(train, SampleOrder(len(train), spec.seed), spec.dataset, BATCH, 0, 1, spec.seed)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
@@ -93,7 +91,7 @@ def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
     found = {"logits": adapter.logits(np.ascontiguousarray(test.images(np.arange(min(BATCH, len(test))))))}
     losses = []
     for step in range(STEPS):
-        # One batch, so that the losses change because of the steps alone.
+        # One batch, so that losses change only by the steps.
         adapter.step_on_cached_batch() if step else adapter.step()
         adapter.fence()
         losses.append(adapter.loss())
@@ -112,4 +110,4 @@ if __name__ == "__main__":
     with open(sys.argv[2], "wb") as file:
         np.savez(file, **computed(alone(run_spec), run_site))  # type: ignore[arg-type]
     sys.stdout.flush()
-    os._exit(0)  # for the reason given in harness/worker/__main__.py
+    os._exit(0)  # see harness/worker/__main__.py

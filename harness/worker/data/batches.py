@@ -1,4 +1,4 @@
-"""Batches of a rank: what an input pipeline is, and the one in NumPy, made ahead of time by a background thread."""
+"""The batches of a rank: the interface of input pipelines, and the NumPy one with a prefetching thread."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Batch = Tuple[np.ndarray, np.ndarray]
 
 
 class Pipeline(ABC):
-    """The training batches of one rank from one step on, without end.
+    """Endless training batches of one rank from a given step.
 
     A batch is images uint8 [L, H, W, C], or normalised float32 of that shape, and labels int64 [L], with L =
-    global_batch / world, or of text both [L, tokens]: NumPy arrays or the framework's own, on the host or the device,
-    as its adapter's `to_device` takes them; they are the consumer's to keep. Which samples, and how each is
-    augmented, is what `Draw` says, whatever the pipeline.
+    global_batch / world; for text both are [L, tokens]. They are NumPy or framework arrays, on the host or the device,
+    as accepted by the adapter's `to_device`, and belong to the consumer. `Draw` selects samples and augmentation for
+    every pipeline.
     """
 
     def start(self) -> None:
-        """Called once, when the framework is up: for what cannot begin before."""
+        """Start what needs the framework; called once when the framework is up."""
         return
 
     def __iter__(self) -> Iterator[Any]:
@@ -38,11 +38,11 @@ class Pipeline(ABC):
 
     @abstractmethod
     def __next__(self) -> Any:
-        """Raises DataError where samples cannot be read, or what reads them is gone."""
+        """Raise DataError if samples cannot be read or their reader is gone."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends whatever makes batches; then the iterator ends."""
+        """Stop producing batches; iteration then ends."""
 
     def __enter__(self) -> Any:
         return self
@@ -57,23 +57,23 @@ class Pipeline(ABC):
 
     @property
     def prefetch(self) -> int:
-        """Most batches that are made ahead, as far as is known."""
+        """Largest known number of prefetched batches."""
         return 0
 
     def settle(self) -> None:
-        """Returns when as many batches are made ahead as ever are, and nothing makes more, as far as is known."""
+        """Wait until prefetching is complete and idle, as far as known."""
         return
 
     def facts(self) -> Dict[str, Any]:
-        """For the start event: what is particular to how the samples are read."""
+        """Return the reader's own fields of the start event."""
         return {}
 
 
 class Batches(Pipeline):
-    """In NumPy, C-contiguous, by a thread that makes up to `prefetch` batches ahead; with 0, when each is asked for.
+    """C-contiguous NumPy batches, prefetched by a thread; with prefetch=0, produced on request.
 
-    What goes wrong while a batch is made is raised, as the same exception, when that batch is asked for.
-    Raises DataError where `prefetch` is negative, or the ranks cannot share the global batch.
+    An exception while producing a batch is raised when that batch is requested. Raises DataError if `prefetch` is
+    negative or the ranks cannot share the global batch.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Batches(Pipeline):
             raise self._error
 
     def close(self) -> None:
-        """Ends the thread, at the latest after the batch it is making, and drops what was made ahead."""
+        """Stop the thread, at the latest after its current batch, and drop prefetched batches."""
         with self._changed:
             self._closed = True
             self._ready.clear()
@@ -152,7 +152,7 @@ class Batches(Pipeline):
                     if not self._closed:
                         self._ready.append(batch)
                         self._changed.notify_all()
-        except BaseException as error:  # handed to the consumer, whatever it is
+        except BaseException as error:  # re-raised in the consumer
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
@@ -175,7 +175,7 @@ class Batches(Pipeline):
 
 
 def evaluation_batches(split: Split, indices: np.ndarray, batch: int) -> Iterator[Batch]:
-    """The samples at `indices`, in order and as they are, `batch` at a time; the last batch may be smaller."""
+    """Yield the unmodified samples at `indices`, in order, `batch` at a time; the last batch may be smaller."""
     if batch < 1:
         raise DataError(f"an evaluation batch of {batch} samples is not possible; it needs at least 1")
     for start in range(0, len(indices), batch):

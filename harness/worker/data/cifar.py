@@ -20,7 +20,7 @@ _RECORD_BYTES = 1 + _PIXEL_BYTES
 
 
 def read(train_files: Sequence[Path], test_file: Path) -> Tuple[ArraySplit, ArraySplit]:
-    """Both splits, images uint8 [n, 32, 32, 3]; files named .bin are binary, others pickles. Raises DataError."""
+    """Return both splits, images uint8 [n, 32, 32, 3]; .bin files are binary, others pickles. Raises DataError."""
     return _join([_read_file(path) for path in train_files]), _join([_read_file(test_file)])
 
 
@@ -48,7 +48,7 @@ def _from_pickle(path: Path, content: bytes) -> Tuple[np.ndarray, np.ndarray]:
         raise _refuse(path, content, str(error)) from None
     if not isinstance(batch, dict):
         raise _refuse(path, content, f"it holds a {type(batch).__name__}, not a dict")
-    # The published files have byte strings as keys; files pickled again by Python 3 have text.
+    # Published files use byte strings as keys; files re-pickled by Python 3 use text.
     pixels = batch.get(b"data", batch.get("data"))
     labels = batch.get(b"labels", batch.get("labels"))
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != _PIXEL_BYTES:

@@ -1,7 +1,7 @@
-"""IDX files, the form of MNIST and Fashion-MNIST (http://yann.lecun.com/exdb/mnist/), plain or gzipped.
+"""IDX files, the format of MNIST and Fashion-MNIST (http://yann.lecun.com/exdb/mnist/), plain or gzipped.
 
-A big-endian header (magic number 0x00000800 + number of dimensions for unsigned bytes, then each dimension as
-uint32), then the values in C order.
+A big-endian header (magic number 0x00000800 + number of dimensions for unsigned bytes, then each dimension as uint32),
+followed by the values in C order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNSIGNED_BYTES = 0x00000800
 
 
 def read(images_file: Path, labels_file: Path) -> ArraySplit:
-    """One split, images uint8 [n, H, W, 1]. Raises DataError where a file is not IDX or the two do not match."""
+    """Return one split, images uint8 [n, H, W, 1]. Raises DataError if a file is not IDX or the two do not match."""
     images, labels = read_file(images_file, 3), read_file(labels_file, 1)
     if len(images) != len(labels):
         raise DataError(
@@ -31,7 +31,7 @@ def read(images_file: Path, labels_file: Path) -> ArraySplit:
 
 
 def read_file(path: Path, dimensions: int) -> np.ndarray:
-    """The values of one file as a read-only uint8 array of that many dimensions. Raises DataError."""
+    """Return a file's values as a read-only uint8 array with the given number of dimensions. Raises DataError."""
     content = _content(path)
     header_bytes = 4 + 4 * dimensions
     magic = _UNSIGNED_BYTES + dimensions

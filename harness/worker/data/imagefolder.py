@@ -1,7 +1,7 @@
-"""Images in class folders, decoded on demand (needs Pillow).
+"""Images in class folders, decoded on demand with Pillow.
 
-Two layouts: MIT Indoor 67 as published (Images/<class>/<file>, with lists of `class/file` per line), and
-train/<class>/, test/<class>/. The label of a class is its place in the sorted class names.
+Two layouts: MIT Indoor 67 as published (Images/<class>/<file>, with lists of one `class/file` per line), and
+train/<class>/, test/<class>/. Classes are numbered in the order of their sorted names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_THREADS = 8
 
 
 class ImageFolderSplit(Split):
-    """Image files with labels; each is made RGB, its short side resized to `image_size`, and cropped at the centre."""
+    """Labelled image files; converted to RGB, resized by the short side to `image_size`, and centre-cropped."""
 
     def __init__(self, files: Sequence[str], labels: Sequence[int], image_size: int) -> None:
         assert len(files) == len(labels), (len(files), len(labels))
@@ -32,12 +32,12 @@ class ImageFolderSplit(Split):
         self._pool: Optional[ThreadPoolExecutor] = None
 
     def files(self, indices: np.ndarray) -> List[str]:
-        """The paths of the images at `indices` (int64 [k]), for who decodes them otherwise."""
+        """Return the paths of the images at `indices` (int64 [k]), for other decoders."""
         return [self._files[index] for index in indices]
 
     def images(self, indices: np.ndarray) -> np.ndarray:
         image_module = _pillow()
-        if self._pool is None:  # made on first use: threads do not survive a fork
+        if self._pool is None:  # created on first use, since threads do not survive a fork
             self._pool = ThreadPoolExecutor(min(_MOST_THREADS, _usable_cores()), thread_name_prefix="decode")
         out = np.empty((len(indices), *self.image_shape), dtype=np.uint8)
 
@@ -50,9 +50,9 @@ class ImageFolderSplit(Split):
 
 
 def open_listed(train_list: Path, test_list: Path, images: Path, spec: DatasetSpec) -> Tuple[Split, Split]:
-    """Both splits of the layout with lists.
+    """Return both splits of the layout with lists.
 
-    Raises DataError where a list is malformed or names absent files, or the number of classes is not the spec's.
+    Raises DataError if a list is malformed or names missing files, or the number of classes differs from the spec's.
     """
     listed = {path: _read_list(path) for path in (train_list, test_list)}
     classes = {name for entries in listed.values() for name, _ in entries}
@@ -70,9 +70,9 @@ def open_listed(train_list: Path, test_list: Path, images: Path, spec: DatasetSp
 
 
 def open_folders(train: Path, test: Path, spec: DatasetSpec) -> Tuple[Split, Split]:
-    """Both splits of the layout train/<class>/, test/<class>/.
+    """Return both splits of the layout train/<class>/, test/<class>/.
 
-    Raises DataError where test has a class that train lacks, or the number of classes is not the spec's.
+    Raises DataError if test has a class that train lacks, or the number of classes differs from the spec's.
     """
     label_of = _label_of(set(_class_folders(train)), train, spec)
     unknown = [name for name in _class_folders(test) if name not in label_of]
@@ -114,7 +114,7 @@ def _open_folder(folder: Path, label_of: Dict[str, int], image_size: int) -> Ima
 
 def _read_list(path: Path) -> List[Tuple[str, str]]:
     entries = []
-    # surrogateescape: file names are bytes, and come back as the same bytes when opened.
+    # File names are bytes; surrogateescape preserves them.
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -135,12 +135,12 @@ def _class_folders(folder: Path) -> List[str]:
 
 
 def _names_in(folder: Path) -> Set[str]:
-    # One listing per class instead of one question per file: a shared file system answers the first far faster.
+    # On a shared file system, one listing per class is far faster than one query per file.
     return set(os.listdir(folder)) if os.path.isdir(folder) else set()
 
 
 def printable(name: str) -> str:
-    """A file's name, for a message: what of it is not UTF-8 is escaped."""
+    """Return a file name for a message, with bytes that are not UTF-8 escaped."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -151,7 +151,7 @@ def _first_names(names: Sequence[str]) -> str:
 def _decode(image_module: Any, file: str, size: int) -> np.ndarray:
     try:
         with image_module.open(file) as image:
-            # JPEG can decode at 1/2, 1/4 or 1/8; twice the target keeps the resize below its own filter.
+            # JPEG can decode at 1/2, 1/4 or 1/8; twice the target size keeps the resize accurate.
             image.draft("RGB", (2 * size, 2 * size))
             width, height = image.size
             side = min(width, height)
@@ -160,7 +160,7 @@ def _decode(image_module: Any, file: str, size: int) -> np.ndarray:
                 (size, size), image_module.BILINEAR, box=(left, top, left + side, top + side)
             )
             return np.asarray(square)
-    except Exception as error:  # Pillow's plug-ins raise many kinds of exceptions on broken files
+    except Exception as error:  # on broken files Pillow's plug-ins raise many kinds of exceptions
         name = printable(file)
         raise DataError(
             f"image {name} cannot be decoded ({type(error).__name__}: {error}); replace the file or remove its entry"

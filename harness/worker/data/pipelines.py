@@ -1,4 +1,4 @@
-"""Opens the input pipeline that a run asks for: that in NumPy, or one of its framework's own."""
+"""Open the run's input pipeline: the NumPy one, or one of its framework."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import Split
 from harness.worker.data.stream import ShardedSplit, training_batches
 
-# (what is asked for, the samples, which of them in which step, the first step)
+# (spec, samples, draw, first step) -> pipeline
 Opener = Callable[[RunSpec, Split, Draw, int], Pipeline]
 
 
 def open_pipeline(spec: RunSpec, train: Split, rank: int, first_step: int, own: Mapping[str, Opener]) -> Pipeline:
-    """The batches of `rank` from `first_step` on. own: the framework's pipelines, by the names that `data.pipeline` has
-    for them. Raises DataError where it has no such pipeline, or that pipeline cannot read such samples."""
+    """Return the batches of `rank` from `first_step` on. own: the framework's pipelines by their name in
+    `data.pipeline`.
+
+    Raises DataError if there is no such pipeline or it cannot read the data set.
+    """
     share = (spec.global_batch, rank // spec.ranks_per_replica, spec.replicas)
     if spec.data.pipeline == HARNESS:
         return training_batches(train, spec.dataset, *share, spec.seed, first_step, spec.data.prefetch)

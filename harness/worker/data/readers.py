@@ -1,4 +1,4 @@
-"""Opens a data set by its specification and verifies that what was read is what the specification says."""
+"""Open a data set and verify that its contents match its specification."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["ArraySplit", "DataError", "Split", "open_dataset"]
 
 
 def open_dataset(spec: DatasetSpec, root: Optional[str], seed: int = 0) -> Tuple[Split, Split]:
-    """The training and the test split.
+    """Return the training and the test split.
 
-    root: the configuration's `data.root`. seed: of the synthetic reader's samples; unused by the others.
-    Raises DataError where the data set is absent, incomplete, unreadable or disagrees with `spec`.
+    root: the configuration's `data.root`. seed: of synthetic samples. Raises DataError if the data set is missing,
+    incomplete, unreadable or does not match `spec`.
     """
     train, test = _read(spec, root, seed)
     _verify(spec, "training", train)
@@ -64,7 +64,7 @@ def _verify(spec: DatasetSpec, which: str, split: Split) -> None:
                 f"{split.folder} has shards of {split.classes} classes, but the configuration of data set "
                 f"'{spec.name}' says {spec.classes}; correct classes in conf/dataset/{spec.name}.yaml or the data"
             )
-        return  # labels are looked at where they are read: those of all shards may not fit into memory
+        return  # labels are checked as they are read: those of all shards may not fit in memory
     low, high = int(np.min(split.labels)), int(np.max(split.labels))
     if low < 0 or high >= spec.classes:
         raise DataError(

@@ -1,8 +1,8 @@
-"""Reads pickles of plain values and byte arrays, and runs nothing that the pickle names.
+"""Read pickles of plain values and byte arrays without executing anything they name.
 
-A pickle may call any importable function. Here the few NumPy names that a pickled array needs lead to stand-ins
-that only record what they are given, and every other name is refused; so neither foreign code nor NumPy's own
-state setters (which trust their input) see the file, and the private module names of NumPy versions do not matter.
+A pickle can call any importable function. Here the few NumPy names that a pickled array needs map to stand-ins that
+only record their arguments; all other names are rejected. Neither foreign code nor NumPy's state setters, which trust
+their input, see the file, and NumPy's private module names do not matter.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 
 
 def load_plain(content: bytes) -> Any:
-    """The pickled dict, list or scalar; arrays directly inside a dict or list, uint8 only, become NumPy arrays.
+    """Return the pickled dict, list or scalar; uint8 arrays directly inside a dict or list become NumPy arrays.
 
-    Byte strings of Python 2 stay bytes. Raises ValueError with the reason where the content is not such a pickle.
+    Byte strings of Python 2 stay bytes. Raises ValueError with the reason if the content is not such a pickle.
     """
     try:
         value = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except _Refused as error:
         raise ValueError(str(error)) from None
-    except Exception as error:  # a foreign file makes the unpickler fail in a dozen ways, MemoryError among them
+    except Exception as error:  # arbitrary files fail in many ways, including MemoryError
         raise ValueError(f"it cannot be unpickled ({type(error).__name__}: {error})") from None
     return _with_arrays(value)
 
@@ -33,7 +33,7 @@ class _Refused(Exception):
 
 
 class _PickledDtype:
-    """Stands for numpy.dtype: the type's name; its state (byte order, alignment) says nothing new for one byte."""
+    """Stand-in for numpy.dtype that records the name; other state (byte order, alignment) is irrelevant for bytes."""
 
     def __init__(self, name: Any = None, *_: Any) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class _PickledDtype:
 
 
 class _PickledArray:
-    """Stands for numpy.ndarray: keeps the state (version, shape, dtype, is_fortran, raw bytes) as it comes."""
+    """Stand-in for numpy.ndarray that records the state (version, shape, dtype, is_fortran, raw bytes)."""
 
     state: Any = None
 
@@ -65,7 +65,7 @@ def _reconstruct(*_: Any) -> _PickledArray:
 
 
 def _encode(text: Any, encoding: Any = None) -> bytes:
-    # How Python 3 writes bytes into pickles of protocol 2 and older.
+    # Python 3 writes bytes this way in pickle protocols up to 2.
     if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
         raise _Refused(f"it asks for the encoding {encoding!r}, which no data set needs")
     return text.encode("latin1")

@@ -1,4 +1,4 @@
-"""A data set as loaders see it that take a sample at a time: an object to index, and the keys of each batch."""
+"""A data set for loaders that take one sample at a time: an indexable object and the keys of each batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.worker.data.augment import augment
 from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 
-# (index of a sample, the random bits of its augmentation, uint64 [1]; None without)
+# (sample index, random bits of its augmentation as uint64 [1], or None)
 Key = Tuple[int, Optional[np.ndarray]]
 
 
@@ -22,7 +22,7 @@ class Samples:
         return len(self._split)
 
     def __getitem__(self, key: Key) -> Tuple[np.ndarray, Any]:
-        """The image, uint8 [H, W, C], augmented, and its label, int64; of text both [tokens]."""
+        """Return (image, label): the augmented image uint8 [H, W, C] and its label int64; for text both [tokens]."""
         index, bits = np.array([key[0]]), key[1]
         images = self._split.images(index)
         if bits is not None:
@@ -31,7 +31,7 @@ class Samples:
 
 
 class Keys:
-    """Of each step from `first_step` on, without end, as a loader's batch sampler gives them."""
+    """The keys of each step from `first_step` on, without end, as a loader's batch sampler."""
 
     def __init__(self, draw: Draw, first_step: int) -> None:
         self._draw, self._first_step = draw, first_step

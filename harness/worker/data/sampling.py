@@ -1,4 +1,4 @@
-"""Which samples a rank takes in a step, and how each is augmented: the same for every input pipeline."""
+"""Choose a rank's samples and their augmentation in each step, equally for every input pipeline."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from harness.worker.data.sharding import SampleOrder, rank_batch_size
 
 
 class Draw:
-    """Of rank `rank` of `world`; a function of (seed, step) alone, so that a resumed run draws as an uncut one. For use
-    by one thread. size: samples of a step. Raises DataError where the ranks cannot share the global batch."""
+    """The draws of rank `rank` of `world`, determined by (seed, step), so that resumed runs are reproducible. Not
+    thread-safe. size: samples per step. Raises DataError if the ranks cannot share the global batch."""
 
     def __init__(
         self, order: SampleOrder, spec: DatasetSpec, global_batch: int, rank: int, world: int, seed: int
@@ -25,14 +25,15 @@ class Draw:
         self._order, self._global_batch, self._rank, self._world, self._seed = order, global_batch, rank, world, seed
 
     def indices(self, step: int) -> np.ndarray:
-        """int64 [size]."""
+        """Return the sample indices, int64 [size]."""
         return self._order.rank_batch(step, self._rank, self._world, self._global_batch)
 
     def bits(self, step: int) -> Optional[np.ndarray]:
-        """uint64 [size], from which each sample's crop and flip follow (augment.choices); None without augmentation.
+        """Return uint64 [size] that determine each sample's crop and flip (augment.choices); None without augmentation.
 
-        Drawn for the whole global batch, of which the rank takes its slice: they do not depend on the number of ranks
-        either. With alternating flips, the lowest bit is that of the sample and its epoch."""
+        Drawn for the global batch and sliced by rank, so that they do not depend on the number of ranks. With
+        alternating flips, the lowest bit depends on the sample and its epoch.
+        """
         if not self.augmented:
             return None
         bits = random_bits(self._global_batch, AUGMENTATION, self._seed, step)
@@ -40,7 +41,8 @@ class Draw:
         return bits & ~np.uint64(1) | self._alternate(step) if self._alternating else bits
 
     def _alternate(self, step: int) -> np.ndarray:
-        """uint64 [size], 1 where the sample is flipped: in the first epoch by a coin, then in every second one."""
+        """Return uint64 [size], 1 where the sample is flipped: at random in the first epoch, then in every second
+        one."""
         samples = self._order.samples
         if self._first_flips is None:
             self._first_flips = random_bits(samples, FIRST_FLIP, self._seed)
@@ -49,7 +51,7 @@ class Draw:
         return (self._first_flips[self.indices(step)] + epochs) & np.uint64(1)
 
     def steps(self, first_step: int) -> Iterator[Tuple[np.ndarray, Optional[np.ndarray]]]:
-        """(indices, bits) of each step from `first_step` on, without end."""
+        """Yield (indices, bits) of each step from `first_step` on, without end."""
         while True:
             yield self.indices(first_step), self.bits(first_step)
             first_step += 1

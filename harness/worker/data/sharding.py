@@ -1,4 +1,4 @@
-"""Which samples make which batch: the same for any number of ranks."""
+"""The assignment of samples to batches, independent of the number of ranks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.worker.data.bits import ORDER, random_bits
 
 
 class SampleOrder:
-    """An endless stream of sample indices: one permutation of 0..samples-1 per epoch, one epoch after the other.
+    """An endless stream of sample indices: one permutation of 0..samples-1 per epoch.
 
-    Global batch s takes the positions [s * G, (s + 1) * G) of the stream, across the borders of epochs, and rank r
-    the r-th of `world` equal slices of it. So every batch is full, every sample is used exactly once per epoch over
-    all ranks, and the samples of a step do not depend on the number of ranks. For use by one thread.
+    Global batch s takes positions [s * G, (s + 1) * G) of the stream, across epoch boundaries, and rank r the r-th of
+    `world` equal slices of it. So every batch is full, every sample is used once per epoch, and the samples of a step
+    do not depend on the number of ranks. Not thread-safe.
     """
 
     def __init__(self, samples: int, seed: int) -> None:
@@ -26,9 +26,9 @@ class SampleOrder:
         self._epochs: Dict[int, np.ndarray] = {}
 
     def rank_batch(self, step: int, rank: int, world: int, global_batch: int) -> np.ndarray:
-        """The samples of `rank` in step `step` (from 0): int64 [global_batch / world].
+        """Return the samples of `rank` in step `step` (from 0): int64 [global_batch / world].
 
-        Raises DataError where `world` ranks cannot share `global_batch` equally or have no rank `rank`.
+        Raises DataError if `world` ranks cannot share `global_batch` equally or `rank` is out of range.
         """
         size = rank_batch_size(rank, world, global_batch)
         position = step * global_batch + rank * size
@@ -42,12 +42,12 @@ class SampleOrder:
         return pieces[0].copy() if len(pieces) == 1 else np.concatenate(pieces)
 
     def epoch(self, epoch: int) -> np.ndarray:
-        """The permutation of epoch `epoch`, int64 [samples], read-only; the last two are kept."""
+        """Return the permutation of an epoch, int64 [samples], read-only; the last two are cached."""
         if epoch not in self._epochs:
             if len(self._epochs) == 2:
                 del self._epochs[min(self._epochs)]
             keys = random_bits(self.samples, ORDER, self.seed, epoch)
-            # Sorting random keys is a permutation that only depends on the keys; see random_bits for the reason.
+            # Sorting random keys gives a reproducible permutation; see random_bits.
             order = np.argsort(keys, kind="stable").astype(np.int64, copy=False)
             order.flags.writeable = False
             self._epochs[epoch] = order
@@ -55,7 +55,7 @@ class SampleOrder:
 
 
 def rank_batch_size(rank: int, world: int, global_batch: int) -> int:
-    """Samples per rank and step. Raises DataError as `SampleOrder.rank_batch` does."""
+    """Return the samples per rank and step. Raises DataError like `SampleOrder.rank_batch`."""
     _check_rank(rank, world)
     if global_batch < 1 or global_batch % world:
         raise DataError(
@@ -65,7 +65,7 @@ def rank_batch_size(rank: int, world: int, global_batch: int) -> int:
 
 
 def evaluation_shard(samples: int, rank: int, world: int) -> np.ndarray:
-    """The test samples that `rank` scores: rank, rank + world, ...; int64, every sample on exactly one rank."""
+    """Return the test samples that `rank` scores: rank, rank + world, ...; int64, each sample on exactly one rank."""
     _check_rank(rank, world)
     return np.arange(rank, samples, world, dtype=np.int64)
 

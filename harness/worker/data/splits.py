@@ -1,4 +1,4 @@
-"""What a data set looks like to the rest: a `Split` gives labels at once and images on demand."""
+"""The interface of data sets: a `Split` holds labels in memory and reads images on demand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 class Split(ABC):
     """The training or the test part of a data set.
 
-    labels: int64 [n]. image_shape: (H, W, C), the same for every image.
-    Of text the "image" is a sequence of tokens, uint8 [tokens], and its labels are as many: the tokens that follow
-    each.
+    labels: int64 [n]. image_shape: (H, W, C), equal for all images. For text an "image" is a sequence of tokens, uint8
+    [tokens], and its labels are the next token of each, [tokens].
     """
 
     labels: np.ndarray
@@ -24,18 +23,18 @@ class Split(ABC):
 
     @abstractmethod
     def images(self, indices: np.ndarray) -> np.ndarray:
-        """The images at `indices` (int64 [k]) as a new C-contiguous array, uint8 [k, H, W, C].
+        """Return the images at `indices` (int64 [k]) as a new C-contiguous array, uint8 [k, H, W, C].
 
-        Raises DataError where an image cannot be read.
+        Raises DataError if an image cannot be read.
         """
 
     def targets(self, indices: np.ndarray) -> np.ndarray:
-        """The labels at `indices`, int64."""
+        """Return the labels at `indices`, int64."""
         return self.labels[indices].astype(np.int64, copy=False)
 
 
 class ArraySplit(Split):
-    """A split that lies in memory: images uint8 [n, H, W, C], labels int64 [n]."""
+    """A split in memory: images uint8 [n, H, W, C], labels int64 [n]."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
         assert images.dtype == np.uint8, images.dtype
@@ -50,7 +49,7 @@ class ArraySplit(Split):
 
 
 class TextSplit(Split):
-    """Sequences in memory: tokens uint8 [n, context], and in `labels` those that follow each, uint8 [n, context]."""
+    """Sequences in memory: tokens uint8 [n, context]; `labels` has the next token of each, uint8 [n, context]."""
 
     def __init__(self, tokens: np.ndarray, following: np.ndarray) -> None:
         assert tokens.dtype == following.dtype == np.uint8, (tokens.dtype, following.dtype)

@@ -1,12 +1,11 @@
-"""Reads a data set in shards (harness/core/shards.py), a rank its share, through a shuffle buffer.
+"""Read a rank's share of a sharded data set (harness/core/shards.py) through a shuffle buffer.
 
-Of a rank's share, each epoch takes the shards in an order of its own, made from (seed, rank, epoch), and cuts the
-sequence of their samples into windows as long as the buffer. A window is handed out in a random order of its own, and
-as its samples leave the buffer, those of the next one take their places, read in sequence. So the order depends on
-(seed, rank, number of ranks, buffer) alone, a position in it is found by arithmetic, and memory is that of the buffer:
-no more than `buffer` samples, a piece of PIECE_BYTES that is being read, and the labels of one shard.
+Each epoch shuffles the rank's shards, by (seed, rank, epoch), and cuts the sequence of their samples into windows as
+long as the buffer. A window is emitted in random order, and as its samples leave the buffer those of the next window
+take their places, read sequentially. So the order depends only on (seed, rank, number of ranks, buffer), any position
+can be computed, and memory is bounded by `buffer` samples, one piece of PIECE_BYTES and the labels of one shard.
 
-A rank's epochs are those of its own share: where shares differ, a rank with fewer samples begins its next epoch sooner.
+Epochs are per rank: a rank with fewer samples starts its next epoch earlier.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ PIECE_BYTES = 2**20
 
 
 class ShardedSplit(Split):
-    """One part of a data set in shards. Images are read when they are asked for; labels all at once, when first asked
-    for, which training does not do."""
+    """One part of a sharded data set. Images are read on demand, labels all at once on first use, which training
+    avoids."""
 
     def __init__(self, folder: Path, shards: Sequence[Shard], sample_shape: Tuple[int, ...], classes: int) -> None:
         self.folder, self.shards, self.classes = folder, tuple(shards), classes
         self.image_shape = sample_shape
-        # Of text, what follows each token.
+        # The labels of text are the next tokens.
         is_text = len(sample_shape) == 1
         self.label_shape: Tuple[int, ...] = sample_shape if is_text else ()
         self.label_type = "uint8" if is_text else "int64"
@@ -59,7 +58,7 @@ class ShardedSplit(Split):
 
 
 def open_shards(folder: Path) -> Tuple[ShardedSplit, ShardedSplit]:
-    """Training and test part. Raises DataError."""
+    """Return the training and the test split. Raises DataError."""
     index = read_index(folder)
     train, test = (ShardedSplit(folder, part, index.sample_shape, index.classes) for part in (index.train, index.test))
     return train, test
@@ -75,7 +74,7 @@ def training_batches(
     first_step: int = 0,
     prefetch: int = 4,
 ) -> Batches:
-    """The batches of one rank: of a data set in shards, those of its share; else its slices of the order of all."""
+    """Return the batches of one rank: from its share of the shards, or its slices of the common order."""
     if isinstance(train, ShardedSplit):
         return StreamedBatches(train, spec, global_batch, rank, world, seed, first_step, prefetch)
     order = SampleOrder(len(train), seed)
@@ -83,7 +82,7 @@ def training_batches(
 
 
 class StreamedBatches(Batches):
-    """As `Batches`, of the rank's share of the shards. Raises DataError where there is no shard for each rank."""
+    """Like `Batches`, from the rank's share of the shards. Raises DataError if there are fewer shards than ranks."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class StreamedBatches(Batches):
     ) -> None:
         size = rank_batch_size(rank, world, global_batch)
         self.stream = ShardStream(train, share(train.shards, rank, world), rank, size, spec.shuffle_buffer, seed)
-        order = SampleOrder(len(train), seed)  # asked for no samples: it is the stream that has them
+        order = SampleOrder(len(train), seed)  # only a formality: the stream orders the samples
         self._begin(Draw(order, spec, global_batch, rank, world, seed), first_step, prefetch)
 
     def _read(self, step: int) -> Batch:
@@ -110,12 +109,12 @@ class StreamedBatches(Batches):
 
 
 class ShardStream:
-    """The samples of one rank's share, without end. For use by one thread."""
+    """Endless samples of one rank's shards. Not thread-safe."""
 
     def __init__(
         self, split: ShardedSplit, shards: Sequence[Shard], rank: int, size: int, buffer: int, seed: int
     ) -> None:
-        """size: samples per step. buffer: of samples, at most. Raises DataError where it is below 1."""
+        """size: samples per step. buffer: largest number of buffered samples. Raises DataError if it is below 1."""
         if buffer < 1:
             raise DataError(
                 f"a shuffle buffer of {buffer} samples is not possible; take at least 1 (data.shuffle_buffer)"
@@ -129,8 +128,8 @@ class ShardStream:
         self.next_step: Optional[int] = None
 
     def batch(self, step: int) -> Batch:
-        """Of step `step`, from 0; quick where the steps come one after another. Raises DataError where a shard cannot
-        be read."""
+        """Return the batch of `step` (from 0); fast for consecutive steps. Raises DataError if a shard cannot be
+        read."""
         if step != self.next_step:
             self._seek(step * self.size)
         images = np.empty((self.size, *self.split.image_shape), np.uint8)
@@ -148,8 +147,7 @@ class ShardStream:
         return images, labels
 
     def _seek(self, position: int) -> None:
-        """To the sample at `position` of the rank's endless sequence: its window is read, and what would be there of
-        the next one."""
+        """Position the stream: read the sample's window and what the buffer would contain of the next one."""
         epoch, offset = divmod(position, self.samples)
         self.source = self._windows(epoch, offset // self.buffer)
         self.free = np.arange(self.buffer)
@@ -158,7 +156,7 @@ class ShardStream:
         self._leave(self.slots[self.order[: offset % self.buffer]])
 
     def _next_window(self) -> None:
-        """What is left of the coming window is read; it is handed out now, and another one is coming."""
+        """Read the rest of the coming window and start to emit it."""
         self._fill(len(self.coming) - self.filled)
         self.slots, self.order, self.given = self.coming, self.coming_order, 0
         self._take_window()
@@ -168,13 +166,13 @@ class ShardStream:
         self.coming, self.filled = np.empty(length, np.int64), 0
 
     def _leave(self, slots: np.ndarray) -> None:
-        """These samples have left the buffer."""
+        """Refill the buffer after these samples have left it."""
         self.given += len(slots)
         self.free = np.concatenate([self.free, slots])
         self._fill(min(len(slots), len(self.coming) - self.filled))
 
     def _fill(self, count: int) -> None:
-        """The next `count` samples of the coming window, into free places."""
+        """Read the next `count` samples of the coming window into free slots."""
         slots, self.free = self.free[:count], self.free[count:]
         self.coming[self.filled : self.filled + count] = slots
         self.filled += count
@@ -195,8 +193,8 @@ class ShardStream:
         return self.open
 
     def _windows(self, epoch: int, window: int) -> Iterator[Tuple[List[Tuple[Shard, int, int]], int, np.ndarray]]:
-        """From a window of an epoch on: its pieces (shard, first row, rows) in sequence, its length, the order in which
-        its samples are handed out."""
+        """Yield windows from the given one on: pieces (shard, first row, rows) in sequence, length, order of
+        emission."""
         while True:
             keys = random_bits(len(self.shards), SHARD_ORDER, self.seed, self.rank, epoch)
             shards = [self.shards[number] for number in np.argsort(keys, kind="stable")]
@@ -208,7 +206,7 @@ class ShardStream:
 
 
 def _pieces(shards: Sequence[Shard], start: int, length: int) -> List[Tuple[Shard, int, int]]:
-    """Of the samples of these shards one after another, `length` from `start` on."""
+    """Return the pieces of `length` samples from `start` on in the concatenation of these shards."""
     pieces, end = [], start + length
     for shard in shards:
         first, last = max(start, 0), min(end, shard.samples)
@@ -219,17 +217,17 @@ def _pieces(shards: Sequence[Shard], start: int, length: int) -> List[Tuple[Shar
 
 
 class OpenShard:
-    """A shard that is being read: where its images begin in their file, and its labels."""
+    """A shard being read: offset of the images in their file, and the labels."""
 
     def __init__(self, split: ShardedSplit, shard: Shard) -> None:
         """Raises DataError."""
         self.shard, self.image_shape = shard, split.image_shape
         self.labels = read_labels(split, shard)
         self.begin = open_samples(split, shard).offset
-        self.file = open(split.folder / shard.samples_file, "rb")  # noqa: SIM115 until `close`
+        self.file = open(split.folder / shard.samples_file, "rb")  # noqa: SIM115 closed by `close`
 
     def read(self, row: int, images: np.ndarray, labels: np.ndarray, slots: np.ndarray) -> None:
-        """The samples from `row` on into these places of both arrays; no more than PIECE_BYTES beside them."""
+        """Read samples from `row` on into these slots of both arrays, using at most PIECE_BYTES of extra memory."""
         labels[slots] = self.labels[row : row + len(slots)]
         size = int(np.prod(self.image_shape))
         self.file.seek(self.begin + row * size)
@@ -244,12 +242,12 @@ class OpenShard:
 
 
 def open_samples(split: ShardedSplit, shard: Shard) -> np.memmap:
-    """The samples of a shard, of which nothing is read yet. Raises DataError where they are not what the index says."""
+    """Map the samples of a shard without reading them. Raises DataError if they do not match the index."""
     return _open(split.folder / shard.samples_file, (shard.samples, *split.image_shape), "uint8")
 
 
 def read_labels(split: ShardedSplit, shard: Shard) -> np.ndarray:
-    """[samples, *label_shape]. Raises DataError where they are not what the index says."""
+    """Return [samples, *label_shape]. Raises DataError if they do not match the index."""
     path = split.folder / shard.labels_file
     labels = np.array(_open(path, (shard.samples, *split.label_shape), split.label_type))
     low, high = int(labels.min()), int(labels.max())

@@ -1,4 +1,4 @@
-"""Samples made from a seed, for machines without data: a pattern per class, plus noise, so that training learns."""
+"""Synthetic samples from a seed, for machines without data: a pattern per class plus noise, so that training learns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.core.spec import DatasetSpec
 from harness.worker.data.bits import SYNTHETIC, random_bits
 from harness.worker.data.splits import ArraySplit
 
-# A pattern is a coarse grid of values 0..63; the noise of a pixel is 0..191; so the sum is a byte.
+# Pattern values 0..63 on a coarse grid plus noise 0..191 fit in a byte.
 _GRID = 8
 _PATTERN_LEVELS = 64
 _NOISE_LEVELS = 192
@@ -20,10 +20,10 @@ _PATTERNS, _TRAIN, _TEST = 0, 1, 2
 
 
 def make(spec: DatasetSpec, seed: int) -> Tuple[ArraySplit, ArraySplit]:
-    """Both splits, in memory: `spec.train_samples` and `spec.test_samples` images, a function of spec and seed alone.
+    """Return both splits in memory, `spec.train_samples` and `spec.test_samples` images, determined by spec and seed.
 
-    Label of sample i: i modulo classes. Both splits share the patterns and differ in the noise.
-    Raises DataError where a number of samples is not positive.
+    Sample i has label i modulo classes. The splits share patterns and differ in noise. Raises DataError if a number of
+    samples is not positive.
     """
     for key, samples in (("train_samples", spec.train_samples), ("test_samples", spec.test_samples)):
         if samples < 1:
@@ -39,7 +39,7 @@ def _split(spec: DatasetSpec, patterns: np.ndarray, seed: int, part: int, sample
     labels = np.arange(samples, dtype=np.int64) % spec.classes
     images = np.empty((samples, spec.image_size, spec.image_size, spec.channels), dtype=np.uint8)
     cells = np.arange(spec.image_size) * _GRID // spec.image_size
-    for chunk, start in enumerate(range(0, samples, _CHUNK)):  # in chunks, to need no second copy of the whole
+    for chunk, start in enumerate(range(0, samples, _CHUNK)):  # in chunks, to avoid a second copy of the whole
         slab = images[start : start + _CHUNK]
         slab[:] = _bytes(slab.size, _NOISE_LEVELS, seed, part, chunk).reshape(slab.shape)
         slab += patterns[labels[start : start + _CHUNK]][:, cells][:, :, cells]
@@ -52,6 +52,6 @@ def _patterns(spec: DatasetSpec, seed: int) -> np.ndarray:
 
 
 def _bytes(count: int, levels: int, seed: int, part: int, chunk: int) -> np.ndarray:
-    """uint8 [count], uniform over 0..levels-1 up to the rounding of 256 values to `levels`."""
+    """Return uint8 [count], uniform over 0..levels-1 up to the rounding of 256 values to `levels`."""
     words = random_bits((count + 7) // 8, SYNTHETIC, seed, part, chunk).astype("<u8", copy=False)
     return (words.view(np.uint8)[:count].astype(np.uint16) * levels >> 8).astype(np.uint8)

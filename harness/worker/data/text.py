@@ -1,7 +1,7 @@
-"""Text as sequences of bytes: that of files, or made from a seed.
+"""Text as sequences of bytes, from files or synthetic.
 
-A token is a byte. A sample is `context` tokens; what is to be predicted is, at each of them, the next one. The last
-token of a sample is followed by the first of the next: no byte but the first is left unpredicted.
+A token is a byte. A sample is `context` tokens, each labelled with the next one. The last token of a sample is followed
+by the first of the next sample, so that every byte but the first is predicted once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from harness.core.spec import DatasetSpec
 from harness.worker.data.bits import SYNTHETIC_TEXT, random_bits
 from harness.worker.data.splits import TextSplit
 
-# One byte in so many is of the test split, at the end.
+# One byte in this many, at the end, belongs to the test split.
 _TEST_PART = 10
 _FOLLOWERS, _TRAIN, _TEST = 0, 1, 2
-# Of 256: how often a synthetic token is any, and not the one that follows the one before.
+# In 256: how often a synthetic token is random instead of following from the previous one.
 _ANY = 64
 
 
 def read(paths: Sequence[Path], spec: DatasetSpec) -> Tuple[TextSplit, TextSplit]:
-    """The files one after another; the last tenth of all bytes is the test split. Raises DataError where either is
-    shorter than one sample."""
+    """Concatenate the files; the last tenth of all bytes is the test split. Raises DataError if either is shorter than
+    one sample."""
     content = np.concatenate([np.fromfile(path, np.uint8) for path in paths])
     test = len(content) // _TEST_PART
     if test <= spec.context:
@@ -38,10 +38,10 @@ def read(paths: Sequence[Path], spec: DatasetSpec) -> Tuple[TextSplit, TextSplit
 
 
 def make(spec: DatasetSpec, seed: int) -> Tuple[TextSplit, TextSplit]:
-    """`spec.train_samples` and `spec.test_samples` sequences, a function of spec and seed alone.
+    """Return `spec.train_samples` and `spec.test_samples` sequences, determined by spec and seed.
 
-    A Markov chain, so that there is something to learn: each token has one that follows it three times in four; else
-    any follows. Raises DataError where a number of samples is not positive.
+    A Markov chain, so that there is something to learn: with probability 3/4 a token is followed by its fixed
+    successor, otherwise by any. Raises DataError if a number of samples is not positive.
     """
     for key, samples in (("train_samples", spec.train_samples), ("test_samples", spec.test_samples)):
         if samples < 1:

@@ -1,1 +1,1 @@
-"""How the ranks of a run reach each other, whatever the framework."""
+"""Communication between the ranks of a run that does not depend on the framework."""

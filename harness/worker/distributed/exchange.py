@@ -1,6 +1,6 @@
-"""The ranks tell each other one value each, before any framework is asked: addresses, ports, and that all are there.
+"""Exchange one value per rank, such as an address or port, before any framework is loaded.
 
-Plain sockets, standard library only: it has to work in every framework's environment.
+Uses plain sockets and the standard library only, to work in every framework's environment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RETRY_SECONDS = 0.1
 
 
 def gather(rendezvous: Rendezvous, value: Any, timeout_seconds: float) -> List[Any]:
-    """Every rank's value (what JSON can hold), in the order of ranks, on every rank.
+    """Return every rank's JSON-serialisable value, in the order of ranks, on every rank.
 
-    Rank 0 listens on the rendezvous' port, which is free again afterwards. Raises RuntimeError where two processes
-    say that they are the same rank, and TimeoutError where a rank does not come or the port does not become free.
+    Rank 0 listens on the rendezvous port and frees it afterwards. Raises RuntimeError if two processes claim the same
+    rank, and TimeoutError if a rank is missing or the port stays in use.
     """
     deadline = time.monotonic() + timeout_seconds
     if rendezvous.world_size == 1:
@@ -31,11 +31,12 @@ def gather(rendezvous: Rendezvous, value: Any, timeout_seconds: float) -> List[A
 
 
 def own_address(rendezvous: Rendezvous) -> str:
-    """The address under which the other ranks reach this one: that of the way to rank 0, on rank 0 to anywhere."""
+    """Return the address at which the other ranks reach this one: the source address of its route to rank 0."""
     if rendezvous.world_size == rendezvous.local_world_size:
         return "127.0.0.1"
     address = _way_to(rendezvous.master_address)
-    # On rank 0, where its own name may lead to itself: an address of documentation (RFC 5737), for the way out.
+    # On rank 0, whose own name may resolve to loopback, use its default route, by an address reserved for documentation
+    # (RFC 5737).
     return _way_to("192.0.2.1") if address.startswith("127.") else address
 
 
@@ -43,12 +44,12 @@ _kept = contextlib.ExitStack()
 
 
 def own_port() -> int:
-    """A `held_port`, to the end of this process."""
+    """Return a `held_port` that is held until this process ends."""
     return _kept.enter_context(held_port())
 
 
 def _way_to(host: str) -> str:
-    """Which of its addresses the system would use. Nothing is sent."""
+    """Return the source address of the route to `host`. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))
         return str(probe.getsockname()[0])
@@ -69,7 +70,7 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
                 said = json.loads(_line(peer))
                 rank = int(said["rank"])
             except (OSError, ValueError, KeyError, TypeError):
-                peer.close()  # a port scanner, or a rank that is gone again
+                peer.close()  # e.g. a port scanner, or a rank that died
                 continue
             if rank in values or not 0 < rank < rendezvous.world_size:
                 raise RuntimeError(
@@ -82,15 +83,15 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
         for peer in peers:
             peer.sendall(json.dumps(everything).encode() + b"\n")
         for peer in peers:
-            # They hang up first: the port is then free at once.
+            # Let the peers hang up first, so that the port is free immediately.
             peer.recv(1)
             peer.close()
     return everything
 
 
 def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
-    """Tries again while another process has the port, which may be one that a thread of this rank starts: until that is
-    the program that it is to be, it has a copy of all that is open here."""
+    """Listen on the rendezvous port, retrying while another process has it. That may be a child that a thread of this
+    rank is starting: until exec it shares this rank's open sockets."""
     while True:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,7 +124,7 @@ def _ask(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
 
 
 def _line(link: socket.socket) -> str:
-    """Up to the end of the line. Raises OSError where the other side hangs up before."""
+    """Return text up to the end of the line. Raises OSError if the peer hangs up before."""
     text = b""
     while not text.endswith(b"\n"):
         piece = link.recv(65536)

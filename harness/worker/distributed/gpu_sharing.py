@@ -1,7 +1,7 @@
-"""Ranks that share a GPU: NCCL refuses to join them. Standard library only.
+"""Check for ranks that share a GPU, which NCCL rejects. Standard library only.
 
-Which strategies go over NCCL, and the check on the node, before a framework is asked: what NCCL would say ("Duplicate
-GPU detected") names neither the cause nor what to do. What a plan knows of it: harness/plan/gpu_sharing.py.
+Runs on the node before a framework is loaded, because NCCL's own error ("Duplicate GPU detected") names neither cause
+nor remedy. For the planning side see harness/plan/gpu_sharing.py.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class SharedGpuError(RuntimeError):
 
 
 def check(spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-    """Called by all ranks. Raises SharedGpuError on all of them. Does nothing where the driver does not tell which GPU
-    a rank has, and where the plan has chosen another library than NCCL."""
+    """Raise SharedGpuError on all ranks if some share a GPU; called by all ranks. Passes if the driver does not report
+    a rank's GPU, or planning chose another library than NCCL."""
     over_nccl = info(spec.strategy).frameworks.get(spec.framework) == NCCL
     if spec.cluster.device == "cuda" and rendezvous.world_size > 1 and over_nccl and not site.shared_gpus:
         refuse_shared(spec, rendezvous, nvml.board(os.environ.get("CUDA_VISIBLE_DEVICES")), site.timeout_seconds)
 
 
 def refuse_shared(spec: RunSpec, rendezvous: Rendezvous, board: Optional[str], timeout_seconds: float) -> None:
-    """board: the GPU of this rank, or the one that it has a part of."""
+    """board: UUID of this rank's GPU, or of the one it has a part of."""
     told = gather(rendezvous, [capture.machine_id(), socket.gethostname(), board], timeout_seconds)
     ranks: Dict[Tuple[str, str], List[int]] = {}
     for rank, (machine, _, found) in enumerate(told):

@@ -1,4 +1,4 @@
-"""Starts Horovod without its launcher: the ranks are there already. For every framework that Horovod offers."""
+"""Start Horovod without its launcher, as the ranks are already running; for every framework that Horovod supports."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from harness.worker.distributed.exchange import gather
 
 @dataclass(frozen=True)
 class Nodes:
-    """Horovod's process sets for a mean that is made node by node: of this rank's node; and of the nodes' first ranks,
-    on these. None where it would be one rank. first: the first rank of this node."""
+    """Horovod's process sets for averaging node by node.
+
+    inside: this rank's node. between: the nodes' first ranks, on these. Each is None if it has one rank only. first:
+    the first rank of this node.
+    """
 
     inside: Optional[Any]
     between: Optional[Any]
@@ -26,17 +29,16 @@ class Nodes:
 
 
 def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> Optional[Nodes]:
-    """hvd: horovod.torch, horovod.tensorflow, ... Returns when all ranks are connected. Gives the sets of a run that is
-    `hierarchical`.
+    """Connect all ranks; return the process sets if the run is `hierarchical`.
 
-    Over MPI, what started the ranks has told them who they are; over Gloo, this does (what `horovodrun --gloo` does on
-    the first host, and would start the ranks by ssh for).
+    hvd: horovod.torch, horovod.tensorflow, ... With MPI, the launcher has numbered the ranks. With Gloo, this function
+    does, as `horovodrun --gloo` does on the first host before starting the ranks by ssh.
     """
     controller = spec.strategy_options["controller"]
     os.environ.update(
         HOROVOD_CONTROLLER=controller,
         HOROVOD_CPU_OPERATIONS=controller,
-        # A peer that does not come, and one that is gone: the watcher's own deadline stands behind.
+        # Applies to missing and lost peers; the supervisor's own deadline is the fallback.
         HOROVOD_GLOO_TIMEOUT_SECONDS=str(int(site.timeout_seconds)),
     )
     os.environ.update(knobs(spec.strategy_options))
@@ -45,7 +47,8 @@ def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> Option
     if not spec.strategy_options.get("hierarchical", False):
         hvd.init()
         return None
-    # Ranks are placed evenly, node by node (harness/plan/plan.py). Horovod has each set of ranks once, that of all too.
+    # Ranks are placed evenly, node by node (harness/plan/plan.py). Horovod registers each set of ranks once; the set of
+    # all ranks exists already.
     ranks, per_node = rendezvous.world_size, rendezvous.local_world_size
     first = rendezvous.rank - rendezvous.local_rank
     firsts = range(0, ranks, per_node)
@@ -62,7 +65,7 @@ def start(hvd: Any, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> Option
 
 
 def knobs(options: Mapping[str, Any]) -> Dict[str, str]:
-    """The variables of what is asked for; of all else Horovod has its own."""
+    """Return environment variables for the requested options; Horovod has defaults for the others."""
     variables = {}
     if options.get("fusion_mb") is not None:
         variables["HOROVOD_FUSION_THRESHOLD"] = str(int(options["fusion_mb"] * 2**20))
@@ -79,9 +82,9 @@ def name(hvd: Any, spec: RunSpec, nodes: Optional[Nodes] = None) -> str:
 
 
 def carriers(spec: RunSpec, nccl: bool) -> str:
-    """What carries gradients, then what carries control messages where that is something else.
+    """Return what carries gradients, and what carries control messages if that differs.
 
-    nccl: whether Horovod was built with NCCL, which then sums whatever is in the memory of GPUs.
+    nccl: Horovod was built with NCCL, which then sums tensors in GPU memory.
     """
     controller = spec.strategy_options["controller"]
     if spec.cluster.device == "cpu":
@@ -119,7 +122,7 @@ def _gloo(rendezvous: Rendezvous, site: Site) -> Dict[str, str]:
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": rendezvous.master_address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": told[0]["port"],
     }
-    # One interface, by its name, as for gloo itself; else Horovod takes the one that its host's name leads to.
+    # Use the same interface as gloo; otherwise Horovod uses the one its host name resolves to.
     interface = os.environ.get("HOROVOD_GLOO_IFACE") or os.environ.get("GLOO_SOCKET_IFNAME")
     if interface:
         variables["HOROVOD_GLOO_IFACE"] = interface

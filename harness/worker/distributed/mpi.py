@@ -1,6 +1,6 @@
-"""Gradients through mpi4py: one flat buffer, averaged after backward. What strategy=mpi is in every framework.
+"""strategy=mpi in every framework: average one flat gradient buffer by mpi4py after backward.
 
-The hand-made baseline that everyone should beat: nothing overlaps, nothing is chunked.
+A hand-written baseline that other strategies should beat: no overlap, no chunking.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mpi4py import MPI
 
 
 class MpiRanks:
-    """The ranks of MPI.COMM_WORLD. Buffers are NumPy arrays, or what offers `__cuda_array_interface__` to an MPI that
-    is CUDA-aware."""
+    """The ranks of MPI.COMM_WORLD. Buffers are NumPy arrays or, with CUDA-aware MPI, anything with
+    `__cuda_array_interface__`."""
 
     def __init__(self) -> None:
         self.world = MPI.COMM_WORLD
-        # A rank that raises ends by itself; MPI's own word for it would come without a traceback.
+        # Raise errors in Python: MPI's own handler would abort without a traceback.
         self.world.Set_errhandler(MPI.ERRORS_RETURN)
         self.world_size = int(self.world.Get_size())
         self.messages: Dict[int, np.ndarray] = {}
@@ -28,22 +28,22 @@ class MpiRanks:
         return "MPI, " + MPI.Get_library_version().split(",")[0].strip().split("\n")[0]
 
     def sum(self, buffer: Any) -> None:
-        """In place. A device buffer must be complete before: synchronise its stream first."""
+        """Sum in place. Synchronise the stream of a device buffer first."""
         self.world.Allreduce(MPI.IN_PLACE, buffer)
 
     def average(self, buffer: np.ndarray) -> None:
-        """In place."""
+        """Average in place."""
         self.sum(buffer)
         buffer /= self.world_size
 
     def allreduce(self, nbytes: int) -> None:
-        """Sums a message of `nbytes` bytes of float32 in the host's memory."""
+        """Sum a float32 message of `nbytes` bytes in host memory."""
         if nbytes not in self.messages:
             self.messages[nbytes] = np.zeros(max(1, nbytes // 4), np.float32)
         self.sum(self.messages[nbytes])
 
     def broadcast(self, buffer: np.ndarray) -> None:
-        """Rank 0's, in place."""
+        """Copy rank 0's buffer to all ranks, in place."""
         self.world.Bcast(buffer, root=0)
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class MpiRanks:
 
 
 def cuda_aware() -> bool:
-    """Whether the MPI library takes pointers to GPU memory: Open MPI, and libraries made of it, can tell."""
+    """Return True if the MPI library accepts pointers to GPU memory, as Open MPI and its derivatives can report."""
     try:
         return bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
     except (OSError, AttributeError):
@@ -59,7 +59,7 @@ def cuda_aware() -> bool:
 
 
 def versions() -> Dict[str, str]:
-    """Of mpi4py and of the MPI library."""
+    """Return the versions of mpi4py and of the MPI library."""
     import mpi4py
 
     return {"mpi4py": mpi4py.__version__, "mpi": MPI.Get_library_version().split("\n")[0].split(", package")[0].strip()}

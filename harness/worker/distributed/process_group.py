@@ -1,4 +1,4 @@
-"""The process group of torch.distributed: of PyTorch, and of framework=emulated over gloo."""
+"""The process group of torch.distributed, for PyTorch and for framework=emulated over gloo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.core.spec import Site
 
 
 def init_process_group(backend: str, site: Site, rendezvous: Rendezvous) -> int:
-    """Waits for all ranks, at most the site's timeout. Returns the world size as torch.distributed sees it.
+    """Wait for all ranks, at most the site's timeout. Return the world size as torch.distributed sees it.
 
     backend: "gloo" or "nccl".
     """
@@ -26,15 +26,16 @@ def init_process_group(backend: str, site: Site, rendezvous: Rendezvous) -> int:
     return dist.get_world_size()
 
 
-# What has been left, to the end of the process.
+# Destroyed groups, kept until the process ends.
 _left: List[dist.ProcessGroup] = []
 
 
 def destroy_process_group() -> None:
-    """Leaves the other ranks. CUDA graphs that hold a collective have to be released first: NCCL waits for
-    them. The group itself is kept: the last to let go of it would else be the reducer of
-    DistributedDataParallel, which waits for gloo's threads without giving up Python's lock, and a thread that has a
-    message to free waits for the lock (github.com/pytorch/pytorch/issues/56297).
+    """Disconnect from the other ranks.
+
+    Release CUDA graphs with collectives first: NCCL waits for them. The group object is kept, since otherwise its last
+    owner would be DistributedDataParallel's reducer, which waits for gloo's threads while holding the GIL, and a thread
+    that frees a message waits for the GIL (github.com/pytorch/pytorch/issues/56297).
     """
     assert dist.group.WORLD is not None, "`init_process_group` comes first"
     _left.append(dist.group.WORLD)

@@ -1,7 +1,7 @@
-"""A worker whose costs are known, because it waits instead of computing: what the analysis is held to.
+"""A worker with known costs, because it waits instead of computing: the reference for testing the analysis.
 
-`waiting.py` waits until a moment, and says how exactly; `link.py` carries messages, and may be slower than the real
-link; `adapter.py` gives the loop its verbs.
+waiting.py waits until a moment and reports its accuracy; link.py carries messages, optionally over an emulated slower
+link; adapter.py is the adapter.
 """
 
 from harness.worker.emulated.adapter import Adapter, gpus, versions

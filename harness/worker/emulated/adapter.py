@@ -1,11 +1,11 @@
-"""The verbs of a framework, with costs that are set instead of found. It trains nothing.
+"""An adapter with configured costs that trains nothing.
 
-A step is: the next batch, which comes `stall_ms` late; forward and backward, which are waited for; messages, which are
-real. Under strategy=allreduce they leave in buckets while backward goes on (overlap=false: after it), under
-strategy=mpi in one piece after it. What each part of a step costs stands in docs/validation.md.
+A step is: the next batch, `stall_ms` late; forward and backward, by waiting; and real messages. With strategy=allreduce
+they are sent in buckets during backward (overlap=false: after it), with strategy=mpi as one message after it. For the
+cost of each part see docs/validation.md.
 
-Its weights are the shares of the classes among the samples so far, summed over the steps: so checkpoints, checksums and
-first gradients say something true of which samples the ranks have used, and whether they have exchanged anything.
+The weights are the class frequencies of the samples, summed over the steps. So checkpoints, checksums and first
+gradients show which samples the ranks used and whether they exchanged anything.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from harness.worker.record import capture
 from models import catalog
 
 FLOAT = 4  # bytes
-# Under strategy=allreduce with bucket_mb=null: as many buckets.
+# Number of buckets with strategy=allreduce and bucket_mb=null.
 BUCKETS = 4
 STATE = "emulated.npz"
-# No step of a rank is faster than a third of what is set, or slower than 5/3 of it, however large the jitter is.
+# Jitter is clipped so that a step takes between 1/3 and 5/3 of the configured time.
 WIDEST = 2 / 3
 
 
-class Late(Pipeline):
-    """Batches of which each takes `seconds` when it is asked for, or as long as the data pipeline itself takes where
-    that is more. So none of them is made ahead."""
+class DelayedBatches(Pipeline):
+    """Batches without prefetching: each takes `seconds` when requested, or as long as the data pipeline if that is
+    more."""
 
     def __init__(self, batches: Pipeline, seconds: float, waiting: Waiting) -> None:
         self.batches, self.seconds, self.waiting = batches, seconds, waiting
@@ -49,7 +49,7 @@ class Late(Pipeline):
         return batch
 
     def settle(self) -> None:
-        """The real pipeline behind it is at rest."""
+        """Wait for the underlying pipeline."""
         self.batches.settle()
 
     def close(self) -> None:
@@ -57,12 +57,12 @@ class Late(Pipeline):
 
 
 class Adapter(base.Adapter):
-    """All times inside are seconds."""
+    """All times are in seconds."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
         self.waiting = Waiting()
         options = spec.framework_options
-        super().__init__(Late(batches, options["stall_ms"] / 1000, self.waiting))
+        super().__init__(DelayedBatches(batches, options["stall_ms"] / 1000, self.waiting))
         self.spec, self.rank = spec, rendezvous.rank
         torch.set_num_threads(spec.cluster.cpus_per_gpu)
         self.link = Link(spec, site, rendezvous, options, self.waiting)
@@ -76,7 +76,7 @@ class Adapter(base.Adapter):
         self.overlap = spec.strategy == "allreduce" and spec.strategy_options["overlap"]
         self.classes = spec.dataset.classes
         size = max(self.classes, _message_bytes(spec) // FLOAT)
-        # The gradients are its first elements, one for each class. The others are there to be sent.
+        # The first elements are the gradients, one per class; the others only add to the message.
         self.buffer = np.zeros(size, np.float32)
         self.buckets = parts(size, _buckets(spec, size * FLOAT))
         self.other_messages: Dict[int, np.ndarray] = {}
@@ -100,7 +100,7 @@ class Adapter(base.Adapter):
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The share of each class among the labels: all that a step needs of its batch."""
+        """Return the class frequencies of the labels, which is all that a step needs."""
         counts = np.bincount(labels.reshape(-1), minlength=self.classes)
         return (counts / labels.size).astype(np.float32)
 
@@ -123,14 +123,14 @@ class Adapter(base.Adapter):
         self.steps += 1
 
     def compute_seconds(self) -> float:
-        """Seconds of forward and backward of this step, on this rank."""
+        """Return the seconds of forward and backward of this step on this rank."""
         if not self.jitter:
             return self.compute
         random = np.random.default_rng((self.spec.seed, self.rank, self.steps))
         return self.compute * (1 + float(np.clip(self.jitter * random.standard_normal(), -WIDEST, WIDEST)))
 
     def _send(self, begin: float, end: float) -> None:
-        """The buckets in turn, each from when backward, which goes on from `begin` to `end`, has come so far."""
+        """Send the buckets in turn, each when backward, from `begin` to `end`, has reached it."""
         free = None
         for number, (first, last) in enumerate(self.buckets, start=1):
             self.waiting.until(begin + (end - begin) * number / len(self.buckets))
@@ -152,7 +152,7 @@ class Adapter(base.Adapter):
         pass
 
     def allreduce(self, nbytes: int) -> None:
-        """A message as large as the gradients goes in the same buckets."""
+        """Sum a message; one as large as the gradients is sent in the same buckets."""
         size = max(1, nbytes // FLOAT)
         if size not in self.other_messages:
             self.other_messages[size] = np.zeros(size, np.float32)
@@ -175,7 +175,7 @@ class Adapter(base.Adapter):
         pass
 
     def loss(self) -> float:
-        return math.nan  # there is none, which the log says as null
+        return math.nan  # there is no loss; logged as null
 
     def close(self) -> None:
         self.sender.shutdown()
@@ -183,7 +183,7 @@ class Adapter(base.Adapter):
 
 
 def _message_bytes(spec: RunSpec) -> int:
-    """What is set, or as much as the gradients of the network are."""
+    """Return the configured message size, or that of the network's gradients."""
     if spec.framework_options["message_mb"] is not None:
         return int(spec.framework_options["message_mb"] * MB)
     data = spec.dataset
@@ -198,10 +198,10 @@ def _buckets(spec: RunSpec, nbytes: int) -> int:
 
 
 def versions() -> Dict[str, str]:
-    """torch carries its messages."""
+    """Return the versions of torch, which carries the messages, and NumPy."""
     return {"torch": str(torch.__version__), "numpy": np.__version__}
 
 
 def gpus() -> List[str]:
-    """It uses none."""
+    """Return nothing: no GPU is used."""
     return []

@@ -1,6 +1,4 @@
-"""What carries the messages between ranks: real ones, through gloo or MPI, over a link that may be slower than the real
-one.
-"""
+"""Messages between ranks: real ones by gloo or MPI, over a link that may be slower than the real one."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ from harness.worker.distributed.process_group import destroy_process_group, init
 from harness.worker.emulated.waiting import Waiting, now
 
 MB = 2**20  # bytes
-# What asking costs is measured so often, each time after so many seconds of sleep.
-ASKED, ASKED_AFTER = 20, 0.005
+# Repetitions, and seconds of sleep before each, for measuring the cost of synchronising.
+SYNC_TRIES, SYNC_SLEEP_SECONDS = 20, 0.005
 
 
 class Carrier(ABC):
-    """Built as Carrier(site, rendezvous): joins the other ranks.
+    """Constructed as Carrier(site, rendezvous); joins the other ranks.
 
-    world_size: as the library that carries messages sees it. name: what that is. versions: of it.
+    world_size: as the communication library sees it. name: the name of that library. versions: its versions.
     """
 
     world_size: int
@@ -38,11 +36,11 @@ class Carrier(ABC):
 
     @abstractmethod
     def sum(self, buffer: np.ndarray) -> None:
-        """Over the ranks, in place."""
+        """Sum over the ranks, in place."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the other ranks."""
+        """Disconnect from the other ranks."""
 
 
 class Alone(Carrier):
@@ -86,10 +84,10 @@ CARRIERS: Dict[str, Type[Carrier]] = {"plain": Alone, "allreduce": Gloo, "mpi": 
 
 
 class Link:
-    """Messages of float32 that are summed over the ranks.
+    """Sums float32 messages over the ranks.
 
-    Where a bandwidth is set, a message begins when all ranks are there, and takes `link_seconds(bytes)`; longer only
-    where the real message does. Where only a latency is set, it comes on top of the real message.
+    With a bandwidth, a message starts when all ranks have arrived and takes `link_seconds(bytes)`, or as long as the
+    real message if that is more. With a latency only, it is added to the real message.
     """
 
     def __init__(
@@ -102,18 +100,17 @@ class Link:
         self.emulated = self.world_size > 1 and bool(self.latency or self.bandwidth)
         self.name = self.carrier.name
         if self.emulated:
-            self.asking = self._seconds_of_asking()
+            self.sync_seconds = self._sync_seconds()
             bandwidth = f"{options['bandwidth_mb']:g} MB/s" if self.bandwidth else "its own bandwidth"
             self.name += f", emulated link: {options['latency_ms']:g} ms, {bandwidth}"
 
     def link_seconds(self, nbytes: int) -> float:
-        """Of a ring allreduce: each rank sends 2 (n - 1) / n of the message (Patarasuk and Yuan 2009, JPDC 69(2)); the
-        latency is that of the whole message."""
+        """Return the time of a ring allreduce, in which each rank sends 2 (n - 1) / n of the message (Patarasuk and
+        Yuan 2009, JPDC 69(2)); the latency applies once per message."""
         return self.latency + 2 * (self.world_size - 1) / self.world_size * nbytes / self.bandwidth
 
     def sum(self, buffer: np.ndarray, after: Optional[float] = None) -> Optional[float]:
-        """In place. Gives the moment at which the link is free again, for the next message's `after`; None where the
-        link is the real one."""
+        """Sum in place. Return when the link is free again, for the next message's `after`; None for a real link."""
         if not self.emulated:
             self.carrier.sum(buffer)
             return None
@@ -123,25 +120,25 @@ class Link:
         self.waiting.until(end)
         return end
 
-    def _seconds_of_asking(self) -> float:
-        """What it takes to learn that all ranks are there, when they come at the same time and have slept before: the
-        median of the tries, and its mean over the ranks."""
+    def _sync_seconds(self) -> float:
+        """Return the seconds needed to learn that all ranks have arrived, if they arrive together after sleeping: the
+        median of several tries, averaged over the ranks."""
         taken = []
-        for _ in range(ASKED):
+        for _ in range(SYNC_TRIES):
             self.allreduce_sum([0.0])
-            self.waiting.until(now() + ASKED_AFTER)
+            self.waiting.until(now() + SYNC_SLEEP_SECONDS)
             begin = now()
             self.allreduce_sum([0.0])
             taken.append(now() - begin)
         return self.allreduce_sum([statistics.median(taken)])[0] / self.world_size
 
     def _begin(self, after: Optional[float]) -> float:
-        """When the last rank is there. Of a message that follows another one: counted from the end of that, so that
-        what it takes to ask the others is part of the message's time, and does not come on top of each."""
+        """Return when the last rank arrived. For a message that follows another one, count from the end of that, so
+        that synchronising is part of the message's time and not added to it."""
         late = np.zeros(self.world_size)
         if after is None:
             self.carrier.sum(late)
-            return now() - self.asking
+            return now() - self.sync_seconds
         late[self.rank] = max(0.0, now() - after)
         self.carrier.sum(late)
         return after + float(late.max())
@@ -153,5 +150,5 @@ class Link:
 
 
 def parts(size: int, pieces: int) -> List[Tuple[int, int]]:
-    """The [begin, end) of `pieces` nearly equal parts of a buffer, in order."""
+    """Return [begin, end) of `pieces` nearly equal parts of a buffer, in order."""
     return [(size * piece // pieces, size * (piece + 1) // pieces) for piece in range(pieces)]

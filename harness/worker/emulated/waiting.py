@@ -1,8 +1,8 @@
-"""Waiting until a moment on the monotonic clock, as exactly as sleeping can.
+"""Wait until a moment on the monotonic clock, as exactly as sleeping allows.
 
-A busy loop would be exact, and would take a core from the neighbours, which on an oversubscribed machine are the other
-ranks. A sleep comes back late by about as much each time (Linux: timer slack of 50 us and waking up). So that is
-measured first, and each sleep is as much shorter. Moments are absolute: what one wait is late, the next one is not.
+A busy loop would be exact but take a core from other ranks on an oversubscribed machine. A sleep overshoots by about
+the same time each time (Linux: timer slack of 50 us, and waking up), which is measured first and subtracted. Moments
+are absolute, so that errors do not add up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ now = time.perf_counter
 
 
 class Waiting:
-    """overshoot: seconds by which a sleep comes back late, the median of CALIBRATION_SLEEPS. error: how exact waiting
-    is with that known, in seconds: the median distance from the moment that was asked for, and the largest."""
+    """overshoot: median seconds by which CALIBRATION_SLEEPS sleeps end late. error: median and largest deviation in
+    seconds after correcting for it."""
 
     def __init__(self) -> None:
         self.overshoot = 0.0
@@ -28,7 +28,7 @@ class Waiting:
         self.error = (statistics.median(distances), max(distances))
 
     def until(self, moment: float) -> None:
-        """Returns at `moment` of `now()`; at once where that is over."""
+        """Return at `moment` of `now()`, or immediately if that has passed."""
         left = moment - now() - self.overshoot
         if left > 0:
             time.sleep(left)
@@ -38,7 +38,7 @@ class Waiting:
         return {"overshoot_seconds": self.overshoot, "error_seconds": median, "largest_error_seconds": largest}
 
     def _late(self) -> float:
-        """Seconds by which one wait comes back late."""
+        """Return the seconds by which one wait ends late."""
         moment = now() + CALIBRATION_SECONDS
         self.until(moment)
         return now() - moment

@@ -1,4 +1,4 @@
-"""JAX's adapter: `adapter.py` gives the loop its verbs, `strategies.py` has one class per strategy."""
+"""JAX's adapter (adapter.py) and its strategies (strategies.py)."""
 
 from harness.worker.jax.adapter import Adapter, build, gpus, versions
 

@@ -1,4 +1,4 @@
-"""The loop's verbs in JAX."""
+"""The adapter in JAX."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CUDA_PACKAGES = {
 
 
 def versions() -> Dict[str, str]:
-    """Of JAX, and of what was installed with it for GPUs. Needs no GPU: "cuda" says that the plugin is there."""
+    """Return the versions of JAX and of its installed GPU packages; "cuda" does not imply a GPU."""
     found = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), "numpy": np.__version__}
     for name, packages in CUDA_PACKAGES.items():
         for package in packages:
@@ -45,7 +45,8 @@ def versions() -> Dict[str, str]:
 
 
 def build() -> Build:
-    """What this JAX was built for. Needs no GPU. XLA compiles for the GPU it finds; the limits are its libraries'."""
+    """Return what this JAX was built for; works without a GPU. XLA compiles for any GPU; its libraries set the
+    limits."""
     found = versions()
     plugin = next((name for name in CUDA_PACKAGES["cuda"] if _installed(name)), None)
     cuda = re.sub(r"\D", "", plugin) if plugin else None
@@ -53,10 +54,10 @@ def build() -> Build:
 
 
 def gpus() -> List[str]:
-    """The names of the GPUs that JAX can use here."""
+    """Return the names of the GPUs that JAX can use here."""
     try:
         return [device.device_kind for device in jax.devices("gpu")]
-    except RuntimeError:  # there is none, or no plugin for it
+    except RuntimeError:  # no GPU, or no plugin
         return []
 
 
@@ -73,7 +74,7 @@ class Adapter(data_parallel.Adapter):
     strategy: Strategy
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
-        """Raises RuntimeError where the run asks for a GPU that JAX does not see: never falls back to the CPU."""
+        """Raises GpuError if the requested GPU cannot be used; never falls back to the CPU."""
         super().__init__(spec, rendezvous, batches)
         _configure(spec, site)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
@@ -83,7 +84,7 @@ class Adapter(data_parallel.Adapter):
         data = spec.dataset
         self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.image_size)
         params, statistics = networks.build(self.layers, spec.seed)
-        self.strategy.hold(params)
+        self.strategy.register_weights(params)
         self.state: Any = None
         self._take(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)))
         self.run_step = self.strategy.step(self._gradient, self._update)
@@ -127,7 +128,7 @@ class Adapter(data_parallel.Adapter):
         return networks.from_layout(self.strategy.local(self.state.params))
 
     def logits(self, images: np.ndarray) -> np.ndarray:
-        # Always of the same size: JAX would compile the network again for each other one.
+        # Pad to a constant size: JAX would recompile the network for every other one.
         size = self.spec.batch_per_gpu
         params, _, statistics, _ = self.strategy.local(self.state)
         parts = [np.zeros((0, self.spec.dataset.classes), np.float32)]
@@ -155,7 +156,7 @@ class Adapter(data_parallel.Adapter):
         told = self.device.memory_stats() or {}
         return {
             "device_peak_bytes": told.get("peak_bytes_in_use"),
-            # Three quarters of the GPU's memory, where JAX takes them at its start; `bytes_reserved` is always 0.
+            # The pool is three quarters of the GPU's memory if JAX preallocates; `bytes_reserved` is always 0.
             "device_reserved_peak_bytes": told.get("peak_pool_bytes"),
             "device_peak_source": "jax.Device.memory_stats, trial workspaces of the first step included",
         }
@@ -181,7 +182,7 @@ class Adapter(data_parallel.Adapter):
         return repeat
 
     def copy(self, nbytes: int) -> Callable[[int], Any]:
-        # In place: memory that is new each time costs more than what is written to it.
+        # In place: allocating new memory costs more than writing to it.
         compiled = jax.jit(jnp.negative, donate_argnums=0)
         state = [self._random((nbytes // 4,), OPERAND_SEEDS[0])]
 
@@ -245,16 +246,16 @@ class Adapter(data_parallel.Adapter):
 
 
 def _configure(spec: RunSpec, site: Site) -> None:
-    """What JAX reads when it first looks for its devices."""
-    # Else its pool has a thread for every core of the node.
+    """Set what JAX reads when it first looks for devices."""
+    # Otherwise the pool has a thread per core of the node.
     os.environ["PJRT_NPROC"] = str(spec.cluster.cpus_per_gpu)
     if site.oversubscribed:
-        # By itself JAX takes three quarters of a GPU's memory at once, and ranks may have to share one.
+        # JAX preallocates three quarters of a GPU's memory, which ranks may have to share.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if spec.cluster.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if spec.precision == "fp32":
-        # fp32 means fp32: TF32 is another precision, and V100s do not have it.
+        # fp32 excludes TF32, a precision of its own that V100s lack.
         jax.config.update("jax_default_matmul_precision", "highest")
     if spec.precision == "tf32":
         jax.config.update("jax_default_matmul_precision", "tensorfloat32")
@@ -268,7 +269,7 @@ def _device(spec: RunSpec) -> Any:
         device = jax.local_devices(backend="gpu")[0]
     except RuntimeError as error:
         raise capability.no_gpu(build(), spec.environment, str(error).splitlines()[0]) from None
-    # Such as '7.0'; other accelerators have none.
+    # Such as '7.0'; missing on other accelerators.
     told = getattr(device, "compute_capability", None)
     major, _, minor = str(told or "").partition(".")
     found = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None

@@ -1,5 +1,5 @@
-"""Servers hold the weights and the optimiser; the ranks push gradients and take weights. JAX has none of its own: they
-are this project's (harness/worker/servers)."""
+"""Parameter servers hold the weights and the optimiser; ranks push gradients and receive weights. JAX has none, so
+these are this project's (harness/worker/servers)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from harness.worker.servers.ranks import ByHostRank, HostRank
 
 
 class ParameterServers(ByHostRank, Strategy):
-    """All gradients in one row, through the host's memory, when backward is done; all weights in one row back."""
+    """Push all gradients as one row through host memory after backward, and receive all weights as one row."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
         self.ranks = HostRank(spec, site, rendezvous)
         through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = f"parameter servers: {self.ranks.words()}{through}"
+        self.communication = f"parameter servers: {self.ranks.describe()}{through}"
 
-    def hold(self, weights: Sequence[np.ndarray]) -> None:
-        self.ranks.hold(weights)
-        # As many as the servers are asked by.
+    def register_weights(self, weights: Sequence[np.ndarray]) -> None:
+        self.ranks.register_weights(weights)
+        # Counts the workers of the servers.
         self.world_size = int(self.allreduce_sum(np.ones(1))[0])
 
     def step(self, gradient: Gradient, update: Update) -> Step:
@@ -45,7 +45,7 @@ class ParameterServers(ByHostRank, Strategy):
                 return State(params, velocity, statistics, scaling), gradients, loss
             row = self.ranks.row([np.asarray(array) for array in gradients])
             self.ranks.push(row, float(learning_rate))
-            # Of the row nothing is kept: JAX may take an array's memory for its own.
+            # The row is not reused: JAX may alias its memory.
             params = self.place(self.ranks.arrays(row), own=False)
             return State(params, state.velocity, statistics, state.scaling), gradients, loss
 

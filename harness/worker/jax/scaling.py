@@ -1,7 +1,7 @@
-"""The loss scaling of harness/worker/loss_scale.py in JAX: inside the jitted step, which never waits for the host.
+"""The loss scaling of harness/worker/loss_scale.py in JAX, within the jitted step, without waiting for the host.
 
-Gradients are divided by the scale, a power of two, as soon as backward has made them in single precision: what ranks
-exchange has its usual size, and what overflowed on one rank is infinite, or not a number, in the mean on all of them.
+Gradients are divided by the scale, a power of two, in single precision right after backward. So ranks exchange values
+of normal size, and an overflow on one rank makes the mean infinite or NaN on all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.core.spec import RunSpec
 from harness.worker import loss_scale
 from harness.worker.loss_scale import LossScale
 
-# Of arrays; empty where the loss is not scaled.
+# Of arrays; empty if the loss is not scaled.
 Scaling = Union[LossScale, Tuple[()]]
 
 
@@ -36,9 +36,9 @@ def unscaled(gradients: Any, known: Scaling) -> Any:
 
 
 def applied(old: Any, new: Any, gradients: Any, known: Scaling) -> Tuple[Any, Scaling]:
-    """The state of the optimizer after a step, and the scale of the next one: `old` where a gradient is not finite.
+    """Return the optimiser's state after a step and the next scale; `old` if a gradient is not finite.
 
-    gradients: the means over the ranks, so that all ranks decide alike.
+    gradients: means over the ranks, so that all ranks agree.
     """
     if not known:
         return new, known

@@ -1,7 +1,7 @@
-"""One class per strategy that JAX offers: how the ranks are joined, and how gradients become their mean.
+"""JAX's strategies: how ranks are joined, and how gradients are averaged.
 
-To add one: write a class of the form of `Strategy` and name it in STRATEGIES, add its row to
-harness/core/strategies.py, and conf/strategy/<name>.yaml. Options of its own have a class in harness/config/schema.py.
+To add one, write a subclass of `Strategy`, list it in STRATEGIES, and add a row to harness/core/strategies.py and
+conf/strategy/<name>.yaml; its options, if any, are a class in harness/config/schema.py.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RANKS = "ranks"
 
 
 class State(NamedTuple):
-    """What a step makes anew. params, velocity, scaling: equal on all ranks. statistics: of BatchNorm, each rank's own.
-    scaling: of the loss, with precision=fp16 (harness/worker/jax/scaling.py); else empty."""
+    """What a step replaces. params, velocity, scaling: equal on all ranks. statistics: BatchNorm's, local to each rank.
+    scaling: of the loss with precision=fp16 (harness/worker/jax/scaling.py), else empty."""
 
     params: Any
     velocity: Any
@@ -44,44 +44,43 @@ Batch = Tuple[Any, Any]
 Gradient = Callable[..., Tuple[Any, Any, Any]]
 # (params, velocity, scaling, gradients, learning rate) -> (params, velocity, scaling)
 Update = Callable[..., Tuple[Any, Any, Any]]
-# (state, batch, learning rate, synchronise) -> (state, what `gradients` takes, loss [1]); the state that it was given
-# is gone after it.
+# (state, batch, learning rate, synchronise) -> (state, argument of `gradients`, loss [1]); invalidates its state.
 Step = Callable[[State, Batch, Any, bool], Tuple[State, Any, Any]]
 
 
 class Strategy(data_parallel.Strategy):
-    """Built as Strategy(spec, site, rendezvous): joins the other ranks, before JAX is asked for anything."""
+    """Constructed as Strategy(spec, site, rendezvous) before JAX is first used; joins the other ranks."""
 
     device: Any
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.spec, self.rank = spec, rendezvous.rank
-        # What is under way apart from the steps; `fence` waits for it.
+        # Communication apart from the steps, for which `fence` waits.
         self.messages: Dict[int, Any] = {}
 
     def use(self, device: Any) -> None:
-        """The rank's own, once JAX has found it."""
+        """Set the rank's device, once JAX has found it."""
         self.device = device
 
     def place(self, arrays: Any, own: bool) -> Any:
-        """Arrays of this rank (a tree of them) as a step takes them. own: each rank has others; else they are equal."""
+        """Return a tree of this rank's arrays as a step takes them. own: they differ between ranks."""
         return jax.device_put(arrays, self.device)
 
     def local(self, arrays: Any) -> Any:
-        """`place` undone: arrays on this rank's device."""
+        """Invert `place`: return arrays on this rank's device."""
         return arrays
 
     @abstractmethod
     def step(self, gradient: Gradient, update: Update) -> Step:
-        """One training step, compiled."""
+        """Return the compiled training step."""
 
     def gradients(self, kept: Any) -> List[np.ndarray]:
-        """From what a step gave: the mean over the ranks, or, not synchronised, the rank's own."""
+        """Return the gradients of a step: the mean over the ranks, or the rank's own if not synchronised."""
         return [np.asarray(array) for array in self.local(kept)]
 
 
 class Plain(Strategy):
-    """One rank, and nothing around the step: what a user runs without any of this."""
+    """One rank without any wrapper, as in a plain JAX script."""
 
     world_size, communication = 1, "none"
 
@@ -100,19 +99,20 @@ class Plain(Strategy):
 
 
 class Allreduce(Strategy):
-    """JAX's own collectives: the step is one program over a mesh of all ranks' devices, and averages the gradients
-    (jax.shard_map and lax.pmean). XLA decides when; on CPUs it is once all of them are there."""
+    """JAX's collectives: the step is one program over a mesh of all ranks' devices that averages the gradients
+    (jax.shard_map and lax.pmean). XLA decides when; on CPUs after the last gradient."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
         self.communication = "nccl" if spec.cluster.device == "cuda" else "gloo"
-        # It would take SIGTERM for itself, and the rank would not end by it.
+        # It would catch SIGTERM, which then would not end the rank.
         jax.config.update("jax_enable_preemption_service", False)
         jax.distributed.initialize(
             f"{rendezvous.master_address}:{rendezvous.master_port}",
             num_processes=rendezvous.world_size,
             process_id=rendezvous.rank,
-            # Else it would look for its device by Slurm's or MPI's local rank; the launcher makes one visible to each.
+            # Otherwise it selects a device by Slurm's or MPI's local rank, although the launcher makes only one
+            # visible.
             cluster_detection_method="deactivate",
             initialization_timeout=int(site.timeout_seconds),
         )
@@ -126,7 +126,7 @@ class Allreduce(Strategy):
         self.sum = self._over_ranks(lambda x: lax.psum(x, RANKS), P(RANKS), P(RANKS))
 
     def place(self, arrays: Any, own: bool) -> Any:
-        """One array over all ranks: those that are each rank's own lie one behind the other along the first axis."""
+        """Return arrays over all ranks; those that differ between ranks are concatenated along the first axis."""
         sharding = NamedSharding(self.mesh, P(RANKS) if own else P())
 
         def placed(array: Any) -> Any:
@@ -162,13 +162,13 @@ class Allreduce(Strategy):
         jax.distributed.shutdown()
 
     def _over_ranks(self, function: Callable[..., Any], in_specs: Any, out_specs: Any, **options: Any) -> Any:
-        # Not checked: without exchange, what is said to be equal on all ranks is not.
+        # Unchecked: without communication, arrays declared equal on all ranks are not.
         mapped = jax.shard_map(function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         return jax.jit(mapped, **options)
 
 
 class Mpi(Strategy):
-    """All gradients in one flat vector; after backward MPI averages it in the host's memory."""
+    """Average all gradients in one flat vector by MPI in host memory after backward."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
@@ -222,7 +222,7 @@ class Mpi(Strategy):
 
 
 def _whole(gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = lambda gradients: gradients) -> Any:
-    """A step as one function."""
+    """Return a step as one function."""
 
     def step(state: State, batch: Batch, learning_rate: Any) -> Tuple[State, Any, Any]:
         gradients, statistics, loss = gradient(state.params, state.statistics, state.scaling, *batch)
@@ -234,8 +234,8 @@ def _whole(gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = 
 
 
 def _use_gloo(rendezvous: Rendezvous) -> None:
-    """JAX would do the same with the address of the host's own name, which on laptops and in containers often does not
-    resolve, and elsewhere may lead to the host itself. It offers no public way to say which address."""
+    """Use gloo with an explicit address. JAX would use that of the host name, which on laptops and in containers often
+    does not resolve, and elsewhere may be loopback; there is no public option for it."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME")
     gloo = _jax.make_gloo_tcp_collectives(
         distributed.global_state.client,

@@ -1,4 +1,4 @@
-"""jax.profiler for the trace of a rank: the host's threads, and on a GPU its kernels."""
+"""Trace a rank with jax.profiler: the host's threads and, on a GPU, its kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Profiler(trace.Profiler):
         return jax.profiler.TraceAnnotation(name)
 
     def stop(self, path: Path) -> None:
-        """Raises ValueError where JAX did not write one such file."""
+        """Raises ValueError unless JAX wrote exactly one file."""
         jax.profiler.stop_trace()
         [written] = self.folder.rglob(FILE)
         shutil.copyfile(written, path)

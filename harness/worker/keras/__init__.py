@@ -1,8 +1,8 @@
-"""Keras's adapter: a step is what `fit` does in one; all else is shared with harness/worker/tensorflow."""
+"""Keras's adapter: a step runs what `fit` does for a batch; the rest is shared with harness/worker/tensorflow."""
 
 import os
 
-# As harness/worker/tensorflow has it.
+# As in harness/worker/tensorflow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from harness.worker.keras.adapter import Adapter

@@ -1,4 +1,4 @@
-"""A training step as Keras makes it: the `train_step` of a compiled model, which is what `fit` runs for a batch."""
+"""A Keras training step: the `train_step` of a compiled model, which `fit` runs for each batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Adapter(Replica):
         return self.model.rank_loss, [self.exchanged[order[id(variable)]] for variable in self.parameters]
 
     def _exchange(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        # Asked only where `_update` has not stepped.
+        # Called only if `_update` did not step.
         if self.model.synchronise:
             gradients = self.strategy.sync_gradients(gradients)
         if self.scaling:
@@ -49,9 +49,9 @@ class Adapter(Replica):
 
 
 class ExchangingSgd(Sgd):
-    """Gradients go over the ranks where Keras's optimisers have it.
+    """Exchange gradients where Keras's optimisers aggregate them.
 
-    update: gives whether servers stepped in the place of this one.
+    update: returns True if servers took the step instead.
     """
 
     def __init__(self, spec: OptimizerSpec, scaling: Optional[LossScaling], exchange: Exchange, update: Update) -> None:
@@ -80,12 +80,13 @@ class Model(tf.keras.Model):
     synchronise = True
 
     def compute_loss(self, *arguments: Any, **keywords: Any) -> tf.Tensor:
-        """The mean over the rank's batch. Keras divides it by the number of replicas, to add the gradients up; here the
-        strategy takes their mean."""
+        """Return the mean over the rank's batch. Keras divides it by the number of replicas because it sums gradients;
+        here the strategy averages them."""
         loss = super().compute_loss(*arguments, **keywords)
         self.rank_loss = loss * tf.distribute.get_strategy().num_replicas_in_sync
         return self.rank_loss
 
     def compute_metrics(self, *arguments: Any, **keywords: Any) -> Dict[str, Any]:
-        """Keras adds the metrics up over the replicas of MultiWorkerMirroredStrategy after each step."""
+        """Skip the metrics of unsynchronised steps: Keras sums them over the replicas of
+        MultiWorkerMirroredStrategy."""
         return super().compute_metrics(*arguments, **keywords) if self.synchronise else {}

@@ -1,4 +1,4 @@
-"""Keras is TensorFlow's."""
+"""Keras uses TensorFlow's profiler."""
 
 from harness.worker.tensorflow.trace import Profiler
 

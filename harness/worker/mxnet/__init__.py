@@ -1,4 +1,4 @@
-"""MXNet's adapter: `adapter.py` gives the loop its verbs, `strategies.py` has one class per strategy."""
+"""MXNet's adapter (adapter.py) and its strategies (strategies.py)."""
 
 from harness.worker.mxnet.adapter import Adapter
 from harness.worker.mxnet.inputs import PIPELINES

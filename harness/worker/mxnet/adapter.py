@@ -1,4 +1,4 @@
-"""The loop's verbs in MXNet: Gluon, hybridised."""
+"""The adapter in MXNet: hybridised Gluon."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Adapter(data_parallel.Adapter):
     strategy: Strategy
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
-        """Raises RuntimeError where the run asks for a GPU that MXNet does not see: never falls back to the CPU."""
+        """Raises GpuError if the requested GPU cannot be used; never falls back to the CPU."""
         super().__init__(spec, rendezvous, batches)
         self.context = machine.context(spec)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous, self.context)
@@ -43,12 +43,12 @@ class Adapter(data_parallel.Adapter):
         self.statistics = [parameter.data() for parameter in networks.statistics(self.network)]
         sides, _ = networks.normalised_sides(layers, spec.dataset.image_size)
         self.normalised = [spec.batch_per_gpu * side**2 for side in sides]
-        # Gluon's backward writes into the same arrays in every step.
+        # Gluon's backward reuses these arrays in every step.
         self.own_gradients = [parameter.grad() for parameter in networks.parameters(self.network)]
         self.used: Tuple[Sequence[mx.nd.NDArray], float] = (self.own_gradients, 1.0)
-        # In fp16, what the last step's loss, and so its gradients, were multiplied by.
+        # In fp16, the scale of the last step's loss and gradients.
         self.scale: Optional[mx.nd.NDArray] = None
-        self.strategy.hold(self.parameters)
+        self.strategy.register_weights(self.parameters)
         self.criterion = gluon.loss.SoftmaxCrossEntropyLoss()
         self.criterion.hybridize(static_alloc=True, static_shape=True)
         self.optimizer: Union[Sgd, ScaledSgd] = (
@@ -90,7 +90,7 @@ class Adapter(data_parallel.Adapter):
         self.used, self.synchronised = (self.own_gradients, 1.0), synchronise
         if not (synchronise and self.strategy.server_step(self.own_gradients)):
             if synchronise:
-                # Means are sums that the optimiser scales.
+                # The optimiser scales sums to means.
                 self.used = self.strategy.sync_gradients(self.own_gradients), 1 / self.strategy.world_size
             self.optimizer.step(*self.used, self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
         self.steps += 1
@@ -147,7 +147,7 @@ class Adapter(data_parallel.Adapter):
         return self._repeated(lambda: source.copyto(target))
 
     def _random(self, shape: Sequence[int], seed: int) -> mx.nd.NDArray:
-        mx.random.seed(seed, self.context)  # training draws nothing from MXNet
+        mx.random.seed(seed, self.context)  # training uses no random numbers of MXNet
         return mx.nd.random.normal(shape=shape, ctx=self.context)
 
     def _repeated(self, call: Callable[[], Any]) -> Callable[[int], Any]:
@@ -160,7 +160,7 @@ class Adapter(data_parallel.Adapter):
         return repeat
 
     def fence(self) -> None:
-        # What failed in the meantime is raised here.
+        # Raises errors of earlier asynchronous operations.
         mx.nd.waitall()
 
     def loss(self) -> float:
@@ -168,15 +168,15 @@ class Adapter(data_parallel.Adapter):
         return float(self.last_loss.asscalar())
 
     def settled_statistics(self) -> List[mx.nd.NDArray]:
-        """Once all work is done: MXNet's engine does not know that a network of static shape writes them in training,
-        and would let others read them before."""
+        """Return the statistics once all work is done: MXNet's engine does not know that a network of static shape
+        writes them, and would let others read them earlier."""
         self.fence()
         return self.statistics
 
     @contextlib.contextmanager
     def _unbiased_variances(self) -> Iterator[None]:
-        """MXNet's running variances are means over a batch's n values; PyTorch and TensorFlow divide by n - 1, which
-        makes a difference where few values are left. What they started from, 1, stays as it is."""
+        """Convert MXNet's running variances, which divide by a batch's n values, to those of PyTorch and TensorFlow,
+        which divide by n - 1. The initial value, 1, is not scaled."""
         variances = self.settled_statistics()[1::2]
         kept = [variance.copy() for variance in variances]
         start = (1 - catalog.BATCHNORM_MOMENTUM) ** self.steps
@@ -187,9 +187,9 @@ class Adapter(data_parallel.Adapter):
             before.copyto(variance)
 
     def _state(self) -> Dict[str, mx.nd.NDArray]:
-        """All that training changes."""
+        """Return everything that training changes."""
         statistics = self.settled_statistics()
-        momenta = [] if self.strategy.server_optimizer else self.optimizer.momenta  # the servers have them
+        momenta = [] if self.strategy.server_optimizer else self.optimizer.momenta  # else the servers have them
         scaling = self.optimizer.scaling
         kinds = {"weight": self.parameters, "momentum": momenta, "statistic": statistics, "scaling": scaling}
         return {f"{kind}{number}": array for kind, arrays in kinds.items() for number, array in enumerate(arrays)}

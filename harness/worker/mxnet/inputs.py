@@ -1,7 +1,7 @@
-"""MXNet's input pipeline: Gluon's DataLoader, with threads.
+"""MXNet's input pipeline: Gluon's DataLoader with threads.
 
-Its worker processes would be forked from one in which MXNet's engine has threads, and one that is killed is replaced
-without a word, while its batch is waited for in vain.
+Its worker processes would be forked while MXNet's engine has threads, and a killed one is replaced silently while the
+loader waits for its batch in vain.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from harness.worker.data.samples import Keys, Samples
 from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split
 
-# Reading a batch may take as long as it takes: it is the heartbeat that ends a run without progress.
+# No limit on reading a batch: the heartbeat ends runs without progress.
 PATIENCE_SECONDS = 7 * 24 * 3600
 
 
 class GluonBatches(Pipeline):
-    """`gluon.data.DataLoader` over samples, one at a time, made into a batch in NumPy."""
+    """`gluon.data.DataLoader` over single samples, batched in NumPy."""
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
         loader = DataLoader(

@@ -1,4 +1,4 @@
-"""What MXNet sees of the machine, and what it may use of it."""
+"""What MXNet sees of the machine, and what it may use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from harness.core.spec import RunSpec
 from harness.worker.checks import capability
 from harness.worker.record import nvml
 
-# What the packages on PyPI have kernels for (config/distribution/linux_cu112.cmake to linux_cu117.cmake of MXNet);
-# MXNet itself does not tell.
+# Architectures in the packages on PyPI (config/distribution/linux_cu112.cmake to linux_cu117.cmake of MXNet), which
+# MXNet does not report.
 ARCHITECTURES = ("sm_50", "sm_60", "sm_70", "sm_80", "sm_86")
 OF_CUDA = ("11.2", "11.7")
 
 
 def versions() -> Dict[str, str]:
-    """Of MXNet, and of what its build brings along. Needs no GPU: "cuda" says that the build has it."""
+    """Return the versions of MXNet and of what it was built with; "cuda" does not imply a GPU."""
     found = {"mxnet": str(mx.__version__), "numpy": np.__version__}
     if mx.runtime.Features().is_enabled("CUDA"):
         found["cuda"] = _cuda_version()
@@ -32,7 +32,7 @@ def versions() -> Dict[str, str]:
 
 
 def build() -> Build:
-    """What this MXNet was built for. Needs no GPU."""
+    """Return what this MXNet was built for; works without a GPU."""
     name = f"mxnet {mx.__version__}"
     if not mx.runtime.Features().is_enabled("CUDA"):
         return Build(name)
@@ -43,12 +43,12 @@ def build() -> Build:
 
 
 def gpus() -> List[str]:
-    """The names of the GPUs that MXNet can use here."""
+    """Return the names of the GPUs that MXNet can use here."""
     return _smi("name")[: _count()]
 
 
 def context(spec: RunSpec) -> mx.Context:
-    """Raises GpuError where the run asks for a GPU that MXNet does not see or has no kernels for: never falls back."""
+    """Return the run's device. Raises GpuError if the requested GPU cannot be used; there is no fallback."""
     if spec.cluster.device == "cpu":
         return mx.cpu()
     if not _count():
@@ -64,31 +64,31 @@ def gpu_name() -> str:
 
 
 def gpu_id() -> str:
-    """The GPU's UUID."""
+    """Return the GPU's UUID."""
     return next(iter(_smi("uuid")), os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
 
 def threads() -> int:
-    """Of OpenMP, in which MXNet and oneDNN compute: one operator at a time, each with all of them."""
+    """Return the number of OpenMP threads, all of which MXNet and oneDNN use for one operator at a time."""
     return int(ctypes.CDLL("libgomp.so.1").omp_get_max_threads())
 
 
 def _count() -> int:
     try:
         return int(mx.context.num_gpus())
-    except mx.MXNetError:  # a CUDA build, and no driver
+    except mx.MXNetError:  # a CUDA build without a driver
         return 0
 
 
 def _cuda_version() -> str:
-    """From the name of the package, such as mxnet-cu112: MXNet itself does not say."""
+    """Return the CUDA version from the name of the package, such as mxnet-cu112; MXNet does not report it."""
     names = (str(package.metadata["Name"]) for package in metadata.distributions())
     found = next(filter(None, (re.fullmatch(r"mxnet[-_]cu(\d+)(\d)", name) for name in names)), None)
     return f"{found.group(1)}.{found.group(2)}" if found else "unknown"
 
 
 def _smi(what: str) -> List[str]:
-    """What the driver says of each GPU that is visible here, which MXNet does not tell."""
+    """Return what the driver reports of each visible GPU, which MXNet does not."""
     command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -1,4 +1,4 @@
-"""SGD as PyTorch has it (`Adapter.train` in harness/worker/adapter.py), by MXNet's own kernels."""
+"""SGD with PyTorch's formula (`Adapter.train` in harness/worker/adapter.py), by MXNet's kernels."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import mxnet as mx
 
 from harness.core.spec import OptimizerSpec
 
-# Arrays in one call: as many as MXNet's own optimisers take at most. Its kernels have room for 60.
+# Arrays per call, the limit of MXNet's own optimisers; its kernels allow 60.
 MOST_ARRAYS = 45
-# On a CPU the kernels for several arrays read one element of each in turn: faster for small arrays, where the call is
-# what costs, and twice as slow for large ones.
+# On CPUs the kernels for several arrays interleave them element by element: faster for small arrays, where calls
+# dominate, and twice as slow for large ones.
 LARGEST_ON_CPU = 4096
 
 
 class Sgd:
-    """momenta: MXNet keeps the learning rate inside them, they are -lr * v. learning_rate: that of the last step."""
+    """momenta: -lr * v, as MXNet includes the learning rate. learning_rate: of the last step."""
 
     def __init__(self, spec: OptimizerSpec, weights: Sequence[mx.nd.NDArray]) -> None:
         self.spec = spec
         self.weights = list(weights)
         self.momenta: List[mx.nd.NDArray] = [mx.nd.zeros_like(weight) for weight in weights]
         self.learning_rate = 0.0
-        # What else a checkpoint must hold.
+        # Additional state for checkpoints.
         self.scaling: List[mx.nd.NDArray] = []
         self.groups = groups(weights)
-        # NAG's kernel reads the weight once more after it wrote it: in place, it would decay by the new one.
+        # NAG's kernel rereads the weight after writing it, so that in place it would decay by the new value.
         self.scratch = [mx.nd.zeros_like(weight) for weight in weights] if spec.nesterov else []
 
     def step(self, gradients: Sequence[mx.nd.NDArray], scale: float, learning_rate: float) -> None:
-        """Of `gradients` times `scale`."""
-        # Goyal et al. 2017, section 3, "momentum correction": v stays what it was, and the form is PyTorch's.
+        """Take a step with `gradients` times `scale`."""
+        # Goyal et al. 2017, section 3, "momentum correction": keep v, as PyTorch does.
         correction = learning_rate / self.learning_rate if self.learning_rate else 1.0
         self.learning_rate = learning_rate
         if self.spec.nesterov:
@@ -50,7 +50,7 @@ class Sgd:
             mx.nd.multi_sgd_mom_update(*arrays, out=weights, num_weights=count, **rates, **options)
 
     def _nesterov(self, gradients: Sequence[mx.nd.NDArray], scale: float, correction: float) -> None:
-        """MXNet has no such kernel for several arrays."""
+        """MXNet has no Nesterov kernel for several arrays."""
         options = {
             "lr": self.learning_rate,
             "momentum": self.spec.momentum,
@@ -65,8 +65,8 @@ class Sgd:
 
 
 def groups(arrays: Sequence[mx.nd.NDArray]) -> List[List[int]]:
-    """Their numbers, in groups of those that one call is to take: of similar size, since the kernels count to the
-    largest of a group."""
+    """Return the arrays' numbers, grouped into calls by similar size, because the kernels iterate up to a group's
+    largest array."""
     on_cpu = bool(arrays) and arrays[0].context.device_type == "cpu"
     by_size = sorted(range(len(arrays)), key=lambda number: arrays[number].size)
     together = [n for n in by_size if not on_cpu or arrays[n].size <= LARGEST_ON_CPU]

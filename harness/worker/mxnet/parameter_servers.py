@@ -1,6 +1,6 @@
-"""KVStore's servers hold the weights and the optimiser; the ranks push gradients and take weights.
+"""KVStore's servers hold the weights and the optimiser; ranks push gradients and receive weights.
 
-What `gluon.Trainer` does with update_on_kvstore=True, but with SGD as all frameworks here have it (rule.py).
+Like `gluon.Trainer` with update_on_kvstore=True, but with PyTorch's SGD (rule.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SAVED = "servers.npz"
 
 
 class ParameterServers(ServerOptimizer, Strategy):
-    """One push and one answer per tensor and step, each as soon as it can be.
+    """One push and one answer per tensor and step, each as early as possible.
 
-    clocks: what a key that every worker adds one to with each push said each time: how many updates there were. Between
-    an answer and the next, what others added is how late this worker's update was.
+    clocks: answers of a key that counts updates: every worker adds one with each push. What others added between two
+    answers is the staleness of this worker's update.
     """
 
-    # With other types a server looks at a flag that nothing has set, and may sum in float32 all the same.
+    # For other types, servers test an uninitialised flag and may sum in float32 anyway.
     precision = "float32"
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
@@ -39,7 +39,7 @@ class ParameterServers(ServerOptimizer, Strategy):
         self.spec, self.place = spec, topology(spec, rendezvous)
         self.ranks = rendezvous.world_size
         self.synchronous = self.place.mode == SYNCHRONOUS
-        # Its address goes over the port that will be the scheduler's.
+        # Connect it first: it uses the port that the scheduler will listen on.
         self.node = Node(rendezvous, site.timeout_seconds) if self.place.inside_nodes else None
         workers, servers = self.place.workers, self.place.servers
         self.servers = Servers(rendezvous, site.timeout_seconds, workers, servers, self.place.here)
@@ -49,24 +49,24 @@ class ParameterServers(ServerOptimizer, Strategy):
         if self.place.worker is not None:
             self.servers.worker()
             self.store = mx.kvstore.create(kind)
-        # Ranks that are no workers are as many as they were placed as.
+        # Ranks that are not workers are counted by their placement.
         seen = int(self.store.num_workers) if self.store else workers
         self.world_size = seen * (self.place.per_node if self.place.inside_nodes else 1)
-        self.communication = f"KVStore {kind}, parameter servers: {self.place.words()}"
+        self.communication = f"KVStore {kind}, parameter servers: {self.place.describe()}"
         self.keys = Keys.on(servers)
         if self.store:
             self._send_rule(updates=0)
-            self.store._barrier()  # without it, a server would not know what to do with what is pushed
+            self.store._barrier()  # servers must have the rule before anything is pushed
         self.sums: Dict[Tuple[int, int], int] = {}
         self.turns: Dict[int, int] = {}
         self.weights: Gradients = []
         self.exchanged: List[mx.nd.NDArray] = []
         self.clocks: List[mx.nd.NDArray] = []
-        # Of this worker's updates, beside those in `clocks`; seen: the clock's last word.
+        # Statistics of this worker's updates before those in `clocks`; seen: last value of the clock.
         self.late, self.latest, self.pushed, self.seen = 0, 0, 0, 0
         self.resumed: Dict[str, np.ndarray] = {}
 
-    def hold(self, weights: Gradients) -> None:
+    def register_weights(self, weights: Gradients) -> None:
         self.weights = weights
 
     def server_step(self, gradients: Gradients) -> bool:
@@ -105,7 +105,7 @@ class ParameterServers(ServerOptimizer, Strategy):
         told[:2] = self.late, self.pushed
         told[2 + self.rank] = self.latest
         late, pushed, *largest = self.allreduce_sum(told).tolist()
-        # Those of all workers are in it: each has had the answer to its last push, and waited for the others.
+        # Includes all updates: each worker had its last answer before the sum.
         updates = int(self._clock()) if self.store else 0
         if self.rank:
             return None
@@ -129,7 +129,7 @@ class ParameterServers(ServerOptimizer, Strategy):
             np.savez(folder / SAVED, updates=updates, **held)
 
     def load(self, folder: Path) -> None:
-        # Every rank reads all: KVStore takes what its own first worker has, whoever that is.
+        # Every rank reads it, since KVStore takes the values of its first worker, which may be any rank.
         with np.load(folder / SAVED) as saved:
             self.resumed = {name: saved[name] for name in saved.files}
         with np.load(folder / f"staleness.rank{self.rank}.npz") as saved:
@@ -145,7 +145,7 @@ class ParameterServers(ServerOptimizer, Strategy):
             between = mx.nd.array(host, self.context)
             self._sum(between)
             host = between.asnumpy()
-        self.node.hand_out(host)
+        self.node.broadcast(host)
         array[:] = host
 
     def close(self) -> None:
@@ -162,8 +162,8 @@ class ParameterServers(ServerOptimizer, Strategy):
             self.store.set_optimizer(rule)
 
     def _begin(self) -> None:
-        """Before the first step, and after `load`: the servers start with the weights of all ranks, or with what they
-        had in an earlier attempt."""
+        """Initialise the servers, before the first step and after `load`, with the ranks' weights or a checkpoint's
+        state."""
         if self.exchanged:
             return
         self.exchanged = [mx.nd.zeros(weight.shape, self.context) for weight in self.weights]
@@ -186,19 +186,19 @@ class ParameterServers(ServerOptimizer, Strategy):
         self.store._barrier()
 
     def _push(self) -> None:
-        """Of each message the answer takes the place: KVStore would write it there whatever `out` says."""
+        """Push the messages, each replaced by its answer, which KVStore writes there whatever `out` is."""
         assert self.store is not None
-        # What is in it does not count. Made of the gradient that comes last, and of the last answer, it goes in its
-        # turn: MXNet's engine knows no other order than that of what is read and written.
+        # Its value is irrelevant. Built from the last gradient and the last answer, it is pushed in order: MXNet's
+        # engine orders operations only by what they read and write.
         clock = self.exchanged[0].reshape(-1)[:1] + (self.clocks[-1] if self.clocks else 0)
         for number, message in enumerate(self.exchanged):
-            # What the next forward pass needs first goes first.
+            # What the next forward pass needs first has priority.
             self.store.pushpull(self.keys.weight(number), message, priority=-number)
         self.store.pushpull(self.keys.clock, clock, priority=-len(self.exchanged))
         self.clocks.append(clock)
 
     def _update_by_node(self, node: Node, gradients: Gradients) -> None:
-        """The mean of the node's gradients, pushed by its first rank, which hands out the answer."""
+        """Push the node's mean gradients from its first rank, and broadcast the answer."""
         row = np.concatenate([gradient.asnumpy().ravel() for gradient in gradients])
         node.sum(row)
         row /= node.ranks
@@ -212,7 +212,7 @@ class ParameterServers(ServerOptimizer, Strategy):
 
     def _handed_out(self, node: Node, arrays: List[np.ndarray]) -> List[np.ndarray]:
         row = np.concatenate([array.ravel() for array in arrays])
-        node.hand_out(row)
+        node.broadcast(row)
         return self._parts(row)
 
     def _parts(self, row: np.ndarray) -> List[np.ndarray]:
@@ -220,8 +220,9 @@ class ParameterServers(ServerOptimizer, Strategy):
         return [part.reshape(m.shape) for part, m in zip(np.split(row, ends[:-1]), self.exchanged)]
 
     def _read(self, key: Any) -> List[mx.nd.NDArray]:
-        """What a push makes the servers put under `key`, of every tensor. On every worker, at rest."""
-        mx.nd.waitall()  # what was pushed under other keys may come later than this
+        """Return what a push makes the servers store under `key`, for every tensor; on every worker, without
+        training."""
+        mx.nd.waitall()  # pushes under other keys may complete later
         found = [mx.nd.zeros(message.shape, self.context) for message in self.exchanged]
         if self.store:
             for number, array in enumerate(found):
@@ -243,8 +244,8 @@ class ParameterServers(ServerOptimizer, Strategy):
         self.clocks = []
 
     def _sum(self, array: mx.nd.NDArray) -> None:
-        """Over the workers, who all wait. Two keys in turn: whoever comes to one again has seen all others leave it,
-        while they met at the other."""
+        """Sum over the workers, which all wait. Two keys alternate: when a worker returns to one, all others have left
+        it, since they synchronised at the other."""
         assert self.store is not None
         turn = self.turns[array.size] = 1 - self.turns.get(array.size, 1)
         if (array.size, turn) not in self.sums:

@@ -1,5 +1,4 @@
-"""What KVStore's servers do with what is pushed to them, where they make the updates. Sent to each as a pickle, as
-KVStore sends its optimisers."""
+"""What KVStore's servers do with pushed values; sent to each as a pickle, like KVStore's optimisers."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from harness.worker.mxnet.optimizer import Sgd
 
 
 class Keys(NamedTuple):
-    """Keys of KVStore, by what they are for. So far apart that a tensor's momentum, and its last gradient, are on the
-    server that has its weights, in the same pieces: a key's server is key * 9973 modulo the number of servers, in
-    integers of 32 bits (MXNet's EncodeDefaultKey)."""
+    """KVStore keys by purpose, spaced so that a tensor's momentum and last gradient are on the server of its weights,
+    in the same pieces: the server is key * 9973 modulo the number of servers, in 32-bit integers (MXNet's
+    EncodeDefaultKey)."""
 
     family: int
 
@@ -28,31 +27,33 @@ class Keys(NamedTuple):
         return number
 
     def read_momentum(self, number: int) -> int:
-        """A push, of whatever, puts the momentum of the tensor there."""
+        """Any push stores the tensor's momentum there."""
         return self.family + number
 
     def write_momentum(self, number: int) -> int:
-        """The sum of what all workers push becomes the momentum."""
+        """The sum of all workers' pushes becomes the momentum."""
         return 2 * self.family + number
 
     def read_gradient(self, number: int) -> int:
-        """A push, of whatever, puts the sum there that the last synchronous update was made with."""
+        """Any push stores the summed gradient of the last synchronous update there."""
         return 3 * self.family + number
 
     def sum(self, number: int) -> int:
-        """The sum of what all workers push; KVStore has others before that."""
+        """Holds the sum of all workers' pushes."""
         return 4 * self.family + number
 
     @property
     def clock(self) -> int:
-        """How many updates there were."""
+        """Counts updates."""
         return 5 * self.family
 
 
 class Rule(mx.optimizer.Optimizer):
-    """workers: how many pushes there are for one step of all. synchronous: they come as one, as their sum. samples:
-    that an update is made of. scale: of what comes, to be a mean. updates: that were made before, in a run that goes
-    on."""
+    """The update rule on a server.
+
+    workers: pushes per step of all workers. synchronous: they arrive as one sum. samples: per update. scale: makes
+    means of what arrives. updates: number made before a resumed run.
+    """
 
     def __init__(
         self, spec: OptimizerSpec, keys: Keys, workers: int, synchronous: bool, samples: int, scale: float, updates: int
@@ -66,21 +67,21 @@ class Rule(mx.optimizer.Optimizer):
         self.gradients: Dict[int, mx.nd.NDArray] = {}
 
     def create_state(self, index: int, weight: mx.nd.NDArray) -> None:
-        """Momenta are asked for, and given back: this has them itself."""
+        """Nothing: this class holds the momenta itself."""
 
     def update(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: Any) -> None:
-        """`weight` is what the server holds under this key, `grad` what was pushed to it."""
+        """weight: the server's value under this key. grad: what was pushed."""
         try:
             self._apply(index, weight, grad)
         except BaseException:
-            # MXNet would go on as if nothing were wrong.
+            # MXNet would ignore the error.
             traceback.print_exc()
             os._exit(1)
 
     def _apply(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray) -> None:
         family, number = divmod(index, self.keys.family)
-        # KVStore waits for `weight`, and then lets go of the memory of the message that `grad` is, or is still being
-        # summed from: where `weight` is not made of `grad`, we wait for what reads it.
+        # KVStore waits for `weight` only, and then frees the message's memory, which `grad` may share or still be
+        # summed from. If `weight` does not depend on `grad`, wait for its reader.
         grad.wait_to_read()
         if family == 0:
             self._step(number, weight, grad)
@@ -103,13 +104,13 @@ class Rule(mx.optimizer.Optimizer):
         rate = self.spec.learning_rate(self.samples, (self.before + self._counted(number)) // self.pushes)
         sgd.step([gradient], self.scale, rate)
         if self.synchronous:
-            # The server's own buffer, which the next sum is made in. An asynchronous one is that of a message.
+            # The server's buffer, reused for the next sum; that of an asynchronous update belongs to a message.
             self.gradients[number] = gradient
 
     def _sgd(self, number: int, like: mx.nd.NDArray) -> Sgd:
         if number not in self.steps:
             self.steps[number] = Sgd(self.spec, [like])
-            # MXNet's momenta hold the learning rate: of those that come back from a checkpoint, that of its last step.
+            # MXNet's momenta include the learning rate; for those of a checkpoint, that of its last step.
             if self.before:
                 self.steps[number].learning_rate = self.spec.learning_rate(
                     self.samples, (self.before - 1) // self.pushes
@@ -117,14 +118,14 @@ class Rule(mx.optimizer.Optimizer):
         return self.steps[number]
 
     def _add(self, index: int, to: mx.nd.NDArray, numbers: mx.nd.NDArray) -> None:
-        """The first push of a round takes the place of what was there."""
+        """Add to the sum; the first push of a round replaces the previous sum."""
         if self._counted(index) % self.pushes:
             to += numbers
         else:
             to[:] = numbers
 
     def _counted(self, index: int) -> int:
-        """How often it was asked before."""
+        """Return the number of earlier calls for this key."""
         count = self.count.get(index, 0)
         self.count[index] = count + 1
         return count

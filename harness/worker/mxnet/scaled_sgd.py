@@ -1,6 +1,6 @@
-"""SGD for precision=fp16: with the loss scaling of harness/worker/loss_scale.py, on the device, where nothing waits.
+"""SGD for precision=fp16, with the loss scaling of harness/worker/loss_scale.py on the device, without waiting.
 
-Whether a step is taken is a number on the device too, 1 or 0, that all changes are multiplied by.
+Whether a step is taken is a device number, 1 or 0, that multiplies all changes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from harness.worker.mxnet.optimizer import groups
 
 
 class ScaledSgd:
-    """momenta: PyTorch's v. scale: what the next step's loss is to be multiplied by, an array of one number."""
+    """momenta: PyTorch's v. scale: factor of the next step's loss, an array of one number."""
 
-    learning_rate = 0.0  # of the last step; a part of MXNet's own momenta only
+    learning_rate = 0.0  # of the last step; only for MXNet's own momenta
 
     def __init__(self, spec: OptimizerSpec, weights: Sequence[mx.nd.NDArray]) -> None:
         self.spec, self.weights = spec, list(weights)
@@ -37,19 +37,19 @@ class ScaledSgd:
         return self.scaling[0]
 
     def step(self, gradients: Sequence[mx.nd.NDArray], mean: float, learning_rate: float) -> None:
-        """gradients: sums over the ranks, times `scale`. mean: what makes means of sums."""
+        """gradients: sums over the ranks, times `scale`. mean: factor from sums to means."""
         momentum, decay, scale = self.spec.momentum, self.spec.weight_decay, self.scale
         mx.nd.concat(*[gradient.reshape(-1) for gradient in gradients], dim=0, out=self.flat)
         taken = mx.nd.all_finite(self.flat)
         flat = self.flat.as_np_ndarray()
-        # Zero times what is not finite would not be zero.
+        # Replace non-finite values, which zero times would not cancel.
         operators.where_rscalar(taken.as_np_ndarray(), flat, 0.0, out=flat)
         unscaled = taken / scale * mean
         # v = momentum * v + g + decay * w
         self._subtract(self.momenta, self.weights, -taken, momentum - 1, decay)
         self._subtract(self.momenta, self.parts, -unscaled)
         if self.spec.nesterov:
-            # w -= lr * (g + decay * w), in units of the scaled gradients; and then lr * momentum * v
+            # w -= lr * (g + decay * w), in units of the scaled gradients; then w -= lr * momentum * v
             self._subtract(self.weights, self.parts, unscaled * learning_rate, scale * (decay / mean))
             self._subtract(self.weights, self.momenta, taken * (learning_rate * momentum))
         else:
@@ -59,7 +59,7 @@ class ScaledSgd:
     def _subtract(
         self, arrays: List[mx.nd.NDArray], others: List[mx.nd.NDArray], rate: Any, own: Any = 0.0, other: float = 1.0
     ) -> None:
-        """array -= rate * (own * array + other * other array), for all of them. rate, own: on the device."""
+        """array -= rate * (own * array + other * other array), for all arrays. rate, own: on the device."""
         for group in self.groups:
             count = len(group)
             pairs = [array for number in group for array in (arrays[number], others[number])]
@@ -69,7 +69,7 @@ class ScaledSgd:
 
 
 def _updated(scaling: Sequence[mx.nd.NDArray], finite: mx.nd.NDArray) -> List[mx.nd.NDArray]:
-    """`loss_scale.updated` without a look at the numbers. finite: 1 or 0."""
+    """`loss_scale.updated` on the device. finite: 1 or 0."""
     scale, good = scaling[0], scaling[1] + 1
     grows = good >= loss_scale.GROWTH_INTERVAL
     factor = mx.nd.where(finite, 1 + grows * (loss_scale.GROWTH_FACTOR - 1), finite + loss_scale.BACKOFF_FACTOR)

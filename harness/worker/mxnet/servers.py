@@ -1,4 +1,4 @@
-"""The processes beside the ranks that MXNet's distributed KVStore needs: one scheduler, and servers that sum."""
+"""The processes that MXNet's distributed KVStore needs: one scheduler, and servers that sum."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from harness.core.rendezvous import Rendezvous
 from harness.worker.distributed.exchange import gather, own_address
 
 CLOSE_SECONDS = 10.0
-# Linux ends it with the rank (PR_SET_PDEATHSIG, 1), however the rank ends; one that had ended before is no longer the
-# parent. It takes its role when MXNet is there as a whole: in the role already, it would be run by the import of a part
-# of MXNet, without the others, which a rule of ours needs (rule.py).
+# Linux kills the process when its rank dies (PR_SET_PDEATHSIG, 1); exit if the rank is already gone, which the parent
+# process id shows. The role is set after importing MXNet: otherwise importing a part of MXNet would run it before the
+# parts that our rule needs are loaded (rule.py).
 PROGRAM = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -25,21 +25,21 @@ if os.getppid() == int(sys.argv[1]):
     os.environ["DMLC_ROLE"] = sys.argv[2]
     KVStoreServer(mxnet.kvstore.create("dist")).run()
 """
-# What the rank is told, and its watcher and Slurm tell all processes of a task: none of it is for these to hear.
-FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Signals for the rank, which its supervisor and Slurm send to all processes of a task; these processes ignore them.
+RANK_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Servers:
-    """Rank 0 starts the scheduler, and every rank that is to have one a server (`here`).
+    """Starts the scheduler on rank 0, and a server on ranks with `here`.
 
-    When one ends too early the rank ends too: MXNet itself would wait for ever.
+    If one ends early the rank exits; MXNet would wait forever.
     """
 
     def __init__(
         self, rendezvous: Rendezvous, timeout_seconds: float, workers: int, servers: int, here: bool = True
     ) -> None:
         address = own_address(rendezvous)
-        # An address and not a name: the scheduler listens there itself. On the port that was the ranks' until here.
+        # The scheduler listens at this address, so it cannot be a name; the port is free after this exchange.
         first = gather(rendezvous, address, timeout_seconds)[0]
         self.variables: Dict[str, str] = {
             "DMLC_PS_ROOT_URI": first,
@@ -48,7 +48,7 @@ class Servers:
             "DMLC_NUM_SERVER": str(servers),
         }
         if "DMLC_INTERFACE" not in os.environ:
-            # Otherwise it takes an interface of its own choice, and never the loopback.
+            # Otherwise MXNet picks an interface, never loopback.
             self.variables["DMLC_NODE_HOST"] = address
         self.closing = False
         self.processes: List[subprocess.Popen[bytes]] = []
@@ -58,11 +58,11 @@ class Servers:
             self._start("server")
 
     def worker(self) -> None:
-        """Makes this process a worker: to be called before its KVStore is made."""
+        """Make this process a worker; call before creating its KVStore."""
         os.environ.update(self.variables, DMLC_ROLE="worker")
 
     def close(self, leave: Callable[[], None]) -> None:
-        """leave: closes the KVStore. That waits for the others to do the same, and then ends these."""
+        """Close the KVStore by `leave`, which waits for the other ranks, and then wait for the processes."""
         self.closing = True
         leaving = threading.Thread(target=leave, name="close KVStore", daemon=True)
         leaving.start()
@@ -75,8 +75,8 @@ class Servers:
                 process.wait()
 
     def _start(self, role: str) -> None:
-        # Blocked signals stay blocked in what is started: there is no moment in which they would end it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RANK)
+        # Blocked signals are inherited, so that they can never end the process.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, RANK_SIGNALS)
         try:
             process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(os.getpid()), role, "of KVStore"],

@@ -1,7 +1,7 @@
-"""One class per strategy that MXNet offers: how the ranks are joined, and how gradients are summed.
+"""MXNet's strategies: how ranks are joined, and how gradients are summed.
 
-To add one: write a class of the form of `Strategy` and name it in STRATEGIES, add its row to
-harness/core/strategies.py, and conf/strategy/<name>.yaml. Options of its own have a class in harness/config/schema.py.
+To add one, write a subclass of `Strategy`, list it in STRATEGIES, and add a row to harness/core/strategies.py and
+conf/strategy/<name>.yaml; its options, if any, are a class in harness/config/schema.py.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FIRST_KEY = 10**5
 
 
 class Strategy(data_parallel.Strategy):
-    """Built as Strategy(spec, site, rendezvous, context): joins the other ranks."""
+    """Constructed as Strategy(spec, site, rendezvous, context); joins the other ranks."""
 
-    # In which it sums what is no gradient.
+    # Type of sums other than gradients.
     precision = "float64"
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
@@ -34,15 +34,15 @@ class Strategy(data_parallel.Strategy):
 
     @abstractmethod
     def sum(self, array: mx.nd.NDArray) -> None:
-        """Over the ranks, in place."""
+        """Sum over the ranks, in place."""
 
     def sync_gradients(self, gradients: Gradients) -> Gradients:
-        """Their sums over the ranks, in place or in arrays of its own. Always the same arrays."""
+        """Return the gradients summed over the ranks, in place or in other arrays; the same arrays in every step."""
         return gradients
 
     def server_step(self, gradients: Gradients) -> bool:
-        """Whether servers take the step, in the place of an exchange and of the rank's own optimiser, with the
-        gradients of this rank; the network then has the servers' weights."""
+        """Let servers take the step with this rank's gradients and copy their weights into the network; return False if
+        there is no server optimiser."""
         return False
 
     def allreduce(self, nbytes: int) -> None:
@@ -57,7 +57,7 @@ class Strategy(data_parallel.Strategy):
 
 
 class Plain(Strategy):
-    """One rank, and nothing around the network: what a user runs without any of this."""
+    """One rank without any wrapper, as in a plain MXNet script."""
 
     world_size, communication = 1, "none"
 
@@ -69,16 +69,16 @@ class Plain(Strategy):
 
 
 class Allreduce(Strategy):
-    """KVStore `dist_sync`: each gradient goes to a server as soon as it is there, which sends the sum back
-    (Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI). As `gluon.Trainer` does it
-    where it updates the weights itself.
+    """KVStore `dist_sync`: each gradient goes to a server when it is ready, which returns the sum (Li et al. 2014,
+    Scaling Distributed Machine Learning with the Parameter Server, OSDI), as in `gluon.Trainer` without
+    update_on_kvstore.
 
-    One rank has one server too: the same way that gradients go at more, so that its cost is in the baseline.
-    A server sums as gradients arrive: with more than two ranks, two runs differ in the last bits. Its own numbers of
-    ranks are those of arrival, and used nowhere here. As many servers as workers, as MXNet's own launcher has it.
+    A single rank has a server too, so that the baseline includes the cost of the same path. Servers sum in order of
+    arrival, so with more than two ranks runs differ in the last bits. KVStore numbers ranks by arrival; these numbers
+    are not used. There are as many servers as workers, as with MXNet's own launcher.
     """
 
-    # With other types a server looks at a flag that nothing has set, and may sum in float32 all the same.
+    # For other types, servers test an uninitialised flag and may sum in float32 anyway.
     precision = "float32"
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
@@ -99,7 +99,7 @@ class Allreduce(Strategy):
             self.gradient_keys = list(range(len(gradients)))
             self.store.init(self.gradient_keys, list(gradients))
         for key, gradient in zip(self.gradient_keys, gradients):
-            # What the next forward pass needs first goes first.
+            # What the next forward pass needs first has priority.
             self.store.pushpull(key, gradient, priority=-key)
         return gradients
 
@@ -107,7 +107,7 @@ class Allreduce(Strategy):
         assert self.store is not None
         kind = (np.dtype(array.dtype).name, array.size)
         if kind not in self.keys:
-            # Beyond those of the gradients, of whose number nothing is known yet. All ranks ask in the same order.
+            # Beyond the gradients' keys, whose number is not known yet. All ranks create them in the same order.
             self.keys[kind] = FIRST_KEY + len(self.keys)
             self.store.init(self.keys[kind], array)
         self.store.pushpull(self.keys[kind], array)
@@ -120,8 +120,8 @@ class Allreduce(Strategy):
 
 
 class Horovod(Strategy):
-    """Each gradient goes to Horovod's background thread as soon as it is there, fused into messages
-    (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
+    """Horovod receives each gradient when it is ready; its background thread fuses them into messages (Sergeev and Del
+    Balso 2018, arXiv 1802.05799)."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         super().__init__(spec, site, rendezvous, context)
@@ -136,14 +136,14 @@ class Horovod(Strategy):
         self.world_size = hvd.size()
 
     def sync_gradients(self, gradients: Gradients) -> Gradients:
-        # Horovod, like KVStore, refuses oneDNN's own layouts. Weights have them after an evaluation, gradients never:
-        # oneDNN's backward writes them plainly (MXNet's CreateMKLDNNWeightGrad).
+        # Horovod, like KVStore, rejects oneDNN's layouts. Weights have them after an evaluation, gradients never:
+        # oneDNN's backward writes plain layouts (MXNet's CreateMKLDNNWeightGrad).
         for number, gradient in enumerate(gradients):
             message, kind = self.compression.compress(gradient)
             if self.nodes:
                 self._mean_by_node(self.nodes, message, number)
             else:
-                # In fp16 the mean: a sum may be too large.
+                # Average in fp16, where a sum may overflow.
                 how = self.hvd.Sum if message is gradient else self.hvd.Average
                 self.hvd.allreduce_(message, op=how, name=f"gradient.{number}", priority=-number)
             if message is not gradient:
@@ -153,7 +153,7 @@ class Horovod(Strategy):
         return gradients
 
     def _mean_by_node(self, nodes: Any, message: mx.nd.NDArray, number: int) -> None:
-        """In place, the mean of the nodes' means: all have as many ranks."""
+        """Average in place over the node, then over nodes, which all have equally many ranks."""
         hvd, name = self.hvd, f"gradient.{number}"
         same = {"op": hvd.Average, "priority": -number}
         if nodes.inside:
@@ -176,7 +176,7 @@ class Horovod(Strategy):
 
 
 class Mpi(Strategy):
-    """After backward all gradients are copied into one flat buffer in the host's memory, which MPI sums."""
+    """Copy all gradients into one flat buffer that MPI sums in host memory after backward."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         super().__init__(spec, site, rendezvous, context)

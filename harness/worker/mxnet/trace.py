@@ -1,4 +1,4 @@
-"""mxnet.profiler for the trace of a rank: operators, memory, and calls of MXNet's interface."""
+"""Trace a rank with mxnet.profiler: operators, memory, and calls of MXNet's interface."""
 
 from __future__ import annotations
 

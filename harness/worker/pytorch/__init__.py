@@ -1,4 +1,4 @@
-"""PyTorch's adapter: `adapter.py` gives the loop its verbs, `strategies.py` has one function per strategy."""
+"""PyTorch's adapter (adapter.py) and its strategies (strategies/)."""
 
 from harness.worker.pytorch.adapter import Adapter, gpus, versions
 from harness.worker.pytorch.device import build

@@ -1,8 +1,7 @@
-"""NVIDIA DALI as the input pipeline of image folders: it reads, decodes, resizes, crops, flips and normalises.
+"""NVIDIA DALI as the input pipeline of image folders: reads, decodes, resizes, crops, flips and normalises.
 
-On a run's GPU, with its JPEG decoder ("mixed"), or on the host where the run has none. Which samples, and where each is
-cropped and whether it is flipped, is what `Draw` says: DALI is given paths and numbers, and draws nothing. Its own
-decoder and resize give slightly other pixel values than Pillow's (docs/data.md).
+Runs on the run's GPU with its JPEG decoder ("mixed"), or on the host without a GPU. `Draw` chooses samples, crops and
+flips; DALI itself draws no random numbers. Its decoder and resize differ slightly from Pillow's (docs/data.md).
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from harness.worker.data.splits import Split
 Batch = Tuple[torch.Tensor, torch.Tensor]
 Source = Callable[[], List[Any]]
 
-# On PyPI there is one for each major version of CUDA.
+# PyPI has one package per major version of CUDA.
 PACKAGES = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")
 
 
 def version() -> Optional[str]:
-    """Of NVIDIA DALI in this environment; None where it has none."""
+    """Return the version of NVIDIA DALI in this environment, or None."""
     for package in PACKAGES:
         try:
             return metadata.version(package)
@@ -42,11 +41,11 @@ def version() -> Optional[str]:
 
 
 class DaliBatches(Pipeline):
-    """A batch is images float32 [L, H, W, C], normalised, on the run's device, and labels int64 [L] on the host; with
-    precision=fp16 images are float16, which is half as much to write and to read.
+    """Batches of images float32 [L, H, W, C], normalised, on the run's device, and labels int64 [L] on the host; with
+    precision=fp16 images are float16, which halves the memory traffic.
 
-    DALI's threads (data.workers) make up to data.prefetch batches ahead. Raises DataError where DALI is not installed,
-    or the samples are no image files.
+    DALI's threads (data.workers) prefetch up to data.prefetch batches. Raises DataError if DALI is not installed or the
+    samples are not image files.
     """
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
@@ -59,7 +58,7 @@ class DaliBatches(Pipeline):
         self._spec, self._split, self._augmented = spec, split, draw.augmented
         self._crop_pixels = draw.crop_pixels
         self._steps = draw.steps(first_step)
-        # Of each batch that DALI has begun and not handed over: its files and labels.
+        # Files and labels of the batches that DALI has begun.
         self._begun: Deque[Tuple[List[str], np.ndarray]] = deque()
         self._ready: Deque[Batch] = deque()
         self._pipeline: Any = None
@@ -67,7 +66,7 @@ class DaliBatches(Pipeline):
     def start(self) -> None:
         size = self._spec.batch_per_replica
         self._pipeline = self._built(size, self._spec.data.prefetch, self._feed, self._training_graph)
-        self._pipeline.schedule_run()  # the first time as often as it makes batches ahead
+        self._pipeline.schedule_run()  # the first call fills the whole prefetch queue
 
     def __next__(self) -> Batch:
         if self._pipeline is None:
@@ -92,16 +91,16 @@ class DaliBatches(Pipeline):
                 self._ready.append(self._taken())
 
     def _taken(self) -> Batch:
-        """The oldest batch that DALI has begun."""
+        """Return the oldest batch that DALI has begun."""
         cuda = self._spec.cluster.device == "cuda"
-        # Bound to the stream that the steps run on: DALI takes the memory back when that has come so far.
+        # On the training stream: DALI reuses the memory once the stream has passed this point.
         (images,) = self._pipeline.share_outputs(cuda_stream=torch.cuda.current_stream() if cuda else None)
         self._pipeline.release_outputs()
         _, labels = self._begun.popleft()
         return torch.from_dlpack(images.as_tensor()), torch.from_numpy(labels)
 
     def _feed(self) -> List[Any]:
-        """What DALI needs for the next batch; it asks for it where a run is scheduled, in the same thread."""
+        """Return the next batch's inputs; called by `schedule_run` in the same thread."""
         indices, bits = next(self._steps)
         files = self._split.files(indices)
         self._begun.append((files, self._split.targets(indices)))
@@ -125,7 +124,7 @@ class DaliBatches(Pipeline):
         return pipeline
 
     def _training_graph(self, source: Source) -> Any:
-        """As harness.worker.data.augment.augment, and normalised."""
+        """Return the graph that equals harness.worker.data.augment.augment, plus normalisation."""
         fn, types = self._dali.fn, self._dali.types
         data = self._spec.dataset
         paths, *augmentation = fn.external_source(source=source, num_outputs=3 if self._augmented else 1)
@@ -141,23 +140,23 @@ class DaliBatches(Pipeline):
             mirror=flipped,
             mean=[255 * value for value in data.mean],
             std=[255 * value for value in data.std],
-            # Autocast rounds the same numbers to the same half ones, before the first layer.
+            # Autocast would round to the same fp16 values before the first layer.
             dtype=types.FLOAT16 if self._spec.precision == "fp16" else types.FLOAT,
             output_layout="HWC",
         )
 
     def _resized(self, paths: Any) -> Any:
-        """The square in the middle, resized, as harness.worker.data.imagefolder has it: uint8 [H, W, C].
+        """Return the resized central square uint8 [H, W, C], as harness.worker.data.imagefolder does.
 
-        Only what the resize reads is decoded: the square, and beyond its edges as far as the filter reaches.
+        Decodes only what the resize reads: the square and a margin as wide as the filter.
         """
         fn, types, math = self._dali.fn, self._dali.types, self._dali.math
-        files = fn.io.file.read(paths, dont_use_mmap=True)  # a file that shrinks while it is mapped ends the process
+        files = fn.io.file.read(paths, dont_use_mmap=True)  # a mapped file that shrinks would kill the process
         shape = fn.peek_image_shape(files, image_type=types.RGB, adjust_orientation=False)
         extent = fn.cast(shape[:2], dtype=types.FLOAT)
         side = fn.reductions.min(extent)
         begin = (extent - side) / 2
-        # Of a linear filter: as many pixels as become one, and one more for what is between two pixels.
+        # Support of the linear filter, plus one pixel for fractional positions.
         reach = math.ceil(math.max(side / self._spec.dataset.image_size, 1.0)) + 1.0
         first = math.max(math.floor(begin - reach), 0.0)
         last = math.min(math.ceil(begin + side + reach), extent)
@@ -168,9 +167,9 @@ class DaliBatches(Pipeline):
             axes=[0, 1],
             device="mixed" if self._spec.cluster.device == "cuda" else "cpu",
             output_type=types.RGB,
-            adjust_orientation=False,  # Pillow leaves it too
-            jpeg_fancy_upsampling=True,  # as libjpeg-turbo, and so Pillow, does it
-            affine=False,  # a rank's cores are the launcher's to give
+            adjust_orientation=False,  # as Pillow
+            jpeg_fancy_upsampling=True,  # as libjpeg-turbo, which Pillow uses
+            affine=False,  # the launcher sets core affinity
         )
         size = [self._spec.dataset.image_size] * 2
         interpolation = {"interp_type": types.INTERP_LINEAR, "antialias": True}
@@ -178,8 +177,8 @@ class DaliBatches(Pipeline):
 
     @contextlib.contextmanager
     def _named_files(self) -> Iterator[None]:
-        """DALI does not say which file it could not decode: those of the batches that it has begun are tried again, one
-        by one. Where all of them can be, it was something else."""
+        """Name the file that DALI could not decode, by decoding those of all begun batches one by one. If all succeed,
+        the error had another cause."""
         try:
             yield
         except RuntimeError:
@@ -208,7 +207,7 @@ def _encoded(files: Sequence[str]) -> List[np.ndarray]:
 
 
 def _dali() -> Any:
-    """The package. Raises DataError where it is not there, or cannot be loaded."""
+    """Return the package. Raises DataError if it is missing or cannot be loaded."""
     try:
         from nvidia import dali
         from nvidia.dali import fn, types  # noqa: F401

@@ -1,10 +1,9 @@
-"""A whole training step as a CUDA graph: captured once, then handed to the GPU in one piece, without the host's work
-for each of its kernels.
+"""CUDA graphs: capture a whole training step once and replay it without launching each kernel from the host.
 
-As PyTorch's notes on CUDA semantics have it ("CUDA Graphs": whole-network capture, usage with DistributedDataParallel).
-With precision=fp16 the loss scaler is part of the graph: the fused optimisers read its scale and whether a gradient is
-infinite from the device and leave the weights alone where one is, and the scale is updated in place.
-What cannot be captured is refused when the run is planned (harness/config/capabilities.py).
+Follows PyTorch's notes on CUDA semantics ("CUDA Graphs": whole-network capture, usage with DistributedDataParallel).
+With precision=fp16 the loss scaler is part of the graph: fused optimisers read the scale and the overflow flag from the
+device and skip the step if it is set; the scale is updated in place. Planning rejects what cannot be captured
+(harness/config/capabilities.py).
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch import nn
 
-# (images, labels, synchronise) -> loss: zero_grad(set_to_none=True), forward, backward, exchange, optimiser.
+# (images, labels, synchronise) -> loss; zero_grad(set_to_none=True), forward, backward, exchange, optimiser.
 Take = Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor]
 
-# Steps that are taken without a graph before one is captured: with the exchange 11, as DistributedDataParallel wants;
-# without it one, by whose time all else is there. They are steps of the training like any other.
+# Eager training steps before capture: 11 with communication, as DistributedDataParallel requires; otherwise one, for
+# allocations.
 EAGER_STEPS = {True: 11, False: 1}
 
 
 def prepare() -> None:
-    """Before the process group is made: its watchdog must not ask for events of a stream that is being captured."""
+    """Stop the process group's watchdog from querying events of a capturing stream; call before creating the group."""
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
 
 
 @dataclass
 class Captured:
-    """A graph, and the memory that it reads and writes in every replay."""
+    """A graph and the tensors that each replay reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     batch: Tuple[torch.Tensor, torch.Tensor]
@@ -41,9 +40,9 @@ class Captured:
 
 
 class Graphs:
-    """One graph for steps with the exchange, one for steps without it.
+    """One graph for steps with communication and one for steps without.
 
-    stream: on which all that is captured has to be made and warmed up, the network's wrapper included.
+    stream: everything captured, including the network's wrapper, must be created and warmed up on it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -54,7 +53,7 @@ class Graphs:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """On the stream, after all that was given to the current one, and before all that it is given next."""
+        """Run on the stream, ordered after earlier and before later work of the current stream."""
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -64,7 +63,7 @@ class Graphs:
     def step(
         self, take: Take, parameters: List[nn.Parameter], batch: Tuple[torch.Tensor, torch.Tensor], synchronise: bool
     ) -> torch.Tensor:
-        """One training step; gives the loss of the batch, which the next step overwrites."""
+        """Take one training step; return its loss, which the next step overwrites."""
         captured = self.captured.get(synchronise)
         if captured is None:
             return self._eagerly(take, parameters, batch, synchronise)
@@ -72,24 +71,23 @@ class Graphs:
             held.copy_(values, non_blocking=True)
         captured.graph.replay()
         if self.last is not captured:
-            # `.grad` is of the graph that was captured last.
+            # `.grad` belongs to the graph captured last.
             for parameter, gradient in zip(parameters, captured.gradients):
                 parameter.grad = gradient
             self.last = captured
         return captured.loss
 
     def release(self, parameters: List[nn.Parameter]) -> None:
-        """Destroys the graphs; no step comes after it. Before the process group is left: each graph that holds a
-        collective keeps NCCL's communicator in use, and ncclCommDestroy waits until none does
-        (github.com/pytorch/pytorch/issues/115388)."""
+        """Destroy the graphs; no step may follow. Call before destroying the process group: a graph with a collective
+        keeps NCCL's communicator in use, for which ncclCommDestroy waits (github.com/pytorch/pytorch/issues/115388)."""
         torch.cuda.synchronize()
         for parameter in parameters:
-            parameter.grad = None  # they lie in the memory of a graph
+            parameter.grad = None  # gradients are in a graph's memory
         for captured in self.captured.values():
             captured.graph.reset()
         self.captured.clear()
         self.last = None
-        # CUDA destroys a graph once its last replay has ended, and tells NCCL from a thread of its own.
+        # CUDA destroys a graph after its last replay and notifies NCCL from another thread.
         torch.cuda.synchronize()
 
     def _eagerly(
@@ -107,13 +105,13 @@ class Graphs:
     def _capture(
         self, take: Take, parameters: List[nn.Parameter], batch: Tuple[torch.Tensor, torch.Tensor], synchronise: bool
     ) -> Captured:
-        """Records a step, and takes none."""
+        """Record a step without executing it."""
         images, labels = (values.clone() for values in batch)
         for parameter in parameters:
-            # So that backward makes the gradients in the graph's own memory.
+            # Let backward allocate the gradients in the graph's memory.
             parameter.grad = None
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as those that pin a loader's batches, may go on.
+        # Other threads, e.g. those pinning a loader's batches, may continue.
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             loss = take(images, labels, synchronise)
         return Captured(graph, (images, labels), loss, [parameter.grad for parameter in parameters])

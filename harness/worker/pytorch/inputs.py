@@ -1,5 +1,4 @@
-"""PyTorch's input pipelines: `DataLoader`, as its documentation has it, and all samples on the device; dali.py has
-another."""
+"""PyTorch's input pipelines: `DataLoader`, and all samples on the device; see dali.py for DALI."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ from harness.worker.pytorch.dali import DaliBatches
 
 Batch = Tuple[torch.Tensor, torch.Tensor]
 
-# Samples that are copied to the device at a time.
+# Samples copied to the device at once.
 PIECE = 4096
 PR_SET_PDEATHSIG = 1
 
 
 class LoaderBatches(Pipeline):
-    """`DataLoader` over a map-style data set: a sample at a time, in worker processes, collated by its own function.
+    """`DataLoader` over a map-style data set with its default collation.
 
-    The workers are forked before the framework has any thread of its own. They ignore the signals that tell a rank to
-    save and leave, for which it still needs batches, and Linux ends them with the rank, however that ends.
+    Workers are forked before the framework starts threads. They ignore the signals that tell a rank to save and stop,
+    since it still needs batches, and Linux kills them when the rank dies.
     """
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
@@ -50,9 +49,9 @@ class LoaderBatches(Pipeline):
             worker_init_fn=functools.partial(_begin_worker, os.getpid()) if workers else None,
         )
         before = multiprocessing.active_children()
-        # torch's handler would raise that a worker is gone wherever the rank happens to be; asking for a batch says it.
+        # torch's handler would raise at an arbitrary point of the rank; `__next__` reports lost workers instead.
         handler = signal.getsignal(signal.SIGCHLD)
-        # There is one epoch, without end: the workers stay.
+        # A single endless epoch keeps the workers alive.
         self._iterator: Optional[Iterator[List[torch.Tensor]]] = iter(loader)
         signal.signal(signal.SIGCHLD, handler)
         self._workers = [child for child in multiprocessing.active_children() if child not in before]
@@ -63,13 +62,13 @@ class LoaderBatches(Pipeline):
         try:
             images, labels = next(self._iterator)
         except DataError as error:
-            # From a worker, with its traceback.
+            # Raised by a worker, with its traceback in the message.
             raise DataError(str(error).strip().splitlines()[-1].rpartition("DataError: ")[2]) from None
         except (RuntimeError, OSError, EOFError):
-            # Torch says that a worker is gone, or a connection to it is broken.
+            # Torch reports that a worker died or its connection broke.
             ending = connection.wait([worker.sentinel for worker in self._workers], timeout=1)
             for worker in self._workers:
-                if worker.sentinel in ending:  # its files are closed, a little before it is gone
+                if worker.sentinel in ending:  # it closes its files shortly before it exits
                     worker.join(timeout=1)
             gone = [f"{worker.pid} (exit code {worker.exitcode})" for worker in self._workers if not worker.is_alive()]
             if not gone:
@@ -81,14 +80,14 @@ class LoaderBatches(Pipeline):
         return images, labels
 
     def close(self) -> None:
-        self._iterator = None  # torch ends the workers with it, unless an error on its way holds it
+        self._iterator = None  # torch ends the workers with it, unless a pending exception holds a reference
         for worker in self._workers:
             worker.kill()
             worker.join()
 
 
 class DeviceBatches(Pipeline):
-    """All samples of the training split on the device, as bytes; cropped and flipped there. No worker, no copy."""
+    """All training samples on the device as bytes, cropped and flipped there; no workers, no copies."""
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
         self._split, self._draw, self._steps = split, draw, draw.steps(first_step)
@@ -130,11 +129,11 @@ def augmented(
     columns: torch.Tensor,
     flipped: torch.Tensor,
 ) -> torch.Tensor:
-    """As harness.worker.data.augment.augment, on whatever device the images uint8 [n, H, W, C] are."""
+    """Do what harness.worker.data.augment.augment does to images uint8 [n, H, W, C], on any device."""
     count, height, width, _ = images.shape
     y = rows[:, None] + torch.arange(height, device=images.device)
     x = columns[:, None] + torch.arange(width, device=images.device)
-    if reflect:  # not by padding, which torch has for no bytes
+    if reflect:  # torch cannot pad bytes by reflection
         y, x = _reflected(y - pixels, height - 1), _reflected(x - pixels, width - 1)
         padded = images
     else:
@@ -144,7 +143,7 @@ def augmented(
 
 
 def _reflected(at: torch.Tensor, last: int) -> torch.Tensor:
-    """Of places before the first and behind the last one: those as far inside."""
+    """Reflect positions outside 0..last at the edges."""
     return last - (last - at.abs()).abs()
 
 
@@ -152,7 +151,7 @@ def _begin_worker(rank: int, _worker: int) -> None:
     for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != rank:  # gone before it was asked for
+    if os.getppid() != rank:  # the rank died before prctl took effect
         os._exit(1)
 
 

@@ -12,8 +12,11 @@ from harness.core.spec import OptimizerSpec
 def of(
     spec: OptimizerSpec, lr: Union[float, torch.Tensor], fused: bool = False
 ) -> Tuple[Type[torch.optim.Optimizer], Dict[str, Any]]:
-    """The class, and its settings. lr: of the first step; the adapter sets that of each one after it; a tensor on the
-    device, where the step is captured in a CUDA graph. fused: all parameters in one kernel; sgd and adam."""
+    """Return (class, settings) of the optimiser.
+
+    lr: of the first step, later set by the adapter; a tensor on the device if the step is captured in a CUDA graph.
+    fused: update all parameters in one kernel; sgd and adam only.
+    """
     settings: Dict[str, Any] = {"lr": lr, "weight_decay": spec.weight_decay}
     if fused:
         settings["fused"] = True
@@ -30,8 +33,7 @@ def of(
 
 
 def step_apart(optimizer: torch.optim.Optimizer, weights: Sequence[torch.nn.Parameter], factor: float) -> None:
-    """These of its weights, a group of their own, take steps of so many times the learning rate, and the same weight
-    decay."""
+    """Move these weights to a parameter group with `factor` times the learning rate and the same weight decay."""
     [group] = optimizer.param_groups
     apart = {id(weight) for weight in weights}
     group["params"] = [weight for weight in group["params"] if id(weight) not in apart]
@@ -40,10 +42,10 @@ def step_apart(optimizer: torch.optim.Optimizer, weights: Sequence[torch.nn.Para
 
 
 class FusedSgd(torch.optim.SGD):
-    """SGD in one kernel, with momentum that begins at zero, as unfused SGD has it.
+    """Single-kernel SGD whose momentum starts at zero, as in unfused SGD.
 
-    torch's own allocates the momentum in the first step and leaves it to the kernel to fill it. The kernel writes
-    nothing where the loss scaler skips that step, and the second step reads what the memory held before.
+    torch allocates the momentum in the first step and leaves it to the kernel to initialise. If the loss scaler skips
+    that step, the kernel writes nothing, and the second step reads uninitialised memory.
     """
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -51,7 +53,7 @@ class FusedSgd(torch.optim.SGD):
         self._allocate_momentum(self.param_groups[-1])
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Also of checkpoints whose momentum has another memory layout than the weights, or is missing."""
+        """Accept checkpoints whose momentum is missing or has another memory layout than the weights."""
         super().load_state_dict(state_dict)
         for group in self.param_groups:
             self._allocate_momentum(group)
@@ -66,14 +68,13 @@ class FusedSgd(torch.optim.SGD):
 
 
 def check_layouts_once(optimizer: torch.optim.Optimizer) -> None:
-    """Before the first step of a fused optimiser, and no other: raises RuntimeError unless each gradient, and each
-    state of the optimiser, lies in memory as its weight does. On the CPU the kernel pairs elements by their place in
-    memory and ignores strides: it would train on permuted gradients."""
+    """Check a fused optimiser once, before its first step: raise RuntimeError unless gradients and optimiser state have
+    the strides of their weights. The CPU kernel ignores strides and would train on permuted gradients."""
 
     checked = False
 
     def check(*_: Any) -> None:
-        # Not by removing the hook: torch runs through its hooks meanwhile, and there may be others.
+        # Do not remove the hook: torch is iterating over its hooks, and there may be others.
         nonlocal checked
         if checked:
             return
@@ -94,19 +95,19 @@ def check_layouts_once(optimizer: torch.optim.Optimizer) -> None:
 
 
 def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Of two tensors of one shape: whether equal indices are equal places in memory."""
+    """Return True if equal indices of two tensors of one shape have equal offsets in memory."""
     strides = zip(one.shape, one.stride(), other.stride())
     return all(stride == of_other for size, stride, of_other in strides if size > 1)
 
 
 class Lookahead:
-    """Slow weights beside those that an optimiser trains (Zhang et al. 2019, arXiv 1907.08610, algorithm 1); with
-    BatchNorm's running statistics among them, which fit them then."""
+    """Slow copies of the trained weights and of BatchNorm's running statistics (Zhang et al. 2019, arXiv 1907.08610,
+    algorithm 1)."""
 
     def __init__(self, fast: Sequence[torch.Tensor]) -> None:
         self.fast = list(fast)
         self.slow = [tensor.detach().clone() for tensor in self.fast]
-        # Of one type each: then a group is one kernel.
+        # One type per group, so that each group is one kernel.
         self.groups: List[Tuple[List[torch.Tensor], List[torch.Tensor]]] = []
         for dtype in {tensor.dtype for tensor in self.fast}:
             pairs = [(slow, fast) for slow, fast in zip(self.slow, self.fast) if fast.dtype == dtype]
@@ -114,7 +115,8 @@ class Lookahead:
 
     @torch.no_grad()
     def step(self, slow_share: float) -> None:
-        """Of the slow weights so much stays, the rest is what was trained, which goes on from them."""
+        """Keep this share of the slow weights, add the rest from the fast ones, and continue training from the
+        result."""
         for slow, fast in self.groups:
             torch._foreach_lerp_(slow, fast, 1 - slow_share)
             torch._foreach_copy_(fast, slow)
@@ -130,9 +132,9 @@ class Lookahead:
 class Lars(torch.optim.Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017, arXiv 1708.03888, algorithm 1).
 
-    For each array of weights w with gradient g: rate = trust * |w| / (|g| + weight_decay * |w|);
-    v = momentum * v + lr * rate * (g + weight_decay * w); w -= v. Arrays of one dimension, which are biases and what
-    BatchNorm has, and arrays whose weights or gradients are all zero, take rate = 1.
+    For each array of weights w with gradient g: rate = trust * |w| / (|g| + weight_decay * |w|); v = momentum * v + lr
+    * rate * (g + weight_decay * w); w -= v. One-dimensional arrays (biases, BatchNorm) and arrays whose weights or
+    gradients are all zero use rate = 1.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Lars(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], float]] = None) -> None:
-        """closure: unused, as the gradients are there."""
+        """closure: ignored; gradients have been computed."""
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
@@ -156,7 +158,7 @@ class Lars(torch.optim.Optimizer):
         if weight.dim() > 1:
             norm, gradient_norm = weight.norm(), gradient.norm()
             rate = group["trust"] * norm / (gradient_norm + group["weight_decay"] * norm)
-            # Chosen on the device: a look at the numbers would wait for it.
+            # Select on the device: reading the norms would wait for it.
             update.mul_(torch.where((norm > 0) & (gradient_norm > 0), rate, torch.ones_like(rate)))
         state = self.state[weight]
         if "velocity" not in state:

@@ -1,4 +1,4 @@
-"""torch.profiler for the trace of a rank: what the host does, and on a GPU its kernels, copies and collectives."""
+"""Trace a rank with torch.profiler: host operations and, on a GPU, its kernels, copies and collectives."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Profiler(trace.Profiler):
 
 
 def nvtx() -> profiler_ranges.Span:
-    """Raises OSError, AttributeError where torch has no NVTX, nor the machine."""
+    """Return NVTX ranges. Raises OSError or AttributeError if neither torch nor the system has NVTX."""
     try:
         torch.cuda.nvtx.mark("harness")
-    except RuntimeError:  # a build for the CPU
+    except RuntimeError:  # CPU build
         return trace.nvtx_of_library()
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a run ran on. Standard library only; no secrets: environment variables pass an allow-list."""
+"""Describe what a run ran on. Standard library only; environment variables pass an allow-list to exclude secrets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ALLOWED_VARIABLES = re.compile(
     r"|(NCCL|HOROVOD|MXNET|OMPI_MCA|UCX)_\w+|GLOO_SOCKET_IFNAME|DMLC_INTERFACE|XLA_FLAGS|PJRT_NPROC"
     r"|CUDA_VISIBLE_DEVICES|(OMP|MKL|OPENBLAS)_NUM_THREADS|TF_NUM_INTRAOP_THREADS|OMP_PROC_BIND|OMP_PLACES|KMP_AFFINITY)"
 )
-# As /proc/cpuinfo names the instructions that multiply bf16: of x86, and of Arm.
+# Names in /proc/cpuinfo of instructions that multiply bf16, on x86 and Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-# Of those, none that could hold a secret: anybody may name a variable of his own NCCL_..., and Horovod does.
+# Excluded from the allowed ones, as they may be secrets: anyone can define an NCCL_... variable, and Horovod does.
 REFUSED_VARIABLES = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
 
 
 def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
-    """What a rank knows of its place without its framework."""
+    """Return what a rank knows about its placement without its framework."""
     declared = os.environ.get(environment_variables.CORES_DECLARED, "")
     return {
         "local_rank": rendezvous.local_rank,
@@ -45,12 +45,14 @@ def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
 
 
 def interpreter_seconds() -> Dict[str, float]:
-    """For the start-up: {"interpreter": seconds since this process was started}, to 10 ms; empty where Linux does not
-    tell. That is the interpreter's own start, what it reads of the harness and NumPy, and a profiler or a container's
-    runtime before it."""
+    """Return {"interpreter": seconds since this process started}, to 10 ms; empty if Linux does not report it.
+
+    Covers the start of the interpreter, imports of the harness and NumPy, and a profiler's or container's start before
+    it.
+    """
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            # Behind the name, which may hold anything: field 22 of proc(5), in clock ticks since the machine started.
+            # Field 22 of proc(5), in clock ticks since boot; counted after the name, which may contain anything.
             ticks = int(file.read().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return {}
@@ -59,12 +61,12 @@ def interpreter_seconds() -> Dict[str, float]:
 
 
 def machine_id() -> str:
-    """The kernel's boot id: the same on all virtual nodes and containers of one machine, other on every other."""
+    """Return the kernel's boot id: equal on all virtual nodes and containers of one machine, unique otherwise."""
     return _read("/proc/sys/kernel/random/boot_id") or socket.gethostname()
 
 
 def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
-    """The document `env.json` (schemas/env.schema.json)."""
+    """Return the document `env.json` (schemas/env.schema.json)."""
     return {
         "v": ENV_VERSION,
         "host": socket.gethostname(),
@@ -85,20 +87,22 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
 
 
 def allowed_variables(environ: Mapping[str, str]) -> Dict[str, str]:
-    """Those of the scheduler and of the libraries that can change a measurement, and no secrets."""
+    """Return the variables of the scheduler and of libraries that can affect a measurement, without secrets."""
     names = [name for name in environ if ALLOWED_VARIABLES.fullmatch(name) and not REFUSED_VARIABLES.search(name)]
     return {name: environ[name] for name in names}
 
 
 def numa_nodes(folder: Path) -> Dict[str, str]:
-    """The cores of each NUMA node, as the kernel writes them: {"0": "0-15,32-47"}; empty where it does not tell."""
+    """Return the cores of each NUMA node as the kernel writes them, {"0": "0-15,32-47"}; empty if unknown."""
     cores = {path.name[len("node") :]: _read(str(path / "cpulist")) for path in folder.glob("node[0-9]*")}
     return {number: cores[number] or "" for number in sorted(cores, key=int)}
 
 
 def emulated(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
-    """That the processors have no instructions for the run's precision, in a sentence; empty where they have, and on
-    GPUs. cpuinfo: contents of /proc/cpuinfo; None: of this machine."""
+    """Return a sentence if the CPU has no instructions for the run's precision, else nothing; nothing on GPUs.
+
+    cpuinfo: contents of /proc/cpuinfo; None for this machine.
+    """
     if spec.cluster.device != "cpu" or spec.precision != "bf16":
         return []
     told = (_read("/proc/cpuinfo") or "") if cpuinfo is None else cpuinfo
@@ -114,15 +118,15 @@ def emulated(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
 
 
 def gpu_uuid() -> Optional[str]:
-    """Of the GPU that the launcher made visible to this rank, for frameworks that do not tell."""
+    """Return the UUID of the GPU visible to this rank, for frameworks that do not report it."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    if not visible.isdigit():  # a UUID already, of a GPU or of a part of one
+    if not visible.isdigit():  # already the UUID of a GPU or MIG device
         return visible or None
     return next(iter(_lines("nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader")), None)
 
 
 def mig_device() -> Optional[str]:
-    """The part of a GPU that the launcher made visible to this rank; None where it is a whole one."""
+    """Return the MIG device visible to this rank; None for a whole GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     return visible if visible.startswith("MIG-") else None
 

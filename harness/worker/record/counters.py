@@ -1,7 +1,6 @@
-"""Counters that the kernel keeps of what a machine and a process have moved. Standard library only.
+"""Kernel counters of the data that a machine and a process have moved. Standard library only.
 
-Each is read as it stands, and what counts is the difference between two readings. A counter that is not there, or must
-not be read, is absent, and never 0.
+Counters are cumulative; use the difference between two readings. Missing or unreadable counters are absent, never 0.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 NET, INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
-# linux/if_arp.h: what /sys/class/net/<interface>/type holds.
+# Values of /sys/class/net/<interface>/type, see linux/if_arp.h.
 ETHERNET, IP_OVER_INFINIBAND, LOOPBACK = "1", "32", "772"
 # port_xmit_data and port_rcv_data count octets divided by 4 (Documentation/ABI/stable/sysfs-class-infiniband).
 INFINIBAND_UNIT_BYTES = 4
-# Of a process, in bytes: through read() and its like, the page cache included; and what storage had to deliver
-# (Documentation/filesystems/proc.rst, 3.3). What a network file system fetches is in read_bytes on some only.
+# Bytes read by a process: by read() and similar, including the page cache; and from storage
+# (Documentation/filesystems/proc.rst, 3.3). Only some network file systems count in read_bytes.
 READS = {"rchar": "read_call_bytes", "read_bytes": "read_storage_bytes"}
 
 Counts = Dict[str, int]
 
 
 class Network:
-    """Bytes through each interface of this machine, by '<interface> sent' and '<interface> received'.
+    """Bytes through this machine's interfaces, as '<interface> sent' and '<interface> received'.
 
-    Which: the loopback interface; physical Ethernet interfaces (those with a device), or, where there is none, as in a
-    container, all Ethernet interfaces; ports of InfiniBand adapters, as '<adapter>/<port>'. IP over InfiniBand is in
-    the ports' counters, and only taken by itself where these cannot be read.
+    Covers loopback; physical Ethernet interfaces (those with a device) or, if there are none, as in a container, all
+    Ethernet interfaces; and InfiniBand ports as '<adapter>/<port>'. IP over InfiniBand is part of the ports' counters
+    and read separately only if those are not readable.
     """
 
     def __init__(self, net: Path = NET, infiniband: Path = INFINIBAND) -> None:
@@ -58,23 +57,22 @@ class Network:
 
 
 def reads(process: Path = Path("/proc/self")) -> Counts:
-    """What this process has read, all its threads; empty where the kernel does not tell."""
+    """Return the bytes read by all threads of this process; empty if the kernel does not report them."""
     lines = (_text(process / "io") or "").splitlines()
     pairs = [line.split(": ", 1) for line in lines if ": " in line]
     return {READS[name]: int(value) for name, value in pairs if name in READS and value.isdigit()}
 
 
 def processor_seconds() -> float:
-    """That this process has computed, user and system, all its threads."""
+    """Return the CPU seconds, user and system, of all threads of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def peak_bytes(proc: Path = Path("/proc")) -> Counts:
-    """Memory on the host: the most that this process ever held, and the sum of what each of its children did that still
-    run, such as parameter servers beside it.
+    """Return peak host memory: of this process, and summed over its running children, such as parameter servers.
 
-    Not what getrusage says of children that have ended: each counts with all that its parent held when it was forked.
+    Does not use getrusage for ended children, where each counts with all memory its parent had when forking.
     """
     own = _high_water(proc / "self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     lists = [_text(path) or "" for path in (proc / "self" / "task").glob("*/children")]
@@ -83,18 +81,18 @@ def peak_bytes(proc: Path = Path("/proc")) -> Counts:
 
 
 def _high_water(process: Path) -> Optional[int]:
-    """Bytes: the most that the process held at once, since it began its program (proc(5): VmHWM)."""
+    """Return the process's peak memory in bytes since exec (proc(5): VmHWM)."""
     match = re.search(r"^VmHWM:\s+(\d+) kB$", _text(process / "status") or "", re.MULTILINE)
     return int(match.group(1)) * 1024 if match else None
 
 
 class Processors:
-    """Clocks and temperature of the cores that this process may use, where /sys has them.
+    """Clocks and temperature of the cores that this process may use, as far as /sys reports them.
 
-    Clocks are cpufreq's (`scaling_cur_freq`), temperature is the highest of the zones of processor packages.
+    Clocks are cpufreq's (`scaling_cur_freq`); temperature is the highest among the zones of processor packages.
     """
 
-    MOST_CORES = 16  # each reading may interrupt the core that it is about
+    MOST_CORES = 16  # reading a core's clock may interrupt it
 
     def __init__(self, system: Path = Path("/sys")) -> None:
         cores = [system / f"devices/system/cpu/cpu{number}/cpufreq" for number in sorted(os.sched_getaffinity(0))]
@@ -111,7 +109,7 @@ class Processors:
         return bool(self._clocks or self._zones)
 
     def state(self) -> Dict[str, Optional[float]]:
-        """What a `device` event of a rank without a GPU holds."""
+        """Return the fields of a `device` event of a rank without a GPU."""
         clocks, heat = _numbers(self._clocks), _numbers(self._zones)
         return {
             "clocks_core_mhz": sum(clocks) / len(clocks) / 1e3 if clocks else None,
@@ -121,7 +119,7 @@ class Processors:
 
 
 def difference(before: Counts, after: Counts) -> Counts:
-    """Of counters that are in both, and have not begun again meanwhile."""
+    """Return the differences of counters present in both readings that were not reset in between."""
     return {name: after[name] - n for name, n in before.items() if after.get(name, -1) >= n}
 
 

@@ -1,9 +1,8 @@
-"""The energy that a rank's device takes, from counters that the machine keeps itself. Standard library only.
+"""Energy of a rank's device, from the machine's own counters. Standard library only.
 
-With a GPU: the counter of that GPU, from the NVIDIA driver (NVML; Volta and newer); of an older one its power, added
-up over time, which is an estimate and said to be one. Without: the counters of the processors, from the kernel's
-powercap (RAPL), which hold the whole machine, whoever uses it; most machines let only root read them.
-Where there is none, or it cannot be read, nothing is metered, and nothing is guessed.
+On GPUs: the energy counter of the NVIDIA driver (NVML; Volta and newer); on older ones integrated power, labelled as an
+estimate. On CPUs: the kernel's powercap counters (RAPL), which cover the whole machine whoever uses it and are readable
+by root only on most machines. Without a readable counter, nothing is reported.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from harness.worker.record import nvml
 
 POWERCAP = Path("/sys/class/powercap")
-# How often power is asked for where there is no counter of energy.
+# Interval of power samples if there is no energy counter.
 POWER_SECONDS = 0.1
-# What joules are from, as the start event says it.
+# Source of the joules, as in the start event.
 COUNTER, POWER = "counter", "power"
 Counters = Optional[List[int]]
 
 
 class Meter:
-    """of: what it meters, the same word on all ranks of a machine that read the same counters; None: nothing.
-    basis: COUNTER or POWER; None: nothing."""
+    """of: name of what is metered, equal on all ranks of a machine that read the same counters. basis: COUNTER or
+    POWER. Both are None if nothing is metered."""
 
     def __init__(
         self,
@@ -36,12 +35,12 @@ class Meter:
         ranges: Sequence[Optional[int]] = (),
         basis: str = COUNTER,
     ) -> None:
-        """read: the counters as they stand, so many to a joule. ranges: where each begins again at 0; None: never."""
+        """read: returns the counters, `per_joule` units to a joule. ranges: value at which each wraps to 0, or None."""
         self.of, self._read, self._per_joule, self._ranges = of, read, per_joule, ranges
         self.basis = basis if of is not None else None
 
     def counters(self) -> Counters:
-        """None: nothing is metered, or not now."""
+        """Return the counters; None if not available."""
         try:
             return self._read() if self._read else None
         except (OSError, ValueError):
@@ -54,13 +53,13 @@ class Meter:
         used = 0
         for first, last, size in zip(before, after, self._ranges):
             if last < first and size is None:
-                return None  # the driver was loaded anew
+                return None  # the driver was reloaded
             used += last - first if last >= first else last - first + int(size or 0)
         return used / self._per_joule
 
 
 def find(device: str, device_id: Optional[str]) -> Meter:
-    """The meter of a rank on `device`; device_id: the UUID of its GPU. Never raises: a run does not need it."""
+    """Return the meter of a rank on `device`; device_id: the UUID of its GPU. Never raises: metering is optional."""
     try:
         return _gpu(device_id) if device == "cuda" else processors(POWERCAP)
     except (OSError, ValueError):
@@ -68,9 +67,9 @@ def find(device: str, device_id: Optional[str]) -> Meter:
 
 
 def processors(powercap: Path) -> Meter:
-    """Of all packages of the machine. Raises OSError, ValueError where there are none, or they cannot be read."""
+    """Return the meter of all processor packages. Raises OSError or ValueError if they cannot be read."""
     zones = [zone for zone in sorted(powercap.glob("*-rapl:*")) if re.fullmatch(r"[a-z]+-rapl:[0-9]+", zone.name)]
-    # The others overlap with them, as 'psys' does, which is the whole board.
+    # Other zones overlap with packages; e.g. 'psys' covers the whole board.
     packages = [zone for zone in zones if (zone / "name").read_text().startswith("package")]
     if not packages:
         return Meter()
@@ -79,16 +78,18 @@ def processors(powercap: Path) -> Meter:
     def read() -> List[int]:
         return [int((zone / "energy_uj").read_text()) for zone in packages]
 
-    read()  # whether it may
+    read()  # raises if not readable
     return Meter("processors", read, 1e6, ranges)
 
 
 class AddedPower:
-    """Millijoules of a device that has no counter of them: its power, asked for every POWER_SECONDS by a thread of its
-    own, times the time that passed (the trapezoidal rule). What happens between two samples is not seen."""
+    """Energy in millijoules from power, for devices without an energy counter.
+
+    A thread samples power every POWER_SECONDS and integrates by the trapezoidal rule.
+    """
 
     def __init__(self, watts: Callable[[], Optional[float]]) -> None:
-        """Raises OSError where the device does not tell its power."""
+        """Raises OSError if the device does not report its power."""
         self._watts = watts
         self._joules: Optional[float] = 0.0
         self._last = self._sample()
@@ -96,7 +97,7 @@ class AddedPower:
         threading.Thread(target=self._follow, name="power", daemon=True).start()
 
     def read(self) -> List[int]:
-        """Raises OSError when a sample has failed: what was taken meanwhile is not known."""
+        """Return the energy. Raises OSError after a failed sample, since the energy in between is unknown."""
         with self._lock:
             self._add()
             if self._joules is None:

@@ -1,7 +1,6 @@
-"""What NCCL chose: it is asked to write it into a file of the attempt, and of that the known lines are counted.
+"""What NCCL chose: let it log into a file of the attempt and count the lines that are known.
 
-The lines are NCCL's own words, which change from version to version: what is not known is passed over. Standard library
-only.
+NCCL's messages change between versions; unknown ones are ignored. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, MutableMapping, Optional
 
-# Not TUNING: it writes a line per collective, within the steps that are timed.
+# Not TUNING, which logs a line per collective within the timed steps.
 SUBSYSTEMS = "INIT,GRAPH,ENV"
 LARGEST_LOG_BYTES = 4_000_000
 # "Channel 00/0 : 7[7] -> 6[6] via P2P/IPC/read", "Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3/GDRDMA", and before
-# NCCL 2.8 "Ring 00 : ...". The number of the network device, or of the GPU, is left out.
+# NCCL 2.8 "Ring 00 : ...". Numbers of network devices and GPUs are removed.
 _VIA = re.compile(r"\b(?:Channel|Ring) \d+(?:/\d+)? : .*? via ([A-Za-z0-9_]+(?:/[A-Za-z][A-Za-z0-9_ ]*|/\d+)*)")
 _NETWORK = re.compile(r"\bUsing network (\S+)")
 _CHANNELS = re.compile(r"\b(\d+) coll channels\b")
 _VERSION = re.compile(r"\bNCCL version (\S+)")
-# Only where the user asked for TUNING: "AllReduce: 4096 Bytes -> Algo 1 proto 0 time 10.2", later "Algo RING proto LL".
+# Only if the user enabled TUNING: "AllReduce: 4096 Bytes -> Algo 1 proto 0 time 10.2", later "Algo RING proto LL".
 _ALGORITHM = re.compile(r"\b(\w+): \d+ Bytes -> Algo (\w+) proto (\w+)")
 
 
 def ask(environ: MutableMapping[str, str], path: Path) -> Optional[Path]:
-    """Before NCCL is loaded: has it write into `path`. None where the user has set where it writes, or how much: then
-    that holds."""
+    """Let NCCL log into `path`; call before loading it. Returns None if the user configured NCCL's logging, which then
+    takes precedence."""
     if "NCCL_DEBUG" in environ or "NCCL_DEBUG_FILE" in environ:
         return None
     environ["NCCL_DEBUG"], environ["NCCL_DEBUG_FILE"] = "INFO", str(path)
@@ -35,9 +34,9 @@ def ask(environ: MutableMapping[str, str], path: Path) -> Optional[Path]:
 
 
 def chosen(path: Path) -> Optional[Dict[str, Any]]:
-    """For the resources event; None where NCCL has written nothing: it was not used.
+    """Return the resources event's fields; None if NCCL wrote nothing, as it was not used.
 
-    transports: how many connections of this rank go over each, such as {"P2P/IPC": 16}.
+    transports: number of this rank's connections by transport, such as {"P2P/IPC": 16}.
     """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

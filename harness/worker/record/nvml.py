@@ -1,7 +1,7 @@
-"""The NVIDIA driver's own word about one GPU, through its library NVML (libnvidia-ml.so.1). Standard library only.
+"""Query the NVIDIA driver about one GPU, through its library NVML (libnvidia-ml.so.1). Standard library only.
 
-Signatures and constants are those of nvml.h (NVML API reference: "Device Queries", "Clocks Event Reasons"). Each query
-may be missing on a GPU, or in a part of one (MIG): it is then None, and never 0.
+Signatures and constants are those of nvml.h (NVML API reference: "Device Queries", "Clocks Event Reasons"). A query
+that a GPU or MIG device does not support returns None, never 0.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Optional, Tuple
 LIBRARY = "libnvidia-ml.so.1"
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _SENSOR_GPU = 0
-_TEXT_BYTES = 96  # NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest of those asked for
-# nvmlClocksEventReason*, by bit. 0x1 and 0x2 are left out: an idle GPU, and clocks that were set so.
+_TEXT_BYTES = 96  # NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest used here
+# nvmlClocksEventReason*, by bit, without 0x1 (idle GPU) and 0x2 (clocks set by the user).
 THROTTLE = {
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -34,7 +34,7 @@ class _Memory(ctypes.Structure):
 
 
 class Gpu:
-    """One GPU. name: its UUID, as NVML wants it."""
+    """One GPU. name: its UUID, as NVML expects it."""
 
     def __init__(self, nvml: Any, handle: ctypes.c_void_p, name: str) -> None:
         self._nvml, self._handle, self.name = nvml, handle, name
@@ -42,36 +42,37 @@ class Gpu:
 
     @property
     def product(self) -> Optional[str]:
-        """Its name, such as 'Tesla V100-SXM2-16GB'."""
+        """Product name, such as 'Tesla V100-SXM2-16GB'."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         return _text(text) if self._ask("nvmlDeviceGetName", text, ctypes.c_uint(_TEXT_BYTES)) else None
 
     @property
     def driver(self) -> Optional[str]:
-        """The driver's version, such as '535.104.05'."""
+        """Driver version, such as '535.104.05'."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         call = getattr(self._nvml, "nvmlSystemGetDriverVersion", None)
         return _text(text) if call is not None and call(text, ctypes.c_uint(_TEXT_BYTES)) == 0 else None
 
     @property
     def capability(self) -> Optional[Tuple[int, int]]:
-        """CUDA compute capability: (7, 0) of a V100."""
+        """CUDA compute capability, such as (7, 0) for a V100."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         known = self._ask("nvmlDeviceGetCudaComputeCapability", ctypes.byref(major), ctypes.byref(minor))
         return (major.value, minor.value) if known else None
 
     def millijoules(self) -> Optional[int]:
-        """Taken since the driver was loaded; Volta and newer."""
+        """Return the energy used since the driver was loaded; Volta and newer."""
         found = ctypes.c_ulonglong()
         return found.value if self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.byref(found)) else None
 
     def watts(self) -> Optional[float]:
-        """Of the whole board: from Ampere on (GA100 excepted) a mean over the last second, before it of the moment."""
+        """Return the power of the board: from Ampere on (except GA100) a mean over the last second, before that the
+        current value."""
         milliwatts = self._unsigned("nvmlDeviceGetPowerUsage")
         return None if milliwatts is None else milliwatts / 1e3
 
     def state(self) -> Dict[str, Any]:
-        """What a `device` event holds (harness/schemas/events.schema.json)."""
+        """Return the fields of a `device` event (harness/schemas/events.schema.json)."""
         utilisation, memory = _Utilisation(), _Memory()
         busy = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(utilisation))
         used = self._ask("nvmlDeviceGetMemoryInfo", ctypes.byref(memory))
@@ -88,7 +89,7 @@ class Gpu:
 
     def _throttle(self) -> Optional[List[str]]:
         bits = ctypes.c_ulonglong()
-        # The same under two names: the first since driver 535, the second to be removed.
+        # Two names of one function: the first since driver 535, the second deprecated.
         names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         if not any(self._ask(name, ctypes.byref(bits)) for name in names):
             return None
@@ -99,7 +100,7 @@ class Gpu:
         return found.value if self._ask(function, *map(ctypes.c_uint, which), ctypes.byref(found)) else None
 
     def _ask(self, function: str, *arguments: Any) -> bool:
-        """Whether NVML had an answer; a driver that is older than the function has none."""
+        """Call a function; return False if it fails or an older driver lacks it."""
         call = getattr(self._nvml, function, None)
         return call is not None and call(self._handle, *arguments) == 0
 
@@ -109,7 +110,7 @@ def _text(buffer: Any) -> str:
 
 
 def find(device_id: Optional[str], library: str = LIBRARY) -> Optional[Gpu]:
-    """The GPU of this UUID; None where there is no such GPU, or no driver. Never raises: a run does not need it."""
+    """Return the GPU with this UUID; None without such a GPU or a driver. Never raises: recording is optional."""
     if not device_id:
         return None
     name = device_id if device_id.startswith(("GPU-", "MIG-")) else f"GPU-{device_id}"
@@ -124,8 +125,8 @@ def find(device_id: Optional[str], library: str = LIBRARY) -> Optional[Gpu]:
 
 
 def board(visible: Optional[str], library: str = LIBRARY) -> Optional[str]:
-    """The UUID of the GPU that the first entry of CUDA_VISIBLE_DEVICES names, or that it is a part of (MIG); None where
-    there is no driver, or no such GPU. Never raises."""
+    """Return the UUID of the first GPU in CUDA_VISIBLE_DEVICES, or of the GPU of the first MIG device; None without a
+    driver or such a GPU. Never raises."""
     name = "0" if visible is None else visible.split(",")[0].strip()
     handle, whole, uuid = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(96)
     try:

@@ -1,6 +1,6 @@
-"""What the measuring loop asks for beside its steps, before and after each block, outside of the time that it times.
+"""Record resources before and after each block of steps, outside the timed sections.
 
-`device` events say how the device stood at the end of a block; the `resources` event, one per rank, what the rank used
+`device` events have the device's state at the end of a block; the `resources` event, one per rank, what the rank used
 (harness/schemas/events.schema.json; docs/recording.md).
 """
 
@@ -15,28 +15,28 @@ from harness.worker.adapter import Adapter
 from harness.worker.record import counters, energy, nccl, nvml
 from harness.worker.record.counters import Counts
 
-# The driver may take some milliseconds for all that it is asked.
+# Smallest interval between device events: querying the driver may take some milliseconds.
 DEVICE_SECONDS = 5.0
 MEASURE = "measure"
 SAMPLED = "NVML, the most of the whole GPU that was in use at the ends of blocks, trial workspaces still held included"
 
 
 class Recorder:
-    """Records nothing: with measure.record=false."""
+    """Record nothing: measure.record=false."""
 
     def begin(self) -> None:
-        """Before a block of steps."""
+        """Called before a block of steps."""
 
     def end(self, phase: str, step: int, n: int, seconds: float) -> None:
-        """After a block of n steps that took so long; step: optimiser steps done. Right after the fence, so that what
-        the driver says of the last moments is about the steps."""
+        """Called after a block of n steps that took `seconds`, with `step` optimiser steps done; immediately after the
+        fence, so that the driver's latest values are those of the steps."""
 
     def finish(self, adapter: Adapter) -> None:
-        """After the last step of training."""
+        """Called after the last training step."""
 
 
 class Readings(NamedTuple):
-    """Counters as they stand."""
+    """Values of cumulative counters."""
 
     reads: Counts
     processor_seconds: float
@@ -45,17 +45,17 @@ class Readings(NamedTuple):
 
 
 class Recording(Recorder):
-    """Of one rank."""
+    """Records one rank."""
 
     def __init__(self, log: EventWriter, start: Mapping[str, Any], nccl_log: Optional[Path] = None) -> None:
-        """start: the values of the start event. nccl_log: where NCCL says what it chose, where it was asked to."""
+        """start: the fields of the start event. nccl_log: NCCL's log, if requested."""
         self.log, self.nccl_log = log, nccl_log
         self.cuda = start["device"] == "cuda"
         self.ask_device = _device(self.cuda, start["device_id"])
-        # What is the whole machine's, one rank of it reads.
+        # One rank reads the counters of the whole machine.
         first = start["local_rank"] == 0
         self.network = counters.Network() if first else None
-        # Without a GPU, they are in the joules of the steps.
+        # Without a GPU, the steps' joules are those of the processors.
         self.processors = energy.find("cpu", None) if first and self.cuda else energy.Meter()
         self.steps, self.seconds, self.processor_seconds = 0, 0.0, 0.0
         self.sent_and_received: Optional[Counts] = None
@@ -68,7 +68,7 @@ class Recording(Recorder):
     def begin(self) -> None:
         network = self.network.read() if self.network else {}
         joules = self.processors.counters()
-        # Last, so that what was read for the others is not in it.
+        # Read these last, to exclude the other readings' own cost.
         self.before = Readings(counters.reads(), counters.processor_seconds(), network, joules)
 
     def end(self, phase: str, step: int, n: int, seconds: float) -> None:
@@ -100,7 +100,7 @@ class Recording(Recorder):
         )
 
     def _device_event(self, phase: str, step: int) -> None:
-        """At most every DEVICE_SECONDS, and after the first block that counts."""
+        """Log a device event at most every DEVICE_SECONDS, and after the first measured block."""
         now = time.monotonic()
         first = phase == MEASURE and not self.measured
         self.measured = self.measured or first
@@ -122,7 +122,7 @@ class Recording(Recorder):
 
 
 def _device(cuda: bool, device_id: Optional[str]) -> Optional[Callable[[], Dict[str, Any]]]:
-    """What tells how the device stands; None where nothing does."""
+    """Return the function that reads the device's state, or None."""
     if cuda:
         gpu = nvml.find(device_id)
         return gpu.state if gpu else None
@@ -131,5 +131,5 @@ def _device(cuda: bool, device_id: Optional[str]) -> Optional[Callable[[], Dict[
 
 
 def _added(total: Optional[Counts], more: Counts) -> Counts:
-    """Of the counters that every block had."""
+    """Add the counters that every block had."""
     return more if total is None else {name: n + more[name] for name, n in total.items() if name in more}

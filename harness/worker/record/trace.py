@@ -1,9 +1,8 @@
-"""trace=true: a few steps of each rank as a trace for Chrome's viewer and Perfetto; trace=nsys: named ranges for nsys.
+"""Traces of a few steps: trace=true for Chrome's viewer and Perfetto; trace=nsys for named ranges in nsys.
 
-The traced steps come after everything that is measured, so that tracing changes no figure. A framework's own profiler
-is a class `Profiler`, of the form below, in `harness/worker/<framework>/trace.py`. Whatever happens in it, all ranks
-take the same steps and the run does not fail: the trace then holds the ranges of the harness alone, and log and report
-say why.
+Traced steps follow everything that is measured, so that tracing affects no result. A framework's profiler is a subclass
+`Profiler` in `harness/worker/<framework>/trace.py`. If it fails, all ranks still take the same steps and the run
+continues: the trace has the harness's ranges only, and log and report give the reason.
 """
 
 from __future__ import annotations
@@ -26,33 +25,33 @@ from harness.core.spec import NSYS, RunSpec
 from harness.worker import profiler_ranges
 from harness.worker.adapter import ALIGN_BYTES, Adapter
 
-# A reason stands in one line of the log and of the report.
+# A reason is one line of the log and of the report.
 REASON_CHARACTERS = 300
 
 
 class Profiler(ABC):
-    """A framework's own profiler. Any verb may raise anything: then the trace goes without it.
+    """A framework's profiler. If a method raises, the trace does without it.
 
-    name: as users know it, with what is said of it in the report.
+    name: shown to users in the report.
     """
 
     name: str
 
     @abstractmethod
     def start(self, folder: Path) -> None:
-        """folder: empty, for whatever the profiler writes; it goes when the trace is done."""
+        """folder: an empty folder for the profiler's files, removed after tracing."""
 
     @abstractmethod
     def span(self, name: str) -> ContextManager[Any]:
-        """A range in the profiler's own trace."""
+        """Return a range in the profiler's trace."""
 
     @abstractmethod
     def stop(self, path: Path) -> None:
-        """Ends profiling, and writes Chrome's trace format, compressed by gzip, to `path`."""
+        """Stop profiling and write Chrome's trace format, gzipped, to `path`."""
 
 
 class Recorder:
-    """The harness's own ranges, on the rank's monotonic clock."""
+    """The harness's ranges, on the rank's monotonic clock."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -76,12 +75,12 @@ class Recorder:
 def take(
     spec: RunSpec, adapter: Adapter, step: Callable[[], None], rank: int, attempt_dir: Path, log: EventWriter
 ) -> None:
-    """Traces `spec.trace_steps` more steps, all ranks together. step: one training step of the loop's."""
+    """Trace `spec.trace_steps` more steps on all ranks. step: the loop's training step."""
     file = run_files.TRACE.format(rank=rank)
     ours = Recorder(rank)
     folder = attempt_dir / f".trace.rank{rank}"
     profiler, reason = _started(spec.framework, folder)
-    # Profilers take their time to start: without this, the first step would show who waits for whom there.
+    # Profilers take different times to start; otherwise the first step would include waiting for the slowest.
     _align(adapter)
     with profiler_ranges.shown(ours.span if profiler is None else _both(profiler.span, ours.span)):
         for _ in range(spec.trace_steps):
@@ -99,12 +98,12 @@ def take(
     _remove(folder)
     name = profiler.name if profiler is not None and reason is None else None
     log.write("trace", file=written, steps=spec.trace_steps, profiler=name, reason=reason)
-    # Leaves together, as at the end of the loop.
+    # Exit together, as at the end of the loop.
     _align(adapter)
 
 
 def show_in_nsys(spec: RunSpec, rank: int, log: EventWriter) -> None:
-    """Ranges of this process are NVTX's from here on, where there is a library for it."""
+    """Show this process's ranges as NVTX ranges from now on, if a library is available."""
     try:
         own = importlib.import_module(f"harness.worker.{spec.framework}.trace")
         profiler_ranges.show(own.nvtx() if hasattr(own, "nvtx") else nvtx_of_library())
@@ -116,7 +115,7 @@ def show_in_nsys(spec: RunSpec, rank: int, log: EventWriter) -> None:
 
 
 def nvtx_of_library() -> profiler_ranges.Span:
-    """NVTX by the library that CUDA's toolkits have up to 12. Raises OSError, AttributeError where there is none."""
+    """Return NVTX ranges by the library in CUDA toolkits up to 12. Raises OSError or AttributeError without it."""
     library = ctypes.CDLL("libnvToolsExt.so.1")
     push, pop = library.nvtxRangePushA, library.nvtxRangePop
 
@@ -132,20 +131,20 @@ def nvtx_of_library() -> profiler_ranges.Span:
 
 
 def flush_for_nsys() -> None:
-    """Just before the rank ends, which it does at once and without any clean-up (harness/worker/__main__.py): nsys
-    saves what it has of the GPU when the CUDA profiler is stopped. Without a driver there is nothing to save."""
+    """Stop the CUDA profiler so that nsys saves its GPU data; call just before the rank exits without clean-up
+    (harness/worker/__main__.py). A no-op without a driver."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libcuda.so.1").cuProfilerStop()
 
 
 def write_gzip(path: Path, content: bytes) -> None:
-    # Traces repeat themselves: a higher level is slow, and makes them little smaller.
+    # Traces are repetitive: higher levels are slow and save little.
     with gzip.open(path, "wb", compresslevel=3) as file:
         file.write(content)
 
 
 def _started(framework: str, folder: Path) -> Tuple[Optional[Profiler], Optional[str]]:
-    """(the framework's profiler, None), or (None, why it does not profile)."""
+    """Return (the framework's profiler, None), or (None, why it cannot profile)."""
     try:
         folder.mkdir()
         profiler: Profiler = importlib.import_module(f"harness.worker.{framework}.trace").Profiler()
@@ -156,7 +155,7 @@ def _started(framework: str, folder: Path) -> Tuple[Optional[Profiler], Optional
 
 
 def _tried(call: Callable[[], None], what: str) -> Optional[str]:
-    """None, or what went wrong."""
+    """Return None, or the error as a sentence."""
     try:
         call()
         return None

@@ -1,1 +1,1 @@
-"""Parameter servers: processes beside the ranks that hold the weights, for every framework. NumPy and sockets."""
+"""Parameter servers for every framework: processes next to the ranks that hold the weights, with NumPy and sockets."""

@@ -1,7 +1,7 @@
-"""One parameter server: `python -m harness.worker.servers <process id of its rank> <open file that listens> [<another
-open file, for what is to outlive it>]`.
+"""Run one parameter server: `python -m harness.worker.servers <process id of its rank> <listening file descriptor>
+[<file descriptor of shared counters>]`.
 
-Its settings come through stdin, as JSON. Ends with exit code 0 when all workers have said goodbye, 1 when one was lost.
+Reads its settings as JSON from stdin. Exits with 0 once all workers have signed off, with 1 if one was lost.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import signal
 import socket
 import sys
 
-# Linux ends it with its rank (PR_SET_PDEATHSIG, 1), however that ends; one that had ended before is no longer the
-# parent. Before anything else that takes time.
+# Linux kills the server when its rank dies (PR_SET_PDEATHSIG, 1). Set this first, and exit if the rank is already gone,
+# which the parent process id shows.
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
@@ -28,8 +28,8 @@ if __name__ == "__main__":
     settings = Settings(**told["settings"])
     shared = SharedCounters(int(sys.argv[3]), counters_length(settings)) if len(sys.argv) > 3 else None
     with socket.socket(fileno=int(sys.argv[2])) as listener:
-        gone_well = Server(listener, settings, told["token"], shared).serve()
-    # At once: threads still wait for connections.
+        complete = Server(listener, settings, told["token"], shared).serve()
+    # Skip the clean-up: threads still wait for connections.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if gone_well else 1)
+    os._exit(0 if complete else 1)

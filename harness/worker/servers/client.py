@@ -1,4 +1,4 @@
-"""A worker's side of its parameter servers."""
+"""A worker's connection to its parameter servers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from harness.worker.servers import protocol
 from harness.worker.servers.protocol import FLOAT
 
-# A server that comes back has so long to start: Python and NumPy, which on a slow shared file system take many seconds.
+# Time for a server to restart: Python and NumPy take many seconds to load from a slow shared file system.
 BACK_SECONDS = 30.0
 RETRY_SECONDS = 0.1
 Given = TypeVar("Given")
 
 
 class ServerFailed(RuntimeError):
-    """A server is gone, or says why it cannot go on."""
+    """A server is gone or reported why it cannot continue."""
 
 
 class ServerGone(ServerFailed):
-    """It does not answer; it may come back."""
+    """A server does not answer; it may come back."""
 
 
 class Address(NamedTuple):
-    """token: what a worker of this run says, so that none of another one is taken for it."""
+    """token: authenticates a worker of this run."""
 
     host: str
     port: int
@@ -36,11 +36,13 @@ class Address(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Of the servers together. updates: applied by each server. staleness_*: of all updates of all servers. samples:
-    that the updates were made of; of the server that has the fewest, since others reached only a part of the model.
-    lead: the most steps that a worker was ahead of the slowest when it was given weights for its next step. returns:
-    how often servers came back. lost_*: of updates and samples, those that were lost with a server; of the one that
-    lost most."""
+    """Statistics over all servers.
+
+    updates: number applied by each server. staleness_*: over all updates of all servers. samples: number that the
+    updates are based on, of the server with the fewest, as others updated only part of the model. lead: largest number
+    of steps by which a worker was ahead of the slowest when it received weights for its next step. returns: number of
+    server restarts. lost_*: updates and samples lost with a server; of the one that lost most.
+    """
 
     updates: int
     staleness_mean: float
@@ -53,8 +55,11 @@ class Update(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A server that came back, and went on with this worker's copy of its weights. seconds: that the worker waited.
-    lost_updates: that the server had applied after those in this copy. lost_samples: that these were made of."""
+    """A server that came back and continued with this worker's copy of its weights.
+
+    seconds: time this worker waited. lost_updates: updates that the server had applied after those in this copy.
+    lost_samples: samples they were based on.
+    """
 
     server: int
     seconds: float
@@ -63,7 +68,7 @@ class Return(NamedTuple):
 
 
 def divide(sizes: Sequence[int], servers: int) -> List[List[int]]:
-    """Which tensors each server has, by their numbers: the largest first, to the server that has the least by then."""
+    """Return each server's tensors by number: the largest first, each to the server with the smallest share so far."""
     shares: List[List[int]] = [[] for _ in range(servers)]
     held = [0] * servers
     for number in sorted(range(len(sizes)), key=lambda n: (-sizes[n], n)):
@@ -74,13 +79,12 @@ def divide(sizes: Sequence[int], servers: int) -> List[List[int]]:
 
 
 class Client:
-    """All arrays are one-dimensional, of FLOAT: the servers' shares one after the other.
+    """Arrays are one-dimensional, of FLOAT: the servers' shares in sequence.
 
-    shares: how many numbers each server has. Every method raises ServerFailed where a server is gone, or cannot go on
-    because another worker is.
+    shares: elements per server. latest: returns a new array with this worker's weights; if given, the client waits for
+    a server that ended during a push, pull, load or count, and restores its weights if it lost them (`returns`).
 
-    latest: gives the weights that this worker has, in an array of their own. A server that ended during a push, pull,
-    load or counting is then waited for, and where it lost its weights, it has these (`returns`).
+    All methods raise ServerFailed if a server is gone, or cannot continue because another worker is gone.
     """
 
     def __init__(
@@ -95,27 +99,27 @@ class Client:
         self.worker, self.timeout_seconds = worker, timeout_seconds
         self.links: List[socket.socket] = []
         self.returns: List[Return] = []
-        # To each server, that were answered; of how many samples each is.
+        # Acknowledged pushes per server; samples per push.
         self.pushes, self.samples = [0] * len(servers), 0
-        # Not all workers begin with the same server.
+        # Workers start with different servers.
         self.order = [(worker + k) % len(servers) for k in range(len(servers))]
         for k in range(len(servers)):
             try:
-                self.links.append(self._greeted(k, timeout_seconds))
+                self.links.append(self._connect(k, timeout_seconds))
             except OSError as error:
                 raise self._failed(k, error) from error
 
     def push(self, gradient: np.ndarray, samples: int, rate: float, weights: np.ndarray) -> None:
-        """The servers apply the gradient, the mean over so many samples, with this learning rate; `weights` has then
-        what to go on with."""
+        """Let the servers apply the gradient, the mean over `samples`, at learning rate `rate`; write the weights to
+        continue with into `weights`."""
         self.samples = samples
         gone: Dict[int, ServerGone] = {}
         for k in self.order:
-            with self._noted(k, gone):
+            with self._deferred(k, gone):
                 self._send(k, protocol.PUSH, [self._part(gradient, k)], samples, rate)
         for k in self.order:
             if k not in gone:
-                with self._noted(k, gone):
+                with self._deferred(k, gone):
                     self._done(k, self._part(weights, k))
         for k, error in gone.items():
             self._push_again(k, error, self._part(gradient, k), samples, rate, self._part(weights, k))
@@ -123,17 +127,17 @@ class Client:
             self.pushes[k] += 1
 
     def pull(self, weights: np.ndarray) -> None:
-        """The servers' weights of this moment."""
+        """Read the servers' current weights."""
         for k in self.order:
-            self._insist(k, self._ask, k, protocol.PULL, self._part(weights, k))
+            self._retry(k, self._ask, k, protocol.PULL, self._part(weights, k))
 
     def mean(self, gradient: np.ndarray) -> None:
-        """The mean that the last synchronous update was made with."""
+        """Read the mean gradient of the last synchronous update."""
         for k in self.order:
             self._ask(k, protocol.MEAN, self._part(gradient, k))
 
     def sum(self, numbers: np.ndarray) -> None:
-        """Over all workers, in place, of any length; cut in the proportion of the shares."""
+        """Sum an array of any length over all workers, in place; it is split in proportion to the shares."""
         whole = max(1, sum(self.shares))
         ends = [numbers.size * sum(self.shares[: k + 1]) // whole for k in range(len(self.shares))]
         ends[-1] = numbers.size
@@ -149,20 +153,20 @@ class Client:
             self._done(k)
 
     def load(self) -> Tuple[np.ndarray, np.ndarray]:
-        """Weights and momenta."""
+        """Return (weights, momenta)."""
         weights, velocity = np.empty(sum(self.shares), FLOAT), np.empty(sum(self.shares), FLOAT)
         for k in self.order:
-            self._insist(k, self._ask, k, protocol.LOAD, self._part(weights, k), self._part(velocity, k))
+            self._retry(k, self._ask, k, protocol.LOAD, self._part(weights, k), self._part(velocity, k))
         return weights, velocity
 
     def counters(self) -> List[Dict[str, Any]]:
-        """Of each server, as `recall` takes them."""
+        """Return the counters of each server, for `recall`."""
 
         def ask(k: int) -> Dict[str, Any]:
             self._send(k, protocol.COUNT)
             return dict(self._text(k, self._receive(k)))
 
-        return [self._insist(k, ask, k) for k in range(len(self.links))]
+        return [self._retry(k, ask, k) for k in range(len(self.links))]
 
     def recall(self, counters: Sequence[Dict[str, Any]]) -> None:
         for k, of_one in enumerate(counters):
@@ -183,7 +187,7 @@ class Client:
             lead=max(of_one["lead"] for of_one in counters),
             returns=sum(of_one["returns"] for of_one in counters),
             lost_updates=max(of_one["lost_updates"] for of_one in counters),
-            # All updates are of as many samples.
+            # All updates are based on equally many samples.
             lost_samples=max(c["lost_updates"] * c["samples"] // max(1, c["updates"]) for c in counters),
         )
 
@@ -197,8 +201,8 @@ class Client:
         start = sum(self.shares[:k])
         return numbers[start : start + self.shares[k]]
 
-    def _greeted(self, k: int, timeout_seconds: float) -> socket.socket:
-        """A link to a server that has answered. Raises OSError."""
+    def _connect(self, k: int, timeout_seconds: float) -> socket.socket:
+        """Return a link to a server that answered. Raises OSError."""
         server = self.servers[k]
         link = socket.create_connection((server.host, server.port), timeout_seconds)
         try:
@@ -212,8 +216,8 @@ class Client:
         return link
 
     @contextlib.contextmanager
-    def _noted(self, k: int, gone: Dict[int, ServerGone]) -> Iterator[None]:
-        """Others have their turn first, unless nobody will wait for this one."""
+    def _deferred(self, k: int, gone: Dict[int, ServerGone]) -> Iterator[None]:
+        """Defer a lost server until the others are done, unless it will not be waited for."""
         try:
             yield
         except ServerGone as error:
@@ -221,7 +225,7 @@ class Client:
                 raise
             gone[k] = error
 
-    def _insist(self, k: int, act: Callable[..., Given], *arguments: Any) -> Given:
+    def _retry(self, k: int, act: Callable[..., Given], *arguments: Any) -> Given:
         while True:
             try:
                 return act(*arguments)
@@ -231,7 +235,7 @@ class Client:
     def _push_again(
         self, k: int, error: ServerGone, gradient: np.ndarray, samples: int, rate: float, weights: np.ndarray
     ) -> None:
-        """Where it was not applied; `weights` may be the same row as `gradient`, which is then still as it was."""
+        """Push until the update has been applied. `weights` may alias `gradient`, which is intact until then."""
         while not self._await_return(k, error, weights):
             try:
                 self._send(k, protocol.PUSH, [gradient], samples, rate)
@@ -241,8 +245,10 @@ class Client:
                 error = once_more
 
     def _await_return(self, k: int, error: ServerGone, weights: np.ndarray) -> bool:
-        """Waits for the server to come back. Whether it had applied what was pushed to it last: `weights` has then
-        what to go on with. Raises ServerFailed where it does not come back."""
+        """Wait for the server to come back; return True if it had applied the last push, with the result in `weights`.
+
+        Raises ServerFailed if it does not come back.
+        """
         if self.latest is None:
             raise error
         begin = time.monotonic()
@@ -251,7 +257,7 @@ class Client:
             self.links[k].close()
             left = begin + BACK_SECONDS - time.monotonic()
             try:
-                self.links[k] = self._greeted(k, max(left, RETRY_SECONDS))
+                self.links[k] = self._connect(k, max(left, RETRY_SECONDS))
                 self.links[k].settimeout(self.timeout_seconds)
                 self._send(k, protocol.BACK, [copy])
                 said = self._text(k, self._receive(k))
@@ -288,7 +294,7 @@ class Client:
             raise self._failed(k, error) from error
 
     def _receive(self, k: int) -> protocol.Header:
-        """The header of an answer that is no refusal."""
+        """Return the answer's header. Raises ServerFailed if it is a refusal."""
         try:
             header = protocol.receive(self.links[k])
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A parameter server that a rank, or a process on a node without ranks, starts beside itself, and that ends with it."""
+"""A parameter server that a rank, or a process on a node without ranks, starts and that ends with it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from typing import List
 
 from harness.worker.servers import shared_counters
 from harness.worker.servers.client import Address
-from harness.worker.servers.parameters import COMES_BACK, Settings
+from harness.worker.servers.parameters import RESTARTABLE, Settings
 
 CLOSE_SECONDS = 10.0
-# One that ends more often has a cause that will end it again, and every time loses its momenta.
+# A server that ends more often will end again, and every time its momenta are lost.
 RESTARTS = 3
-# The rank's worker fails too where it talks to servers, and says more: which one, where, and because of whom.
+# The rank's worker fails too and reports more: which server, where, and because of which worker.
 WORDS_SECONDS = 3.0
-# What the rank is told, and its watcher and Slurm tell all processes of a task: none of it is for a server to hear.
-FOR_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Signals for the rank, which its supervisor and Slurm send to all processes of a task; servers ignore them.
+RANK_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class ColocatedServer:
-    """Listens before it runs: its address is known at once. When it ends too early it is started again on the same
-    address, where its mode allows that (COMES_BACK), RESTARTS times at most; otherwise the rank ends too."""
+    """A server process whose address is known before it starts.
+
+    If it ends early and its mode allows it (RESTARTABLE), it is restarted at the same address, at most RESTARTS times;
+    otherwise the rank exits.
+    """
 
     def __init__(self, settings: Settings, host: str) -> None:
         self.closing = False
@@ -39,9 +42,9 @@ class ColocatedServer:
         self.listener.bind((host, 0))
         self.listener.listen(settings.workers)
         self.address = Address(host, int(self.listener.getsockname()[1]), secrets.token_hex(16))
-        # For the one after it. This process keeps them open: workers that come meanwhile wait, and where it is gone
-        # too, they are refused at once.
-        self.kept: List[int] = [shared_counters.make_file()] if settings.mode in COMES_BACK else []
+        # This process keeps the listening socket and counters open for a restarted server: workers that connect in the
+        # meantime wait, and are refused only if this process is gone too.
+        self.kept: List[int] = [shared_counters.make_file()] if settings.mode in RESTARTABLE else []
         self.process = self._start()
         if not self.kept:
             self.listener.close()
@@ -49,11 +52,11 @@ class ColocatedServer:
         self.watching.start()
 
     def wait(self) -> None:
-        """Until all workers have said goodbye."""
+        """Wait until all workers have signed off."""
         self.watching.join()
 
     def close(self) -> None:
-        """After this rank's worker has said goodbye; the server stays until all have."""
+        """Wait for the server, which ends with the last worker, after this rank's worker has signed off."""
         self.closing = True
         try:
             self.process.wait(CLOSE_SECONDS)
@@ -63,8 +66,8 @@ class ColocatedServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         files = [self.listener.fileno(), *self.kept]
-        # Blocked signals stay blocked in what is started: there is no moment in which they would end it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RANK)
+        # Blocked signals are inherited, so that they can never end the server.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, RANK_SIGNALS)
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "harness.worker.servers", str(os.getpid()), *map(str, files)],
@@ -74,19 +77,19 @@ class ColocatedServer:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert process.stdin is not None
-        # Not among its arguments, which every user of the machine can read.
+        # Not an argument, which every user of the machine can read.
         told = {"settings": dataclasses.asdict(self.settings), "token": self.address.token}
-        with contextlib.suppress(BrokenPipeError):  # ended already, which is for `_watch` to say
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; `_watch` reports that
             process.stdin.write(json.dumps(told).encode())
             process.stdin.close()
         return process
 
     def _watch(self) -> None:
-        # Stays as long as the server does: Linux ends what this thread has started when the thread ends.
+        # Linux kills the server when the thread that started it ends, so this thread outlives it.
         restarts = RESTARTS if self.kept else 0
         for number in range(restarts + 1):
             code = self.process.wait()
-            # 0: all workers have said goodbye, this rank's too, which may not have come to `close` yet.
+            # 0: all workers have signed off, also this rank's, which may not have reached `close` yet.
             if not code or self.closing:
                 return
             if number < restarts:

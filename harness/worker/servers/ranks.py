@@ -1,4 +1,4 @@
-"""A rank and the parameter servers of its run, in NumPy: what is the same in every framework."""
+"""A rank and the parameter servers of its run, in NumPy, for every framework."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.worker.distributed.exchange import gather, own_address
 from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.colocated import ColocatedServer
 from harness.worker.servers.node import Node
-from harness.worker.servers.parameters import COMES_BACK
+from harness.worker.servers.parameters import RESTARTABLE
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.server_optimizer import ServerOptimizer
 from harness.worker.servers.topology import topology
@@ -26,50 +26,53 @@ SAVED = "servers.npz"
 
 
 class ServerRank:
-    """The server beside this rank, where there is one, and the client of all servers, where this rank is a worker.
+    """The server colocated with this rank, if any, and the client of all servers, if this rank is a worker.
 
-    A row: all weights, or all gradients, one-dimensional, of FLOAT, tensor after tensor in the order of `connect`.
+    A row is a flat FLOAT array of all weights or all gradients, tensor by tensor in the order of `order`.
     """
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.rank, self.timeout_seconds = rendezvous.rank, site.timeout_seconds
         self.place = topology(spec, rendezvous)
         self.server = ColocatedServer(self.place.settings(), own_address(rendezvous)) if self.place.here else None
-        # With servers on nodes of their own, which have numbers after those of the ranks, and say which node it is.
+        # Nodes that run only servers count as additional ranks and also send their names.
         everyone = replace(rendezvous, world_size=rendezvous.world_size + spec.server_nodes)
         told = gather(everyone, self.server.address if self.server else None, site.timeout_seconds)
         said = [address for address in told if address is not None]
         self.addresses = [Address(*address[:3]) for address in said]
-        self.alone = [address[3] for address in said if spec.server_nodes]
+        self.standalone_nodes = [address[3] for address in said if spec.server_nodes]
         self.client: Optional[Client] = None
 
-    def words(self) -> str:
-        """What the servers are, for the start event."""
-        return self.place.words(self.alone)
+    def describe(self) -> str:
+        """Return a description of the servers for the start event."""
+        return self.place.describe(self.standalone_nodes)
 
     def order(self, sizes: Sequence[int]) -> List[int]:
-        """The numbers of the tensors, as they are in a row: each server's share is one piece of it."""
+        """Return the numbers of the tensors in the order of a row, in which each server's share is contiguous."""
         return [number for share in divide(sizes, len(self.addresses)) for number in share]
 
     def connect(self, sizes: Sequence[int], latest: Optional[Callable[[], np.ndarray]] = None) -> None:
-        """sizes: of all tensors, in the order of their numbers. latest: gives this rank's weights as a row, for a
-        server that lost its own and comes back; None: this rank does not wait for one."""
+        """Connect to the servers.
+
+        sizes: of all tensors, by number. latest: returns this rank's weights as a row, to restore a restarted server;
+        None if this rank does not wait for one.
+        """
         shares = [sum(sizes[number] for number in share) for share in divide(sizes, len(self.addresses))]
         if self.place.worker is not None:
-            weights = latest if self.place.mode in COMES_BACK else None
+            weights = latest if self.place.mode in RESTARTABLE else None
             self.client = Client(self.addresses, self.place.worker, shares, self.timeout_seconds, weights)
 
     def store(self, row: np.ndarray) -> None:
-        """The weights that the servers start with: rank 0's."""
+        """Store rank 0's weights in the servers."""
         if self.rank == 0:
             self._client().store(row, np.zeros_like(row))
 
     def push(self, row: np.ndarray, learning_rate: float) -> None:
-        """A gradient, in whose place comes what to go on with. learning_rate: for a global batch."""
+        """Push a gradient and replace it by the weights to continue with. learning_rate: for the global batch."""
         self._client().push(row, self.place.pushed, self.place.scaled(learning_rate), row)
 
     def updates(self) -> Optional[Dict[str, Any]]:
-        """`Adapter.updates`."""
+        """See `Adapter.updates`."""
         if self.rank != 0:
             return None
         found = self._client().updates()
@@ -85,7 +88,7 @@ class ServerRank:
         }
 
     def servers_back(self) -> List[Dict[str, Any]]:
-        """`Adapter.servers_back`."""
+        """See `Adapter.servers_back`."""
         if self.client is None:
             return []
         returns, self.client.returns = self.client.returns, []
@@ -103,36 +106,36 @@ class ServerRank:
 
 
 class HostRank(ServerRank):
-    """For frameworks that have nothing of their own to reach the other ranks by: sums go through the servers, and,
-    where a worker speaks for its node, first through a process of the node's own."""
+    """For frameworks without communication of their own: sums go through the servers, and first through a process of
+    the node if one worker represents the node."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
         self.node = Node(rendezvous, site.timeout_seconds) if self.place.inside_nodes else None
         self.shapes: List[Tuple[int, ...]] = []
 
-    def hold(self, weights: Sequence[np.ndarray]) -> None:
-        """Joins the servers, which start with rank 0's."""
+    def register_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Connect to the servers and store rank 0's weights."""
         self.shapes = [weight.shape for weight in weights]
-        # Sums go through the servers here: one that ends in the middle of a sum has taken what it was told with it.
+        # No restarts: a server that ends during a sum has lost the summands.
         self.connect([weight.size for weight in weights], latest=None)
         self.store(self.row(weights))
-        self.barrier()  # nobody pushes before they are there
+        self.barrier()  # no pushes before all weights are stored
 
     def row(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """arrays: one per tensor, in the order of their numbers."""
+        """Return the arrays, one per tensor by number, as a row."""
         order = self.order([array.size for array in arrays])
         return np.concatenate([arrays[number].ravel() for number in order]).astype(FLOAT, copy=False)
 
     def arrays(self, row: np.ndarray) -> List[np.ndarray]:
-        """`row` undone."""
+        """Invert `row`."""
         sizes = [math.prod(shape) for shape in self.shapes]
         order = self.order(sizes)
         parts = dict(zip(order, np.split(row, np.cumsum([sizes[number] for number in order])[:-1])))
         return [parts[number].reshape(shape) for number, shape in enumerate(self.shapes)]
 
     def empty(self) -> np.ndarray:
-        """A row."""
+        """Return an uninitialised row."""
         return np.empty(sum(math.prod(shape) for shape in self.shapes), FLOAT)
 
     def push(self, row: np.ndarray, learning_rate: float) -> None:
@@ -142,11 +145,10 @@ class HostRank(ServerRank):
         if self.client:
             super().push(row, learning_rate)
         if self.node:
-            self.node.hand_out(row)
+            self.node.broadcast(row)
 
     def means(self, gradients: List[np.ndarray]) -> List[np.ndarray]:
-        """Of the last step: what the servers made the update with, where that is the mean of all ranks' gradients; else
-        the rank's own, as given."""
+        """Return the mean gradients of the last step if the update is synchronous, else the rank's own as given."""
         if self.place.mode != SYNCHRONOUS:
             return gradients
         row = self.empty()
@@ -154,43 +156,42 @@ class HostRank(ServerRank):
         return self.arrays(row)
 
     def current(self) -> List[np.ndarray]:
-        """The servers' weights, when every rank has had its last step."""
+        """Return the servers' weights after every rank's last step."""
         row = self.empty()
         self.barrier()
         if self.client:
             self.client.pull(row)
         if self.node:
-            self.node.hand_out(row)
+            self.node.broadcast(row)
         self.barrier()
         return self.arrays(row)
 
     def sum(self, numbers: np.ndarray) -> None:
-        """Over all ranks, in place: one-dimensional, of FLOAT."""
+        """Sum one-dimensional FLOAT over all ranks, in place."""
         if self.node:
             self.node.sum(numbers)
         if self.client:
             self.client.sum(numbers)
         if self.node:
-            self.node.hand_out(numbers)
+            self.node.broadcast(numbers)
 
     def barrier(self) -> None:
         self.sum(np.zeros(1, FLOAT))
 
     def save(self, folder: Path) -> None:
-        """What the servers hold, while all ranks wait: the loop saves right after a sum over the ranks, and goes on
-        after another."""
+        """Save the servers' state. The loop calls this between two sums over the ranks, so that no rank is training."""
         if self.rank == 0:
             weights, velocity = self._client().load()
             counters = json.dumps(self._client().counters())
             np.savez(folder / SAVED, weights=weights, velocity=velocity, counters=counters)
 
     def load(self, folder: Path) -> None:
-        self.barrier()  # no rank has anything in flight
+        self.barrier()  # no messages in flight
         if self.rank == 0:
             with np.load(folder / SAVED) as saved:
                 self._client().store(saved["weights"], saved["velocity"])
                 self._client().recall(json.loads(str(saved["counters"])))
-        self.barrier()  # nobody pushes before they are there
+        self.barrier()  # no pushes before all weights are stored
 
     def close(self) -> None:
         super().close()
@@ -199,7 +200,7 @@ class HostRank(ServerRank):
 
 
 class ByHostRank(ServerOptimizer):
-    """Of a strategy whose servers are reached by a `HostRank`; to be named before the framework's own base."""
+    """Mixin for strategies that reach their servers by a `HostRank`; precedes the framework's base class."""
 
     ranks: HostRank
 

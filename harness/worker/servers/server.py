@@ -1,4 +1,4 @@
-"""A parameter server's conversations: one thread per worker."""
+"""The communication of a parameter server: one thread per worker."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
 from harness.worker.servers.protocol import FLOAT, Header, ProtocolError
 from harness.worker.servers.shared_counters import SharedCounters
 
-# Whoever connects has so long to say who it is.
+# Time for a new connection to identify itself.
 HELLO_SECONDS = 10.0
 
 
 class Server:
-    """Serves until every worker has said goodbye, or is gone."""
+    """Serves until every worker has signed off or is gone."""
 
     def __init__(
         self, listener: socket.socket, settings: Settings, token: str, shared: Optional[SharedCounters] = None
@@ -35,7 +35,7 @@ class Server:
         self.lock = threading.Lock()
 
     def serve(self) -> bool:
-        """Whether every worker has said goodbye."""
+        """Serve; return True if every worker has signed off."""
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
         self.ended.wait()
         return self.parameters.gone is None
@@ -50,7 +50,7 @@ class Server:
             with link:
                 self._talk(link)
         except BaseException:
-            # A mistake of the server's own: no worker is to wait for a thread that is no more.
+            # A bug in the server: end it, so that no worker waits for a dead thread.
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(1)
@@ -59,13 +59,13 @@ class Server:
         try:
             worker, pushes = self._greet(link)
         except (OSError, KeyError, TypeError, ValueError):
-            return  # a port scanner, or a worker of another run
+            return  # e.g. a port scanner, or a worker of another run
         why = None
         try:
-            _Conversation(self.parameters, link, worker, pushes).hold()
+            _Connection(self.parameters, link, worker, pushes).serve()
         except (WorkerGone, ValueError) as error:
             why = str(error)
-            with contextlib.suppress(OSError):  # or it notices that this server hangs up
+            with contextlib.suppress(OSError):  # else the worker notices the closed connection
                 protocol.send_text(link, protocol.FAILED, why)
         except OSError as error:
             why = str(error)
@@ -77,7 +77,7 @@ class Server:
                 self.ended.set()
 
     def _greet(self, link: socket.socket) -> Tuple[int, int]:
-        """Who it is, and how many of its pushes were answered before."""
+        """Return (worker, number of its pushes acknowledged before)."""
         protocol.prepare(link)
         link.settimeout(HELLO_SECONDS)
         header = protocol.receive(link)
@@ -94,15 +94,15 @@ class Server:
         return worker, int(said["pushes"])
 
 
-class _Conversation:
-    """With one worker, which asks one thing after another."""
+class _Connection:
+    """The connection to one worker, which sends one request at a time."""
 
     def __init__(self, parameters: Parameters, link: socket.socket, worker: int, pushes: int) -> None:
         self.parameters, self.link, self.worker, self.pushes = parameters, link, worker, pushes
         self.gradient = self.weights = np.empty(0, FLOAT)
 
-    def hold(self) -> None:
-        """Until it says goodbye. Raises OSError where it is gone, and what `Parameters` raises."""
+    def serve(self) -> None:
+        """Answer requests until BYE. Raises OSError if the worker is gone, and the errors of `Parameters`."""
         answers: Dict[bytes, Callable[[Header], None]] = {
             protocol.PUSH: self._push,
             protocol.PULL: self._pull,
@@ -139,7 +139,7 @@ class _Conversation:
         self._done(weights)
 
     def _mean(self, header: Header) -> None:
-        # Stays as it is until the worker that asks pushes again.
+        # Not modified until this worker pushes again.
         self._done(self.parameters.mean)
 
     def _sum(self, header: Header) -> None:

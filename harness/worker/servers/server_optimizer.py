@@ -1,4 +1,4 @@
-"""The optimiser of parameter servers, in the place of a rank's own: in TensorFlow, Keras, MXNet and JAX."""
+"""Base of strategies with a server optimiser in TensorFlow, Keras, MXNet and JAX."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from harness.worker.data_parallel import Strategy
 
 
 class ServerOptimizer(Strategy):
-    """Of a strategy whose servers take the optimiser step; to be named before the framework's own base."""
+    """Mixin for strategies whose servers take the optimiser step; precedes the framework's base class."""
 
     server_optimizer = True
 
     @abstractmethod
-    def hold(self, weights: Any) -> None: ...
+    def register_weights(self, weights: Any) -> None: ...
 
     @abstractmethod
     def means(self, gradients: Any) -> Any: ...

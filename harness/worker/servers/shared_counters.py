@@ -1,4 +1,4 @@
-"""What outlives a parameter server's process: whole numbers, in memory that it shares with the rank that started it."""
+"""Integers that survive a parameter server, in memory shared with the rank that started it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ NUMBER = np.dtype(np.int64)
 
 
 def make_file() -> int:
-    """A new file without a name, for counters of any length; its number, for this process and those that it starts."""
+    """Return the descriptor of a new unnamed file that child processes can inherit."""
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
 class SharedCounters:
-    """One row of numbers, always whole: written beside the row before, which stays until the new one is complete. So a
-    process that is killed while it writes has written nothing."""
+    """An array of integers with atomic updates: written next to the previous one, which stays valid until the new one
+    is complete, even if the process is killed."""
 
     def __init__(self, file: int, length: int) -> None:
         nbytes = NUMBER.itemsize * (1 + 2 * length)
         if os.fstat(file).st_size < nbytes:
             os.ftruncate(file, nbytes)
         memory = np.frombuffer(mmap.mmap(file, nbytes), NUMBER)
-        # 0: nothing was written yet; 1, 2: which row is the last one.
+        # last: 0 if nothing has been written, else the number (1, 2) of the valid row.
         self.last, self.rows = memory[:1], memory[1:].reshape(2, length)
 
     def write(self, first: Sequence[int], more: np.ndarray) -> None:
-        """more: of NUMBER, one-dimensional."""
+        """more: one-dimensional, of NUMBER."""
         turn = 2 if self.last[0] == 1 else 1
         row = self.rows[turn - 1]
         row[: len(first)] = first
@@ -39,6 +39,6 @@ class SharedCounters:
         self.last[0] = turn
 
     def read(self) -> Optional[List[int]]:
-        """None where nothing was written."""
+        """Return the last row; None if nothing has been written."""
         turn = int(self.last[0])
         return None if turn == 0 else [int(number) for number in self.rows[turn - 1]]

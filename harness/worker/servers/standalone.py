@@ -1,7 +1,7 @@
-"""A parameter server beside no rank: `python -m harness.worker.servers.standalone <run's folder> <attempt's folder>`.
+"""A parameter server without a rank: `python -m harness.worker.servers.standalone <run's folder> <attempt's folder>`.
 
-Started like a rank (harness/node/rank.py), with a rank's environment and a number after theirs. It tells the ranks its
-address where they tell each other theirs, and ends with exit code 0 when all workers have said goodbye.
+Started like a rank (harness/node/rank.py), with a rank's environment and a number after theirs. Exchanges its address
+with the ranks, and exits with 0 when all workers have signed off.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from harness.core.rendezvous import from_environment
 from harness.core.spec import read_run
 from harness.core.strategies import info
 from harness.worker.distributed.exchange import gather, own_address
-from harness.worker.servers.colocated import FOR_THE_RANK, ColocatedServer
+from harness.worker.servers.colocated import RANK_SIGNALS, ColocatedServer
 from harness.worker.servers.topology import node_name, settings
 
 
 def main(run_dir: Path) -> None:
-    for number in FOR_THE_RANK:
-        signal.signal(number, signal.SIG_IGN)  # it stays until the ranks have left
+    for number in RANK_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # runs until the ranks have left
     spec, site = read_run(run_dir)
     rendezvous = from_environment(os.environ)
     workers = spec.placement.nodes if info(spec.strategy).servers_per_node else spec.gpus

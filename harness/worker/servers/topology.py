@@ -1,4 +1,4 @@
-"""Who is a worker of the parameter servers, and beside whom they are: the same in every framework."""
+"""Which ranks are workers of the parameter servers, and where the servers run, for every framework."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from harness.worker.servers.parameters import Settings
 
 @dataclass(frozen=True)
 class Topology:
-    """mode: of the servers. worker: the number of this rank among their workers; None: another rank of its node is one.
-    inside_nodes: whether a worker speaks for all ranks of its node. pushed, samples: that one push, and one update, is
-    made of. here: whether a server is beside this rank, the first of its node."""
+    """mode: of the servers. worker: this rank's number among their workers; None if another rank of its node is one.
+    inside_nodes: one worker represents all ranks of its node. pushed, samples: samples per push and per update. here:
+    this rank, the first of its node, has a colocated server."""
 
     spec: RunSpec
     mode: str
@@ -33,23 +33,23 @@ class Topology:
     here: bool
 
     def scaled(self, learning_rate: float) -> float:
-        """Of a global batch -> of an update. The rule of the learning rate (OptimizerSpec) is for the samples that one
-        update is made of; an asynchronous update is made of one worker's, not of the global batch."""
+        """Scale the global batch's learning rate to the samples of one update, by the rule of OptimizerSpec; an
+        asynchronous update is based on one worker's samples."""
         optimizer = self.spec.optimizer
         return learning_rate * (optimizer.scaled(self.samples) / optimizer.scaled(self.spec.global_batch))
 
     def settings(self) -> Settings:
         return settings(self.spec, self.workers)
 
-    def words(self, alone: Sequence[str] = ()) -> str:
-        """For the start event, after what the servers are: "2 on 2 nodes, asynchronous". alone: their nodes, where they
-        have nodes of their own."""
+    def describe(self, standalone_nodes: Sequence[str] = ()) -> str:
+        """Return a description of the servers for the start event, e.g. "2 on 2 nodes, asynchronous". alone: the
+        servers' nodes if they run without ranks."""
         how = self.mode
         if self.mode == BOUNDED:
             how = f"staleness at most {self.spec.strategy_options['staleness']}"
         elif self.inside_nodes:
             how = "synchronous inside a node, asynchronous between nodes"
-        on = where(alone) if alone else f"on {self.nodes} node{'s' * (self.nodes > 1)}"
+        on = _nodes_in_words(standalone_nodes) if standalone_nodes else f"on {self.nodes} node{'s' * (self.nodes > 1)}"
         return f"{self.servers} {on}, {how}"
 
 
@@ -82,7 +82,7 @@ def topology(spec: RunSpec, rendezvous: Rendezvous) -> Topology:
 
 
 def settings(spec: RunSpec, workers: int) -> Settings:
-    """What a server of the run has to know."""
+    """Return the settings of one of the run's servers."""
     mode = info(spec.strategy).servers
     assert mode is not None
     return Settings(
@@ -96,12 +96,12 @@ def settings(spec: RunSpec, workers: int) -> Settings:
 
 
 def node_name() -> str:
-    """As Slurm names this node, which on a virtual one is not its host's name."""
+    """Return Slurm's name of this node, which for virtual nodes is not the host name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def where(nodes: Sequence[str]) -> str:
-    """The nodes of servers that have their own, in words, for a rank."""
+def _nodes_in_words(nodes: Sequence[str]) -> str:
+    """Describe the nodes of standalone servers, as seen from a rank."""
     if node_name() in nodes:
         return "in processes of their own, on the ranks' one node"
     return f"on {len(nodes)} node{'s' * (len(nodes) > 1)} of their own ({', '.join(nodes)})"

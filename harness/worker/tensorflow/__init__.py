@@ -1,11 +1,8 @@
-"""TensorFlow's adapter: `adapter.py` gives the loop its verbs, `strategies.py` has one class per strategy.
-
-`replica.py` is what it shares with Keras's adapter.
-"""
+"""TensorFlow's adapter (adapter.py) and its strategies (strategies.py); replica.py is shared with Keras's adapter."""
 
 import os
 
-# Before TensorFlow is there: only warnings and errors.
+# Before importing TensorFlow: log only warnings and errors.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from harness.worker.tensorflow.adapter import Adapter

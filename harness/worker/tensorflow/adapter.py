@@ -1,4 +1,4 @@
-"""A training step in TensorFlow's own terms: a gradient tape in a `tf.function`."""
+"""A TensorFlow training step: a gradient tape in a `tf.function`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.worker.tensorflow.replica import Replica
 
 class Adapter(Replica):
     def prepare(self) -> None:
-        # Without the exchange, which XLA could not carry everywhere.
+        # Excludes communication, which XLA does not support in every strategy.
         self.backward = tf.function(
             self._backward, autograph=False, jit_compile=self.spec.framework_options["jit_compile"]
         )

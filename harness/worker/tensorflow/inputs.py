@@ -1,4 +1,4 @@
-"""TensorFlow's input pipeline: tf.data, in whole batches, as its performance guide advises (vectorised maps)."""
+"""TensorFlow's input pipeline: tf.data with vectorised maps over whole batches, as its performance guide recommends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Batch = Tuple[tf.Tensor, tf.Tensor]
 
 
 class TfDataBatches(Pipeline):
-    """A generator says which samples, a parallel map reads and augments them, and batches are made ahead.
+    """A generator yields sample indices; a parallel map reads and augments them; batches are prefetched.
 
-    The threads are tf.data's own: TensorFlow's, of which a rank may have one, belong to the training.
+    Uses a private thread pool: TensorFlow's threads, possibly one per rank, belong to training.
     """
 
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
@@ -29,7 +29,7 @@ class TfDataBatches(Pipeline):
         self._iterator: Optional[Iterator[Batch]] = None
 
     def start(self) -> None:
-        # Only now: what is asked of TensorFlow before would fix its settings.
+        # Not earlier: using TensorFlow would fix its settings.
         chosen = tuple(tf.TensorSpec([None], kind) for kind in (tf.int64, tf.int64, tf.int64, tf.bool))
         parallel = {"num_parallel_calls": self._workers} if self._workers else {}
         options = tf.data.Options()
@@ -58,7 +58,7 @@ class TfDataBatches(Pipeline):
         self._iterator = None
 
     def _choices(self) -> Iterator[Tuple[np.ndarray, ...]]:
-        """(indices, row, column, flipped) of each step; without augmentation the last three are empty."""
+        """Yield (indices, row, column, flipped) of each step; without augmentation the last three are empty."""
         for indices, bits in self._draw.steps(self._first_step):
             yield (indices, *choices(np.zeros(0, np.uint64) if bits is None else bits, self._draw.crop_pixels))
 
@@ -75,7 +75,7 @@ class TfDataBatches(Pipeline):
 def augmented(
     images: tf.Tensor, pixels: int, reflect: bool, rows: tf.Tensor, columns: tf.Tensor, flipped: tf.Tensor
 ) -> tf.Tensor:
-    """As harness.worker.data.augment.augment, in TensorFlow; images uint8 [n, H, W, C]."""
+    """Do what harness.worker.data.augment.augment does to images uint8 [n, H, W, C], in TensorFlow."""
     _, height, width, _ = images.shape
     around = [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]]
     padded = tf.pad(images, around, mode="REFLECT" if reflect else "CONSTANT")

@@ -1,7 +1,7 @@
-"""Dynamic loss scaling of precision=fp16 in TensorFlow and Keras (the rule: harness/worker/loss_scale.py).
+"""Dynamic loss scaling of precision=fp16 in TensorFlow and Keras; see harness/worker/loss_scale.py for the rule.
 
-Keras's own LossScaleOptimizer branches on the gradients, for which the host waits in each step. Here the device decides
-by values: with an overflow, a step has a learning rate of 0, a momentum of 1 and gradients of 0.
+Keras's LossScaleOptimizer branches on the gradients, so that the host waits in each step. Here the device selects
+values: after an overflow the step uses learning rate 0, momentum 1 and zero gradients.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from harness.worker import loss_scale
 
 
 class LossScaling:
-    """Its methods are called while a `tf.function` is traced, in a strategy's `replicas.run`.
+    """Methods are called while a `tf.function` is traced, in a strategy's `replicas.run`.
 
-    scale, good_steps: `LossScale` on the device; each rank has its own, and all take the same decisions.
+    scale, good_steps: `LossScale` on the device, kept by each rank and equal on all.
     """
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class LossScaling:
         return loss * self.scale
 
     def decide(self, gradients: List[tf.Tensor]) -> None:
-        """Whether the step counts. gradients: scaled, averaged over the ranks, so that all ranks decide alike."""
-        # In one piece: some kernels in all, and not some for each gradient.
+        """Decide whether the step counts. gradients: scaled and averaged over the ranks, so that all ranks agree."""
+        # One concatenation, instead of several kernels per gradient.
         together = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
         self.finite = tf.reduce_all(tf.math.is_finite(together))
         scale = self.scale.read_value()
@@ -42,11 +42,11 @@ class LossScaling:
         self.good_steps.assign(tf.where(self.finite & ~due, good_steps, tf.zeros_like(good_steps)))
 
     def gradient(self, scaled: tf.Tensor) -> tf.Tensor:
-        """Unscaled; zeros in a step that does not count, whatever overflowed."""
+        """Return the unscaled gradient; zeros in a skipped step, even after an overflow."""
         return tf.math.multiply_no_nan(scaled, self.unscale)
 
     def settings(self, rate: tf.Tensor, momentum: float, decay: float) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Of the optimizer, for this step: with those of a step that does not count, nothing moves."""
+        """Return (rate, momentum, decay) for this step; in a skipped step, values that change nothing."""
         return (
             tf.where(self.finite, rate, tf.zeros_like(rate)),
             tf.where(self.finite, momentum, 1.0),

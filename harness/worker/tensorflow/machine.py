@@ -1,4 +1,4 @@
-"""What TensorFlow sees of the machine, and what it may use of it."""
+"""What TensorFlow sees of the machine, and what it may use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.worker.record import capture
 
 
 def versions() -> Dict[str, str]:
-    """Of TensorFlow, and of what its build brings along. Needs no GPU: "cuda" says that the build has it."""
+    """Return the versions of TensorFlow and of what it was built with; "cuda" does not imply a GPU."""
     build = tf.sysconfig.get_build_info()
     found = {"tensorflow": str(tf.__version__), "keras": metadata.version("keras"), "numpy": np.__version__}
     if build["is_cuda_build"]:
@@ -26,7 +26,7 @@ def versions() -> Dict[str, str]:
 
 
 def build() -> Build:
-    """What this TensorFlow was built for. Needs no GPU."""
+    """Return what this TensorFlow was built for; works without a GPU."""
     told = tf.sysconfig.get_build_info()
     name = f"tensorflow {tf.__version__}"
     if not told["is_cuda_build"]:
@@ -36,22 +36,22 @@ def build() -> Build:
 
 
 def gpus() -> List[str]:
-    """The names of the GPUs that TensorFlow can use here."""
+    """Return the names of the GPUs that TensorFlow can use here."""
     return [_name(device) for device in tf.config.list_physical_devices("GPU")]
 
 
 def configure(spec: RunSpec) -> None:
-    """Before anything else of TensorFlow is used. Raises GpuError where the run asks for a GPU that it does not see or
-    has no kernels for, or for a precision that the GPU only emulates: never falls back."""
+    """Configure TensorFlow before its first use. Raises GpuError if the requested GPU is not visible, has no kernels in
+    this build or only emulates the precision; there is no fallback."""
     tf.config.threading.set_intra_op_parallelism_threads(spec.cluster.cpus_per_gpu)
-    if spec.deterministic:  # for the rest of the process: TensorFlow cannot take it back
+    if spec.deterministic:  # irreversible in this process
         tf.keras.utils.set_random_seed(spec.seed)  # without seeds, TensorFlow then refuses random numbers
         tf.config.experimental.enable_op_determinism()
     found = tf.config.list_physical_devices("GPU")
     if spec.cluster.device == "cpu":
         tf.config.set_visible_devices([], "GPU")
-        # More would run two operations side by side, each with all of the rank's threads. What waits for other ranks
-        # (collectives, Horovod) does so in threads of its own, so that one is enough.
+        # With more, two operations would run concurrently, each with all of the rank's threads. Operations that wait
+        # for other ranks (collectives, Horovod) use their own threads, so one suffices.
         tf.config.threading.set_inter_op_parallelism_threads(1)
         return
     if not found:
@@ -61,7 +61,7 @@ def configure(spec: RunSpec) -> None:
     # The launcher makes one GPU visible to each rank.
     tf.config.set_visible_devices(found[0], "GPU")
     tf.config.experimental.set_memory_growth(found[0], True)
-    # fp32 means fp32: TF32 is another precision, and V100s do not have it.
+    # fp32 excludes TF32, a precision of its own that V100s lack.
     tf.config.experimental.enable_tensor_float_32_execution(spec.precision == "tf32")
 
 
@@ -72,11 +72,11 @@ def device_name(spec: RunSpec) -> str:
 
 
 def device_id(spec: RunSpec) -> Optional[str]:
-    """The GPU's UUID, which TensorFlow does not tell."""
+    """Return the GPU's UUID, which TensorFlow does not report."""
     if spec.cluster.device == "cpu":
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    if not visible.isdigit():  # a UUID already, of a GPU or of a part of one
+    if not visible.isdigit():  # already the UUID of a GPU or MIG device
         return visible
     command = ["nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader"]
     try:

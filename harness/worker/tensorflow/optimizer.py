@@ -1,4 +1,4 @@
-"""SGD as PyTorch has it (`Adapter.train` in harness/worker/adapter.py), for TensorFlow and Keras."""
+"""SGD with PyTorch's formula (`Adapter.train` in harness/worker/adapter.py) for TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from harness.worker.tensorflow.loss_scale import LossScaling
 
 
 class Sgd(tf.keras.optimizers.SGD):
-    """Keras's own keeps the learning rate inside the velocity, and decays weights apart from it.
+    """SGD that unlike Keras's keeps the learning rate out of the velocity and the weight decay in it.
 
-    scaling: with which the gradients come scaled, and which has decided on the step before `apply_gradients`.
+    scaling: scales the gradients, and decides on the step before `apply_gradients`.
     """
 
     def __init__(self, spec: OptimizerSpec, scaling: Optional[LossScaling] = None) -> None:
@@ -28,8 +28,8 @@ class Sgd(tf.keras.optimizers.SGD):
         if self.scaling:
             gradient = self.scaling.gradient(gradient)
             rate, momentum, decay = self.scaling.settings(tf.convert_to_tensor(rate), momentum, decay)
-        # One kernel: velocity = momentum * velocity + gradient; variable -= lr * velocity, or with nesterov
-        # variable -= lr * (gradient + momentum * velocity).
+        # One kernel: velocity = momentum * velocity + gradient; variable -= lr * velocity, or with Nesterov variable -=
+        # lr * (gradient + momentum * velocity).
         tf.raw_ops.ResourceApplyMomentum(
             var=variable.handle,
             accum=velocity.handle,

@@ -1,7 +1,7 @@
-"""Servers hold the weights and the optimiser; the ranks push gradients and take weights. For TensorFlow and Keras.
+"""Parameter servers hold the weights and the optimiser; ranks push gradients and receive weights.
 
-They are this project's (harness/worker/servers). TensorFlow's own ParameterServerStrategy is for one coordinator that
-hands out steps to workers; here every rank takes its own (docs/strategies.md).
+The servers are this project's (harness/worker/servers). TensorFlow's ParameterServerStrategy has one coordinator that
+assigns steps to workers; here every rank takes its own (docs/strategies.md).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from harness.worker.tensorflow.strategies import Strategy
 
 
 class ParameterServers(ByHostRank, Strategy):
-    """All gradients in one row, through the host's memory, when backward is done; all weights in one row back."""
+    """Push all gradients as one row through host memory after backward, and receive all weights as one row."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
         self.ranks = HostRank(spec, site, rendezvous)
         through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = f"parameter servers: {self.ranks.words()}{through}"
+        self.communication = f"parameter servers: {self.ranks.describe()}{through}"
 
-    def hold(self, variables: Sequence[tf.Variable]) -> None:
+    def register_weights(self, variables: Sequence[tf.Variable]) -> None:
         order = self.ranks.order([variable.shape.num_elements() for variable in variables])
-        # As a row has them.
+        # In the order of a row.
         self.variables = [variables[number] for number in order]
-        self.ranks.hold([variable.numpy() for variable in variables])
-        # As many as the servers are asked by.
+        self.ranks.register_weights([variable.numpy() for variable in variables])
+        # Counts the workers of the servers.
         self.world_size = int(self.allreduce_sum(np.ones(1))[0])
 
     def server_step(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> bool:
@@ -48,7 +48,7 @@ class ParameterServers(ByHostRank, Strategy):
         return tf.ensure_shape(tf.numpy_function(self.allreduce_sum, [tensor], tensor.dtype), tensor.shape)
 
     def _step(self, gradients: np.ndarray) -> np.ndarray:
-        # What TensorFlow gives is its own, and what it gets it may keep.
+        # Copy: TensorFlow owns its argument, and may keep the result.
         row = np.array(gradients)
         self.ranks.push(row, self.learning_rate)
         return row

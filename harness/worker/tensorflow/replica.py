@@ -1,4 +1,4 @@
-"""The loop's verbs as far as they are the same in TensorFlow and in Keras: all but what a training step is."""
+"""The adapter's methods that TensorFlow and Keras share: all but the training step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from models import tensorflow as networks
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 STRATEGIES: Dict[str, Type[Strategy]] = {**strategies.STRATEGIES, **parameter_servers.STRATEGIES}
 Batch = Tuple[tf.Tensor, tf.Tensor]
-# (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`, by what these are scaled)
+# (images, labels) -> (loss of the rank's batch, gradients in the order of `models.initial`, their scale)
 Stepped = Tuple[tf.Tensor, List[tf.Tensor], Optional[tf.Tensor]]
 Step = Callable[[tf.Tensor, tf.Tensor], Stepped]
 
@@ -33,7 +33,7 @@ class Replica(data_parallel.Adapter):
     strategy: Strategy
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
-        """Raises RuntimeError where the run asks for a GPU that TensorFlow does not see."""
+        """Raises GpuError if the requested GPU cannot be used."""
         super().__init__(spec, rendezvous, batches)
         machine.configure(spec)
         self.strategy = STRATEGIES[spec.strategy](spec, site, rendezvous)
@@ -44,13 +44,13 @@ class Replica(data_parallel.Adapter):
         with self.strategy.replicas.scope():
             tf.keras.mixed_precision.set_global_policy(POLICIES[spec.precision])
             self.network = networks.build(layers, spec.seed, data.channels, data.image_size)
-            # For the layers alone: with the policy for fp16, a Keras model adds Keras's own loss scaling.
+            # The policy is for the layers only: with fp16, a Keras model would add Keras's own loss scaling.
             tf.keras.mixed_precision.set_global_policy("float32")
             self.parameters = networks.parameters(self.network)
             self.optimizer = self.make_optimizer()
             self.optimizer.build(self.parameters)
             self.prepare()
-        self.strategy.hold(self.parameters)
+        self.strategy.register_weights(self.parameters)
         self.learning_rate: Optional[float] = None
         self.mean = tf.constant(data.mean, tf.float32) * 255
         self.std = tf.constant(data.std, tf.float32) * 255
@@ -66,14 +66,14 @@ class Replica(data_parallel.Adapter):
 
     @abstractmethod
     def training_step(self, images: tf.Tensor, labels: tf.Tensor, synchronise: bool) -> Any:
-        """Traced into a `tf.function`, in `replicas.run`: forward, backward, exchange, optimiser. Gives (loss,
-        gradients) as `Step` has them."""
+        """Run forward, backward, exchange and optimiser; return (loss, gradients) as in `Step`. Traced into a
+        `tf.function`, in `replicas.run`."""
 
     def make_optimizer(self) -> Sgd:
         return Sgd(self.spec.optimizer, self.scaling)
 
     def prepare(self) -> None:
-        """What else has variables is made here, in the strategy's scope."""
+        """Create other objects with variables, in the strategy's scope."""
 
     def facts(self) -> Dict[str, Any]:
         return {
@@ -154,7 +154,7 @@ class Replica(data_parallel.Adapter):
 
     def copy(self, nbytes: int) -> Callable[[int], Any]:
         source = _random([nbytes // 4], OPERAND_SEEDS[0])
-        return self._repeated(lambda: tf.negative(source))  # tf.identity would copy nothing
+        return self._repeated(lambda: tf.negative(source))  # tf.identity would not copy
 
     def _repeated(self, call: Callable[[], tf.Tensor]) -> Callable[[int], Any]:
         def repeat(n: int) -> Any:
@@ -183,14 +183,14 @@ class Replica(data_parallel.Adapter):
         return tf.function(lambda images, labels: run(step, args=(images, labels)), autograph=False)
 
     def _own(self, variable: tf.Variable) -> tf.Variable:
-        """This rank's copy: reading a variable of MultiWorkerMirroredStrategy itself can ask the other ranks."""
+        """Return this rank's copy: reading a variable of MultiWorkerMirroredStrategy itself may involve other ranks."""
         return self.strategy.replicas.experimental_local_results(variable)[0]
 
     def _state(self) -> Dict[str, tf.Variable]:
-        """All that training changes."""
+        """Return everything that training changes."""
         kinds = {
             "weight": self.parameters,
-            # Else the servers have it.
+            # With a server optimiser, the servers hold it.
             "velocity": [] if self.strategy.server_optimizer else self.optimizer.momentums,
             "statistic": networks.statistics(self.network),
         }

@@ -1,7 +1,7 @@
-"""One class per strategy of TensorFlow and Keras: how the ranks are joined, and how gradients become their mean.
+"""The strategies of TensorFlow and Keras: how ranks are joined, and how gradients are averaged.
 
-To add one: write a class of the form of `Strategy` and name it in STRATEGIES, add its row to
-harness/core/strategies.py, and conf/strategy/<name>.yaml. Options of its own have a class in harness/config/schema.py.
+To add one, write a subclass of `Strategy`, list it in STRATEGIES, and add a row to harness/core/strategies.py and
+conf/strategy/<name>.yaml; its options, if any, are a class in harness/config/schema.py.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from harness.worker.distributed.exchange import gather, own_address, own_port
 
 
 class Strategy(data_parallel.Strategy):
-    """Built as Strategy(spec, site, rendezvous): joins the other ranks.
+    """Constructed as Strategy(spec, site, rendezvous); joins the other ranks.
 
-    replicas: TensorFlow's own strategy, in whose scope variables are made; one that does nothing, where others carry
-    the gradients.
+    replicas: TensorFlow's strategy, in whose scope variables are created; the default one if something else carries the
+    gradients.
     """
 
     replicas: tf.distribute.Strategy
@@ -37,15 +37,15 @@ class Strategy(data_parallel.Strategy):
 
     @abstractmethod
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
+        """Return the sum over the ranks. Called while a `tf.function` is traced, in `replicas.run`."""
 
     def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        """Their means over the ranks. Called as `sum` is."""
+        """Return the gradients averaged over the ranks. Called like `sum`."""
         return gradients
 
     def server_step(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> bool:
-        """Whether servers take the step, in the place of an exchange and of the rank's own optimiser, with the
-        gradients of this rank; the variables then have the servers' weights. Called as `sum` is."""
+        """Let servers take the step with this rank's gradients and copy their weights into the variables; return False
+        if there is no server optimiser. Called like `sum`."""
         return False
 
     def allreduce(self, nbytes: int) -> None:
@@ -65,7 +65,7 @@ class Strategy(data_parallel.Strategy):
 
 
 class Plain(Strategy):
-    """One rank, and nothing around the network: what a user runs without any of this."""
+    """One rank without any wrapper, as in a plain TensorFlow script."""
 
     world_size, communication = 1, "none"
 
@@ -77,11 +77,11 @@ class Plain(Strategy):
 
 
 class Allreduce(Strategy):
-    """MultiWorkerMirroredStrategy: gradients are averaged by TensorFlow's collectives, in one message or in packs of
+    """MultiWorkerMirroredStrategy: TensorFlow's collectives average gradients in one message, or in packs of
     `bucket_mb`.
 
-    BatchNorm's running statistics are each rank's own in training; TensorFlow would give their mean where they are read
-    outside of a step (`SyncOnRead`), which nobody here does.
+    BatchNorm's running statistics stay local during training. TensorFlow would average them if read outside a step
+    (`SyncOnRead`), which does not happen here.
     """
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
@@ -100,7 +100,7 @@ class Allreduce(Strategy):
                 rpc_layer="grpc",
             ),
             tf.distribute.experimental.CommunicationOptions(
-                bytes_per_pack=int(bucket_mb * 2**20) if bucket_mb else 0,  # 0: as TensorFlow has it
+                bytes_per_pack=int(bucket_mb * 2**20) if bucket_mb else 0,  # 0: TensorFlow's default
                 implementation=library.NCCL if cuda else library.RING,
             ),
         )
@@ -112,17 +112,17 @@ class Allreduce(Strategy):
         return list(ranks.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        # The identity is on this rank's device, which an argument of a `tf.function` is not said to be.
+        # The identity is placed on this rank's device; arguments of a `tf.function` need not be.
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(tensor))
 
     def close(self) -> None:
-        # The last collective is done here, and may not be at a rank that still asks this one for its part of it.
+        # The last collective is complete here, but another rank may still request this one's part of it.
         gather(self.rendezvous, None, self.timeout_seconds)
 
 
 class Horovod(Strategy):
-    """Each gradient is given to Horovod as soon as it is there, and fused into messages by its background thread
-    (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
+    """Horovod receives each gradient when it is ready; its background thread fuses them into messages (Sergeev and Del
+    Balso 2018, arXiv 1802.05799)."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
@@ -153,12 +153,12 @@ class Horovod(Strategy):
         self.hvd.shutdown()
 
     def _mean(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        # By its name the ranks know which of their tensors belong together.
+        # Ranks match their tensors by name.
         average, how = self.hvd.Average, self.compression
         return self.hvd.allreduce(tensor, op=average, name=name, compression=how, ignore_name_scope=True)
 
     def _mean_by_node(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """The mean of the nodes' means: all have as many ranks."""
+        """Average over the node, then over nodes, which all have equally many ranks."""
         hvd, nodes = self.hvd, self.nodes
         assert nodes is not None
         mean, kind = self.compression.compress(tensor)
@@ -175,7 +175,7 @@ class Horovod(Strategy):
 
 
 class Mpi(Strategy):
-    """All gradients in one flat buffer, which MPI sums in the host's memory when backward is done."""
+    """Copy all gradients into one flat buffer that MPI sums in host memory after backward."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
@@ -204,7 +204,7 @@ class Mpi(Strategy):
         self.ranks.close()
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
-        # The same memory in every step; what TensorFlow gives is its own, and not to be written to.
+        # Reuse the memory in every step; TensorFlow's array is read-only.
         buffer = self.buffers.setdefault((values.size, values.dtype), np.empty_like(values))
         np.copyto(buffer, values)
         self.ranks.sum(buffer)

@@ -1,7 +1,7 @@
-"""TensorFlow's profiler for the trace of a rank: the host's threads, and on a GPU its kernels.
+"""Trace a rank with TensorFlow's profiler: the host's threads and, on a GPU, its kernels.
 
-It writes a protocol buffer, xplane.pb, and leaves Chrome's format to TensorBoard. What is in the buffer is brought into
-that format here: its planes are processes, its lines threads.
+The profiler writes a protocol buffer, xplane.pb, which TensorBoard converts to Chrome's format. This module does the
+same conversion: planes are processes, lines are threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Profiler(trace.Profiler):
     name = "tf.profiler"
 
     def start(self, folder: Path) -> None:
-        """Raises ImportError where this TensorFlow does not bring the format of its own file."""
+        """Raises ImportError if this TensorFlow lacks the profiler's file format."""
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
         self.folder, self.format = folder, xplane_pb2
@@ -32,7 +32,7 @@ class Profiler(trace.Profiler):
         return traced
 
     def stop(self, path: Path) -> None:
-        """Raises ValueError where TensorFlow did not write one such file."""
+        """Raises ValueError unless TensorFlow wrote exactly one file."""
         tf.profiler.experimental.stop()
         [written] = self.folder.rglob(FILE)
         space = self.format.XSpace.FromString(written.read_bytes())

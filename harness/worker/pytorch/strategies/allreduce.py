@@ -1,4 +1,4 @@
-"""DistributedDataParallel: gradients are averaged in buckets while backward goes on."""
+"""DistributedDataParallel: average gradients in buckets, overlapped with backward."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from torch.optim import Optimizer
 from harness.worker.checks.capability import VersionError
 from harness.worker.pytorch.strategies.base import Collectives, Stateful
 
-# A bucket of gradients -> their mean over the ranks.
+# Maps a bucket of gradients to its mean over the ranks.
 Reduction = Callable[[dist.GradBucket], Future]
-# DistributedDataParallel's own size of a bucket.
+# DistributedDataParallel's default bucket size.
 BUCKET_MB = 25
-# Its first steps exchange whole gradients; with a warm start it needs two.
+# Number of initial steps with uncompressed gradients; a warm start needs two.
 POWERSGD_FROM = 2
 
 
 class Allreduce(Collectives):
-    """Li et al. 2020, PyTorch Distributed, VLDB 13(12)."""
+    """Data parallelism after Li et al. 2020, PyTorch Distributed, VLDB 13(12)."""
 
     def wrap(self, network: nn.Module) -> nn.Module:
         self.wrapped = DistributedDataParallel(
@@ -37,22 +37,22 @@ class Allreduce(Collectives):
             **buckets(self.spec.strategy_options),
         )
         self.power: Optional[PowerSGDState] = None
-        self.late: Optional[Late] = None
+        self.delayed: Optional[DelayedReduction] = None
         reduction = self.reduction()
         if reduction is not None:
-            # A lambda, since DDP wants annotations that are no text, or none.
+            # DDP rejects annotations that are strings; a lambda has none.
             self.wrapped.register_comm_hook(reduction, lambda of, bucket: of(bucket))
         return self.wrapped
 
     def reduction(self) -> Optional[Reduction]:
-        """What takes the place of DDP's own; None: nothing."""
-        # A spec.json that was written before these came has none of them.
+        """Return the hook that replaces DDP's own reduction, or None."""
+        # A spec.json from before these options lacks them.
         options = {"overlap": True, "compress": "none", "powersgd_rank": 4, **self.spec.strategy_options}
         if options["overlap"] and options["compress"] == "none":
             return None
         reduction = self._compressed(options["compress"], options["powersgd_rank"])
         if not options["overlap"]:
-            reduction = self.late = Late(reduction, self.device, options.get("static_graph", False))
+            reduction = self.delayed = DelayedReduction(reduction, self.device, options.get("static_graph", False))
         return reduction
 
     def _compressed(self, compress: str, powersgd_rank: int) -> Reduction:
@@ -71,8 +71,8 @@ class Allreduce(Collectives):
     def _by_powersgd(self, bucket: dist.GradBucket) -> Future:
         future = powerSGD_hook(self.power, bucket)
         if self.device.type == "cpu":
-            # Its later messages are sent by threads of gloo, in an order that is each rank's own where several buckets
-            # are under way: one after another.
+            # Gloo's threads send PowerSGD's later messages, in an order that can differ between ranks if several
+            # buckets are in flight. Process one at a time.
             future.wait()
         return future
 
@@ -80,25 +80,25 @@ class Allreduce(Collectives):
     def sync_gradients(self, synchronise: bool) -> Iterator[None]:
         with contextlib.nullcontext() if synchronise else self.wrapped.no_sync():
             yield
-        if self.late:
-            self.late.complete = False
+        if self.delayed:
+            self.delayed.complete = False
 
     def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
         return {"powersgd": PowerSgdPart(self.power)} if self.power else {}
 
 
 def no_broadcast() -> Dict[str, bool]:
-    """DistributedDataParallel's argument that leaves BatchNorm's running statistics to each rank. By default
-    rank 0 sends them in every forward pass, but training does not read them, evaluation takes rank 0's
-    (`share_statistics`), and rank 0 saves its own: the results are the same. torch 2.13 renamed the argument."""
+    """Return the argument that stops DistributedDataParallel from broadcasting BatchNorm's statistics before every
+    forward pass. Results do not change: training does not read them, evaluation takes rank 0's (`share_statistics`),
+    and rank 0 saves its own. torch 2.13 renamed the argument."""
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
 def buckets(options: Mapping[str, Any], known: Optional[Container[str]] = None) -> Dict[str, Any]:
-    """DistributedDataParallel's arguments. Only what is asked for is given: older versions of torch lack some.
+    """Return DistributedDataParallel's arguments, without defaults that older versions of torch do not know.
 
-    known: the arguments that it takes; None for those of this torch. Raises VersionError where one is missing.
+    known: the arguments it accepts; None for those of this torch. Raises VersionError if a required one is missing.
     """
     if known is None:
         known = inspect.signature(DistributedDataParallel.__init__).parameters
@@ -113,19 +113,19 @@ def buckets(options: Mapping[str, Any], known: Optional[Container[str]] = None) 
                 f"strategy.options.first_bucket_mb={options['first_bucket_mb']:g} needs torch 2.13 or newer, and this "
                 f"environment has {torch.__version__}; leave it at null, or take a newer torch"
             )
-        # The last size is that of all further buckets.
+        # The last size applies to all further buckets.
         arguments["bucket_cap_mb_list"] = [options["first_bucket_mb"], options["bucket_mb"] or BUCKET_MB]
     return arguments
 
 
-class Late:
-    """overlap=false: the same buckets in the same order, but none before the last gradient is there. What it takes
-    longer is what overlapping hides (wait-free back-propagation: Zhang et al. 2017, Poseidon, USENIX ATC)."""
+class DelayedReduction:
+    """overlap=false: reduce the same buckets in the same order, but only after the last gradient is ready. The added
+    time is what overlapping hides (wait-free back-propagation: Zhang et al. 2017, Poseidon, USENIX ATC)."""
 
     def __init__(self, reduction: Reduction, device: torch.device, static_graph: bool) -> None:
         self.reduction = reduction
         # With static_graph=true, DDP learns the graph in the first step: it hands out the buckets after the last
-        # gradient, and marks none of them as the last one.
+        # gradient and marks none of them as last.
         self.complete = static_graph
         self.devices = [device] if device.type == "cuda" else []
         self.held: List[Tuple[dist.GradBucket, Future]] = []
@@ -143,7 +143,7 @@ class Late:
 
 
 class PowerSgdPart:
-    """What PowerSGD carries from step to step: what it left out so far, and each bucket's last factors."""
+    """PowerSGD's state between steps: the accumulated errors and each bucket's last factors."""
 
     NAMES = ("error_dict", "p_memory_dict", "q_memory_dict", "iter")
 

@@ -1,4 +1,4 @@
-"""What a strategy offers to the PyTorch adapter, and the one that does nothing."""
+"""The interface between the PyTorch adapter and its strategies, and the plain single-rank strategy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.worker.profiler_ranges import span
 
 
 class Stateful(Protocol):
-    """A part of a checkpoint."""
+    """Part of a checkpoint."""
 
     def state_dict(self) -> Any: ...
 
@@ -30,59 +30,60 @@ AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.fl
 
 
 def autocast(spec: RunSpec, device: torch.device) -> ContextManager[Any]:
-    """Around forward and loss: computes in the run's precision."""
+    """Return the context for forward and loss in the run's precision."""
     number = AUTOCAST[spec.precision]
     if number is None:
         return contextlib.nullcontext()
-    # A copy of a weight that is kept for later would be one in the memory of a graph.
+    # Cached casts of weights would live in a CUDA graph's memory.
     return torch.autocast(device.type, number, cache_enabled=not spec.framework_options.get("cuda_graph", False))
 
 
 def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
-    """Mean over all predictions: of [n, classes] and [n]; of text [n, tokens, vocabulary] and [n, tokens]."""
+    """Return the mean over predictions for [n, classes] and [n], or for text [n, tokens, vocabulary] and [n,
+    tokens]."""
     return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten(), label_smoothing=smoothing)
 
 
 class Strategy(ABC):
-    """Built as Strategy(spec, site, rendezvous, device): joins the other ranks.
+    """Constructed as Strategy(spec, site, rendezvous, device); joins the other ranks.
 
-    world_size: as the library that carries the gradients sees it. communication: what that is.
+    world_size: as the communication library sees it. communication: the name of that library.
     """
 
     world_size: int
     communication: str
-    # Whether backward may put new tensors into `.grad`, or adds to those that are there.
+    # Backward may replace the tensors in `.grad`; else it adds to them.
     new_gradients = True
-    # Whether a step can be taken without the exchange.
+    # A step can run without its communication.
     separable = True
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         self.spec, self.device = spec, device
         self.messages: Dict[int, torch.Tensor] = {}
-        # Versions of what carries the gradients, where that is not PyTorch itself.
+        # Versions of communication libraries other than PyTorch.
         self.carrier: Dict[str, str] = {}
 
     def to_device(self, network: nn.Module) -> nn.Module:
-        """The network as it was built, on the host -> as `wrap` takes it."""
+        """Move the network from the host to where `wrap` expects it."""
         return network.to(self.device)
 
     @abstractmethod
     def wrap(self, network: nn.Module) -> nn.Module:
-        """The network as it is to be called in training."""
+        """Return the module to call in training."""
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
-        """What takes the step, after `sync_gradients`: of(parameters, **settings), or the strategy's own."""
+        """Return the optimiser that steps after `sync_gradients`: of(parameters, **settings), or the strategy's own."""
         return of(parameters, **settings)
 
     @abstractmethod
     def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
-        """Around forward and backward; after it each parameter's `.grad` is the mean over the ranks, or, not
-        synchronised, the rank's own."""
+        """Return the context for forward and backward. Afterwards each `.grad` is the mean over the ranks, or the
+        rank's own if not synchronised."""
 
     def forward_backward(
         self, network: nn.Module, scaler: Any, inputs: torch.Tensor, labels: torch.Tensor
     ) -> torch.Tensor:
-        """Forward and backward, inside `sync_gradients`. Gives the mean loss of the batch, where this rank knows it."""
+        """Run forward and backward within `sync_gradients`; return the batch's mean loss if this rank knows it."""
         with span("forward"), autocast(self.spec, self.device):
             loss = cross_entropy(network(inputs), labels, self.spec.optimizer.label_smoothing)
         with span("backward"):
@@ -90,59 +91,60 @@ class Strategy(ABC):
         return loss.detach()
 
     def loss(self, learned: torch.Tensor) -> float:
-        """Of what `forward_backward` gave last, on all ranks at the same time: the loss of this rank's batch."""
+        """Return the loss of this rank's batch from the last result of `forward_backward`; collective."""
         return float(learned.item())
 
     def logits(self, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-        """Of the plain network, without gradients; on all ranks that have one copy of it between them, equally."""
+        """Return the plain network's logits without gradients, equal on all ranks of a replica; collective in it."""
         outputs: torch.Tensor = network(inputs)
         return outputs
 
     def full_tensors(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
-        """Of a tensor for each parameter that this rank has: those of all parameters of the network, in its order."""
+        """Gather one tensor per parameter of this rank into those of all the network's parameters, in its order."""
         return tensors
 
     def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
-        """What one rank contributes to an allreduce of all gradients; 0: there is none."""
+        """Return what one rank contributes to an allreduce of all gradients; 0 if there is none."""
         return sum(p.numel() * p.element_size() for p in parameters)
 
-    def after_step(self, steps: int, synchronise: bool) -> None:  # noqa: B027 most have nothing to do here
-        """After the optimiser's step; steps: so many have been taken."""
+    def after_step(self, steps: int, synchronise: bool) -> None:  # noqa: B027 optional hook
+        """Called after the optimiser's step; `steps` includes it."""
 
     def evaluation(self) -> ContextManager[Any]:
-        """Inside it the network has the weights that are to be scored."""
+        """Return a context in which the network has the weights to evaluate."""
         return contextlib.nullcontext()
 
-    def means(self) -> None:  # noqa: B027 most have nothing to do here
-        """After a synchronised step: where servers made the mean, it is fetched into `.grad`. Synchronous ones only."""
+    def means(self) -> None:  # noqa: B027 optional hook
+        """Fetch the mean gradients of a synchronised step into `.grad` if servers averaged them; synchronous strategies
+        only."""
 
     def updates(self) -> Optional[Dict[str, Any]]:
-        """`Adapter.updates`."""
+        """See `Adapter.updates`."""
         return None
 
     def servers_back(self) -> List[Dict[str, Any]]:
-        """`Adapter.servers_back`."""
+        """See `Adapter.servers_back`."""
         return []
 
     def replicated_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
-        """What a checkpoint must hold and all ranks hold equally."""
+        """Return the state that is equal on all ranks, for the checkpoint."""
         return {"network": network, "optimizer": optimizer}
 
     def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
-        """What a checkpoint must hold of each rank."""
+        """Return the state that each rank saves for itself."""
         return {}
 
     @abstractmethod
     def sum(self, tensor: torch.Tensor) -> None:
-        """Over the ranks, in place."""
+        """Sum over the ranks, in place."""
 
     @abstractmethod
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Rank 0's, in place."""
+        """Copy rank 0's tensor to all ranks, in place."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the other ranks."""
+        """Disconnect from the other ranks."""
 
     def allreduce(self, nbytes: int) -> None:
         if nbytes not in self.messages:
@@ -156,7 +158,7 @@ class Strategy(ABC):
 
 
 class Plain(Strategy):
-    """One rank, and nothing around the network: what a user runs without any of this."""
+    """One rank without any wrapper, as in a plain PyTorch script."""
 
     world_size, communication = 1, "none"
 
@@ -177,14 +179,14 @@ class Plain(Strategy):
 
 
 def carrier(device: str, shared_gpus: bool) -> Tuple[str, str]:
-    """(the backend of torch.distributed, what a run says of it). NCCL refuses ranks that share a GPU."""
+    """Return (torch.distributed backend, its description). NCCL rejects ranks that share a GPU."""
     if device == "cpu":
         return "gloo", "gloo"
     return ("gloo", "gloo, ranks share a GPU") if shared_gpus else ("nccl", "nccl")
 
 
 class Collectives(Strategy):
-    """Ranks that are joined by torch.distributed: NCCL on GPUs, gloo on CPUs and where ranks share a GPU."""
+    """Ranks joined by torch.distributed: NCCL on GPUs, gloo on CPUs and for ranks that share a GPU."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)

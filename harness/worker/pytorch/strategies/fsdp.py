@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism: each rank keeps its share of every parameter, gradient and optimiser state."""
+"""Fully sharded data parallelism: each rank keeps a shard of every parameter, gradient and optimiser state."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch.optim import Optimizer
 
 from harness.worker.checks.capability import VersionError
 from harness.worker.pytorch.strategies.base import Collectives, Stateful
-from harness.worker.pytorch.strategies.share import Share
+from harness.worker.pytorch.strategies.sharded_state import ShardedState
 from models.pytorch import BLOCKS
 
 
 class Fsdp(Collectives):
-    """Weights are gathered block by block, before forward and before backward, and given up after it (Zhao et al. 2023,
-    PyTorch FSDP, VLDB 16(12); here `fully_shard`)."""
+    """Gather weights block by block before forward and backward, and free them afterwards (Zhao et al. 2023, PyTorch
+    FSDP, VLDB 16(12); implemented by `fully_shard`)."""
 
-    # Without its exchange there would be no weights to compute with.
+    # Without communication there are no weights to compute with.
     separable = False
 
     def to_device(self, network: nn.Module) -> nn.Module:
-        # `fully_shard` moves each block when it divides it: the device never has to hold the whole network.
+        # `fully_shard` moves each block as it shards it, so that the device never holds the whole network.
         return network
 
     def wrap(self, network: nn.Module) -> nn.Module:
-        # Inputs in channels_last make activations so; weights that are divided must be contiguous.
+        # Sharded weights must be contiguous; channels_last inputs make the activations channels_last anyway.
         network = network.to(memory_format=torch.contiguous_format)
         if self.device.type == "cpu":
             self._check_averages()
@@ -41,7 +41,8 @@ class Fsdp(Collectives):
         return fully_shard(network, mesh=mesh)
 
     def _check_averages(self) -> None:
-        """The gloo of torch 2.7 adds up where it is told to average, and each step would be too long by the ranks."""
+        """Reject gloo of torch 2.7, which sums when asked to average and so scales every step by the number of
+        ranks."""
         mean = torch.zeros(1)
         dist.reduce_scatter_tensor(mean, torch.ones(self.world_size), op=dist.ReduceOp.AVG)
         if mean.item() != 1:
@@ -57,4 +58,4 @@ class Fsdp(Collectives):
         return {}
 
     def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
-        return {"share": Share(network, optimizer)}
+        return {"share": ShardedState(network, optimizer)}

@@ -1,4 +1,4 @@
-"""Node by node: gradients are summed inside each node, then between the nodes, then handed out inside."""
+"""Hierarchical allreduce: reduce gradients within each node, sum them between nodes, broadcast within each node."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Step = Callable[[torch.Tensor], Any]
 
 
 class Hierarchical(Allreduce):
-    """One message per node crosses the network, however many GPUs a node has (Goyal et al. 2017, section 4.1). While
-    one bucket crosses it, the next is summed inside the node, and backward goes on."""
+    """One message per node crosses the network, whatever the number of GPUs (Goyal et al. 2017, section 4.1). Meanwhile
+    the next bucket is reduced within the node, and backward continues."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
@@ -28,8 +28,8 @@ class Hierarchical(Allreduce):
         leaders = range(0, self.world_size, per_node)
         self.leader = rendezvous.rank - rendezvous.local_rank
         self.leads = rendezvous.local_rank == 0
-        # Each step has a group of its own, since messages of one group follow each other: the next bucket's sum would
-        # wait for this one's way back. Every rank makes every group, in the same order: torch wants it so.
+        # Each phase has its own group: messages of one group are serialised, so that the next bucket's reduction would
+        # wait for this one's broadcast. Torch requires every rank to create every group in the same order.
         nodes = [list(range(first, first + per_node)) for first in leaders]
         self.inside = [dist.new_group(node) for node in nodes][self.leader // per_node]
         self.between = dist.new_group(list(leaders))
@@ -49,7 +49,7 @@ class Hierarchical(Allreduce):
         return self.relay.begin(bucket.buffer().div_(self.world_size))
 
     def sum(self, tensor: torch.Tensor) -> None:
-        # Backward has waited for all that it handed to the relay.
+        # Backward has waited for everything in the relay.
         for step in self.steps:
             step(tensor)
 
@@ -59,10 +59,9 @@ class Hierarchical(Allreduce):
 
 
 class Threads:
-    """Buckets pass through the steps in order, each step in a thread of its own: for gloo, whose messages the host
-    waits for. Every rank hands over the same buckets in the same order, so the messages of a group are in the same
-    order on all ranks; continuations of gloo's own futures would be sent in the order in which its threads get there.
-    """
+    """A pipeline with one thread per phase, for gloo, whose messages block the host. Every rank submits the same
+    buckets in the same order, so each group's messages have the same order on all ranks; continuations of gloo's
+    futures would run in the order in which its threads reach them."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.queues: List[Any] = [SimpleQueue() for _ in steps]
@@ -74,7 +73,7 @@ class Threads:
             thread.start()
 
     def begin(self, tensor: torch.Tensor) -> Future:
-        """Does not wait. The tensor may be used again when the future is done, which then holds it."""
+        """Start without waiting. The tensor may be reused once the future, which then holds it, is done."""
         future: Future = Future()
         self.queues[0].put((tensor, future))
         return future
@@ -95,7 +94,7 @@ class Threads:
             tensor, future = handed
             try:
                 step(tensor)
-            except Exception as error:  # raised in the rank, which waits for the future
+            except Exception as error:  # re-raised where the rank waits for the future
                 future.set_exception(error)
                 continue
             if following:
@@ -105,8 +104,8 @@ class Threads:
 
 
 class Streams:
-    """The same for NCCL, whose messages are work of the device: each step is put on a stream of its own, which waits
-    for the step before; the host waits for none."""
+    """The same for NCCL, whose messages run on the device: each phase has a stream that waits for the one before. The
+    host never waits."""
 
     def __init__(self, steps: Sequence[Step], device: torch.device) -> None:
         self.device = device
@@ -121,9 +120,9 @@ class Streams:
             before = stream
         tensor.record_stream(before)
         future: Future = Future(devices=[self.device])
-        with torch.cuda.stream(before):  # whoever waits for the future waits for what is on this stream
+        with torch.cuda.stream(before):  # waiting for the future waits for this stream
             future.set_result(tensor)
         return future
 
     def close(self) -> None:
-        """Nothing is left: backward waits for every future."""
+        """Backward has waited for every future."""

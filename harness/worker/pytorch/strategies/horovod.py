@@ -1,4 +1,4 @@
-"""Horovod: its own background thread carries the gradients."""
+"""Horovod: its background thread carries the gradients."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness.worker.pytorch.strategies.base import Strategy
 if TYPE_CHECKING:
     from harness.worker.distributed.horovod import Nodes
 
-# What Horovod's compression keeps of a gradient until it is decompressed, its shape and its strides.
+# What decompressing a gradient needs: Horovod's context, shape and strides.
 Kept = Tuple[Any, torch.Size, Tuple[int, ...]]
-# More backward passes than there will be.
+# Exceeds any number of backward passes.
 NEVER = 2**30
 
 
 class Horovod(Strategy):
-    """Horovod's hooks send each gradient as soon as it is there, fused into messages by its background thread
-    (Sergeev and Del Balso 2018, arXiv 1802.05799)."""
+    """Horovod's hooks submit each gradient when it is ready; its background thread fuses them into messages (Sergeev
+    and Del Balso 2018, arXiv 1802.05799)."""
 
     new_gradients = False
 
@@ -36,7 +36,7 @@ class Horovod(Strategy):
 
         self.hvd, self.carrier = hvd, horovod.versions()
         self.nodes = horovod.start(hvd, spec, site, rendezvous)
-        self.compression = Rows(horovod.compression(hvd, spec))
+        self.compression = FlatCompression(horovod.compression(hvd, spec))
         self.communication = horovod.name(hvd, spec, self.nodes)
         self.world_size = hvd.size()
 
@@ -46,7 +46,7 @@ class Horovod(Strategy):
         self.weights = list(network.parameters())
         if self.nodes:
             return network
-        # Only its hooks and its wait are used; the step is that of the adapter's own optimiser, as everywhere.
+        # Only its hooks and its waiting are used; the adapter's own optimiser steps, as in other strategies.
         sgd = torch.optim.SGD(network.parameters(), lr=0.0)
         self.hooks = self.hvd.DistributedOptimizer(
             sgd, network.named_parameters(), op=self.hvd.Average, compression=self.compression
@@ -67,8 +67,8 @@ class Horovod(Strategy):
 
     @torch.no_grad()
     def _mean_by_node(self, nodes: Nodes) -> None:
-        """When backward is done, the mean of the nodes' means: all have as many ranks. One step of it for all
-        gradients, which Horovod fuses, and then the next."""
+        """Average after backward by node, then over nodes, which all have equally many ranks. Each phase handles all
+        gradients, fused by Horovod, before the next."""
         pairs = [(weight.grad, *self.compression.compress(weight.grad)) for weight in self.weights]
         steps = [
             ("inside", nodes.inside, functools.partial(self.hvd.allreduce_async_, op=self.hvd.Average)),
@@ -88,18 +88,18 @@ class Horovod(Strategy):
         self.hvd.allreduce_(tensor, op=self.hvd.Sum, name=f"sum.{tensor.dtype}.{tensor.numel()}")
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        # By a name: Horovod's own are numbers, which are not the same where a rank has carried more than another.
+        # Named, because Horovod's automatic numbers differ between ranks that exchanged different numbers of tensors.
         self.hvd.broadcast_(tensor, root_rank=0, name=f"share.{tensor.dtype}.{tensor.numel()}")
 
     def close(self) -> None:
         self.hvd.shutdown()
 
 
-class Rows:
-    """Horovod's compression of gradients in any memory layout.
+class FlatCompression:
+    """Compress gradients of any memory layout.
 
-    Horovod takes contiguous tensors only, and gradients lie in memory as their weights do, which in channels_last is
-    not contiguous. As one row of memory each of them is; all ranks have the same layout.
+    Horovod accepts contiguous tensors only, but gradients have the strides of their weights, e.g. channels_last. Flat
+    views of their memory are contiguous, and all ranks share one layout.
     """
 
     def __init__(self, inner: Any) -> None:

@@ -1,4 +1,4 @@
-"""Hybrid communication: fully connected layers send sufficient factors, everything else is averaged as in allreduce."""
+"""Hybrid communication: fully connected layers send sufficient factors, all other layers use allreduce."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from harness.worker.pytorch.strategies.allreduce import Allreduce, Reduction
 
 
 class Hybrid(Allreduce):
-    """The gradient of a fully connected layer's weights is a sum of outer products, one for each sample: its input and
-    the gradient of its output (Xie et al. 2016, Lighter-Communication Distributed Machine Learning via Sufficient
-    Factor Broadcasting). Where these vectors of all samples are fewer bytes than the matrix, they are sent in its
-    place, chosen layer by layer (Zhang et al. 2017, Poseidon, USENIX ATC, section 4.2)."""
+    """A fully connected layer's weight gradient is a sum over samples of outer products of its input and output
+    gradient (Xie et al. 2016, Lighter-Communication Distributed Machine Learning via Sufficient Factor Broadcasting).
+    Layers for which these vectors are smaller than the matrix send them instead (Zhang et al. 2017, Poseidon, USENIX
+    ATC, section 4.2)."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
-        # A group of its own: messages of DDP and of these layers are under way at the same time.
+        # A separate group, since DDP's messages and these are in flight at the same time.
         self.group = dist.new_group()
         self.factored: List[Factored] = []
 
@@ -51,13 +51,13 @@ class Hybrid(Allreduce):
             layer.finish()
 
     def _is_cheaper(self, layer: nn.Linear) -> bool:
-        """What a rank sends and receives: everybody's vectors, or, in a ring, the matrix twice."""
+        """Compare what a rank transfers: the factors of all samples, or the matrix twice, as in a ring."""
         factors = self.spec.global_batch * (layer.in_features + layer.out_features)
         return factors < 2 * layer.in_features * layer.out_features
 
 
 class Factored:
-    """A fully connected layer whose backward gives no gradient of its weights, but sends what it is made of."""
+    """A fully connected layer whose backward sends the factors of its weight gradient instead of computing it."""
 
     def __init__(self, layer: nn.Linear, group: Any) -> None:
         self.layer, self.group = layer, group
@@ -65,7 +65,7 @@ class Factored:
         self.own: Optional[Tuple[torch.Tensor, torch.Tensor]] = None
         self.gathered: List[torch.Tensor] = []
         self.work: Any = None
-        # In its place, so that the network and the names of its weights stay what they were.
+        # Replace only `forward`, so that the network and its parameter names do not change.
         layer.forward = self.forward
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ class Factored:
         return output + self.layer.bias
 
     def send(self, x: torch.Tensor, of_output: torch.Tensor) -> None:
-        """In backward, while that of the layers below goes on. float32, as gradients are."""
+        """Send the factors during backward, in float32 like gradients."""
         self.own = x.float(), of_output.float()
         if self.synchronise:
             both = torch.cat(self.own, dim=1)
@@ -83,7 +83,7 @@ class Factored:
             self.work = dist.all_gather(self.gathered, both, group=self.group, async_op=True)
 
     def finish(self) -> None:
-        """After backward: the mean over the ranks; not synchronised, the rank's own."""
+        """Compute the gradient after backward: the mean over the ranks, or the rank's own if not synchronised."""
         assert self.own is not None
         x, of_output = self.own
         if self.synchronise:

@@ -1,4 +1,4 @@
-"""Local SGD: each rank trains alone, and every so many steps all take the mean of their weights."""
+"""Local SGD: ranks train independently and average their weights every few steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from harness.worker.pytorch.strategies.base import Collectives, Stateful
 
 
 class LocalSgd(Collectives):
-    """Stich 2019, Local SGD Converges Fast and Communicates Little, ICLR. Momentum stays each rank's own; averaged
-    after every step, the weights are those of `allreduce`, since a step is linear in both."""
+    """Stich 2019, Local SGD Converges Fast and Communicates Little, ICLR. Momentum stays local. Averaging after every
+    step gives the weights of `allreduce`, since a step is linear in both."""
 
     def wrap(self, network: nn.Module) -> nn.Module:
         self.weights = list(network.parameters())
@@ -29,7 +29,7 @@ class LocalSgd(Collectives):
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """The mean is what has been learned. Training goes on from each rank's own."""
+        """Evaluate the mean weights; training continues from each rank's own."""
         own = [weight.detach().clone() for weight in self.weights]
         self._average()
         yield

@@ -1,5 +1,4 @@
-"""What `pipeline` and `tensor` have in common: several ranks have one copy of the model between them, a replica, and
-replicas are data parallel."""
+"""The shared part of `pipeline` and `tensor`: several ranks form a replica, and replicas are data parallel."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from torch.optim import Optimizer
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
 from harness.worker.pytorch.strategies.base import Collectives, Stateful
-from harness.worker.pytorch.strategies.share import Share, local
+from harness.worker.pytorch.strategies.sharded_state import ShardedState, local
 from models import catalog
 
 
 class ModelParallel(Collectives):
-    """place: of this rank in its replica, from 0. first: the rank that has place 0 there. replica: the group of the
-    replica's ranks, neighbours. peers: the group of those that have this place, one in each replica."""
+    """place: index of this rank in its replica. first: rank with place 0 in it. replica: group of the replica's
+    (neighbouring) ranks. peers: group of the ranks with this place in all replicas."""
 
-    # Without the other ranks of its replica, a rank has no whole model.
+    # One rank of a replica has no complete model.
     separable = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
@@ -37,12 +36,12 @@ class ModelParallel(Collectives):
         self.layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
 
     def to_device(self, network: nn.Module) -> nn.Module:
-        # `wrap` moves this rank's share only: the device never has to hold the whole network.
+        # `wrap` moves only this rank's part, so that the device never holds the whole network.
         return network
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.parameters = parameters
-        # One weight after the other: torch's steps on many at once do not take divided and whole ones together.
+        # torch's multi-tensor steps cannot mix sharded and unsharded weights.
         return of(parameters, foreach=False, **settings)
 
     @contextlib.contextmanager
@@ -60,19 +59,19 @@ class ModelParallel(Collectives):
         return {}
 
     def rank_state(self, network: nn.Module, optimizer: Optimizer) -> Mapping[str, Stateful]:
-        return {"share": Share(network, optimizer)}
+        return {"share": ShardedState(network, optimizer)}
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Of the same part of the model in the first replica."""
+        """Copy from the same place in the first replica."""
         dist.broadcast(tensor, self.place, group=self.peers)
 
     def allreduce(self, nbytes: int) -> None:
-        """Over the replicas, as gradients are; then all ranks wait for each other, by a sum of 8 bytes."""
+        """Sum over the replicas, as for gradients; then synchronise all ranks by a sum of 8 bytes."""
         if nbytes not in self.messages:
             self.messages[nbytes] = torch.zeros(max(1, nbytes // 4), device=self.device)
         dist.all_reduce(self.messages[nbytes], group=self.peers)
         self.sum(torch.zeros(2, device=self.device))
 
     def among_replicas(self) -> str:
-        """For `communication`."""
+        """Return the number of replicas as a suffix of `communication`."""
         return f", {self.replicas} replicas" if self.replicas > 1 else ""

@@ -1,4 +1,4 @@
-"""The hand-made baseline: one flat buffer through mpi4py."""
+"""Hand-written baseline: one flat gradient buffer, summed by mpi4py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from harness.worker.pytorch.strategies.base import Strategy
 
 
 class Mpi(Strategy):
-    """All gradients lie in one flat buffer; after backward MPI sums it, from GPU memory where the library can."""
+    """Store all gradients in one flat buffer; MPI sums it after backward, from GPU memory if the library supports
+    that."""
 
     new_gradients = False
 
@@ -34,7 +35,7 @@ class Mpi(Strategy):
         weights = list(network.parameters())
         self.flat = torch.zeros(sum(weight.numel() for weight in weights), device=self.device)
         for weight, part in zip(weights, self.flat.split([weight.numel() for weight in weights])):
-            # In the weight's own memory layout, which is not that of its shape where the network is in channels_last.
+            # Use the weight's own strides, which in channels_last are not those of its shape.
             weight.grad = part.as_strided(weight.shape, weight.stride())
         return network
 
@@ -62,8 +63,8 @@ class Mpi(Strategy):
 
 
 class ThroughHost:
-    """Does something with a tensor's numbers in the host's memory. The buffers there are kept: page-locked ones, which
-    a GPU reads and writes by itself, take long to make."""
+    """Apply a function to a tensor's values in host memory. Buffers are reused: page-locked memory is slow to
+    allocate."""
 
     def __init__(self, device: torch.device) -> None:
         self.pinned = device.type == "cuda"
@@ -71,13 +72,13 @@ class ThroughHost:
 
     @torch.no_grad()
     def __call__(self, tensor: torch.Tensor, change: Callable[[np.ndarray], None]) -> None:
-        """change: given all numbers in a row, changes them in place; the tensor has the new ones for whatever is put on
-        the current stream after this. Waits for the copy to the host only, and not for the whole device."""
+        """Let `change` modify the values, as a flat array, in place. Waits only for the copy to the host, not for the
+        device; later work on the current stream sees the new values."""
         kind = tensor.numel(), tensor.dtype
         if kind not in self.buffers:
             self.buffers[kind] = torch.empty(kind[0], dtype=kind[1], pin_memory=self.pinned)
         host = self.buffers[kind]
-        # A copy that is still on its way from here to the device comes first on the same stream.
+        # Ordered on the stream after any copy from this buffer that is still in flight.
         host.copy_(tensor.reshape(-1), non_blocking=True)
         if self.pinned:
             copied = torch.cuda.Event()

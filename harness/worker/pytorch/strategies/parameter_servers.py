@@ -1,7 +1,7 @@
-"""Parameter servers hold the weights and the optimiser; the ranks push gradients and take weights.
+"""Parameter servers hold the weights and the optimiser; ranks push gradients and receive weights.
 
-Gradients go through the host's memory, after backward and not beside it. What is no gradient (evaluation, signals to
-leave) goes over a gloo group of all ranks.
+Gradients pass through host memory after backward, without overlap. Everything else (evaluation, signals to stop) uses a
+gloo group of all ranks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from harness.worker.servers.ranks import ServerRank
 
 
 class ParameterServers(Strategy):
-    """Every rank is a worker of the servers (topology.py says where another is), and first ranks of nodes have one
-    beside them."""
+    """Every rank is a worker unless topology.py says otherwise; the first ranks of nodes have a colocated server."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
@@ -33,7 +32,7 @@ class ParameterServers(Strategy):
         self.rank, self.per_node = rendezvous.rank, self.place.per_node
         self.world_size = init_process_group("gloo", site, rendezvous)
         through = ", through the host's memory" if device.type == "cuda" else ""
-        self.communication = f"parameter servers: {self.servers.words()}{through}"
+        self.communication = f"parameter servers: {self.servers.describe()}{through}"
 
     def wrap(self, network: nn.Module) -> nn.Module:
         weights = list(network.parameters())
@@ -41,7 +40,7 @@ class ParameterServers(Strategy):
         self.weights = [weights[number] for number in self.servers.order(self.numels)]
         self.sizes = [weight.numel() for weight in self.weights]
         pinned = self.device.type == "cuda"
-        self.row = torch.empty(sum(self.sizes), pin_memory=pinned)  # the numbers that come and go, on the host
+        self.row = torch.empty(sum(self.sizes), pin_memory=pinned)  # host buffer for weights and gradients
         return network
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
@@ -50,8 +49,8 @@ class ParameterServers(Strategy):
         with torch.no_grad():
             self.row.copy_(torch.cat([weight.reshape(-1) for weight in self.weights]))
         self.servers.store(self.row.numpy())
-        self.barrier()  # nobody pushes before they are there
-        self.pushing = Pushing(self, parameters, **settings)
+        self.barrier()  # no pushes before all weights are stored
+        self.pushing = PushingSgd(self, parameters, **settings)
         return self.pushing
 
     def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
@@ -60,20 +59,19 @@ class ParameterServers(Strategy):
 
     @torch.no_grad()
     def update(self, learning_rate: float) -> None:
-        """The servers step with the gradients of this rank; the network has then their weights."""
+        """Let the servers step with this rank's gradients; copy their weights into the network."""
         gradients = torch.cat([_gradient(weight).reshape(-1) for weight in self.weights])
         self._take(self.pushed(gradients, learning_rate))
 
     def pushed(self, gradients: torch.Tensor, learning_rate: float) -> torch.Tensor:
-        """Gives what the servers answer, on the device."""
+        """Push gradients and return the servers' answer, on the device."""
         self.row.copy_(gradients)
         self.servers.push(self.row.numpy(), learning_rate)
         return self.row.to(self.device)
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """The servers' weights are what has been learned, when every worker has pushed its last. Training goes on from
-        each worker's own."""
+        """Evaluate the servers' weights once all workers have pushed; training continues from each worker's own."""
         own = [weight.detach().clone() for weight in self.weights]
         self.barrier()
         self._take(self.current())
@@ -84,14 +82,14 @@ class ParameterServers(Strategy):
                 weight.copy_(kept)
 
     def current(self) -> torch.Tensor:
-        """The servers' weights, on the device."""
+        """Return the servers' weights, on the device."""
         assert self.client is not None
         self.client.pull(self.row.numpy())
         return self.row.to(self.device)
 
     @torch.no_grad()
     def latest(self) -> np.ndarray:
-        """This rank's weights, as the servers have them; for one that lost its own."""
+        """Return this rank's weights in the servers' order, to restore a server that lost its own."""
         return np.asarray(torch.cat([weight.reshape(-1) for weight in self.weights]).cpu().numpy())
 
     def servers_back(self) -> List[Dict[str, Any]]:
@@ -107,7 +105,7 @@ class ParameterServers(Strategy):
         return {"network": network}
 
     def allreduce(self, nbytes: int) -> None:
-        """Through the servers, which wait for all workers whatever the mode."""
+        """Sum through the servers, which wait for all workers in every mode."""
         if nbytes not in self.messages:
             self.messages[nbytes] = torch.zeros(max(1, nbytes // 4), device=self.device)
         self.sum_by_servers(self.messages[nbytes])
@@ -142,8 +140,8 @@ class ParameterServers(Strategy):
 
 
 class PsSync(ParameterServers):
-    """One update per step, with the mean of all ranks' gradients: the weights of `allreduce`, to rounding (Li et al.
-    2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI)."""
+    """One update per step with the mean of all ranks' gradients: equals `allreduce` up to rounding (Li et al. 2014,
+    Scaling Distributed Machine Learning with the Parameter Server, OSDI)."""
 
     @torch.no_grad()
     def means(self) -> None:
@@ -154,24 +152,24 @@ class PsSync(ParameterServers):
 
 
 class PsAsync(ParameterServers):
-    """Downpour SGD: each gradient is applied when it comes, and the weights of that moment go back (Dean et al. 2012,
-    Large Scale Distributed Deep Networks, NIPS, section 4.1, with n_push = n_fetch = 1)."""
+    """Downpour SGD: each gradient is applied on arrival, and the current weights are returned (Dean et al. 2012, Large
+    Scale Distributed Deep Networks, NIPS, section 4.1, with n_push = n_fetch = 1)."""
 
 
 class Ssp(ParameterServers):
-    """As `ps_async`, but no rank begins a step while it is more than `staleness` steps ahead of the slowest (Ho et al.
-    2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS)."""
+    """Like `ps_async`, but no rank may be more than `staleness` steps ahead of the slowest (Ho et al. 2013, More
+    Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS)."""
 
 
 class PsMixed(ParameterServers):
-    """Synchronous inside a node, asynchronous between nodes: a node's ranks take the mean of their gradients, and its
-    first rank is the node's worker (Campos et al. 2017, Distributed training strategies for a computer vision deep
-    learning algorithm on a distributed GPU cluster, ICCS)."""
+    """Synchronous within a node, asynchronous between nodes: a node's ranks average their gradients, and its first rank
+    is the node's worker (Campos et al. 2017, Distributed training strategies for a computer vision deep learning
+    algorithm on a distributed GPU cluster, ICCS)."""
 
     def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.leader = self.place.node * self.per_node
         backend = "nccl" if self.device.type == "cuda" else "gloo"
-        # Every rank makes every group, in the same order: torch wants it so.
+        # Torch requires every rank to create every group in the same order.
         groups = [
             dist.new_group(list(range(first, first + self.per_node)), backend=backend)
             for first in range(0, self.world_size, self.per_node)
@@ -198,8 +196,8 @@ class PsMixed(ParameterServers):
         return row
 
 
-class Pushing(SGD):
-    """synchronise: whether a step is the servers', or one of the rank's own copy: then it computes the same, alone."""
+class PushingSgd(SGD):
+    """synchronise: let the servers step; otherwise step this rank's own copy."""
 
     synchronise = True
 
@@ -215,8 +213,8 @@ class Pushing(SGD):
 
 
 class ServersPart:
-    """What the servers hold: weights, momenta and counters. Read by rank 0 while all ranks wait: the loop saves right
-    after a sum over the ranks, and goes on after another."""
+    """The servers' weights, momenta and counters. Rank 0 reads them between two sums over the ranks, so that no rank is
+    training."""
 
     def __init__(self, strategy: ParameterServers) -> None:
         self.strategy = strategy
@@ -229,14 +227,14 @@ class ServersPart:
         return {"weights": torch.from_numpy(weights), "velocity": torch.from_numpy(velocity), "counters": counters}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """On every rank."""
-        self.strategy.barrier()  # no rank has anything in flight
+        """Restore them; called on every rank."""
+        self.strategy.barrier()  # no messages in flight
         if self.strategy.rank == 0:
             client = self.strategy.client
             assert client is not None
             client.store(state["weights"].cpu().numpy(), state["velocity"].cpu().numpy())
             client.recall(state["counters"])
-        self.strategy.barrier()  # nobody pushes before they are there
+        self.strategy.barrier()  # no pushes before all weights are stored
 
 
 def _gradient(weight: nn.Parameter) -> torch.Tensor:

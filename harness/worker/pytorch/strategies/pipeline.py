@@ -1,4 +1,4 @@
-"""Pipeline parallelism: each rank of a replica has a stage of the network, and microbatches go through them in turn."""
+"""Pipeline parallelism: each rank of a replica has one stage of the network and processes microbatches in turn."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from harness.worker.pytorch.strategies.base import autocast, cross_entropy
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
 from models import catalog, division
 
-# GPipe: Huang et al. 2019, NeurIPS: all forward, then all backward. 1F1B: Narayanan et al. 2019, PipeDream, SOSP, with
-# the flush of Narayanan et al. 2021, SC21, section 2.2: the same order of sums, with fewer activations kept.
+# GPipe (Huang et al. 2019, NeurIPS): all forward, then all backward. 1F1B (Narayanan et al. 2019, PipeDream, SOSP, with
+# the flush of Narayanan et al. 2021, SC21, section 2.2): the same order of sums with fewer live activations.
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
 
 class Pipeline(ModelParallel):
-    """Stages are cut by FLOPs (models/division.py). Each microbatch goes through BatchNorm by itself. Gradients are
-    summed over the microbatches, and are those of the mean loss over the whole batch."""
+    """Stages are balanced by FLOPs (models/division.py). BatchNorm normalises each microbatch separately. Gradients are
+    accumulated to those of the whole batch's mean loss."""
 
     def wrap(self, network: nn.Module) -> nn.Module:
         assert isinstance(network, nn.Sequential)
@@ -67,18 +67,18 @@ class Pipeline(ModelParallel):
         if "return_outputs" in inspect.signature(self.schedule.step).parameters:
             at_end["return_outputs"] = False
         if torch.__version__ < (2, 13):
-            # Older ones refuse an input whose strides are not those that the stage was made with.
+            # Older versions reject inputs whose strides differ from those of the stage's example.
             inputs = inputs.contiguous()
         self.schedule.step(*([inputs] if self.place == 0 else []), **at_end)
         return torch.stack(losses).detach().mean() if losses else torch.zeros((), device=self.device)
 
     def loss(self, learned: torch.Tensor) -> float:
-        """The last stage knows it."""
+        """Broadcast the loss from the last stage."""
         dist.broadcast(learned, self.first + self.last, group=self.replica)
         return super().loss(learned)
 
     def logits(self, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-        """From stage to stage, and from the last one to all."""
+        """Pass activations from stage to stage, then broadcast the last stage's output."""
         rank, samples = self.first + self.place, len(inputs)
         if self.place > 0:
             inputs = self._empty(self.received, samples)
@@ -102,7 +102,7 @@ class Pipeline(ModelParallel):
         return every
 
     def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
-        """Of the largest stage."""
+        """Return the bytes of the largest stage."""
         return 4 * max(sum(s.numel() for s in shapes) for shapes in self.shapes) if self.replicas > 1 else 0
 
     def _loss_of(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -111,8 +111,8 @@ class Pipeline(ModelParallel):
 
     @torch.no_grad()
     def _borders(self, network: nn.Sequential, own: range) -> List[torch.Tensor]:
-        """Of one sample: what goes into each layer, and what comes out of the last; no memory behind it. The network
-        is on the host; afterwards, of what is this rank's own, on the device."""
+        """Return meta tensors of the input of each layer and the output of the last, for one sample. Moves the network
+        from the host through the device; only this rank's layers stay there."""
         data = self.spec.dataset
         tokens = torch.zeros(1, data.context, dtype=torch.int64, device=self.device)
         x = tokens if data.context else torch.zeros(1, data.channels, data.size, data.size, device=self.device)
@@ -128,7 +128,7 @@ class Pipeline(ModelParallel):
         return found
 
     def _like(self, border: torch.Tensor, learns: bool) -> torch.Tensor:
-        """What crosses a border for each microbatch."""
+        """Return a meta tensor of what crosses a border per microbatch."""
         of = self.spec.microbatch
         return torch.empty(of, *border.shape[1:], dtype=border.dtype, device="meta", requires_grad=learns)
 
@@ -147,7 +147,7 @@ class Pipeline(ModelParallel):
 
 
 class Stage(nn.Module):
-    """What crosses a border is contiguous, as its receiver expects it, whatever layout the layers compute in."""
+    """Makes what crosses a border contiguous, as its receiver expects, whatever layout the layers use."""
 
     def __init__(self, network: nn.Module, strategy: Pipeline) -> None:
         super().__init__()

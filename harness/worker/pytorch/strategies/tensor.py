@@ -1,4 +1,4 @@
-"""Tensor parallelism: each rank of a replica has a share of the channels and units of the layers themselves."""
+"""Tensor parallelism: each rank of a replica has some of the channels and units of each layer."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 
 from harness.worker.pytorch.strategies.model_parallel import ModelParallel
-from harness.worker.pytorch.strategies.share import local
+from harness.worker.pytorch.strategies.sharded_state import local
 from models import catalog, division
 from models.pytorch import TransformerBlock
 
-# Inputs, weights and bias -> outputs.
+# Maps inputs, weights and bias to outputs.
 Product = Callable[[torch.Tensor, torch.Tensor, Optional[torch.Tensor]], torch.Tensor]
 
 
 class Tensor(ModelParallel):
-    """Layers are divided two by two: the outputs of the first over the ranks, and the inputs of the second as these
-    come, so that forward and backward have one sum over the ranks each (Shoeybi et al. 2019, Megatron-LM, arXiv
-    1909.08053, section 3). What is in no pair is on all ranks."""
+    """Split layers in pairs, the first by outputs and the second by inputs, so that forward and backward need one sum
+    over the ranks each (Shoeybi et al. 2019, Megatron-LM, arXiv 1909.08053, section 3). Unpaired layers are
+    replicated."""
 
     def wrap(self, network: nn.Module) -> nn.Module:
         assert isinstance(network, nn.Sequential)
-        # Inputs in channels_last make activations so; weights that are divided must be contiguous.
+        # Sharded weights must be contiguous; channels_last inputs make the activations channels_last anyway.
         network.to(memory_format=torch.contiguous_format)
         for first, second in division.pairs(self.layers):
             network[first] = nn.Sequential(Copied(self.mesh), ByOutputs(network[first], self.mesh))
@@ -42,12 +42,12 @@ class Tensor(ModelParallel):
         return network
 
     def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
-        """Of this rank's share."""
+        """Return the bytes of this rank's shard."""
         return super().gradient_bytes([local(p) for p in parameters]) if self.replicas > 1 else 0
 
 
 def _divide_block(block: Any, mesh: DeviceMesh) -> None:
-    """Whole heads, and columns of the hidden layer."""
+    """Split by attention heads and by columns of the hidden layer."""
     for name in ("norm1", "norm2"):
         setattr(block, name, nn.Sequential(getattr(block, name), Copied(mesh)))
     for name in ("query", "key", "value", "expand"):
@@ -57,15 +57,15 @@ def _divide_block(block: Any, mesh: DeviceMesh) -> None:
 
 
 class Divided(nn.Module):
-    """A convolution or a fully connected layer of whose weights this rank has a share, along `dimension`."""
+    """A convolution or fully connected layer with its weights sharded along `dimension`."""
 
     def __init__(self, layer: nn.Module, mesh: DeviceMesh, dimension: int) -> None:
         super().__init__()
         assert isinstance(layer, (nn.Conv2d, nn.Linear))
         self.mesh, self.group = mesh, mesh.get_group()
-        # Not torch's own `parallelize_module`: it has no convolutions, and an in-place ReLU refuses what it gives.
+        # Torch's `parallelize_module` has no convolutions, and its outputs cannot be changed by an in-place ReLU.
         self.product: Product = functional.linear
-        # Of a channel, behind the channels.
+        # Dimensions after the channels, for broadcasting the bias.
         self.around: Tuple[int, ...] = ()
         if isinstance(layer, nn.Conv2d):
             stride, padding = layer.stride, layer.padding
@@ -80,7 +80,7 @@ class Divided(nn.Module):
 
 
 class ByOutputs(Divided):
-    """All inputs, from `Copied` -> this rank's share of the outputs."""
+    """Map all inputs, from `Copied`, to this rank's outputs."""
 
     def __init__(self, layer: nn.Module, mesh: DeviceMesh) -> None:
         super().__init__(layer, mesh, 0)
@@ -91,7 +91,7 @@ class ByOutputs(Divided):
 
 
 class ByInputs(Divided):
-    """This rank's share of the inputs -> all outputs, equal on all ranks."""
+    """Map this rank's inputs to all outputs, equal on all ranks."""
 
     def __init__(self, layer: nn.Module, mesh: DeviceMesh) -> None:
         super().__init__(layer, mesh, 1)
@@ -103,7 +103,7 @@ class ByInputs(Divided):
 
 
 class Copied(nn.Module):
-    """The same on all ranks; the gradient of each one is a part of the sum."""
+    """Identity in forward; sums the gradients over the ranks in backward."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _Summed(torch.autograd.Function):
 
 
 def _sum(x: torch.Tensor, group: Any) -> torch.Tensor:
-    """Over the ranks, in a tensor of its own; its memory may be in channels_last, the same on all ranks."""
+    """Return the sum over the ranks as a new tensor with x's strides, which are equal on all ranks."""
     total = x.clone(memory_format=torch.preserve_format)
     dist.all_reduce(total, group=group)
     return total

@@ -1,4 +1,4 @@
-"""ZeRO, stage 1: each rank has the optimiser's state of its share of the parameters only."""
+"""ZeRO stage 1: each rank holds the optimiser state of its share of the parameters only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.worker.pytorch.strategies.base import Stateful
 
 
 class Zero1(Allreduce):
-    """Gradients as in `allreduce`; each rank steps its own share of the parameters and hands it to the others
-    (Rajbhandari et al. 2020, ZeRO, SC20)."""
+    """Average gradients as `allreduce`; each rank updates its share of the parameters and broadcasts it (Rajbhandari et
+    al. 2020, ZeRO, SC20)."""
 
     def reduction(self) -> Optional[Reduction]:
         return None
@@ -38,7 +38,7 @@ class Zero1(Allreduce):
 
 
 class Sharded(ZeroRedundancyOptimizer):
-    """synchronise: whether a step ends with the other ranks' shares."""
+    """synchronise: end a step by exchanging the updated parameters."""
 
     synchronise = True
 

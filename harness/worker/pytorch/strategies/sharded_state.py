@@ -1,4 +1,4 @@
-"""What a rank has of a divided network: its part of the state, as plain tensors for its own checkpoint."""
+"""A rank's shard of the network and of its optimiser, as plain tensors for its own checkpoint."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 
-class Share:
-    """What a rank has of the network and of its optimiser, as plain tensors."""
+class ShardedState:
+    """A checkpoint part with this rank's shards as plain tensors."""
 
     def __init__(self, network: nn.Module, optimizer: Optimizer) -> None:
         self.network, self.optimizer = network, optimizer
@@ -31,7 +31,7 @@ class Share:
             local(value).copy_(state["network"][name])
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         numbered = {
-            number: {name: _as(parameters[number], value) for name, value in kept.items()}
+            number: {name: _sharded_like(parameters[number], value) for name, value in kept.items()}
             for number, kept in state["optimizer"]["state"].items()
         }
         self.optimizer.load_state_dict({**state["optimizer"], "state": numbered})
@@ -41,8 +41,8 @@ def local(value: Any) -> Any:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def _as(parameter: Any, value: Any) -> Any:
-    """What belongs to each element of a parameter, divided as the parameter is."""
+def _sharded_like(parameter: Any, value: Any) -> Any:
+    """Return per-element state as a DTensor sharded like its parameter."""
     if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor):
         return value
     if value.shape != parameter.to_local().shape:
