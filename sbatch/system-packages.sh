@@ -6,10 +6,10 @@
 #     slurm            (the default) what sbatch/slurm-cluster.sh needs, and an MPI
 #     compiler         g++ and make, and the header files of the interpreter PYTHON (python3), to compile Horovod
 #     browser          Chromium, for the tests of the HTML report
-#     latex            what the tests set the tables and the proposal with
+#     latex            LaTeX, for the tests of the tables and the proposal
 #     fashion-mnist    the Fashion-MNIST images, as Debian packages them
 #
-#   SYSTEM=0 in the environment: leave the system alone.
+#   SYSTEM=0 in the environment: install nothing.
 # If it may not install (SYSTEM=0, not root, not Debian/Ubuntu), it lists what is missing and succeeds: those tests are
 # skipped, and sbatch/env reports what it lacks. A failed installation is an error.
 set -euo pipefail

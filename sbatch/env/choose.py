@@ -1,16 +1,17 @@
-"""Which build of a framework's environment the builders make: `choose.py pytorch` prints VARIANT, CUDA and the compute
-capabilities of the GPUs it is for, such as `cuda cu126 7.0`; or one sentence on stderr, and exits 1.
+"""Choose the build of a framework's environment.
 
-Standard library and Python 3.8 only: it runs on a login node before there is any environment.
+`choose.py pytorch` prints VARIANT, CUDA and the compute capabilities of the target GPUs, such as `cuda cu126 7.0`. On
+failure it prints one sentence on stderr and exits with code 1. Standard library and Python 3.8 only: it runs before any
+environment exists.
 
-The rule (docs/frameworks.md):
+The rules (docs/frameworks.md):
 
-1. VARIANT=cpu is the CPU build; GPU= and CUDA= contradict it.
-2. The GPUs are those that GPU= names, else those of CLUSTER=<name> (cluster.gpu_type), else those nvidia-smi lists.
-3. cu126 for GPUs before Turing (7.5) or a driver before 580, cu130 for all others. CUDA= may ask for the other one
-   where the GPUs can run it; it is enough on its own where the GPUs are unknown.
-4. Where neither is known: the CPU build on a machine without Slurm GPUs; an error on a cluster's login node, and
-   with VARIANT=cuda.
+1. VARIANT=cpu selects the CPU build and excludes GPU= and CUDA=.
+2. The GPUs are given by GPU=, else by CLUSTER=<name> (cluster.gpu_type), else by nvidia-smi.
+3. cu126 for GPUs before Turing (7.5) or a driver before 580, otherwise cu130. CUDA= can select the other one if the
+   GPUs support it, and suffices if the GPUs are unknown.
+4. If neither is known: the CPU build on a machine without Slurm GPUs; an error on a cluster's login node, and with
+   VARIANT=cuda.
 """
 
 import os
@@ -28,16 +29,16 @@ CONTAINER = "run the ranks in a container that suits it (docs/sites.md, Containe
 SETTINGS = "GPU=v100 (or a100, h100, ...), CLUSTER=<a file of conf/cluster>, or CUDA=cu126 or cu130"
 SECONDS = 30
 
-# The compute capabilities that each build has kernels for, and its oldest driver. PyTorch's own list of the former is
-# PYTORCH_RELEASES_CODE_CC in torch/cuda/__init__.py; a kernel of 8.0 also runs on 8.6 and 8.9. CUDA 12 and 13 run on
-# every driver since 525 and 580 ("minor version compatibility" in NVIDIA's CUDA compatibility guide).
+# Compute capabilities that each build has kernels for (PYTORCH_RELEASES_CODE_CC in torch/cuda/__init__.py; a kernel for
+# 8.0 also runs on 8.6 and 8.9), and its oldest driver ("minor version compatibility" in NVIDIA's CUDA compatibility
+# guide).
 OLDEST, DRIVER = dict(OLDEST_OF_CUDA), dict(OLDEST_DRIVER)
 BUILDS = {
     "cu126": {"oldest": OLDEST[12], "newest": (9, 0), "driver": DRIVER[12]},
     "cu130": {"oldest": OLDEST[13], "newest": (12, 1), "driver": DRIVER[13]},
 }
-# One CUDA build each, whatever CUDA= says: TensorFlow 2.15 is of CUDA 12.2 and ends with Hopper (by PTX of 8.0); MXNet
-# 1.9 is of CUDA 11.7 and ends with Ampere, without PTX.
+# Only one CUDA build each, so CUDA= is ignored: TensorFlow 2.15 uses CUDA 12.2 and runs up to Hopper (through PTX for
+# 8.0); MXNet 1.9 uses CUDA 11.7 and runs up to Ampere, without PTX.
 ONLY = {
     "tensorflow": {"name": "cu122", "oldest": OLDEST[12], "newest": (9, 0), "driver": DRIVER[12]},
     "mxnet": {"name": "cu117", "oldest": (5, 0), "newest": (8, 9), "driver": DRIVER[11]},
@@ -75,7 +76,7 @@ def main(framework):
 
 
 def choose(framework, gpus, driver, asked, whose):
-    """The CUDA of the build for these GPUs. gpus: [(major, minor)], empty where unknown. driver: 535, or None."""
+    """Return the CUDA version for these GPUs. gpus: [(major, minor)], empty if unknown. driver: 535, or None."""
     only = ONLY.get(framework)
     oldest_driver = (only or BUILDS["cu126"])["driver"]
     if driver is not None and driver < oldest_driver:
@@ -110,7 +111,7 @@ def has_kernels(build, gpus):
 
 
 def find_gpus(variant):
-    """(whose they are, [(major, minor)] or None where nothing says, the driver's major version or None)."""
+    """Return (where they were found, [(major, minor)] or None if unknown, major version of the driver or None)."""
     named = os.environ.get("GPU", "")
     if named:
         return "GPU=" + named, [named_gpu(named, "GPU")], None
@@ -129,7 +130,7 @@ def find_gpus(variant):
     drivers = nvidia_smi("driver_version")
     if not drivers:
         return "", None, None
-    found = nvidia_smi("compute_cap")  # empty with old drivers, which do not know the query
+    found = nvidia_smi("compute_cap")  # empty with old drivers, which lack this query
     return "this machine", sorted({version(line) for line in found}), version(drivers[0])[0]
 
 

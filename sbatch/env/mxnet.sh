@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds the environment of framework=mxnet in .envs/mxnet: MXNet, mpi4py, Horovod. Run it again at will: it does nothing when
-# the recipe has not changed. Settings: see common.sh.
+# Builds the environment of framework=mxnet in .envs/mxnet: MXNet, mpi4py, Horovod. Does nothing if the environment is up to
+# date. Settings: see common.sh.
 #
-# MXNet ends at CUDA 11.7, which knows no GPU newer than Ampere (A100). The libraries of that CUDA, cuDNN 8 and NCCL come from
-# PyPI; only the driver is the node's.
+# MXNet's last CUDA version is 11.7, which supports no GPU newer than Ampere (A100). Its CUDA libraries, cuDNN 8 and NCCL come
+# from PyPI; only the driver is the node's.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# MXNet cannot be imported without the GPU driver's library, which login nodes lack. One that knows no GPU stands in while the
-# environment is built; without a compiler, the import at the end fails and says so.
+# MXNet cannot be imported without the GPU driver's library, which login nodes lack. A stub without GPUs replaces it during the
+# build; without a compiler, the import at the end fails and says so.
 stand_in_for_the_driver() {
   local folder
   if ldconfig -p | grep -q 'libcuda\.so\.1'; then return; fi
@@ -24,7 +24,7 @@ begin mxnet 8 11
 if [ "$VARIANT" = cuda ]; then
   mapfile -t libraries < <(sed -n 's/^\(nvidia-.*-cu11\)==.*/\1/p' "$(constraints)")
   install mxnet-cu117 numpy pillow "${libraries[@]}"
-  # It looks for libraries beside its own, and names none of these folders.
+  # MXNet looks for libraries only in its own folder.
   for library in "$(site_packages)"/nvidia/*/lib/*.so.*; do
     ln -sf "../${library#*/site-packages/}" "$(site_packages)/mxnet/"
   done

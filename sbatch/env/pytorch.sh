@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the environment of framework=pytorch in .envs/pytorch: PyTorch, mpi4py, Horovod, and with DALI=1 NVIDIA DALI. Run it
-# again at will: it does nothing when the recipe has not changed. Settings: see common.sh.
+# Builds the environment of framework=pytorch in .envs/pytorch: PyTorch, mpi4py, Horovod, and with DALI=1 NVIDIA DALI. Does
+# nothing if the environment is up to date. Settings: see common.sh.
 #
-# CUDA=cu130 is PyPI's build. CUDA=cu126, which a V100 needs, is in the PyTorch project's index; where that cannot be
-# reached, PyPI has torch 2.10.0 (CUDA 12.8), the last one there with kernels for a V100.
+# CUDA=cu130 is PyPI's build. CUDA=cu126, needed for a V100, is in the PyTorch project's index; if that cannot be reached,
+# PyPI has torch 2.10.0 (CUDA 12.8), its last version with kernels for a V100.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -17,10 +17,10 @@ begin pytorch 11
 version=$(pinned torch)
 index=https://download.pytorch.org/whl
 if [ "$CUDA" = cu130 ]; then
-  # '===': an index may have a build named +cpu besides, which '==' prefers.
+  # '===': '==' would prefer a build named +cpu, which an index may have too.
   install "torch===$version" numpy pillow
 else
-  # '+cpu' or '+cu126' and never a bare version: that would be PyPI's build, with CUDA 13.
+  # '+cpu' or '+cu126': a bare version would be PyPI's build, with CUDA 13.
   build=${CUDA/-/cpu}
   if ! install "torch==$version+$build" numpy pillow; then
     echo "pip's own indexes have no $build build of torch $version; trying the PyTorch project's"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the environment of framework=tensorflow and framework=keras in .envs/tensorflow: TensorFlow 2.15 (the last one with
-# Keras 2, which Horovod's optimisers need), mpi4py, Horovod. Run it again at will: it does nothing when the recipe has not
-# changed. Settings: see common.sh.
+# Keras 2, which Horovod's optimisers need), mpi4py, Horovod. Does nothing if the environment is up to date. Settings: see
+# common.sh.
 #
-# VARIANT=cuda (CUDA 12.2, its libraries from PyPI) has not been tried: it needs a GPU.
+# VARIANT=cuda (CUDA 12.2, libraries from PyPI) is untested.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
