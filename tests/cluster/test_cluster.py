@@ -1,4 +1,4 @@
-"""The throw-away Slurm cluster is a Slurm cluster: what the other tests of this folder take for granted."""
+"""The temporary Slurm cluster is a Slurm cluster: what the other tests of this folder take for granted."""
 
 import os
 import time
