@@ -77,7 +77,7 @@ def test_every_convolution_and_product_is_asked_for_in_the_precision_of_the_run(
     precision: str, kind: str, asked: list[str]
 ) -> None:
     said = in_jax("computed_in", precision)
-    # resnet20: 19 convolutions and a fully connected layer, forward and for both gradients; none for the images.
+    # resnet20: 19 convolutions and a fully connected layer, forward and for both gradients, none for the images.
     assert said == {"operations": 3 * 20 - 1, "types": [kind], "precisions": asked}
 
 
@@ -92,13 +92,13 @@ def test_bf16_computes_in_bf16_and_keeps_everything_in_fp32() -> None:
 
 def test_fp16_skips_steps_that_overflow_and_otherwise_is_sgd() -> None:
     said = in_scaling("half_precision")
-    # Weights stay as they are in a skipped step, and momentum too: the steps after it are those of the reference.
+    # A skipped step changes neither weights nor momentum: later steps equal those of the reference.
     assert said["skipped"] == [0, 4]
     assert said["moved"] == [1, 2, 3, 5, 6, 7]
     assert said["scales"]
     # fp32 rounding over six steps.
     assert said["error"] < 1e-5
-    # fp16 has 11 bits of precision, and some ReLUs switch. Measured: 0.9985; of bf16 0.992.
+    # fp16 has 11 bits of precision, and some ReLUs switch. Measured: 0.9985; bf16: 0.992.
     assert said["cosine"] > 0.995
     assert said["loss"]
     assert said["dtypes"] == ["float32"]
@@ -117,7 +117,7 @@ def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
 
 
 def test_deterministic_runs_are_equal_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in determinism.VARIABLES["jax"].items():  # as a rank has them before it loads anything
+    for name, value in determinism.VARIABLES["jax"].items():  # as a rank sets them before loading anything
         monkeypatch.setenv(name, value)
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
@@ -128,7 +128,7 @@ def test_deterministic_runs_are_equal_bit_for_bit(tmp_path: Path, monkeypatch: p
 
 
 def test_xla_knows_the_flag_of_a_deterministic_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA ends a process whose XLA_FLAGS it does not know."""
+    """XLA aborts a process with unknown XLA_FLAGS."""
     monkeypatch.setenv("XLA_FLAGS", determinism.VARIABLES["jax"]["XLA_FLAGS"])
     assert in_jax("optimizer_without_nesterov")
     monkeypatch.setenv("XLA_FLAGS", determinism.VARIABLES["jax"]["XLA_FLAGS"].replace("_ops", "_opss"))
@@ -138,7 +138,7 @@ def test_xla_knows_the_flag_of_a_deterministic_run(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("precision", "scaling"), [("fp32", 0), ("fp16", 2)])
 def test_what_was_saved_goes_on_bit_by_bit(precision: str, scaling: int) -> None:
-    # resnet20: 59 parameters, as many velocities, 19 x 2 statistics; the scale, and the steps since it changed.
+    # resnet20: 59 parameters, as many velocities, 19 x 2 statistics; the scale and the steps since it changed.
     arrays = 2 * 59 + 2 * 19 + scaling
     assert in_jax("continues_exactly", precision) == {"equal": True, "steps": [5, 5], "arrays": arrays}
 
@@ -148,7 +148,7 @@ def test_what_was_saved_goes_on_bit_by_bit(precision: str, scaling: int) -> None
 def test_a_rank_computes_with_as_many_threads_as_it_has_cores(cpus: int) -> None:
     said = in_jax("busy_threads", cpus)
     assert said["said"] == said["computing"] == cpus
-    # All of them work, and nothing works beside them: with one, two threads take turns.
+    # All of them work, and nothing else does: with one core, two threads alternate.
     assert said["smallest_share"] > 0.2 / cpus
     assert said["cores"] < 1.15 * cpus
 
@@ -157,7 +157,7 @@ def test_a_rank_computes_with_as_many_threads_as_it_has_cores(cpus: int) -> None
 def test_ranks_have_the_mean_of_their_gradients(strategy: str) -> None:
     said = in_jax("exchanges", strategy)
     assert not any(said.pop("codes"))
-    # fp32 rounding of gradients that the threads of two processes, and of one, computed.
+    # fp32 rounding of gradients computed by the threads of two processes, and of one.
     assert said.pop("error_of_means") < 1e-5
     assert said == {
         "world_sizes": [2, 2],

@@ -13,7 +13,7 @@ def test_rule_is_that_of_torch_grad_scaler() -> None:
     ours = [scale for _, scale in found]
     assert ours == [theirs for theirs, _ in found]
     assert ours[:2] == [INITIAL_SCALE / 2, INITIAL_SCALE / 4]
-    # Grown after the last step of an interval without overflow, and not one step before.
+    # Grown after the last step of an interval without overflow, not one step earlier.
     grown = 10 + GROWTH_INTERVAL
     assert (ours[grown - 2], ours[grown - 1]) == (INITIAL_SCALE / 8, INITIAL_SCALE / 4)
 

@@ -38,13 +38,13 @@ def test_asking_for_a_gpu_where_there_is_none_is_an_error_and_no_fall_back() -> 
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_a_learning_rate_that_changes_leaves_the_optimiser_in_pytorchs_form(nesterov: bool) -> None:
-    # fp32 rounding. Without the correction of the momentum it is 0.3, with NAG's kernel in place 0.07.
+    # fp32 rounding. Without momentum correction 0.3, with NAG's kernel in place 0.07.
     assert in_mxnet("optimizer_by_hand", nesterov) < 1e-6
 
 
 def test_small_weights_step_together_as_they_do_alone() -> None:
     said = in_mxnet("aggregated")
-    # 52 small ones in groups of at most 45, and one that is large for a CPU.
+    # 52 small arrays in groups of at most 45, and one that is large for a CPU.
     assert (said["arrays"], said["calls"]) == (53, 3)
     # fp32 rounding: the kernels multiply in another order.
     assert said["apart"] < 1e-6
@@ -53,7 +53,7 @@ def test_small_weights_step_together_as_they_do_alone() -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_a_step_that_overflows_is_skipped_on_the_device(nesterov: bool) -> None:
     said = in_scaling("scaled_by_hand", nesterov)
-    # Weights and momenta bit by bit as they were; the scale and its count as the rule in Python has them.
+    # Weights and momenta unchanged bit by bit; the scale and its count follow the rule in Python.
     assert said["still"] == [0, 6]
     assert said["scales"]
     assert said["error"] < 1e-6
@@ -72,7 +72,7 @@ def test_loss_scaling_changes_no_step_and_skips_those_that_overflow() -> None:
     assert said["finite"] == [True, False, True, True]
     assert said["scale"] == [2.0**16, 2.0**15, 2.0**15, 2.0**15]
     assert said["dtypes"] == ["float32"]
-    # The steps that are taken are those of fp32. On a CPU up to rounding, since the network computes in fp32 there.
+    # Steps that are taken equal those of fp32; on a CPU up to rounding, since the network computes in fp32 there.
     assert min(said["cosine"]) > (0.99 if said["on_gpu"] else 1 - 1e-5)
     assert said["apart"] < (0.2 if said["on_gpu"] else 1e-3)
 
@@ -90,7 +90,7 @@ def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
 
 
 def test_deterministic_runs_are_equal_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in determinism.VARIABLES["mxnet"].items():  # as a rank has them before it loads anything
+    for name, value in determinism.VARIABLES["mxnet"].items():  # as a rank sets them before loading anything
         monkeypatch.setenv(name, value)
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:

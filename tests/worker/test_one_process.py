@@ -1,5 +1,5 @@
-"""Synchronous strategies against one process with the global batch: the same samples in the same order, and after some
-steps the same weights, to rounding (the other half is in tests/worker/sides/global_batch_side.py)."""
+"""Synchronous strategies against one process with the global batch: the same samples in the same order lead to the same
+weights, up to rounding (other half: tests/worker/sides/global_batch_side.py)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from project import PROJECT
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
-# By what one process moved in four steps, or by the norm of its first gradients. Measured on CPUs, of four ranks: 8e-7
-# and 1.5e-7, which is fp32's rounding of sums in another order; other processors round otherwise, so ten times that.
+# Relative to how far one process moved in four steps, or to the norm of its first gradients. Measured on CPUs with four
+# ranks: 8e-7 and 1.5e-7, fp32's rounding of sums in another order; ten times that for other processors.
 WEIGHTS, GRADIENTS = 1e-5, 2e-6
-# What is averaged, and rounded, are weights, which move little: measured 4e-6.
+# Averages, and rounds, weights, which move little: measured 4e-6.
 WEIGHTS_BY_AVERAGE = 5e-5
 
 PYTORCH: list[tuple[str, dict[str, Any], float]] = [
     ("allreduce", {"bucket_mb": None}, WEIGHTS),
     ("allreduce", {"bucket_mb": 0.2, "overlap": False}, WEIGHTS),
     ("hierarchical", {"bucket_mb": 0.2}, WEIGHTS),
-    # 16 samples x (128 + 256) numbers are fewer than 2 x 128 x 256: the hidden layer sends factors.
+    # 16 samples x (128 + 256) numbers are fewer than 2 x 128 x 256, so the hidden layer sends factors.
     ("hybrid", {"bucket_mb": None}, WEIGHTS),
     ("zero1", {"bucket_mb": None}, WEIGHTS),
     ("local_sgd", {"sync_every": 1}, WEIGHTS_BY_AVERAGE),
     ("ps_sync", {"servers": None}, WEIGHTS),
     ("fsdp", {}, WEIGHTS),
 ]
-# Gradients that are rounded to 8 bits on their way: what the bounds must not let pass.
+# Gradients rounded to 8 bits in messages, which the bounds must detect.
 ROUNDED = ("allreduce", {"bucket_mb": None, "compress": "bf16"})
 
 

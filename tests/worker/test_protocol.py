@@ -24,7 +24,7 @@ ADAPTIVE = MeasureSpec(warmup_steps=20, steps=200, block_steps=10, warmup_limit_
 
 
 def taken(protocol: Protocol, step_seconds: Iterator[float]) -> list[tuple[str, int, int]]:
-    """The parts of all blocks, as (phase, first step, steps), when each block takes the next of these times."""
+    """Return the parts of all blocks as (phase, first step, steps) if each block takes the next of these times."""
     found = []
     while protocol.going:
         found += [tuple(part) for part in protocol.parts]
@@ -50,13 +50,13 @@ def test_probabilities_of_a_trend_are_those_of_the_exact_table() -> None:
     ("series", "at_rest"),
     [
         ([1.0] * 6, True),
-        ([1.0] * 5, False),  # too few to say
+        ([1.0] * 5, False),  # too short
         ([3.0, 1.0, 1.01, 0.99, 1.0, 1.01], True),  # one late start
         ([2.0, 2.0, 2.0, 1.0, 1.0, 1.0], False),  # a step
         ([1.06, 1.05, 1.04, 1.03, 1.02, 1.01], False),  # 3 % between the halves, and falling
         ([1.03, 1.06, 1.04, 1.02, 1.05, 1.01], True),  # as far apart, and no trend
         ([1.005, 1.004, 1.003, 1.002, 1.001, 1.0], True),  # a trend too small to matter
-        ([9.0] * 20 + [1.0] * 6, True),  # what was before does not count
+        ([9.0] * 20 + [1.0] * 6, True),  # earlier values do not count
     ],
 )
 def test_a_known_series_is_at_rest_or_not(series: list[float], at_rest: bool) -> None:
@@ -64,8 +64,8 @@ def test_a_known_series_is_at_rest_or_not(series: list[float], at_rest: bool) ->
 
 
 def test_noise_is_seldom_taken_for_a_trend_and_ends_the_warm_up_soon() -> None:
-    """Of 2,000 windows of noise alone, measured with this seed: of 1 %, 1.2 % are called not at rest; of 5 %, 29.6 %,
-    most of them by FAR, which prolongs a warm-up by half a block on average. Bounds: four standard errors above."""
+    """Of 2,000 windows of pure noise, measured with this seed: at 1 % noise 1.2 % are called non-stationary, at 5 %
+    29.6 %, mostly by FAR, which prolongs a warm-up by half a block on average. Bounds: four standard errors above."""
     alarms = {}
     for spread in (0.01, 0.05):
         series = noise(1, spread)
@@ -75,7 +75,7 @@ def test_noise_is_seldom_taken_for_a_trend_and_ends_the_warm_up_soon() -> None:
 
 
 def test_a_warm_up_that_dies_away_is_waited_for() -> None:
-    """Block times 1 + 2 exp(-i / 3), and noise of 1 %: what is left when the warm-up ends is less than FAR."""
+    """Block times 1 + 2 exp(-i / 3) with 1 % noise: the remainder when the warm-up ends is less than FAR."""
     for seed in range(20):
         draw, series = noise(seed, 0.01), []
         while not is_stationary(series):
@@ -95,7 +95,7 @@ def test_interval_of_the_median_takes_the_order_statistics_of_the_table() -> Non
 
 
 def run_until_precise(draw: Iterator[float]) -> tuple[list[float], bool]:
-    """(timed blocks, whether it was precise enough before the limit of 50)."""
+    """Return (timed blocks, whether the precision was reached before the limit of 50)."""
     measure = MeasureSpec(warmup_steps=0, steps=50, block_steps=1, precision=0.02)
     protocol = Protocol(measure, 0)
     taken(protocol, draw)
@@ -103,8 +103,8 @@ def run_until_precise(draw: Iterator[float]) -> tuple[list[float], bool]:
 
 
 def test_coverage_of_the_interval_at_which_a_run_stops() -> None:
-    """Looking after each block costs little: of 1,000 runs with independent noise of 3 %, the last interval holds the
-    true median in 93.7 %, measured with this seed; without looking it would be 95 %. Bound: four standard errors."""
+    """Looking after each block costs little coverage: in 1,000 runs with independent noise of 3 % the last interval
+    holds the true median in 93.7 %, measured with this seed, instead of 95 %. Bound: four standard errors."""
     draw, held, stopped, blocks = noise(7, 0.03), 0, 0, 0
     for _ in range(1000):
         timed, precise = run_until_precise(draw)
@@ -153,10 +153,10 @@ def test_warm_up_goes_on_until_the_step_time_is_at_rest() -> None:
     protocol = Protocol(ADAPTIVE, 0)
     found = taken(protocol, itertools.chain(starting, noise(3, 0.001)))
     warm = [part for part in found if part[0] != "measure"]
-    # In the window of 2, 1, 1, 1, 1, 1 both halves have a median of 1; in the one before, of 3, 2, 1 and 1, 1, 1, not.
+    # In the window 2, 1, 1, 1, 1, 1 both halves have median 1; in the one before, 3, 2, 1 and 1, 1, 1, they do not.
     assert sum(n for _, _, n in warm) == 90
     assert protocol.outcome()["stationary"] is True
-    # Quiet: the fewest blocks that have an interval.
+    # Little noise: the fewest blocks that have an interval.
     assert (protocol.outcome()["stopped"], protocol.outcome()["measured_steps"]) == ("precision", 60)
 
 

@@ -24,7 +24,7 @@ def test_products_and_copies_are_of_random_numbers(framework: str) -> None:
     found = side(framework, "results", precisions)
     assert len(found) == 2 * len(precisions)
     for case, said in found.items():
-        # Of n = 4096 results, each the sum of 64 products of two independent standard normal numbers: deviation 8. The
+        # For n = 4096 results, each the sum of 64 products of two independent standard normal numbers: deviation 8. The
         # estimate's relative standard error is about 1 / sqrt(2 n) = 1.1 %. bf16 has 8 significant bits, so that many
         # of its results are equal.
         expected = 8 if "product" in case else 1

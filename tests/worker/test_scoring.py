@@ -21,7 +21,7 @@ def test_of_text_each_token_is_a_prediction() -> None:
     logits[..., 1] = 1.0
     predictions, correct, loss = score(logits, np.array([[1, 1, 0], [1, 2, 3]]))
     assert (predictions, correct) == (6, 3)
-    # Of the four logits one is 1: -log of e / (e + 3), and of 1 / (e + 3).
+    # One of the four logits is 1: -log of e / (e + 3), and of 1 / (e + 3).
     assert loss == pytest.approx(6 * np.log(np.e + 3) - 3)
 
 

@@ -36,12 +36,12 @@ def test_what_both_share_is_what_the_catalogue_and_the_loop_ask_for() -> None:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_rank_alone_does_what_its_verbs_promise(framework: str) -> None:
     said = in_tensorflow("alone", framework)
-    # One thread computes.
+    # One compute thread.
     assert said["cores"] < 1.15
     # PyTorch's SGD, with a ramp and weight decay: fp32 rounding over four steps.
     assert said["sgd"] < 2e-5
     assert said["continued"] == {"weights": True, "loss": True, "logits": True, "steps": 5, "traces": 1, "scales": None}
-    # The network computes in bf16, and nothing is kept in it.
+    # The network computes in bf16, and nothing is stored in it.
     assert said["bf16"] == {
         "types": ["float32"],
         "computes_in": "bfloat16",
@@ -65,7 +65,7 @@ def test_fp16_scales_the_loss_and_skips_steps_that_overflow(framework: str) -> N
     continued = {"weights": True, "loss": True, "logits": True, "steps": 5, "traces": 1}
     assert said["continued"] == {**continued, "scales": [[2.0**9, 5]] * 2}
     for compiled in ("plain", "compiled"):
-        # (finite, scale as by the rule) of each step.
+        # (finite, scale follows the rule) of each step.
         steps = [[False, True], [True, True], [True, True], [False, True], [True, True], [True, True]]
         expected = {"initial": [INITIAL_SCALE, 0], "scales": steps, "kept": True, "close": True}
         assert said[compiled] == expected, compiled

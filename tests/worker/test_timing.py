@@ -1,4 +1,4 @@
-"""Seconds of a block: which calls lie between which readings of the clock."""
+"""The time of a block: which calls lie between which readings of the clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STEP, FENCE = 0.002, 0.02
 
 
 class Device:
-    """A device that is behind the host: what it still has to do is waited for in the fence. Sleeps last at least as
-    long as they are asked to, so that the bounds hold on a busy machine too."""
+    """A device that lags behind the host: the fence waits for its remaining work. Sleeps never end early, so that the
+    bounds hold on a busy machine too."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -1,4 +1,4 @@
-"""A rank whose GPU, driver or build does not do what the run asks for ends at its start, in one sentence."""
+"""A rank whose GPU, driver or build cannot do what the run requests fails at the start with one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.worker.checks import capability
 from harness.worker.record import capture, nvml
 
 ENVIRONMENTS = {"pytorch": "pytorch", "tensorflow": "tensorflow", "keras": "tensorflow", "jax": "jax", "mxnet": "mxnet"}
-# A build of each framework that has no kernels for a V100 (cudnn as the framework itself writes it), and what is said.
+# Builds of each framework without kernels for a V100 (cudnn as the framework reports it), and the expected messages.
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 UNFIT = {
     "pytorch": (
@@ -97,7 +97,7 @@ def test_every_framework_tells_what_it_was_built_for(framework: str) -> None:
     assert build.cuda is not None or not build.architectures
 
 
-# A driver of which only the queries exist that are asked here (signatures of nvml.h).
+# A driver with only the queries used here (signatures of nvml.h).
 DRIVER = """
 #include <string.h>
 int nvmlInit_v2(void) { return 0; }
@@ -153,7 +153,7 @@ torch.cuda.get_device_name = lambda _: "Tesla V100-SXM2-16GB"
 
 @pytest.mark.torch
 def test_the_sentence_is_the_last_that_a_failed_run_says(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    """The real launch and real ranks; only what torch says of its build and of the GPU is put in its place."""
+    """Real launch and real ranks; only torch's report of its build and GPU is replaced."""
     (tmp_path / "pretend").mkdir()
     (tmp_path / "pretend" / "sitecustomize.py").write_text(PRETEND)
     _program(tmp_path / "python", f'PYTHONPATH="$PYTHONPATH:{tmp_path}/pretend" exec {torch_python} "$@"')

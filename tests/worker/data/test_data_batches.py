@@ -1,4 +1,4 @@
-"""Batches of a rank: right content, the same augmentation for any number of ranks, and a well-behaved thread."""
+"""Batches of a rank: content, augmentation independent of the number of ranks, and the prefetching thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPLIT = ArraySplit(IMAGES, RNG.integers(0, 10, 50))
 
 
 class CountingSplit(ArraySplit):
-    """A split that counts how many batches were read, and fails as told at one of them."""
+    """A split that counts how many batches were read and fails at a given one."""
 
     def __init__(self, fail_at: int = -1, error: BaseException | None = None) -> None:
         super().__init__(IMAGES, SPLIT.labels)

@@ -1,5 +1,4 @@
-"""NVIDIA DALI, on the CPU, beside the input pipeline in NumPy and Pillow (other halves:
-tests/worker/sides/dali_side.py)."""
+"""NVIDIA DALI on the CPU against the pipeline in NumPy and Pillow (other halves: tests/worker/sides/dali_side.py)."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ pytestmark = pytest.mark.torch
 
 # Two ranks, two first steps, six batches.
 BATCHES = 2 * 2 * 6
-# In levels of 255. Decoded they are equal. Pillow's resize rounds to a whole level after its first pass and after its
-# second, DALI's after its last: measured 1, and 2 in few pixels of images that shrink by more than a half.
+# In levels of 255. The decoded images are equal. Pillow's resize rounds to whole levels after each of its two passes,
+# DALI's after the last: measured 1, and 2 in few pixels of images that shrink by more than half.
 RESIZE = 2
-# Images of four times the wanted side or more Pillow decodes at a half, a quarter or an eighth, by leaving out
-# frequencies and rounding up to whole pixels, and resizes from there; DALI resizes the whole image. Measured: means up
-# to 2.3, single pixels at edges 19.
+# Pillow decodes images of at least four times the target side at a half, a quarter or an eighth, by dropping
+# frequencies and rounding up to whole pixels; DALI resizes the whole image. Measured: means up to 2.3, single pixels at
+# edges 19.
 REDUCED_MEAN, REDUCED_WORST = 3, 32
 
 
@@ -40,7 +39,7 @@ def test_samples_order_crops_and_flips_are_those_in_numpy_and_pixels_nearly(
     found = in_torch("compared", root, augment, workers, prefetch)
     assert (found["batches"], found["labels"]) == (BATCHES, True)
     assert found["worst"] <= RESIZE + 1e-3  # of float32
-    # No two images are so near each other, and noise makes every shift seen.
+    # No two images are this similar, and noise reveals any shift.
     assert in_torch("neighbours", root) > 10 * RESIZE
 
 

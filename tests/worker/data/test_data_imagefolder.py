@@ -1,4 +1,4 @@
-"""Folders of images, in both layouts, with the odd files that published sets contain; and synthetic samples."""
+"""Image folders in both layouts, with the irregular files of published data sets; and synthetic samples."""
 
 from __future__ import annotations
 

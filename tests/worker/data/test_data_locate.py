@@ -1,4 +1,4 @@
-"""Where data sets are looked for, what is said when they are not there, and what the configurations promise."""
+"""Where data sets are searched, what is said if they are missing, and what the configurations promise."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ needs_script_to_work = pytest.mark.skipif(
 
 
 def run_script_without_apt(target: Path, tools: Path) -> subprocess.CompletedProcess[str]:
-    """As on a machine that is no Debian: only the few tools that the script uses before it needs apt."""
+    """Run the script as on a system other than Debian, with only the tools that it uses before it needs apt."""
     tools.mkdir()
     for tool in ("bash", "dirname", "gzip"):
         (tools / tool).symlink_to(str(shutil.which(tool)))

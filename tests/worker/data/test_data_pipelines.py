@@ -1,5 +1,4 @@
-"""Every input pipeline gives the same batches, byte for byte (the other halves are in
-tests/worker/sides/pipelines_side.py)."""
+"""Every input pipeline yields the same batches, byte for byte (other halves: tests/worker/sides/pipelines_side.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from environments import in_environment
 
-# Parts of batches that were compared: two ranks, two first steps, six batches, images and labels, form and bytes.
+# Compared parts of batches: two ranks, two first steps, six batches, images and labels, shape and bytes.
 COMPARED = 2 * 2 * 6 * 2 * 2
 
 
@@ -50,7 +49,7 @@ def test_batches_are_those_in_numpy_byte_for_byte(
     environment: str, framework: str, kinds: list[tuple[str, int, str]]
 ) -> None:
     found = in_framework(environment, "same_batches", framework, kinds)
-    # In its own words, though a worker, or TensorFlow, found it.
+    # The harness's own message, although a worker, or TensorFlow, found the error.
     assert found.pop("unreadable") == "image 3 cannot be read; put it back"
     assert found == {f"{pipeline} {workers} {kind}": [COMPARED, True] for pipeline, workers, kind in kinds}
 

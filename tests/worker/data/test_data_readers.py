@@ -1,4 +1,4 @@
-"""The readers of published formats, on files that these tests write byte by byte, and on real data where it lies."""
+"""The readers of published formats, on files written byte by byte and on real data if available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples make which batch: exactly once per epoch, and the same for any number of ranks."""
+"""Which samples form which batch: each once per epoch, independent of the number of ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_samples_of_a_step_do_not_depend_on_the_number_of_ranks(
 
 @given(SAMPLES, WORLDS, LOCAL, st.lists(st.integers(0, 50), min_size=1, max_size=6))
 def test_batch_is_full_and_a_function_of_its_step_alone(samples: int, world: int, local: int, steps: list[int]) -> None:
-    """In whatever order the steps are asked for: a resumed run sees the batches of an uninterrupted one."""
+    """Batches do not depend on the order of requests: a resumed run gets those of an uninterrupted one."""
     order = SampleOrder(samples, 5)
     for step in steps:
         batch = order.rank_batch(step, world - 1, world, world * local)
@@ -72,7 +72,7 @@ def test_order_is_uniform_over_places() -> None:
 
 
 def test_order_is_the_same_with_every_numpy_version() -> None:
-    # Recorded with NumPy 1.23.5 and 2.4.6 alike; NEP 19 promises Philox's stream for good.
+    # Recorded with NumPy 1.23.5 and 2.4.6; NEP 19 guarantees Philox's stream.
     assert SampleOrder(10, 0).epoch(0).tolist() == [2, 0, 1, 4, 5, 6, 7, 8, 3, 9]
     assert SampleOrder(10, 2026).epoch(3).tolist() == [6, 8, 4, 1, 5, 9, 0, 2, 7, 3]
 

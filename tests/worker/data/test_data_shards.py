@@ -1,4 +1,4 @@
-"""Data sets in shards: the format, whose samples a rank sees in which order, going on, and how much memory it takes."""
+"""Sharded data sets: format, order of samples per rank, resuming, and memory."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def spec(buffer: int = 7, **changes: Any) -> DatasetSpec:
 
 
 def write(folder: Path, sizes: Sequence[int], **changes: Any) -> ShardedSplit:
-    """Shards as a user makes them, with numpy.save. The first bytes of an image are its number in the whole; its label
-    is that number modulo 10."""
+    """Write shards as a user does, with numpy.save. The first bytes of an image are its index; its label is the index
+    modulo 10."""
     folder.mkdir(parents=True, exist_ok=True)
     first = 0
     for number, samples in enumerate(sizes):
@@ -62,7 +62,7 @@ def write(folder: Path, sizes: Sequence[int], **changes: Any) -> ShardedSplit:
 
 
 def numbers_of(batches: StreamedBatches, steps: int) -> list[list[int]]:
-    """Of the samples in each step, whose labels must be theirs."""
+    """Return the sample indices of each step, after checking their labels."""
     found = []
     with batches:
         for images, labels in islice(batches, steps):
@@ -92,7 +92,7 @@ def test_each_sample_comes_once_per_epoch_on_the_rank_that_has_its_shard(tmp_pat
         # Shards rank and rank + 3, of 20 samples each, in 10 steps of 4; and again.
         expected = {*range(20 * rank, 20 * rank + 20), *range(20 * (rank + 3), 20 * (rank + 3) + 20)}
         assert set(mine[:40]) == set(mine[40:]) == expected
-        # With a buffer of one sample only the order of two shards can change, and need not.
+        # With a buffer of one sample only the order of the two shards changes, and it may not.
         assert buffer == 1 or mine[:40] != mine[40:]
         everything += mine[:40]
     assert sorted(everything) == list(range(120))
@@ -103,11 +103,11 @@ def test_the_order_is_the_seeds_and_reaches_no_further_than_the_buffer(tmp_path:
     order = flat(seen(train, 15))
     assert order == flat(seen(train, 15))
     assert order != flat(seen(train, 15, seed=1))
-    # In sequence 7 samples at a time, each 7 in an order of their own.
+    # In sequence, 7 samples at a time, each 7 shuffled.
     windows = [order[start : start + 7] for start in range(0, 60, 7)]
     assert [sorted(window) for window in windows] == [list(range(s, min(s + 7, 60))) for s in range(0, 60, 7)]
     assert sum(window != sorted(window) for window in windows) > 5
-    # The order of the shards is another one in each epoch.
+    # Each epoch orders the shards differently.
     shards = [number // 3 for number in flat(seen(write(tmp_path / "b", [3] * 20), 60, buffer=1))]
     assert len({tuple(shards[start : start + 60 : 3]) for start in range(0, 240, 60)}) == 4
 
@@ -193,7 +193,7 @@ print(before, peak(), total)
 
 
 def test_the_memory_of_a_rank_is_that_of_its_buffer_and_not_of_its_shards(tmp_path: Path) -> None:
-    """The peak of the resident set of a process that reads 96 MiB through a buffer of 6 MiB, and through one of 96."""
+    """Measure the peak resident set of a process that reads 96 MiB through buffers of 6 MiB and of 96 MiB."""
     shape, shards, samples = (64, 64, 3), 8, 1024
     image = np.full(shape, 3, np.uint8)
     for number in range(shards):
@@ -215,9 +215,9 @@ def test_the_memory_of_a_rank_is_that_of_its_buffer_and_not_of_its_shards(tmp_pa
         before, after, total = map(int, done.stdout.split())
         assert total == 3 * image.size * samples * shards
         grown[buffer] = (after - before) / 2**20
-    # The buffer of 6 MiB, six batches of 0.75 MiB, the piece that is read, what NumPy takes at first: measured 14.
+    # The buffer of 6 MiB, six batches of 0.75 MiB, one piece being read, NumPy's start-up: measured 14.
     assert 6 < grown[512] < 24
-    # The measure sees it where all are held.
+    # The measure detects that all samples are held.
     assert grown[shards * samples] > 90
 
 
@@ -257,7 +257,7 @@ def test_one_command_makes_shards_of_a_data_set_with_every_sample_once(cli: Cli,
         assert max(s.samples for s in copy.shards) - min(s.samples for s in copy.shards) <= 1
         assert len(copy) == len(original)
         first, second = samples_of(original), samples_of(copy)
-        # The same ones, and not in the order in which the classes follow each other there.
+        # The same samples, but not in the order of their classes.
         assert sorted(first) == sorted(second)
         assert first != second
     again = cli(*made)

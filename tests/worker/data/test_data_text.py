@@ -1,4 +1,4 @@
-"""Text as sequences of bytes: of files, and made from a seed."""
+"""Text as sequences of bytes, from files or from a seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def as_text(tokens: np.ndarray) -> list[str]:
 
 
 def test_a_sample_is_a_sequence_and_its_labels_are_the_bytes_that_follow(tmp_path: Path) -> None:
-    # In the order of names: 100 bytes, of which the last 10 are the test split.
+    # In order of names: 100 bytes, of which the last 10 are the test split.
     root = written(tmp_path / "text", b="hello" * 10, a="abcdefghij" * 5)
     (tmp_path / "text" / "notes.md").write_text("not read")
     train, test = open_dataset(FILES, str(tmp_path))
@@ -88,7 +88,7 @@ def test_synthetic_text_is_the_same_for_a_seed_and_follows_its_chain_three_times
     every = np.arange(len(train))
     np.testing.assert_array_equal(train.images(every), again.images(every))
     assert not np.array_equal(train.images(every), other.images(every))
-    # What mostly follows a token in the training split does so in the test split.
+    # The most frequent successor of a token in the training split is also that in the test split.
     counts = np.zeros((256, 256), int)
     np.add.at(counts, (train.images(every), train.targets(every)), 1)
     right = counts.argmax(1)[test.images(np.arange(len(test)))] == test.targets(np.arange(len(test)))

@@ -1,4 +1,4 @@
-"""The ranks tell each other a value: real processes' sockets, here as threads."""
+"""Ranks exchange one value each, over the sockets of real ranks, here in threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ranks(n: int, numbers: list[int] | None = None, port: int | None = None) -> 
 
 
 def together(everyone: list[Rendezvous], seconds: float = 20.0) -> list[Any]:
-    """What each gets, or what it raises."""
+    """Return what each rank receives or raises."""
 
     def one(rendezvous: Rendezvous) -> Any:
         try:
@@ -60,7 +60,7 @@ def test_the_port_is_free_again_at_once() -> None:
 
 
 def test_two_processes_that_say_that_they_are_the_same_rank_are_an_error() -> None:
-    # What a launcher that does not fit makes of four ranks: each believes to be the same one.
+    # Four ranks started by an unsuitable launcher: several claim the same number.
     found = together(ranks(4, [0, 1, 1]), seconds=15.0)
     assert "two processes say that they are rank 1 of 4" in str(found[0])
 
@@ -106,7 +106,7 @@ def test_a_port_that_somebody_has_is_not_given(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_port_that_is_held_is_for_him_who_asks_for_it() -> None:
-    """Between the choice of a port and the start of a framework on it are many seconds."""
+    """Many seconds pass between the choice of a port and the start of a framework on it."""
     with held_port() as port:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Ranks that find on their node that they share a GPU end with one sentence, and not with NCCL's."""
+"""Ranks that share a GPU fail with the harness's sentence instead of NCCL's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.worker.record import nvml
 
 
 def said_by(boards: list[str | None]) -> list[str]:
-    """What ranks with these GPUs say, one after another; empty where they go on."""
+    """Return what ranks with these GPUs say, in order; "" if they continue."""
     said = [""] * len(boards)
     with held_port() as port:
 
@@ -62,7 +62,7 @@ def test_the_gpu_of_a_rank_is_the_one_that_it_has_a_part_of(tmp_path: Path) -> N
 def test_a_run_whose_gpus_turn_out_to_be_one_fails_with_that_sentence(
     cli: Cli, torch_python: Path, tmp_path: Path
 ) -> None:
-    """nvidia-smi lists two GPUs, and the driver's library knows but one."""
+    """nvidia-smi lists two GPUs; the driver's library knows only one."""
     library = nvml_of_one_gpu(tmp_path)
     here = {
         **machine_of(tmp_path, PLAIN),

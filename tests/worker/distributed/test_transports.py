@@ -1,4 +1,4 @@
-"""What carries gradients, and what a run says of it (the other half is in tests/worker/sides/transports_side.py)."""
+"""What carries gradients, and how a run describes it (other half: tests/worker/sides/transports_side.py)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def test_half_weights_are_autocast_without_copies_and_their_step_computes_in_fp3
     assert found["as_autocast"], "bit for bit: fp32 weights that fp16 holds exactly have the same gradients"
     first, skipped, third = found["units"]
     assert skipped == -1, "an infinite gradient leaves weights and momentum as they were"
-    # Rounding to the nearest is half a unit; a sum that was rounded before would be more.
+    # Rounding to nearest gives at most half a unit; rounding an intermediate sum would exceed it.
     assert max(first, third) < 0.51
 
 

@@ -1,5 +1,4 @@
-"""Gradients go from node to node while backward goes on (the other half is in
-tests/worker/sides/hierarchical_side.py)."""
+"""Gradients pass between nodes during backward (other half: tests/worker/sides/hierarchical_side.py)."""
 
 from __future__ import annotations
 

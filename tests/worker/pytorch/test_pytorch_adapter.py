@@ -40,7 +40,7 @@ def test_larger_steps_for_biases_and_slow_weights_are_their_formulas_and_go_on_f
 ) -> None:
     found = in_torch("recipe_by_hand")
     assert found["biases"] == 6
-    # fp32 rounding over eight steps; a wrong factor or share would be off by a part of how far they moved.
+    # fp32 rounding over eight steps; a wrong factor or share would be a fraction of how far the weights moved.
     assert found["apart"] < 1e-3 * found["moved"]
     assert found["moved"] > 0.05
     assert found["kernel"], "what is not trained stays"
@@ -53,6 +53,6 @@ def test_a_network_for_text_goes_on_from_its_saved_state(in_torch: InTorch) -> N
 
 def test_logits_are_those_of_the_network_with_its_running_statistics(in_torch: InTorch) -> None:
     difference, training = in_torch("logits_and_torch")
-    # The same network: what differs is rounding of another layout of memory.
+    # The same network; differences are rounding due to the memory layout.
     assert difference < 1e-4
     assert training

@@ -18,8 +18,8 @@ def test_fused_sgd_is_unfused_sgd_where_the_loss_scaler_skips_the_first_step() -
         assert said["skipped"] == [True, True], factor
         assert said["equal"], factor
         assert said["momentum_equal"], factor
-        # The kernel multiplies and adds the last elements of an array, fewer than a vector register holds, without
-        # rounding in between. Uninitialised momentum: NaN.
+        # The kernel fuses multiply and add for the last elements of an array, which do not fill a vector register.
+        # Uninitialised momentum: NaN.
         assert said["apart"] < 1e-6, factor
 
 
@@ -39,7 +39,7 @@ def test_gradients_in_another_layout_than_their_weights_are_refused_in_the_first
 
 
 def test_fused_with_horovod_in_channels_last_is_unfused_alone() -> None:
-    # Rounding. Gradients that were permuted against their weights: 0.7.
+    # Rounding. Permuted gradients: 0.7.
     assert in_environment("pytorch", "fused_side", "horovod_alone") < 1e-5
 
 
@@ -49,7 +49,7 @@ def test_verify_tells_a_step_that_is_not_the_optimisers() -> None:
     assert permuted["difference"] > 0.5
     assert "the weights are" in permuted["error"]
     assert {said["unchecked"] for said in found.values()} == {None}
-    # Rounding, and a hundredth of the bound.
+    # Rounding, a hundredth of the bound.
     assert max(said["difference"] for said in found.values()) < 1e-4, found
 
 

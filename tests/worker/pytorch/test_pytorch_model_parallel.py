@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
 RANKS = 4
 GPT, ADAM = {"model": "gpt_tiny"}, {"optimizer": {"name": "adam", "lr": 0.001}}
-# Without microbatches BatchNorm sees the samples that one process gives it.
+# Without microbatches BatchNorm sees the same samples as in one process.
 BATCHNORM = {"model": "resnet20", "optimizer": {"lr": 0.001, "lr_rule": "constant"}}
 
 
@@ -23,9 +23,9 @@ def tensor(degree: int | None) -> tuple[str, dict[str, Any]]:
     return "tensor", {"degree": degree}
 
 
-# (strategy, options, more of the spec), and how far the weights may be from those of one process after three steps, by
-# how far its weights moved. Measured: 2e-6 in pipelines and in gpt_tiny; 1.1e-4 and, with Adam, 4e-5 where convolutions
-# are divided: their sums in another order put an activation on the other side of 0.
+# (strategy, options, more of the spec), and the bound of the weights' distance from those of one process after three
+# steps, relative to how far they moved. Measured: 2e-6 in pipelines and gpt_tiny; 1.1e-4, and with Adam 4e-5, with
+# divided convolutions, whose order of summation can switch a ReLU.
 CASES: list[tuple[tuple[str, dict[str, Any], dict[str, Any]], float]] = [
     ((*pipeline(None, 4, "1f1b"), {}), 1e-4),
     ((*pipeline(2, 4, "gpipe"), {}), 1e-4),
@@ -54,7 +54,7 @@ def test_a_pipeline_of_one_microbatch_learns_what_one_process_does() -> None:
 
 
 def as_one_process(cases: list[tuple[tuple[str, dict[str, Any], dict[str, Any]], float]]) -> list[dict[str, Any]]:
-    """What the ranks of each case said, which was what one process says."""
+    """Return what the ranks of each case report, after checking it against one process."""
     side = ("pytorch", "model_parallel_side", "against_one_process")
     found: list[dict[str, Any]] = in_environment(*side, RANKS, [case for case, _ in cases], timeout_seconds=850)
     for (case, bound), said in zip(cases, found, strict=True):
@@ -66,8 +66,8 @@ def as_one_process(cases: list[tuple[tuple[str, dict[str, Any], dict[str, Any]],
         assert said["ranks_apart"] == 0, words
         assert said["continues"], words
         assert len(set(said["parameters"])) == 1, words
-        if case[1].get("schedule") != "1f1b":  # which gives activations up while it makes others
-            # A few numbers of each sample and channel are not counted; measured: 1.2 % at most.
+        if case[1].get("schedule") != "1f1b":  # which frees activations while it creates others
+            # The estimate omits a few numbers per sample and channel; measured: 1.2 % at most.
             assert any(abs(kept / said["estimated"] - 1) < 0.03 for kept in said["kept"]), words
         # No rank has the whole network.
         assert max(said["held"]) < said["parameters"][0], words

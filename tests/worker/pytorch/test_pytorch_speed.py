@@ -1,4 +1,4 @@
-"""What makes a step of PyTorch faster, as far as it runs without a GPU (the other half is in
+"""Options that speed up a PyTorch step, as far as they work without a GPU (other half:
 tests/worker/sides/speed_side.py)."""
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def said() -> dict[str, Any]:
 
 def test_nothing_in_a_step_waits_for_the_device(said: dict[str, Any]) -> None:
     waits = said["waits"]
-    # Loss scaling asks whether a gradient is infinite, unless the optimiser's kernel does: the count finds it.
+    # Loss scaling reads whether a gradient is infinite, unless the optimiser's kernel does: the counter works.
     assert waits.pop("sgd fp16") > 0
     assert set(waits.values()) == {0}, waits
 
 
 def test_a_fused_optimiser_learns_the_same(said: dict[str, Any]) -> None:
-    # Of how far four steps moved the weights. Measured: 0 (sgd) and 3e-3 (adam, which divides by the size of each
-    # gradient, and so makes the rounding of those near 0 as large as a step). Another rule would be off by about 1.
+    # Relative to how far four steps moved the weights. Measured: 0 (sgd) and 3e-3 (adam, which divides by the size of
+    # each gradient and so amplifies rounding of those near 0). A different rule would give about 1.
     assert said["fused_apart"]["sgd"] < 1e-4
     assert said["fused_apart"]["adam"] < 2e-2
 
 
 def test_labels_are_smoothed_as_the_formula_says(said: dict[str, Any]) -> None:
     loss, expected = said["smoothed"]
-    assert loss == pytest.approx(expected, rel=1e-5)  # fp32; without smoothing it is another number
+    assert loss == pytest.approx(expected, rel=1e-5)  # fp32; without smoothing the value differs
 
 
 def test_convolutions_have_onednn(said: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def test_ddp_has_a_first_bucket_of_the_size_that_it_is_asked_for(said: dict[str,
         pytest.skip("this torch has no argument for the first bucket's size: it needs 2.13")
     small = said["ddp"]["small"]
     assert sum(small["buckets"]) == small["gradient_bytes"]
-    # A bucket is closed by the parameter that fills it: the first is the last layer, 2,600 bytes, and the next one.
+    # A bucket ends with the parameter that fills it: the first is the last layer, 2,600 bytes, and the next one.
     assert 0.01 * MB <= small["buckets"][0] < 0.2 * MB
     assert len(small["buckets"]) > 3
 
@@ -98,15 +98,15 @@ def test_a_deterministic_run_holds_pytorch_to_it() -> None:
 
 
 def test_the_modes_of_torch_compile_are_those_of_the_configuration() -> None:
-    # "lite" compiles nothing but what a network marks, and the networks here mark nothing.
+    # "lite" compiles only what a network marks, and these mark nothing.
     assert {mode.name for mode in CompileMode} == set(in_environment("pytorch", "speed_side", "modes")) - {"lite"}
 
 
 def test_an_autotuned_network_learns_the_same() -> None:
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a C++ compiler on the CPU: no g++ on the PATH")
-    # Measured: 4.5e-3 in two steps, the same without autotuning. The fp32 gradients of this network on four samples are
-    # 1e-3 (NCHW) to 2e-3 (NHWC) from those in double precision; another network would be off by about 1.
+    # Measured: 4.5e-3 in two steps, equal without autotuning. The fp32 gradients of this network on four samples
+    # deviate by 1e-3 (NCHW) to 2e-3 (NHWC) from double precision; a different network would give about 1.
     assert in_environment("pytorch", "speed_side", "tuned") < 1e-2
 
 

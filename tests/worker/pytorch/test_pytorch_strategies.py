@@ -28,17 +28,17 @@ def against_allreduce(nodes: int, per_node: int, *cases: tuple[str, dict[str, An
     "cases",
     [
         [
-            # The same sums in buckets of another size: fp32 rounding, that four steps let grow.
+            # The same sums in buckets of another size: fp32 rounding, amplified over four steps.
             ("allreduce", LATE, 1e-4),
             ("zero1", DDP, 1e-4),
-            # 2 x 4 samples x (64 + 10) numbers are fewer than 2 x 64 x 10: the last layer sends factors.
+            # 2 x 4 samples x (64 + 10) numbers are fewer than 2 x 64 x 10, so the last layer sends factors.
             ("hybrid", DDP, 1e-4),
         ],
         [
-            # The mean of weights is the step with the mean of gradients; its rounding is that of the weights, which
-            # moved little.
+            # Averaging weights equals a step with averaged gradients, up to rounding of the weights, which moved
+            # little.
             ("local_sgd", {"sync_every": 1}, 5e-3),
-            # Rounding to 11 and 8 bits, on the way only.
+            # Messages are rounded to 11 and 8 bits.
             ("allreduce", {**DDP, "compress": "fp16"}, 5e-3),
             ("allreduce", {**DDP, "compress": "bf16"}, 2e-2),
             ("allreduce", {**LATE, "compress": "fp16"}, 5e-3),
@@ -70,8 +70,8 @@ def test_batchnorm_statistics_are_not_sent_in_each_step_and_evaluation_takes_tho
 def test_node_by_node_is_the_same_sum() -> None:
     [said] = against_allreduce(2, 2, ("hierarchical", {"bucket_mb": 0.2}))
     assert said["world_sizes"] == [4] * 4
-    # Four numbers added in another order; what that rounds differently, activations near 0 make larger (verify.py). The
-    # sum in place of the mean, or a node that is left out, would be off by 3, and by a half.
+    # Four numbers added in another order; activations near 0 amplify the rounding (verify.py). A sum instead of the
+    # mean would be off by 3, a missing node by a half.
     assert said["apart"] < 2e-2
     assert said["ranks_apart"] == 0
     assert said["continues"]
@@ -83,11 +83,11 @@ def test_what_learns_something_else_learns_nearly_that_and_goes_on_bit_by_bit() 
         ("allreduce", {**DDP, "compress": "powersgd", "powersgd_rank": 2}),
         ("local_sgd", {"sync_every": 3}),
     )
-    # After two whole steps, two of low rank: less than what four steps move, more than rounding.
+    # Two full steps, then two of low rank: less than four steps move, more than rounding.
     assert 1e-3 < power["apart"] < 0.5
     assert power["ranks_apart"] == 0
     assert power["continues"]
-    # One step after the average; what is scored is the mean again, and training goes on from each rank's own.
+    # One step after averaging; evaluation uses the mean again, and training continues from each rank's own weights.
     assert local["ranks_apart"] > 0
     assert local["scored_apart"] < 1e-5
     assert local["as_before_scoring"]

@@ -1,5 +1,5 @@
-"""Counters of energy, in folders of the form that the kernel documents (Documentation/power/powercap/powercap.rst):
-machines of tests have no such counters, or may not read them."""
+"""Energy counters, in folders laid out as the kernel documents (Documentation/power/powercap/powercap.rst), since test
+machines lack such counters or access to them."""
 
 from __future__ import annotations
 

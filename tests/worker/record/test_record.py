@@ -1,6 +1,6 @@
-"""What is recorded beside the time: counters of this machine against known traffic and known reads; those that it does
-not have in folders of the form that the kernel documents (Documentation/ABI/testing/sysfs-class-net,
-stable/sysfs-class-infiniband, admin-guide/pm/cpufreq.rst, driver-api/thermal/sysfs-api.rst)."""
+"""Recorded resources: this machine's counters against known traffic and reads; counters it lacks in folders laid out as
+the kernel documents (Documentation/ABI/testing/sysfs-class-net, stable/sysfs-class-infiniband,
+admin-guide/pm/cpufreq.rst, driver-api/thermal/sysfs-api.rst)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_bytes_over_the_loopback_interface_are_counted() -> None:
                 received += len(taken.recv(MIB))
         thread.join()
     moved = counters.difference(before, network.read())
-    # No more is said: other programs of this machine may use it too.
+    # A lower bound only: other programs may use loopback too.
     assert moved["lo sent"] >= 8 * MIB
     assert moved["lo received"] >= 8 * MIB
 
@@ -84,7 +84,7 @@ def test_of_interfaces_the_physical_ones_are_taken_and_each_byte_once(tmp_path: 
         "lo sent": 1,
         "lo received": 1,
     }
-    # Without counters of the ports, IP over InfiniBand is all that is known of them.
+    # Without port counters, IP over InfiniBand is the only source.
     without = counters.Network(net, tmp_path / "none").read()
     assert without["ib0 sent"] == 50
 
@@ -143,7 +143,7 @@ def test_power_is_added_up_over_time() -> None:
     before = meter.counters()
     time.sleep(2.5 * energy.POWER_SECONDS)
     joules = meter.joules_since(before)
-    # By the clock within it, and around it; a counter is rounded to a millijoule.
+    # Bounded by the clock inside and outside; counters are rounded to a millijoule.
     assert 100 * 2.5 * energy.POWER_SECONDS - 0.01 <= (joules or 0) <= 100 * (time.perf_counter() - begin) + 0.01
     assert meter.basis == "power"
 
@@ -158,7 +158,7 @@ def test_power_that_is_not_told_any_more_gives_nothing() -> None:
         energy.AddedPower(lambda: None)
 
 
-# Lines as NCCL 2.7 to 2.21 writes them; host names and addresses are made up.
+# Log lines of NCCL 2.7 to 2.21; host names and addresses are made up.
 NCCL_LOG = """\
 node1:5330:5330 [3] NCCL INFO NET/IB : Using [0]mlx5_1:1/IB [1]mlx5_3:1/IB ; OOB eth0:10.0.0.1<0>
 NCCL version 2.21.5+cuda12.4

@@ -1,4 +1,4 @@
-"""What becomes of a trace where something is in its way: real files and folders."""
+"""Traces with something in their way: real files and folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_trace_that_cannot_be_as_asked_for_fails_nothing_and_says_why(
     plain, in_the_way, no_place = in_torch("traces", str(tmp_path))
     file = "trace.rank0.json.gz"
     assert (plain["file"], plain["profiler"], plain["reason"]) == (file, "torch.profiler", None)
-    # The harness's own ranges, and those alone.
+    # Only the harness's own ranges.
     assert (in_the_way["file"], in_the_way["profiler"]) == (file, None)
     assert "the profiler of pytorch could not start" in in_the_way["reason"]
     with gzip.open(tmp_path / "in_the_way" / file) as written:

@@ -1,5 +1,5 @@
-"""Strategies that frameworks share, each with real ranks of its own: parameter servers, Horovod's options (the other
-half is in tests/worker/sides/ranks_side.py)."""
+"""Strategies that frameworks share, with real ranks: parameter servers, Horovod's options (other half:
+tests/worker/sides/ranks_side.py)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ pytestmark = pytest.mark.timeout(600)
 
 HOROVOD = {"controller": "gloo", "compress": "none", "hierarchical": False}
 SERVERS: dict[str, Any] = {"servers": None}
-# Of this project's servers; MXNet's do not come back.
+# For this project's servers; MXNet's are never restarted.
 NO_RETURNS = {"returns": 0, "lost_updates": 0, "lost_samples": 0}
 Case = tuple[str, dict[str, Any]]
 
 
 def compared(framework: str, nodes: int, per_node: int, *cases: Case, steps: int = 3) -> list[dict[str, Any]]:
-    """What each case says, against the first one."""
+    """Return each case compared with the first."""
     environment = "tensorflow" if framework == "keras" else framework
     asked = (framework, nodes, per_node, cases, steps)
     said: list[dict[str, Any]] = in_environment(environment, "ranks_side", "compare", *asked, timeout_seconds=550)
@@ -44,11 +44,11 @@ def compared(framework: str, nodes: int, per_node: int, *cases: Case, steps: int
 def test_synchronous_servers_and_rounded_gradients_against_the_frameworks_own(framework: str, says: str) -> None:
     allreduce: Case = ("allreduce", {"bucket_mb": None} if framework == "tensorflow" else {})
     fp16 = {**HOROVOD, "compress": "fp16"}
-    # The servers' run is cut after a step, and continued from what was saved: its ramp, momenta and counters too.
+    # The run with servers is interrupted after a step and resumed from its checkpoint, with ramp, momenta and counters.
     horovod: list[Case] = [("horovod", fp16)] if framework != "jax" else []
     _, servers, *rounded = compared(framework, 2, 1, allreduce, ("ps_sync", {**SERVERS, "cut": 1}), *horovod)
-    # Measured: 0, the sum of two is the same in any order; in JAX, which compiles its own update, 1.4e-6. A forgotten
-    # momentum is of the order of 1.
+    # Measured: 0, as a sum of two does not depend on order; 1.4e-6 in JAX, which compiles its own update. A forgotten
+    # momentum is of order 1.
     assert servers["apart"] < 1e-5
     assert servers["gradients"] < 1e-5
     assert servers["same_weights"] == [True, True]
@@ -71,12 +71,12 @@ def test_asynchronous_servers_of_mxnet_apply_every_gradient_and_say_how_late_it_
     )
     updates = said["facts"][0]["updates"]
     assert (updates["updates"], updates["samples"]) == (steps * nodes, steps * nodes * per_node * 8)
-    # All that is late for one worker was pushed by the other, once. Of the first pushes, both of weights that nobody
-    # had changed, one came after the other.
+    # Everything that makes one worker's updates stale was pushed once by the other. Of the first pushes, both from
+    # unchanged weights, one came second.
     assert 0 < updates["mean"] <= nodes - 1
     assert 1 <= updates["max"] <= steps
     assert [facts["updates"] for facts in said["facts"][1:]] == [None] * 3
-    # Inside a node all have the same weights after each step.
+    # Within a node all weights are equal after each step.
     same = said["same_weights"]
     assert (same[0], same[1], same[2] == same[3]) == (True, True, True)
 
@@ -95,7 +95,7 @@ def test_servers_step_in_the_place_of_keras_optimiser() -> None:
 def test_horovod_node_by_node_gives_what_it_gives_in_one_ring() -> None:
     by_node = {**HOROVOD, "hierarchical": True}
     _, said = compared("pytorch", 2, 2, ("horovod", HOROVOD), ("horovod", by_node), steps=1)
-    # Four numbers in another order: rounding. One step only; in the next it may switch a ReLU (verify.py).
+    # Four numbers in another order: rounding. One step only; the next may switch a ReLU (verify.py).
     assert said["gradients"] < 1e-5
     assert said["apart"] < 1e-5
     assert said["same_weights"] == [True] * 4

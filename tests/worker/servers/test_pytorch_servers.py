@@ -1,4 +1,4 @@
-"""Parameter servers under PyTorch: real ranks, real servers, virtual nodes (their halves:
+"""Parameter servers with PyTorch: real ranks, real servers, virtual nodes (other halves:
 tests/worker/sides/servers_side.py)."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_synchronous_servers_give_the_weights_of_allreduce(
     nodes: int, per_node: int, servers: int | None, nesterov: bool, says: str
 ) -> None:
     found = in_ranks("same_as_allreduce", nodes, per_node, servers, nesterov)
-    # Rounding, which each step on noise amplifies: 1e-6 after one, 1e-4 after three. A forgotten weight decay is 1e-2.
+    # Rounding, amplified by each step on noise: 1e-6 after one, 1e-4 after three. A forgotten weight decay is 1e-2.
     assert found["weights"] < 1e-3
     assert found["gradients"] < 1e-6
     assert found["ranks_agree"]
@@ -51,12 +51,12 @@ def test_asynchronous_servers_apply_every_gradient_and_count_how_late_it_was() -
     assert said[0]["communication"] == f"parameter servers: 2 on {workers} nodes, asynchronous"
     updates = said[0]["updates"]
     assert (updates["updates"], updates["samples"]) == (steps * workers, steps * workers * 8)
-    # All that is late for one worker was pushed by another, once: no more than `workers - 1` on average. Of the first
-    # pushes, all of weights that nobody had changed, the last one came after all others.
+    # Everything that makes one worker's updates stale was pushed once by another: at most `workers - 1` on average. Of
+    # the first pushes, all from unchanged weights, the last followed all others.
     assert 0 < updates["mean"] <= workers - 1
     assert updates["max"] >= workers - 1
     assert [one["updates"] for one in said[1:]] == [None, None]
-    # Scored is one model; training goes on from each worker's own.
+    # All ranks evaluate the same model; training continues from each worker's own.
     assert all(one["scored"] == said[0]["scored"] for one in said)
     assert all(one["kept"] for one in said)
     assert not any(one["server_left"] for one in said)
@@ -68,8 +68,8 @@ def test_bounded_staleness_holds_with_a_slow_rank(staleness: int) -> None:
     steps, ranks = 12, 3
     said = trained("ssp", ranks, 1, steps=steps, staleness=staleness, slow=0.5)
     assert said[0]["communication"] == f"parameter servers: 3 on 3 nodes, staleness at most {staleness}"
-    # As the ranks saw it: when one began step n, the slowest had ended no less than n - staleness - 1 (and pushed one
-    # more at most, whose answer was still on its way).
+    # As seen by the ranks: when one began step n, the slowest had finished at least n - staleness - 1 (and had pushed
+    # at most one more, whose answer was in flight).
     ends = [[end for _, end in one["moments"]] for one in said]
     for one in said:
         for step, (begun, _) in enumerate(one["moments"]):
@@ -89,11 +89,11 @@ def test_mixed_servers_have_one_worker_per_node() -> None:
     updates = said[0]["updates"]
     assert (updates["updates"], updates["samples"]) == (2 * steps, 4 * steps * 8)
     assert updates["mean"] < 2
-    # Inside a node all have the same weights after each step.
+    # Within a node all weights are equal after each step.
     assert said[0]["weights"] == said[1]["weights"]
     assert said[2]["weights"] == said[3]["weights"]
     assert all(one["scored"] == said[0]["scored"] for one in said)
-    # Without synchronisation each has its own, and the servers hear nothing.
+    # Without synchronisation each rank has its own, and the servers receive nothing.
     assert said[0]["after_no_sync"] == updates
     assert said[0]["apart"] != said[1]["apart"]
     assert [one["totals"] for one in said] == [[4.0, 6.0]] * 4
@@ -121,17 +121,17 @@ def test_ranks_go_on_with_a_server_that_was_killed_and_came_back(strategy: str) 
     assert updates["lost_samples"] == 8 * updates["lost_updates"]
     assert strategy == "ps_async" or updates["lead"] <= 2
     assert all(one["scored"] == said[0]["scored"] for one in said)
-    # 0.35 to 0.47, with a return and without. A share of zeros, or of other tensors, would be some tens away.
+    # 0.35 to 0.47, with and without a restart. A share of zeros, or of other tensors, would give tens.
     assert 0.2 < said[0]["moved"] < 1
     assert not any(one["server_left"] for one in said)
 
 
 @pytest.mark.timeout(400)
 def test_synchronous_ranks_fail_within_seconds_of_a_server() -> None:
-    # Rank 1 is the slow one: it has steps to do when the server dies, and does not wait for rank 0 in a sum.
+    # Rank 1 is slow: it still has steps to do when the server dies, and is not waiting for rank 0 in a sum.
     said = in_ranks("trained", "ps_sync", 2, 1, {"steps": 20, "kill": "server", "slow": 0.1})
     assert [one["code"] for one in said] == [1, 1]
-    # The rank of the dead server has 3 s for its last words (beside.py). The time limit of the run is 60 s.
+    # The rank of the dead server waits 3 s before it exits (colocated.py). The run's time limit is 60 s.
     assert all(one["seconds"] < 20 for one in said)
     assert "a parameter server ended too early" in said[0]["stderr"] or "is gone" in said[0]["stderr"]
     assert "parameter server 0 of 2 at " in said[1]["stderr"]
@@ -140,7 +140,7 @@ def test_synchronous_ranks_fail_within_seconds_of_a_server() -> None:
 
 @pytest.mark.timeout(400)
 def test_a_synchronous_rank_fails_within_seconds_of_another() -> None:
-    """Rank 1's own server goes on, and says who is gone; rank 0's ended with it."""
+    """Rank 1's own server survives and names the lost worker; rank 0's died with its rank."""
     said = in_ranks("trained", "ps_sync", 2, 1, {"steps": 20, "kill": "rank"})
     assert [one["code"] for one in said] == [-9, 1]
     assert said[1]["seconds"] < 30  # on a loaded machine; the time limit of the run is 60

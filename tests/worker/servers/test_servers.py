@@ -1,4 +1,4 @@
-"""Parameter servers as processes, and their workers as threads or processes with real sockets; no framework."""
+"""Parameter servers as processes, with workers in threads or processes over real sockets; no framework."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ WAIT_SECONDS = 20.0
 
 
 class Running:
-    """Real servers, and clients of them."""
+    """Real servers and their clients."""
 
     def __init__(self, stack: ExitStack, settings: Settings, returns: bool = False) -> None:
-        """returns: whether servers come back; `held` is then what each worker has."""
+        """returns: restart servers, with each worker's weights in `held`."""
         self.settings, self.returns = settings, returns
         self.held = [row(0) for _ in range(settings.workers)]
         self.servers = [ColocatedServer(settings, "127.0.0.1") for _ in SHARES]
@@ -46,7 +46,7 @@ class Running:
         return Client(addresses, worker, SHARES, WAIT_SECONDS, self.held[worker].copy if self.returns else None)
 
     def all(self, act: Callable[[int, Client], Any]) -> list[Any]:
-        """What each worker's act gives, all at once."""
+        """Run `act` for all workers concurrently and return the results."""
         with ThreadPoolExecutor(len(self.clients)) as threads:
             return list(threads.map(act, range(len(self.clients)), self.clients))
 
@@ -141,13 +141,13 @@ def test_no_worker_begins_a_step_further_ahead_than_the_bound(start: Callable[..
             client.push(row(step, worker), 1, 0.01, weights)
 
     running.all(work)
-    # As the workers saw it themselves: what the others had sent off when a step began, at most.
+    # As seen by the workers: at most what the others had sent when a step began.
     leads = [step - min(sum(sent < when for sent in of_one) for of_one in pushed) for when, _, step in begun]
     assert max(leads) <= staleness
     updates = running.clients[1].updates()
     assert updates.lead == staleness  # the bound is reached, with so slow a worker
     assert updates.updates == 3 * steps
-    # Of two others, each from `staleness` behind to `staleness` + 1 ahead.
+    # Two other workers, each between `staleness` behind and `staleness` + 1 ahead.
     assert updates.staleness_max <= 2 * (2 * staleness + 1)
 
 
@@ -213,7 +213,7 @@ def test_a_server_that_is_gone_is_an_error_that_names_it(start: Callable[..., Ru
 
 @pytest.mark.parametrize("mode", [ASYNCHRONOUS, BOUNDED])
 def test_a_server_that_was_killed_comes_back_with_a_workers_weights(start: Callable[..., Running], mode: str) -> None:
-    """And with all that it had counted: what is lost is said, and each push is applied once."""
+    """A restarted server keeps its counters: losses are reported, and each push is applied once."""
     running = start(mode, 2, staleness=2, returns=True)
     first, second = running.clients
     first.store(row(0), np.zeros(SIZE, np.float32))
@@ -230,14 +230,14 @@ def test_a_server_that_was_killed_comes_back_with_a_workers_weights(start: Calla
     second.push(row(3), 2, 0.1, held[1])
     assert second.returns == []
     updates = second.updates()
-    # Of six that each server applied, the staleness of 0, 1, 1, 1, 1, 1 updates, as if nothing had been.
+    # Of six updates per server, with staleness 0, 1, 1, 1, 1, 1, as if nothing had happened.
     assert (updates.updates, updates.samples, updates.staleness_mean, updates.staleness_max) == (6, 12, 5 / 6, 1)
     assert (updates.returns, updates.lost_updates, updates.lost_samples) == (1, 1, 2)
     assert [counters["clocks"] for counters in second.counters()] == [[3, 3], [3, 3]]
 
     running.servers[1].process.kill()
     now = np.empty(SIZE, np.float32)
-    second.pull(now)  # what only looks waits for it too
+    second.pull(now)  # a mere read waits for it too
     assert np.array_equal(now[SHARES[0] :], held[1][SHARES[0] :])
     assert [back.server for back in second.returns] == [1]
     assert second.updates().returns == 2
@@ -250,7 +250,7 @@ def test_a_push_that_was_applied_before_its_server_died_is_not_applied_again() -
     before.store(row(0), np.zeros(SIZE, np.float32))
     before.push(0, row(1), 2, 0.1, out)
     before.push(1, row(2), 2, 0.1, out)
-    # Killed here: worker 1 never had the answer, and has still the first weights.
+    # Killed here: worker 1 never got the answer, and still has the first weights.
     after = Parameters(settings, shared)
     said = after.revive(1, 0, row(0), out)
     assert said == {"applied": True, "taken": True, "lost_updates": 2}
@@ -259,7 +259,7 @@ def test_a_push_that_was_applied_before_its_server_died_is_not_applied_again() -
     after.push(0, row(3), 2, 0.1, out)
     counters = after.counters()
     assert (counters["updates"], counters["lost_updates"]) == (3, 2)
-    # A third one, from weights with only the update after the return: the same two are lost, and no more.
+    # A third server, from weights with only the update after the restart: the same two are lost, no more.
     assert Parameters(settings, shared).revive(0, 2, out, out)["lost_updates"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Parameter servers and the ranks that start them, as processes: which of them ends with which."""
+"""Parameter servers and the ranks that start them, as processes: which ends with which."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 20.0
 
 
 def test_a_tally_is_never_half_written() -> None:
-    """A process that writes rows of equal numbers is killed at any moment: the row that is left is one of them."""
+    """A process that writes rows of equal numbers is killed at a random moment; the remaining row is intact."""
     code = (
         "import sys\n"
         "import numpy as np\n"
@@ -84,7 +84,7 @@ def test_a_rank_ends_with_its_server_and_a_server_with_its_rank() -> None:
         ) as rank:
             assert rank.stdout is not None
             server = int(rank.stdout.readline())
-            time.sleep(0.5)  # until it has told Linux to end it with its rank
+            time.sleep(0.5)  # until it has set its death signal
             os.kill(rank.pid if kill_rank else server, signal.SIGKILL)
             _, said = rank.communicate(timeout=120)
             assert rank.returncode == (-signal.SIGKILL if kill_rank else 1)
@@ -93,7 +93,7 @@ def test_a_rank_ends_with_its_server_and_a_server_with_its_rank() -> None:
 
 
 def test_a_rank_survives_that_its_server_has_ended_when_all_said_goodbye() -> None:
-    """Also where the rank has not come so far that it expects it."""
+    """Also if the rank has not reached `close` yet."""
     code = (
         "import time\n"
         "from harness.worker.servers.colocated import ColocatedServer\n"

@@ -1,4 +1,4 @@
-"""Who is a worker of the parameter servers, and what an update of theirs is made of."""
+"""Which ranks are workers of the parameter servers, and how many samples an update has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.worker.servers.topology import topology
 
 @pytest.mark.parametrize(("rule", "factor"), [("constant", 1.0), ("sqrt", 0.5**0.5), ("linear", 0.5)])
 def test_an_asynchronous_update_has_the_learning_rate_of_its_own_samples(rule: str, factor: float) -> None:
-    # The course of the learning rate counts the samples of all ranks: it is in what is scaled, and not in the factor.
+    # The learning rate schedule counts the samples of all ranks: it is part of what is scaled, not of the factor.
     for course in ({}, {"warmup_steps": 4}, {"lr_peak_samples": 8, "lr_end_samples": 80}):
         spec = make_spec(
             strategy="ps_async",

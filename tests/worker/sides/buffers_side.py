@@ -23,7 +23,7 @@ RANKS, BATCH, STEPS = 2, 4, 3
 
 
 def statistics() -> Dict[str, Any]:
-    """Two ranks train twice: as the harness does, and with DDP's broadcast of all buffers in each forward pass."""
+    """Train two ranks twice: as the harness does, and with DDP broadcasting all buffers in each forward pass."""
     ours, theirs = _trained(broadcast=False), _trained(broadcast=True)
 
     def same(name: str, a: Dict[str, np.ndarray], b: Dict[str, np.ndarray]) -> bool:

@@ -1,5 +1,5 @@
-"""The halves of tests/worker/checks/test_capability.py that run in the frameworks' environments. There is no GPU: what
-the framework and the driver would say of one, and of a CUDA build, is put in their place; all else is the real code."""
+"""Framework halves of tests/worker/checks/test_capability.py. There is no GPU: what framework and driver would report
+about one, and about a CUDA build, is replaced; everything else is the real code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ V100 = "Tesla V100-SXM2-16GB"
 
 
 def told(framework: str, capability: List[int], build: Optional[Dict[str, Any]], precision: str) -> str:
-    """The sentence with which a rank on a GPU of this capability ends, or 'accepted'. build: cuda, cudnn and
-    architectures of the framework's build; None: there is no GPU to see."""
+    """Return the message with which a rank on a GPU of this capability fails, or 'accepted'. build: cuda, cudnn and
+    architectures of the framework's build; None if there is no GPU."""
     spec = make_spec(
         framework=framework,
         environment="tensorflow" if framework == "keras" else framework,
@@ -35,7 +35,7 @@ def told(framework: str, capability: List[int], build: Optional[Dict[str, Any]],
 
 
 def build_of(framework: str) -> Dict[str, Any]:
-    """What the environment's framework says of its build."""
+    """Return what the environment's framework reports about its build."""
     return dict(vars(importlib.import_module(f"harness.worker.{framework}").build()))
 
 

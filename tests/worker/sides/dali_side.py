@@ -1,5 +1,4 @@
-"""The halves of tests of `data.pipeline=dali` that run inside PyTorch's environment (environments.in_environment), and
-the folders of images for them."""
+"""PyTorch halves of the tests of `data.pipeline=dali` (environments.in_environment), and their image folders."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from harness.worker.data.readers import open_dataset
 
 SIZE = 32
 ROOMS = DatasetSpec("rooms", "imagefolder", 2, 3, SIZE, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-# Short sides up to 4 * SIZE - 1 are decoded whole by both; from 4 * SIZE on, Pillow decodes at a half or less.
+# Both decode short sides up to 4 * SIZE - 1 completely; from 4 * SIZE on, Pillow decodes at a half or less.
 SMALL = ((20, 30), (32, 32), (50, 41), (33, 90), (127, 130), (64, 64), (100, 81))
 LARGE = ((128, 150), (300, 260), (201, 400), (500, 333))
 # Fewer samples than the steps take: epochs end in the middle of batches.
@@ -28,7 +27,7 @@ STEPS, RESUMED = 6, 4
 
 
 def picture(size: Tuple[int, int], seed: int) -> Image.Image:
-    """Height and width: soft colours, an edge and noise, other ones for every seed, as no other picture has them."""
+    """Return an image of the given height and width: soft colours, an edge and noise, different for every seed."""
     rng = np.random.default_rng(seed)
     height, width = size
     soft = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)
@@ -38,7 +37,7 @@ def picture(size: Tuple[int, int], seed: int) -> Image.Image:
 
 
 def make_folders(folder: Path, sizes: Tuple[Tuple[int, int], ...] = SMALL, count: int = 20) -> Path:
-    """train/ and test/ with two classes, `count` images in each of them."""
+    """Create train/ and test/ with two classes of `count` images each."""
     for number, (part, name) in enumerate(itertools.product(("train", "test"), ("cellar", "attic"))):
         (folder / part / name).mkdir(parents=True)
         for place in range(count):
@@ -55,10 +54,10 @@ def spec(pipeline: str, workers: int, prefetch: int, **changes: Any) -> RunSpec:
 
 
 def compared(root: str, augment: bool, workers: int, prefetch: int) -> Dict[str, Any]:
-    """Batches of two ranks, from the beginning and from a step in the middle as after a restart, beside those in NumPy.
+    """Compare batches of two ranks, from the start and from a later step as after a restart, with those in NumPy.
 
-    labels: whether all are equal. worst, mean: difference of a pixel in levels of 255, of all images and channels; of
-    the mean, the largest of an image.
+    labels: all are equal. worst, mean: differences in levels of 255, over all pixels; of the mean, the largest of an
+    image.
     """
     dataset = dataclasses.replace(ROOMS, augment=augment)
     split = open_dataset(dataset, root)[0]
@@ -68,7 +67,7 @@ def compared(root: str, augment: bool, workers: int, prefetch: int) -> Dict[str,
             batches = []
             for step in range(STEPS):
                 if step == 2:
-                    own.settle()  # as before a probe: it takes nothing away, and leaves nothing out
+                    own.settle()  # as before a probe: must not drop or skip batches
                 batches.append(next(own))
         with opened("pytorch", spec("harness", 1, 2, dataset=dataset), rank, first_step, split) as reference:
             for (images, targets), (pixels, wanted) in zip(batches, itertools.islice(reference, STEPS)):
@@ -83,7 +82,7 @@ def compared(root: str, augment: bool, workers: int, prefetch: int) -> Dict[str,
 
 
 def neighbours(root: str) -> float:
-    """How far apart the two images of the data set are that are most alike: the mean difference in levels of 255."""
+    """Return the mean difference, in levels of 255, of the two most similar images of the data set."""
     split = open_dataset(ROOMS, root)[0]
     images = split.images(np.arange(len(split))).astype(int)
     pairs = itertools.combinations(range(len(images)), 2)
@@ -91,13 +90,13 @@ def neighbours(root: str) -> float:
 
 
 def windows(root: str) -> List[bool]:
-    """Whether images of which only a window is decoded are, byte for byte, those that were decoded whole."""
+    """Return whether images of which only a window is decoded equal, byte for byte, those decoded completely."""
     from nvidia.dali import fn, types
 
     from harness.worker.pytorch.dali import DaliBatches
 
     def whole(batches: DaliBatches, paths: Any) -> Any:
-        """Without the window: what DaliBatches._resized did before it decoded one."""
+        """Decode completely, as DaliBatches._resized did before it used windows."""
         images = fn.decoders.image(
             fn.io.file.read(paths, dont_use_mmap=True),
             output_type=types.RGB,
@@ -125,7 +124,7 @@ def windows(root: str) -> List[bool]:
 
 
 def half(root: str) -> Dict[str, Any]:
-    """Batches for precision=fp16 beside those for fp32."""
+    """Compare batches for precision=fp16 with those for fp32."""
     split, batches = open_dataset(ROOMS, root)[0], []
     for precision in ("fp32", "fp16"):
         with opened("pytorch", spec("dali", 1, 1, precision=precision), 0, 0, split) as own:
@@ -137,7 +136,7 @@ def half(root: str) -> Dict[str, Any]:
 
 
 def odd_files(root: str) -> Dict[str, List[Any]]:
-    """Of each kind of file behind a .jpg name: its worst difference in levels of 255, or what is said of it."""
+    """Return, for each kind of file named .jpg, its worst difference in levels of 255, or the message."""
     kinds = {
         "gray": lambda path: picture((50, 40), 1).convert("L").save(path, "JPEG"),
         "cmyk": lambda path: picture((50, 40), 1).convert("CMYK").save(path, "JPEG", quality=95),
@@ -169,18 +168,18 @@ def odd_files(root: str) -> Dict[str, List[Any]]:
 
 def _turned(path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be shown turned by 90 degrees, which Pillow leaves to others
+    exif[0x0112] = 6  # to be displayed rotated by 90 degrees, which Pillow does not do
     picture((50, 40), 1).save(path, "JPEG", exif=exif)
 
 
 def refused(root: str) -> Dict[str, str]:
-    """What is said of samples that are no image files, and in an environment without DALI."""
+    """Return the messages for samples that are not image files, and for an environment without DALI."""
     said = {}
     made = dataclasses.replace(ROOMS, name="made", reader="synthetic", train_samples=16, test_samples=16)
     for kind, dataset in (("synthetic", made), ("absent", ROOMS)):
         split = open_dataset(dataset, root)[0]
         if kind == "absent":
-            sys.modules["nvidia.dali"] = None  # type: ignore[assignment]  # as Python has it for what is not there
+            sys.modules["nvidia.dali"] = None  # type: ignore[assignment] # how Python marks a missing module
         try:
             opened("pytorch", spec("dali", 1, 1, dataset=dataset), 0, 0, split)
         except DataError as error:

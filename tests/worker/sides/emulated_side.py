@@ -1,7 +1,7 @@
-"""Ranks of framework=emulated that do one run after another: the half of tests that runs in the PyTorch environment.
+"""PyTorch half: ranks of framework=emulated that execute one run after another.
 
-Each run is the worker's own `main`: the real loop, probes and event log. Only the processes stay, which saves the
-seconds that importing torch takes each time.
+Each run is the worker's own `main` with the real loop, probes and event log. Only the processes are reused, which saves
+the time of importing torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.core.spec import Placement
 from harness.worker.__main__ import main
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.stream import training_batches
-from harness.worker.emulated import Adapter  # now, so that only what is measured has the priority below
+from harness.worker.emulated import Adapter  # before raising the priority, which is for the measurement only
 
 SENT = "sent.rank{}"
 # As in conf/framework/emulated.yaml.
@@ -40,11 +40,11 @@ OPTIONS: Dict[str, Any] = {
 
 
 def one_rank(turns: Sequence[Sequence[str]]) -> None:
-    """turns: of each run its folder, the port where its ranks meet, this one's rank, how many there are, and the Mbit/s
-    of its host's link; 0: as it is.
+    """turns: for each run its folder, the ranks' port, this rank, the world size, and the Mbit/s of its host's link; 0
+    leaves it unlimited.
 
-    At real-time priority where that is permitted: the ranks wait nearly all of the time, and a neighbour that computes
-    would hold up each message by a time slice, which is a cost that nobody has put in.
+    Uses real-time priority if permitted: ranks wait most of the time, and a busy neighbour would delay each message by
+    a time slice, a cost that is not configured.
     """
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -62,13 +62,14 @@ def one_rank(turns: Sequence[Sequence[str]]) -> None:
 
 
 def sent_bytes() -> int:
-    """That this host has put on its link, frames and all; 0 where it has none of its own."""
+    """Return the bytes that this host has sent on its link, including frames; 0 without a link of its own."""
     counter = Path(f"/sys/class/net/{INTERFACE}/statistics/tx_bytes")
     return int(counter.read_text()) if counter.exists() else 0
 
 
 def weights_of(folder: str, saved: int) -> Dict[str, Any]:
-    """After 6 steps of one rank alone; saved: after so many of them it is saved, and another one goes on."""
+    """Return the weights after 6 steps of one rank; saved: save after so many steps, and let another adapter
+    continue."""
     Path(folder).mkdir()
     options = {"compute_ms": 1.0, "jitter": 0.1, "message_mb": 0.01}
     spec = make_spec(

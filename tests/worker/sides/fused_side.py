@@ -40,10 +40,10 @@ def adapter(strategy: str = "plain", options: Any = None, fused: bool = True, **
 
 
 def skipped_first_step() -> Dict[str, Any]:
-    """fp16, where the loss scaler skips the first step and memory is poisoned, fused and not: whether weights and
-    momentum are equal after one more step, and how far the weights are apart after three, by how far they moved. For
-    steps of one size, and of another size for some weights."""
-    # Fills what torch allocates without initialising it with NaN.
+    """In fp16, with uninitialised memory filled with NaN and the first step skipped by the loss scaler, fused and not:
+    return whether weights and momentum are equal after one more step, and the weights' relative distance after three.
+    For equal step sizes, and with other ones for some weights."""
+    # Fill memory that torch does not initialise with NaN.
     torch.use_deterministic_algorithms(True)
     found = {}
     for factor in (1.0, 4.0):
@@ -51,7 +51,7 @@ def skipped_first_step() -> Dict[str, Any]:
         own, fused = (adapter(fused=f, precision="fp16", optimizer=optimizer) for f in (False, True))
         start, skipped = flat(own.weights()), []
         for trained in (own, fused):
-            # The first scale overflows every gradient, the second one none; powers of 2 round nothing.
+            # The first scale overflows every gradient, the second none; powers of 2 do not round.
             trained.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, backoff_factor=2.0**-112)
             trained.step()
             skipped.append(np.array_equal(start, flat(trained.weights())))
@@ -76,8 +76,8 @@ def momenta(trained: Adapter) -> List[torch.Tensor]:
 
 
 def continues() -> Dict[str, bool]:
-    """Whether a fused run goes on bit by bit from its checkpoint: one of today; one whose momentum is contiguous in a
-    network in channels_last; and one without any momentum, which is one of zero."""
+    """Return whether a fused run resumes bit by bit from its checkpoint: a current one; one whose momentum is
+    contiguous in a network in channels_last; and one without momentum, which means zero."""
     uncut, cut = adapter(), adapter()
     for _ in range(4):
         uncut.step()
@@ -119,11 +119,11 @@ def continues() -> Dict[str, bool]:
 
 
 def layouts() -> List[str]:
-    """What is said of gradients that do not lie in memory as their weights do, in the first step and in the second."""
+    """Return the messages for gradients with other strides than their weights, in the first and in the second step."""
     said = []
     for bad_step in (0, 1):
         trained = adapter()
-        trained.optimizer.register_step_pre_hook(lambda *_: None)  # another's hook behind the one that looks
+        trained.optimizer.register_step_pre_hook(lambda *_: None)  # another hook after the check
         learn = trained.strategy.forward_backward
 
         def permuting(*arguments: Any, trained: Adapter = trained, learn: Any = learn) -> Any:
@@ -143,7 +143,7 @@ def layouts() -> List[str]:
 
 
 def horovod_alone() -> float:
-    """One rank of Horovod, fused, against an unfused optimiser alone, by how far that moved."""
+    """Compare one rank of Horovod, fused, with an unfused optimiser, relative to how far that moved."""
     start = flat(adapter().weights())
     plain = _after_steps(adapter(fused=False))
     options = {"controller": "gloo", "compress": "none", "hierarchical": False}
@@ -152,8 +152,8 @@ def horovod_alone() -> float:
 
 
 def first_steps() -> Dict[str, Any]:
-    """What verify=true logs of the first step of each optimiser, and the error of one that pairs gradients with weights
-    by their place in memory."""
+    """Return what verify=true logs about the first step of each optimiser, and the error for one that pairs gradients
+    with weights by memory position."""
     logged: List[Dict[str, Any]] = []
 
     class Log:
@@ -168,7 +168,7 @@ def first_steps() -> Dict[str, Any]:
             step_check.checked(trained.step, trained.spec, trained, Log())()
             said[f"{name} {fused}"] = logged[-1]
     trained = adapter()
-    trained.optimizer._optimizer_step_pre_hooks.clear()  # a fused optimiser's own look at the layouts
+    trained.optimizer._optimizer_step_pre_hooks.clear()  # the fused optimiser's own check of the layouts
     learn = trained.strategy.forward_backward
 
     def permuting(*arguments: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Synchronous strategies against ONE process with the global batch: the half of the test that runs in the PyTorch
-environment. A network without BatchNorm, whose running statistics would be those of a rank's own samples."""
+"""PyTorch half: synchronous strategies against one process with the global batch, on a network without BatchNorm, whose
+running statistics would depend on a rank's own samples."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Case = Tuple[str, Dict[str, Any]]
 
 
 def against_one_process(nodes: int, per_node: int, cases: List[Case], mpirun: bool = False) -> List[Dict[str, Any]]:
-    """Of each strategy with its options, trained by nodes x per_node ranks: how far its weights are, and how far the
-    first gradients, from those of one process; by how far that one moved, and by the norm of its first gradients."""
+    """Return, for each strategy with its options on nodes x per_node ranks, the distance of the weights and of the
+    first gradients from those of one process, relative to how far that moved and to the norm of its first gradients."""
     ranks = nodes * per_node
     ports = [own_port() for _ in cases]
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def against_one_process(nodes: int, per_node: int, cases: List[Case], mpirun: bo
             _by_mpirun(ranks, arguments)
         else:
             _forked(ranks, arguments)
-        # After the fork: it starts threads.
+        # After forking, since this starts threads.
         start, reference, gradients = trained(
             "plain", {}, Placement(1, 1), Rendezvous(0, 1, 0, 1, "127.0.0.1", 1), ranks
         )
@@ -59,7 +59,7 @@ def against_one_process(nodes: int, per_node: int, cases: List[Case], mpirun: bo
 
 
 def one_rank(nodes: int, per_node: int, cases: List[Case], ports: List[int], folder: str, rank: int) -> None:
-    """All cases, one after another, in the same process: torch is loaded once."""
+    """Run all cases in one process, to load torch only once."""
     for number, (strategy, options) in enumerate(cases):
         place = Rendezvous(rank, nodes * per_node, rank % per_node, per_node, "127.0.0.1", ports[number])
         start, weights, gradients = trained(strategy, options, Placement(nodes, per_node), place, nodes * per_node)
@@ -70,8 +70,8 @@ def one_rank(nodes: int, per_node: int, cases: List[Case], ports: List[int], fol
 def trained(
     strategy: str, options: Dict[str, Any], placement: Placement, rendezvous: Rendezvous, share: int
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(weights before, weights after STEPS steps, gradients of the first step), each as one array. share: BATCH samples
-    for each of so many ranks are a step, whoever takes them."""
+    """Return (weights before, weights after STEPS steps, gradients of the first step), each flattened. share: a step
+    has BATCH samples for each of so many ranks, whoever processes them."""
     spec = _spec(strategy, options, placement, BATCH * share)
     train, _ = open_dataset(spec.dataset, None, spec.seed)
     order = SampleOrder(len(train), spec.seed)
@@ -91,7 +91,7 @@ def trained(
 
 
 def _mean_of_ranks(adapter: Adapter) -> np.ndarray:
-    """Each rank has its own gradients, and takes the mean of the weights that they lead to."""
+    """Average the weights after steps with each rank's own gradients."""
     import torch
 
     own = torch.from_numpy(flat(adapter.gradients()).copy())
@@ -109,13 +109,13 @@ def _spec(strategy: str, options: Dict[str, Any], placement: Placement, global_b
         placement=placement,
         global_batch=global_batch,
         batch_per_gpu=global_batch // placement.world_size,
-        # Momentum, weight decay and the rule of the learning rate as in a study: what is forgotten would show.
+        # Momentum, weight decay and learning rate rule as in a study, so that omitting one would show.
         optimizer=OptimizerSpec(lr=0.01, momentum=0.9, weight_decay=0.01, lr_rule="linear", lr_batch=BATCH),
     )
 
 
 def _forked(ranks: int, arguments: Tuple[Any, ...]) -> None:
-    """Ranks that need not load torch again."""
+    """Fork ranks, which need not load torch again."""
     children = []
     for rank in range(ranks):
         child = os.fork()

@@ -1,4 +1,4 @@
-"""Sections for tests/test_gpu_check.py, and what of gpu_check needs PyTorch."""
+"""Sections for tests/test_gpu_check.py, and the part of gpu_check that needs PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.gpu_check.figures import Figure
 
 
 def hang(ask: Any, report: Any) -> None:
-    """Never ends, and neither does a process that it starts, in a session of its own."""
+    """Never end, and start a process in its own session that does not end either."""
     report(Figure("a figure before it hangs", 1.0, "s"))
     started = subprocess.Popen(["sleep", "600"], start_new_session=True)
     report(Figure("process", float(started.pid)))

@@ -16,8 +16,8 @@ from models import pytorch as networks
 
 
 def parts() -> Dict[str, Any]:
-    """What half_weights=true consists of, as far as torch has it on CPUs: passes through a halved network beside those
-    of autocast from the same numbers, and the fused step on arrays too short for the blocks of its CPU kernel."""
+    """Test the parts of half_weights=true that work on CPUs: passes through a halved network against autocast from the
+    same values, and the fused step on arrays too short for the blocks of its CPU kernel."""
     given = torch.randn(BATCH, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     halved, own = (networks.build(catalog.network("resnet20").layers(3, 10, 32), 0) for _ in range(2))
     networks.halve(halved)
@@ -44,7 +44,7 @@ def parts() -> Dict[str, Any]:
         scaler.step(optimizer)
         after = _state(optimizer, weights)
         units.append(-1.0 if all(map(np.array_equal, before, after)) else _units(before, gradients, after, rule, 0.1))
-        # The next step is not to have another scale.
+        # Keep the scale for the next step.
         scaler.update(4.0)
     return {
         "dtypes": sorted({str(p.dtype) for p in halved.parameters()}),
@@ -56,7 +56,7 @@ def parts() -> Dict[str, Any]:
 
 
 def on_a_gpu() -> Optional[float]:
-    """The largest of `_units` of three steps; None without a GPU."""
+    """Return the largest `_units` of three steps; None without a GPU."""
     if not torch.cuda.is_available():
         return None
     trained = adapter("sgd", "fp16", {"fused": True, "half_weights": True}, device="cuda")
@@ -79,15 +79,15 @@ def on_a_gpu() -> Optional[float]:
 
 
 def _state(optimizer: torch.optim.Optimizer, weights: List[Any]) -> List[np.ndarray]:
-    """Of each weight itself, and its momentum."""
+    """Return each weight and its momentum."""
     return [_fp32(t) for weight in weights for t in (weight, optimizer.state[weight]["momentum_buffer"])]
 
 
 def _units(
     before: List[np.ndarray], gradients: List[np.ndarray], after: List[np.ndarray], rule: OptimizerSpec, rate: float
 ) -> float:
-    """How far weights and momentum are from the formula of SGD with Nesterov's momentum in fp32, at most, in units in
-    the last place of fp16."""
+    """Return the largest distance of weights and momentum from the formula of SGD with Nesterov's momentum in fp32, in
+    units in the last place of fp16."""
     largest = 0.0
     for number, gradient in enumerate(gradients):
         start, velocity = before[2 * number : 2 * number + 2]

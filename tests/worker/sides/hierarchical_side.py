@@ -1,4 +1,4 @@
-"""Node by node without waiting: the half of tests that runs in the PyTorch environment."""
+"""PyTorch half: hierarchical reduction without blocking."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BATCH, STEPS, PATIENCE = 4, 3, 60.0
 
 
 def held_back() -> List[Dict[str, Any]]:
-    """Two nodes of one rank. Rank 1 hands over no bucket before rank 0 has handed over all of its own, which it cannot
-    where one waits for rank 1. What each rank says of its last step."""
+    """Two nodes of one rank each. Rank 1 submits no bucket before rank 0 has submitted all of its own, which fails if
+    submitting waits for rank 1. Returns each rank's report of its last step."""
     port = own_port()
     code = "import hierarchical_side, sys; hierarchical_side.one_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ def one_rank(rank: int, port: int, folder: str) -> None:
 
     Hierarchical._mean = watched  # type: ignore[method-assign]
     adapter = Adapter(spec, make_site(timeout_seconds=2 * PATIENCE), place, batches(rank, BATCH, 0))
-    for _ in range(STEPS):  # DDP makes its buckets anew after the first
+    for _ in range(STEPS):  # DDP rebuilds its buckets after the first
         counts.append(0)
         adapter.step()
     adapter.allreduce_sum([0.0])
@@ -80,7 +80,7 @@ def one_rank(rank: int, port: int, folder: str) -> None:
 
 
 def in_order() -> Dict[str, Any]:
-    """What passes through two steps, the first of which is held up; and what becomes of an error in a step."""
+    """Return what passes through two phases, the first of which is delayed, and what happens to an error in a phase."""
     seen: List[Any] = []
 
     def first(tensor: torch.Tensor) -> None:

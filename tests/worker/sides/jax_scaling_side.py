@@ -19,7 +19,7 @@ from harness.worker.loss_scale import LossScale, updated
 
 
 def half_precision() -> Dict[str, Any]:
-    """Eight steps in fp16 with overflows in the first and the fifth, beside what NumPy makes of the adapter's own
+    """Compare eight steps in fp16, with overflows in the first and the fifth, with NumPy, from the adapter's own
     gradients by the rule of harness/worker/loss_scale.py."""
     optimizer = dataclasses.replace(make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1)
     batches = list(_batches(8))
@@ -35,7 +35,7 @@ def half_precision() -> Dict[str, Any]:
         before = _flat(adapter.weights())
         adapter.step()
         gradients = adapter.gradients()
-        if step == 1:  # the first that is taken
+        if step == 1:  # the first that is not skipped
             wide.step()
             a, b = _flat(wide.gradients()), _flat(gradients)
             cosine = float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
@@ -62,13 +62,13 @@ def half_precision() -> Dict[str, Any]:
     }
 
 
-# Before the step: so large that logits' gradients overflow; the second after some that were taken. Before the last, so
-# that the scale grows.
+# Scales set before a step: large enough to overflow the logits' gradients, the second time after normal steps; before
+# the last step, so that the scale grows.
 FORCED = {0: LossScale(2.0**24), 1: LossScale(), 4: LossScale(2.0**24), 5: LossScale(), 7: LossScale(2.0**10, 1999)}
 
 
 def overflow_of_one_rank(strategy: str) -> Dict[str, Any]:
-    """Three steps of two ranks in fp16; in the second, rank 1's gradients alone are not finite."""
+    """Two ranks take three steps in fp16; in the second, only rank 1's gradients are not finite."""
     said = two_ranks("jax_scaling_side", "one_rank_overflows", strategy)
     ranks = said.pop("said")
     return {

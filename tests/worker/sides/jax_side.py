@@ -47,7 +47,7 @@ def describe(name: str) -> Dict[str, Any]:
 
 
 def refuses_cpu_instead_of_gpu() -> str:
-    """What the adapter says when a run asks for CUDA and JAX has none."""
+    """Return the message for a run that requests CUDA if JAX has none."""
     spec = _spec()
     try:
         jax_adapter._device(dataclasses.replace(spec, cluster=dataclasses.replace(spec.cluster, device="cuda")))
@@ -57,8 +57,8 @@ def refuses_cpu_instead_of_gpu() -> str:
 
 
 def step_by_hand() -> float:
-    """Steps of the adapter against the same steps in NumPy and double precision, from the adapter's own gradients: the
-    largest difference of the weights, relative to what they moved."""
+    """Return the largest difference of the weights, relative to how far they moved, from the same steps in NumPy and
+    double precision with the adapter's own gradients."""
     optimizer = dataclasses.replace(
         make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1, warmup_steps=3, nesterov=True
     )
@@ -68,7 +68,7 @@ def step_by_hand() -> float:
     velocity = [np.zeros_like(w) for w in start]
     for step in range(4):
         adapter.step()
-        # The linear rule: half the rate for half the samples; and the ramp.
+        # The linear rule (half the rate for half the samples), and the ramp.
         rate = 0.005 * min(1, (step + 1) / 3)
         for w, v, g in zip(expected, velocity, adapter.gradients()):
             g = g + 0.1 * w
@@ -80,7 +80,7 @@ def step_by_hand() -> float:
 
 
 def optimizer_without_nesterov() -> List[float]:
-    """A weight of 1 after one and after two steps with gradient 1, velocity 0, rate 0.1, weight decay 0.5."""
+    """Return a weight of 1 after one and two steps with gradient 1, velocity 0, rate 0.1, weight decay 0.5."""
     adapter = _adapter([], optimizer=dataclasses.replace(make_spec().optimizer, momentum=0.9, weight_decay=0.5))
     one = np.ones(1, np.float32)
     first, velocity, _ = adapter._update([one], [0 * one], (), [one], 0.1)
@@ -89,7 +89,8 @@ def optimizer_without_nesterov() -> List[float]:
 
 
 def batch_norm() -> Dict[str, float]:
-    """Largest differences of what BatchNorm gives, and keeps, from its definition in double precision."""
+    """Return the largest differences of BatchNorm's outputs and statistics from their definition in double
+    precision."""
     x = np.random.RandomState(0).standard_normal((4, 3, 3, 5)).astype(np.float32) * 3 + 1
     scale, shift = np.arange(5, dtype=np.float32), np.ones(5, np.float32)
     layers, fresh = (catalog.BatchNorm(5),), [(np.zeros(5, np.float32), np.ones(5, np.float32))]
@@ -117,8 +118,8 @@ def logits_of_any_number() -> Dict[str, Any]:
 
 
 def computed_in(precision: str) -> Dict[str, Any]:
-    """How XLA is told to compute each convolution and product of matrices of a training step: the types of their
-    inputs and results, and the precisions of the operation."""
+    """Return how XLA computes the convolutions and matrix products of a training step: types of operands and results,
+    and precisions."""
     adapter = _adapter(_batches(1), precision=precision)
     step = jax.jit(lambda state, batch: adapter._gradient(state.params, state.statistics, state.scaling, *batch))
     text = step.lower(adapter.state, adapter.to_device(*next(_batches(1)))).as_text()
@@ -129,7 +130,7 @@ def computed_in(precision: str) -> Dict[str, Any]:
 
 
 def bfloat16() -> Dict[str, Any]:
-    """One step in bf16 beside one in fp32. dtypes: of what is kept."""
+    """Compare one step in bf16 with one in fp32. dtypes: of the stored state."""
     batch = next(_batches(1))
     wide, narrow = _adapter(itertools.repeat(batch)), _adapter(itertools.repeat(batch), precision="bf16")
     wide.step()
@@ -150,8 +151,8 @@ def set_scale(adapter: Adapter, scale: LossScale) -> None:
 
 
 def deterministic(folder: str, first: int) -> Dict[str, Any]:
-    """What this process has learned after six steps with two threads. first: continued from the folder, after so many;
-    0: from the start, and saved there after three."""
+    """Return the state after six steps with two threads. first: resume from the folder after so many steps; 0: from the
+    start, saving there after three."""
     cluster = dataclasses.replace(make_spec().cluster, cpus_per_gpu=2)
     adapter = _adapter(itertools.islice(_batches(6), first, None), cluster=cluster, deterministic=True)
     if first:
@@ -165,7 +166,7 @@ def deterministic(folder: str, first: int) -> Dict[str, Any]:
 
 
 def continues_exactly(precision: str) -> Dict[str, Any]:
-    """After five steps in one go, and with everything thrown away and loaded after three."""
+    """Return the state after five steps: uninterrupted, and recreated from a checkpoint after three."""
     batches = list(_batches(5))
     whole = _adapter(iter(batches), precision=precision)
     second = _adapter(iter(batches[3:]), seed=1, precision=precision)
@@ -188,8 +189,8 @@ def continues_exactly(precision: str) -> Dict[str, Any]:
 
 
 def busy_threads(cpus: int) -> Dict[str, Any]:
-    """Of some steps: cores busy on average, how many threads XLA has for computing, and their smallest share of the
-    processor time of all threads."""
+    """Return, over some steps, the mean number of busy cores, XLA's number of compute threads, and their smallest share
+    of the CPU time of all threads."""
     spec = _spec()
     cluster = dataclasses.replace(spec.cluster, cpus_per_gpu=cpus)
     adapter = _adapter(itertools.repeat(next(_batches(1, 32))), cluster=cluster, global_batch=32, batch_per_gpu=32)
@@ -211,7 +212,7 @@ def busy_threads(cpus: int) -> Dict[str, Any]:
 
 
 def exchanges(strategy: str) -> Dict[str, Any]:
-    """What two ranks, each with a batch of its own, know after a step together."""
+    """Return what two ranks with different batches know after a step together."""
     found = two_ranks("jax_side", "one_rank", strategy)
     said, codes = found["said"], found["codes"]
     mean = np.mean([answer["own"] for answer in said], axis=0)
@@ -230,7 +231,7 @@ def exchanges(strategy: str) -> Dict[str, Any]:
 
 
 def two_ranks(module: str, half: str, strategy: str) -> Dict[str, Any]:
-    """Exit codes of two processes that call `half` of the module, and what each of them wrote."""
+    """Return the exit codes and outputs of two processes that call `half` of the module."""
     command = [sys.executable, "-c", f"import sys, {module}; {module}.{half}(*sys.argv[1:])", strategy]
     command.append(str(own_port()))
     with tempfile.TemporaryDirectory() as folder:
@@ -276,7 +277,7 @@ def one_rank(strategy: str, port: str, folder: str, name: str) -> None:
 
 
 def _thread_seconds() -> Dict[Tuple[str, str], float]:
-    """Processor time of each thread of this process: (name, number) -> seconds."""
+    """Return the CPU time of each thread of this process: (name, number) -> seconds."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -314,8 +315,8 @@ def _flat(arrays: Sequence[Any]) -> np.ndarray:
 
 
 def donated() -> Dict[str, Any]:
-    """What becomes of the state that a step was given: whether its arrays are gone, and how many of the new weights and
-    velocities lie in their memory."""
+    """Return whether the arrays of a step's input state are deleted, and how many of the new weights and velocities
+    reuse their memory."""
     adapter = _adapter(_batches(2))
     adapter.step()
     before = jax.tree.leaves(adapter.state)

@@ -1,4 +1,4 @@
-"""PyTorch's loss scaler beside this project's rule: the half of a test that runs in the PyTorch environment."""
+"""PyTorch half: torch's loss scaler against this project's rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.worker.loss_scale import LossScale, updated
 
 
 def scales(overflows: Sequence[bool], start: float) -> List[Tuple[float, float]]:
-    """After each step, the scale by torch.amp.GradScaler and by `updated`. start: 0 for the initial scale of each."""
+    """Return (torch.amp.GradScaler's scale, `updated`'s) after each step. start: initial scale; 0 for the default."""
     scaler = torch.amp.GradScaler("cpu", **({"init_scale": start} if start else {}))
     state = LossScale(start) if start else LossScale()
     weight = torch.nn.Parameter(torch.zeros(1))

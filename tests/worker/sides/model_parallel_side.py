@@ -1,4 +1,4 @@
-"""Ranks that have one model between them: the half of tests that runs in the PyTorch environment."""
+"""PyTorch half: ranks that share a model."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ Case = Tuple[str, Dict[str, Any], Dict[str, Any]]
 
 
 def against_one_process(ranks: int, cases: List[Case]) -> List[Dict[str, Any]]:
-    """Of each case: how far its weights and logits are from those of one process with the global batch, after the same
-    steps, by how far its weights moved; and whether ranks that go on from what was saved in between end with the same
-    weights."""
+    """Return, for each case, the distance of weights and logits from those of one process with the global batch,
+    relative to how far its weights moved; and whether ranks that resume from a checkpoint end with the same weights."""
     code = "import model_parallel_side, sys; model_parallel_side.one_rank(*eval(sys.argv[1]))"
     ports = [own_port() for _ in range(2 * len(cases))]
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +105,7 @@ def make(case: Case, ranks: int) -> RunSpec:
 
 
 def trained(spec: RunSpec, rank: int, port: int, saved: Optional[Path] = None) -> Dict[str, Any]:
-    """What a rank has after STEPS steps; after SAVED of them its state is saved, where a folder is given."""
+    """Return a rank's state after STEPS steps; with a folder, save there after SAVED steps."""
     adapter = adapter_of(spec, rank, port, 0)
     facts = adapter.facts()
     found = {"start": flat(adapter.weights()), **{name: facts[name] for name in ("parameters", "communication")}}
@@ -128,7 +127,7 @@ def trained(spec: RunSpec, rank: int, port: int, saved: Optional[Path] = None) -
 
 
 def kept_for_backward(adapter: Adapter, spec: RunSpec, rank: int) -> int:
-    """Bytes that autograd keeps in a step: storages, each once, without those of the network's own parameters."""
+    """Return the bytes that autograd keeps in a step: distinct storages, without those of the parameters."""
     own = {getattr(p, "_local_tensor", p).untyped_storage().data_ptr() for p in adapter.parameters}
     kept = {}
 
@@ -150,7 +149,7 @@ def adapter_of(spec: RunSpec, rank: int, port: int, first: int) -> Adapter:
 
 
 def batches(spec: RunSpec, replica: int, first: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    """Those of a replica from step `first` on."""
+    """Yield the batches of a replica from step `first` on."""
     data, own = spec.dataset, slice(replica * spec.batch_per_replica, (replica + 1) * spec.batch_per_replica)
     step = first
     while True:

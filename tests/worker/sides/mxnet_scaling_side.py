@@ -23,8 +23,8 @@ from models import mxnet as networks
 
 
 def scaled_by_hand(nesterov: bool) -> Dict[str, Any]:
-    """SGD with loss scaling over steps of which two overflow, one with infinity and one with NaN, beside the rule in
-    Python and SGD in NumPy and double precision. The scale grows on the way."""
+    """Compare SGD with loss scaling, over steps of which two overflow (one with infinity, one with NaN) and a growing
+    scale, with the rule in Python and SGD in NumPy and double precision."""
     spec = dataclasses.replace(
         make_spec().optimizer, lr=0.5, lr_rule="constant", weight_decay=0.1, warmup_steps=5, nesterov=nesterov
     )
@@ -59,7 +59,7 @@ def scaled_by_hand(nesterov: bool) -> Dict[str, Any]:
 
 
 def half_types() -> Dict[str, List[str]]:
-    """Types in a network for fp16, by the kind of its arrays; MXNet tells them without computing anything."""
+    """Return the types in a network for fp16, by kind of array; MXNet infers them without computing."""
     layers = catalog.network("cnn_small").layers(3, 10, 32) + catalog.network("resnet20").layers(3, 10, 32)
     network = networks.build(layers[:-1], 0, half=True)
     inside = network(mx.sym.var("data", dtype="float32", shape=(2, 3, 32, 32))).get_internals()
@@ -70,8 +70,8 @@ def half_types() -> Dict[str, List[str]]:
 
 
 def half_precision() -> Dict[str, Any]:
-    """Steps of the adapter with loss scaling, beside fp32; the second of fp16 overflows. On a GPU in fp16. MXNet has no
-    convolutions in fp16 on CPUs: there the network computes in fp32, and what is around it is the same."""
+    """Compare the adapter's steps with loss scaling, the second of which overflows, with fp32. MXNet has no fp16
+    convolutions on CPUs: there the network computes in fp32, with the same scaling around it."""
     on_gpu = bool(machine.gpus())
     networks.HALF = "float16" if on_gpu else "float32"
     device = "cuda" if on_gpu else "cpu"
@@ -100,7 +100,7 @@ def half_precision() -> Dict[str, Any]:
 
 
 def overflow_of_one_rank(strategy: str) -> Dict[str, Any]:
-    """Three steps of two ranks with loss scaling; in the second, rank 1's gradients alone are not finite. The network
+    """Two ranks take three steps with loss scaling; in the second, only rank 1's gradients are not finite. The network
     computes in fp32, as in `half_precision`."""
     codes, said = two_ranks("mxnet_scaling_side", "one_rank_overflows", strategy)
     return {

@@ -38,7 +38,7 @@ def describe(name: str) -> Dict[str, Any]:
 
 
 def refuses_cpu_instead_of_gpu() -> str:
-    """What the adapter says when a run asks for CUDA and MXNet has none."""
+    """Return the message for a run that requests CUDA if MXNet has none."""
     spec = _spec()
     try:
         machine.context(dataclasses.replace(spec, cluster=dataclasses.replace(spec.cluster, device="cuda")))
@@ -48,8 +48,8 @@ def refuses_cpu_instead_of_gpu() -> str:
 
 
 def optimizer_by_hand(nesterov: bool) -> float:
-    """The largest difference of weights after steps with a learning rate that ramps up, relative to what they moved,
-    between MXNet's kernels and PyTorch's form in NumPy and double precision."""
+    """Return the largest difference of weights, relative to how far they moved, between MXNet's kernels and PyTorch's
+    formula in NumPy and double precision, after steps with a learning rate ramp."""
     spec = dataclasses.replace(
         make_spec().optimizer, lr=0.5, lr_rule="constant", weight_decay=0.1, warmup_steps=5, nesterov=nesterov
     )
@@ -69,8 +69,8 @@ def optimizer_by_hand(nesterov: bool) -> float:
 
 
 def aggregated() -> Dict[str, float]:
-    """Steps of all weights of a network, with a rate that ramps up, beside those of one weight after the other, as it
-    was before: largest difference, relative to what they moved. groups: calls of a kernel; arrays: weights."""
+    """Compare steps that update all weights together with steps that update one weight at a time, with a learning rate
+    ramp: largest difference, relative to how far they moved. groups: kernel calls; arrays: weights."""
     spec = dataclasses.replace(make_spec().optimizer, lr=0.5, lr_rule="constant", weight_decay=0.1, warmup_steps=3)
     random, shapes = np.random.RandomState(0), [(3, 2)] * 50 + [(7,), (70, 70), (9, 3, 3)]
     start = [random.standard_normal(shape) for shape in shapes]
@@ -89,8 +89,8 @@ def aggregated() -> Dict[str, float]:
 
 
 def deterministic(folder: str, first: int) -> Dict[str, Any]:
-    """What this process has learned after six steps with two threads. first: continued from the folder, after so many;
-    0: from the start, and saved there after three."""
+    """Return the state after six steps with two threads. first: resume from the folder after so many steps; 0: from the
+    start, saving there after three."""
     cluster = dataclasses.replace(make_spec().cluster, cpus_per_gpu=2)
     adapter = _adapter(itertools.islice(map(_batch, range(6)), first, None), cluster=cluster, deterministic=True)
     if first:
@@ -104,8 +104,8 @@ def deterministic(folder: str, first: int) -> Dict[str, Any]:
 
 
 def continues_exactly(precision: str) -> Dict[str, Any]:
-    """Weights, momenta and statistics after five steps: with an evaluation in between, and with everything thrown away
-    and loaded after three. fp16: with its loss scaling, the network in fp32."""
+    """Return weights, momenta and statistics after five steps: with an evaluation in between, and recreated from a
+    checkpoint after three. fp16: with loss scaling, the network in fp32."""
     networks.HALF = "float32"
     batches = [_batch(step) for step in range(5)]
     whole = _adapter(batches, precision=precision)
@@ -132,8 +132,8 @@ def continues_exactly(precision: str) -> Dict[str, Any]:
 
 
 def what_the_exchange_gets() -> List[int]:
-    """Numbers of the gradients that are not laid out plainly, which Horovod and KVStore refuse; after a step, and after
-    a step that comes after an evaluation, in which oneDNN lays out the weights anew."""
+    """Return the numbers of the gradients with oneDNN's layouts, which Horovod and KVStore reject, after a step and
+    after a step that follows an evaluation, in which oneDNN changes the weights' layout."""
     images, labels = np.zeros((4, 64, 64, 3), np.uint8), np.zeros(4, np.int64)
     adapter = _adapter(itertools.repeat((images, labels)), model="resnet50")
     refused = []
@@ -149,8 +149,8 @@ def what_the_exchange_gets() -> List[int]:
 
 
 def exchanges(strategy: str) -> Dict[str, Any]:
-    """What two ranks, each with a batch of its own, know after a step together. left: processes of the KVStore that are
-    still there when the ranks have closed it."""
+    """Return what two ranks with different batches know after a step together. left: processes of the KVStore that
+    survive closing it."""
     codes, said = two_ranks("mxnet_side", "one_rank", strategy)
     mean = np.mean([answer["own"] for answer in said], axis=0)
     return {
@@ -168,7 +168,7 @@ def exchanges(strategy: str) -> Dict[str, Any]:
 
 
 def two_ranks(module: str, half: str, strategy: str) -> Tuple[List[int], List[Dict[str, Any]]]:
-    """Exit codes of two processes that call `half` of the module, and what each of them wrote."""
+    """Return the exit codes and outputs of two processes that call `half` of the module."""
     ranks, port = 2, own_port()
     command = [sys.executable, "-c", f"import sys, {module}; {module}.{half}(*sys.argv[1:])", strategy, str(port)]
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +222,7 @@ def one_rank(strategy: str, port: str, folder: str, name: str) -> None:
 
 
 def kvstore_ends_with_its_rank() -> Dict[str, Any]:
-    """A rank is killed at once, like a program that runs out of memory: how many processes it had, and has left."""
+    """Kill a rank as if it ran out of memory; return how many processes it had, and how many are left."""
     code = (
         "import mxnet_side, itertools, sys, time\n"
         "adapter = mxnet_side._adapter(itertools.repeat(None), strategy='allreduce')\n"
@@ -233,7 +233,7 @@ def kvstore_ends_with_its_rank() -> Dict[str, Any]:
     assert rank.stdout is not None
     started = [int(number) for number in rank.stdout.readline().split()]
     before = sum(map(_runs, started))
-    # What its supervisor says to all processes of the rank is not for them.
+    # They ignore what its supervisor sends to all processes of the rank.
     for number in started:
         os.kill(number, signal.SIGUSR2)
     time.sleep(0.5)

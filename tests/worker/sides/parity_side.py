@@ -1,4 +1,4 @@
-"""What a framework's adapter computes from a fixed batch: runs inside every framework's environment."""
+"""What a framework's adapter computes from a fixed batch; runs in every framework's environment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from harness.core.spec import RunSpec
 from harness.worker.adapter import Adapter
 from harness.worker.distributed.exchange import own_port
 
-# Few images, and the seed that they are made from: here no activation lies within rounding of 0. Where one does, as in
-# most batches of 16, it falls on the other side of ReLU in some frameworks, and all gradients before it change by 1 %.
+# Few images and a seed for which no activation is within rounding of 0. Otherwise, as in most batches of 16, a ReLU
+# switches in some frameworks, and all gradients before it change by 1 %.
 BATCH, SEED = 4, 3
-# Rounding is amplified from step to step, the faster the larger the steps are.
+# Each step amplifies rounding, the more the larger it is.
 LEARNING_RATE = 0.0025
 MOST_ELEMENTS = 100000
 OPTIONS: Dict[str, Dict[str, Any]] = {
@@ -32,7 +32,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
 
 
 def compute(framework: str, cases: Sequence[Tuple[str, int, int]], folder: str) -> None:
-    """Writes `<model>-<image size>.npz` for each case (model, image size, steps)."""
+    """Write `<model>-<image size>.npz` for each case (model, image size, steps)."""
     package = importlib.import_module(f"harness.worker.{framework}")
     for model, size, steps in cases:
         random = np.random.RandomState(SEED)
@@ -45,7 +45,7 @@ def compute(framework: str, cases: Sequence[Tuple[str, int, int]], folder: str) 
 
 
 def _thinned(gradient: np.ndarray) -> np.ndarray:
-    """Elements evenly spread over all of a large array: 20 million and more of them would be written for each case."""
+    """Return evenly spaced elements of a large array, which may have 20 million and more."""
     flat = gradient.reshape(-1)
     return flat[:: max(1, flat.size // MOST_ELEMENTS)].copy()
 
@@ -66,8 +66,8 @@ def _spec(framework: str, model: str, size: int) -> RunSpec:
 
 
 def _computed(adapter: Adapter, images: np.ndarray, steps: int) -> Dict[str, np.ndarray]:
-    """logits: before the first step, of fewer images than a batch. gradient<n>: of the first step. losses: [steps].
-    trained: logits after the last step."""
+    """Return logits before the first step, of fewer images than a batch; gradient<n> of the first step; losses [steps];
+    and trained, the logits after the last step."""
     found = {"parameters": np.array(adapter.facts()["parameters"]), "logits": adapter.logits(images[:3])}
     losses = []
     for step in range(steps):

@@ -48,8 +48,8 @@ def opened(framework: str, asked: RunSpec, rank: int = 0, first_step: int = 0, s
 
 
 def same_batches(framework: str, kinds: List[List[Any]]) -> Dict[str, Any]:
-    """Of each (pipeline, workers, kind of data): whether all batches, of two ranks, from the beginning and from a step
-    in the middle, are those in NumPy byte for byte. And what a worker says where a sample cannot be read."""
+    """Return, for each (pipeline, workers, kind of data), whether the batches of two ranks, from the start and from a
+    later step, equal those in NumPy byte for byte; and the message of a worker that cannot read a sample."""
     found: Dict[str, Any] = {"unreadable": unreadable(framework, "framework", 1)}
     for pipeline, workers, kind in kinds:
         dataset = KINDS[kind]
@@ -74,7 +74,7 @@ class Unreadable(ArraySplit):
 
 
 def unreadable(framework: str, pipeline: str, workers: int) -> str:
-    """What is said where a sample cannot be read."""
+    """Return the message for a sample that cannot be read."""
     split = Unreadable(RNG.integers(0, 256, (50, 12, 12, 3), dtype=np.uint8), np.arange(50) % 10)
     with opened(framework, spec(pipeline, workers), split=split) as own:
         try:
@@ -86,14 +86,14 @@ def unreadable(framework: str, pipeline: str, workers: int) -> str:
 
 
 def killed_worker() -> Dict[str, Any]:
-    """Of PyTorch's loader with two processes: what they do when told to end, and what is said when one is killed."""
+    """Test PyTorch's loader with two processes: what they do when told to end, and the message when one is killed."""
     with opened("pytorch", spec("framework", 2)) as own:
-        next(own), next(own)  # of either worker: both are up
+        next(own), next(own)  # one from each worker: both are running
         processes = children(os.getpid())
         for process in processes:
             os.kill(process, signal.SIGTERM)
             os.kill(process, signal.SIGUSR2)
-        for _ in range(8):  # more than had been made ahead
+        for _ in range(8):  # more than were prefetched
             next(own)
         survivors = children(os.getpid())
         os.kill(processes[0], signal.SIGKILL)
@@ -108,7 +108,7 @@ def killed_worker() -> Dict[str, Any]:
 
 
 def orphans() -> List[str]:
-    """What is left of the workers of a rank that was killed, as states of processes."""
+    """Return the states of the processes left of a killed rank's workers."""
     code = "import pipelines_side, time; pipelines_side.hold()"
     rank = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, universal_newlines=True)
     assert rank.stdout is not None

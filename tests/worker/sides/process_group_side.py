@@ -17,9 +17,8 @@ from harness.worker.pytorch.adapter import Adapter
 
 
 def leaves_while_gloo_frees() -> None:
-    """Two adapters that join, take steps and leave, one after the other in one process: what the first leaves, torch
-    keeps. gloo's threads of the second are held up until the main thread waits for them, if it does, and then holds
-    Python's lock. Says true, and ends."""
+    """Two adapters join, take steps and disconnect, one after the other in one process. The second's gloo threads are
+    delayed until the main thread waits for them, if it does, holding the GIL. Prints true and exits."""
     faulthandler.dump_traceback_later(200, exit=True)
     options = {"bucket_mb": 0.2, "overlap": False}
     spec = make_spec(strategy_options=options, model="cnn_small", gpus=1, global_batch=4, batch_per_gpu=4)
@@ -43,4 +42,4 @@ def leaves_while_gloo_frees() -> None:
     joins_and_leaves(held_up=False)
     joins_and_leaves(held_up=True)
     print("true", flush=True)
-    os._exit(0)  # for the reason given in harness/worker/__main__.py
+    os._exit(0)  # see harness/worker/__main__.py

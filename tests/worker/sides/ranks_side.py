@@ -1,4 +1,4 @@
-"""Ranks of any framework that train together, on virtual nodes: the half of tests that runs in its environment."""
+"""Framework half: ranks of any framework that train together on virtual nodes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Case = Tuple[str, Dict[str, Any]]
 
 
 def trained(framework: str, nodes: int, per_node: int, case: Case, steps: int) -> Dict[str, Any]:
-    """What nodes x per_node ranks have after so many steps with (strategy, options); "cut" among the options: after so
-    many of them they save, end, and other processes go on."""
+    """Return the state of nodes x per_node ranks after so many steps with (strategy, options). "cut" in the options:
+    after so many steps they save and exit, and new processes resume."""
     strategy, options = case
     cut = options.get("cut", 0)
     case = strategy, {name: value for name, value in options.items() if name != "cut"}
@@ -46,8 +46,8 @@ def trained(framework: str, nodes: int, per_node: int, case: Case, steps: int) -
 
 
 def compare(framework: str, nodes: int, per_node: int, cases: Sequence[Case], steps: int) -> List[Dict[str, Any]]:
-    """Each case against the first one: how far apart the weights, and the last step's gradients, are, by how far the
-    first one's weights moved, and by the norm of its gradient."""
+    """Compare each case with the first: distance of the weights and of the last step's gradients, relative to how far
+    the first one's weights moved and to the norm of its gradient."""
     found = [trained(framework, nodes, per_node, case, steps) for case in cases]
     reference = found[0]["arrays"][0]
     moved = float(np.linalg.norm(reference["weights"] - reference["start"]))
@@ -93,7 +93,7 @@ def one_rank(
         placement=Placement(nodes, per_node),
         global_batch=BATCH * ranks,
         batch_per_gpu=BATCH,
-        # Small steps: on noise, large ones amplify rounding. A ramp, and a weight decay that would be missed.
+        # Small steps: on noise, large ones amplify rounding. With a ramp and a weight decay whose absence would show.
         optimizer=OptimizerSpec(lr=0.002, weight_decay=0.01, lr_batch=BATCH, warmup_steps=3),
     )
     place = Rendezvous(rank, ranks, rank % per_node, per_node, "127.0.0.1", port)
@@ -101,7 +101,7 @@ def one_rank(
         spec, make_site(timeout_seconds=120.0), place, batches(rank, BATCH, first)
     )
     answer = {"start": flat(adapter.weights())}
-    # As a run that goes on has it.
+    # As in a resumed run.
     adapter.allreduce_sum([0.0])
     if first:
         adapter.load(Path(folder))
@@ -145,7 +145,7 @@ def _processes(framework: str, nodes: int, per_node: int, case: Case, folder: st
                 *(sys.executable, "-c", code),
                 json.dumps([framework, nodes, per_node, case, folder, first, end, rank, port]),
             ],
-            # MXNet divides what is larger over all servers.
+            # MXNet splits larger arrays over all servers.
             env={**os.environ, "MXNET_KVSTORE_BIGARRAY_BOUND": "20000"},
         )
         for rank in range(nodes * per_node)

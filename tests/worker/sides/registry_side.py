@@ -6,7 +6,7 @@ from typing import List, Mapping
 
 
 def classes(framework: str, offered: List[str]) -> List[str]:
-    """Those of the strategies that the adapter has a class for; and what else it has."""
+    """Return which of the strategies the adapter has a class for, and its additional ones."""
     if framework == "pytorch":
         from harness.worker.pytorch.strategies import strategy
 

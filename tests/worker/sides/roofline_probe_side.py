@@ -1,4 +1,4 @@
-"""Operands of the roofline's probes, and when peaks are reset: the half of tests in a framework's environment."""
+"""Framework half: operands of the roofline probe, and resets of peak memory."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def adapter(framework: str, batches: Any = (), **changes: Any) -> Adapter:
 
 
 def results(framework: str, precisions: List[str]) -> Dict[str, Dict[str, Any]]:
-    """Of a product of 64 x 64 matrices and of a copy of 4096 numbers: standard deviation, share of distinct values, and
-    whether a second call gives the same."""
+    """Return, for a product of 64 x 64 matrices and a copy of 4096 numbers, standard deviation, share of distinct
+    values, and whether a second call gives the same."""
     found = {}
     for precision in precisions:
         ours = adapter(framework, precision=precision)
@@ -56,7 +56,7 @@ def results(framework: str, precisions: List[str]) -> Dict[str, Dict[str, Any]]:
 
 
 def resets(framework: str) -> List[int]:
-    """After how many steps the measuring loop asks for the reset, of 6 in blocks of 2."""
+    """Return after how many of 6 steps, in blocks of 2, the loop resets the peak."""
     measure = MeasureSpec(warmup_steps=2, steps=4, block_steps=2, probe_steps=0, evaluate_samples=0)
     images, labels = np.zeros((2, 32, 32, 3), np.uint8), np.zeros(2, np.int64)
     ours = adapter(framework, [(images, labels)] * 6, measure=measure)

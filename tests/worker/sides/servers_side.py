@@ -29,7 +29,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "ps_mixed": {"servers": None},
     "ssp": {"servers": None, "staleness": 1},
 }
-# Ends as harness/worker/__main__.py does after an error.
+# Exits as harness/worker/__main__.py does after an error.
 PROGRAM = """\
 import json, os, sys, traceback
 import servers_side
@@ -42,15 +42,15 @@ except BaseException:
 
 
 def trained(strategy: str, nodes: int, per_node: int, job: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """What each of nodes x per_node ranks says after a job (keys of `rank`); virtual nodes, all on this machine. A rank
-    that has failed says {"code", "stderr", "seconds"}, counted from the moment when the first rank ended."""
+    """Return what each of nodes x per_node ranks reports after a job (keys of `rank`), on virtual nodes of this
+    machine. A failed rank reports {"code", "stderr", "seconds"}, counted from the end of the first rank."""
     with tempfile.TemporaryDirectory() as folder:
         return _trained(strategy, nodes, per_node, {"folder": folder, **job}, Path(folder))
 
 
 def resumed(strategy: str, steps: int, cut: int) -> Dict[str, Any]:
-    """Two ranks on two nodes, whole, and cut after some steps and continued by new processes: whether all that they
-    know in the end is equal bit for bit."""
+    """Return whether two ranks on two nodes end with the same state, bit for bit, uninterrupted and resumed by new
+    processes."""
     whole = trained(strategy, 2, 1, {"steps": steps})
     with tempfile.TemporaryDirectory() as folder:
         first = _trained(strategy, 2, 1, {"folder": folder, "steps": cut, "save": True}, Path(folder))
@@ -67,9 +67,9 @@ def resumed(strategy: str, steps: int, cut: int) -> Dict[str, Any]:
 
 
 def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: int, port: int) -> None:
-    """One rank. job: folder; steps; first: steps that were done before; slow: seconds that the last rank is late with
-    each step; save, load; kill: "server" or "rank", of rank 0, after half of the steps; no_sync: that many steps after
-    the others; servers: the option."""
+    """Run one rank. job: folder; steps; first: steps done before; slow: seconds by which the last rank delays each
+    step; save, load; kill: "server" or "rank", of rank 0, after half of the steps; no_sync: so many more steps at the
+    end; servers: the option."""
     from harness.worker.pytorch.adapter import Adapter
 
     spec = _spec(strategy, nodes, per_node, job)
@@ -126,8 +126,8 @@ def rank(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: 
 
 
 def same_as_allreduce(nodes: int, per_node: int, servers: Any, nesterov: bool) -> Dict[str, Any]:
-    """Three steps: the norm of the difference of the weights by that of what they moved, and the difference of the
-    first gradients' sums by their magnitude."""
+    """After three steps, return the relative distance of the weights, and the difference of the first gradients' sums
+    relative to their magnitude."""
     found = {}
     for strategy in ("allreduce", "ps_sync"):
         with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +186,7 @@ def _spec(strategy: str, nodes: int, per_node: int, job: Dict[str, Any]) -> RunS
         placement=Placement(nodes, per_node),
         global_batch=ranks * BATCH,
         batch_per_gpu=BATCH,
-        # Small steps: on noise, large ones amplify rounding. A weight decay that would be missed.
+        # Small steps: on noise, large ones amplify rounding. With a weight decay whose absence would show.
         optimizer=OptimizerSpec(
             lr=0.002, momentum=0.9, weight_decay=0.01, nesterov=job.get("nesterov", False), lr_batch=BATCH
         ),

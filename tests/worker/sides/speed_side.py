@@ -1,4 +1,4 @@
-"""What makes a step of PyTorch faster: the half of tests that runs in the PyTorch environment."""
+"""PyTorch half: options that speed up a step."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SETTINGS = {
 
 
 class Waits(TorchDispatchMode):
-    """Counts the numbers that are brought from tensors to Python: on a GPU, each waits for it. Not those of tensors
-    that the optimiser keeps on the host anyway."""
+    """Counts values read from tensors into Python, each of which waits for a GPU; except from tensors that the
+    optimiser keeps on the host."""
 
     def __init__(self, on_host: List[torch.Tensor]) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def adapter(
         batch_per_gpu=BATCH,
         precision=precision,
         cluster=ClusterSpec("local", device, 1),
-        # Small steps: what rounding does to a network at random grows with each.
+        # Small steps: each amplifies rounding.
         optimizer=OptimizerSpec(
             lr=0.001,
             lr_rule="constant",
@@ -90,12 +90,12 @@ def weights_after(steps: int, **changes: Any) -> np.ndarray:
 
 
 def waits(optimizer: str, precision: str, fused: bool, slow: bool = False) -> int:
-    """In a training step that is not the first, whose gradients are looked at; with slow weights in the third, in which
-    they are taken."""
+    """Return the reads in a training step other than the first, whose gradients are inspected; with slow weights in the
+    third, which updates them."""
     trained = adapter(optimizer, precision, {"fused": fused}, slow=slow)
     for _ in range(2 if slow else 1):
         trained.step()
-    # Adam counts its steps on the host, where it is not fused.
+    # Adam, if not fused, counts its steps on the host.
     counters = [state["step"] for state in trained.optimizer.state.values() if "step" in state]
     with Waits([] if fused else counters) as counted:
         trained.step()
@@ -131,7 +131,7 @@ def on_this_machine() -> Dict[str, Any]:
 
 
 def smoothed() -> List[float]:
-    """The loss of a step with label smoothing 0.2, and the same by its formula."""
+    """Return the loss of a step with label smoothing 0.2, and its formula."""
     trained = adapter(smoothing=0.2)
     images, labels = trained.to_device(*next(trained.batches))
     with torch.no_grad():
@@ -149,12 +149,12 @@ DDP: Dict[str, Dict[str, Any]] = {
 
 
 def first_bucket() -> bool:
-    """Whether this torch has an argument for the first bucket's size."""
+    """Return whether this torch has an argument for the first bucket's size."""
     return "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel.__init__).parameters
 
 
 def older_torch() -> str:
-    """What first_bucket_mb is refused with by a torch that lacks its argument."""
+    """Return the message for first_bucket_mb with a torch that lacks its argument."""
     try:
         buckets({"bucket_mb": None, "first_bucket_mb": 0.2}, known=("bucket_cap_mb", "gradient_as_bucket_view"))
     except VersionError as error:
@@ -163,7 +163,7 @@ def older_torch() -> str:
 
 
 def ddp(options: Dict[str, Any]) -> Dict[str, Any]:
-    """What DistributedDataParallel says of itself after some steps, also ones without exchange."""
+    """Return DistributedDataParallel's own report after some steps, including unsynchronised ones."""
     one = {"gpus": 1, "global_batch": BATCH, "batch_per_gpu": BATCH}
     spec = make_spec(strategy_options=options, model="resnet20", **one)
     batch = np.zeros((BATCH, 32, 32, 3), np.uint8), np.zeros(BATCH, np.int64)
@@ -181,7 +181,7 @@ def ddp(options: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def fallbacks() -> List[List[str]]:
-    """Before anything was compiled, and after a function of which a part cannot be."""
+    """Return the fallbacks before anything was compiled, and after a function that cannot be compiled completely."""
     from harness.worker.pytorch import compiling
 
     before = compiling.fallbacks()
@@ -196,8 +196,8 @@ def fallbacks() -> List[List[str]]:
 
 
 def deterministic() -> Dict[str, Any]:
-    """Whether PyTorch is held to it in three runs of this process, and whether the two deterministic ones learn the
-    same."""
+    """Return whether PyTorch is deterministic in three runs of this process, and whether the two deterministic ones
+    agree."""
     enabled, weights = [], []
     for asked in (False, True, True):
         trained = adapter(deterministic=asked)
@@ -209,8 +209,8 @@ def deterministic() -> Dict[str, Any]:
 
 
 def loss_scaling(optimizer: str) -> Dict[str, Any]:
-    """precision=fp16 with a fused optimiser, from a scale that is too large: until gradients are finite, steps are
-    skipped. What a CUDA graph of the step would read and write has to stay where it is in memory."""
+    """precision=fp16 with a fused optimiser, from a scale that is too large: steps are skipped until gradients are
+    finite. What a CUDA graph of the step would read and write must not move in memory."""
     trained = adapter(optimizer, "fp16", {"fused": True})
     before = flat(trained.weights())
     trained.scaler._init_scale = 2.0**22
@@ -241,7 +241,7 @@ def scaler_state(trained: Adapter) -> List[torch.Tensor]:
 
 
 def closing() -> Dict[str, Any]:
-    """In which order an adapter with CUDA graphs closes, with stand-ins for what needs a GPU."""
+    """Return the order in which an adapter with CUDA graphs closes, with stand-ins for what needs a GPU."""
     from harness.worker.pytorch import graphs
 
     class Graph:
@@ -267,8 +267,8 @@ def closing() -> Dict[str, Any]:
 
 
 def tuned() -> float:
-    """How far weights after two steps with torch.compile's autotuning are from those without it, of how far they
-    moved."""
+    """Return the distance of weights after two steps with torch.compile's autotuning from those without it, relative to
+    how far they moved."""
     start = flat(adapter().weights())
     own = weights_after(2)
     compiled = weights_after(2, options={"compile": True, "compile_mode": "max-autotune-no-cudagraphs"})
@@ -276,15 +276,15 @@ def tuned() -> float:
 
 
 def modes() -> List[str]:
-    """Of torch.compile."""
+    """Return the modes of torch.compile."""
     from torch._inductor import list_mode_options
 
     return list(list_mode_options())
 
 
 def foreach_lookahead() -> List[bool]:
-    """Whether slow weights, and the weights that go on from them, are bit for bit those of one tensor after the other:
-    for each share that stays."""
+    """Return, for each share, whether slow weights and the weights that continue from them equal, bit for bit, those
+    computed one tensor at a time."""
     generator = torch.Generator().manual_seed(0)
 
     def arrays() -> List[torch.Tensor]:
@@ -308,7 +308,7 @@ def foreach_lookahead() -> List[bool]:
 
 
 def deterministic_compile() -> List[Optional[str]]:
-    """This torch, and why it has no deterministic torch.compile."""
+    """Return this torch's version, and why it has no deterministic torch.compile."""
     asked = make_spec(framework_options={"compile": True}, deterministic=True)
     try:
         device.of(asked)
@@ -318,8 +318,8 @@ def deterministic_compile() -> List[Optional[str]]:
 
 
 def on_a_gpu() -> Dict[str, Any]:
-    """Steps of a CUDA graph against the same steps without, and steps under CUDA's sync debug mode; nothing without a
-    GPU."""
+    """Compare steps of a CUDA graph with the same steps without, and run steps under CUDA's sync debug mode; returns
+    nothing without a GPU."""
     if not torch.cuda.is_available():
         return {}
     graph, fused = {"cuda_graph": True, "fused": True}, {"fused": True}

@@ -1,4 +1,4 @@
-"""Ranks that train together with PyTorch's strategies: the half of tests that runs in the PyTorch environment."""
+"""PyTorch half: ranks that train together with PyTorch's strategies."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Case = Tuple[str, Dict[str, Any]]
 
 
 def against_allreduce(nodes: int, per_node: int, cases: List[Case]) -> List[Dict[str, Any]]:
-    """Of each strategy with its options: how far its weights are from those of DDP after the same steps, by how far
-    DDP's moved; and whether ranks that go on from what was saved in between end with the same weights."""
+    """Return, for each strategy with its options, the distance of its weights from DDP's after the same steps, relative
+    to how far DDP's moved; and whether ranks that resume from a checkpoint end with the same weights."""
     with tempfile.TemporaryDirectory() as folder:
         [reference, *_] = trained("allreduce", {"bucket_mb": None}, nodes, per_node, Path(folder), 0)
     moved = np.linalg.norm(reference["weights"] - reference["start"])
@@ -51,7 +51,8 @@ def against_allreduce(nodes: int, per_node: int, cases: List[Case]) -> List[Dict
 def trained(
     strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: Path, first: int
 ) -> List[Dict[str, np.ndarray]]:
-    """What each rank has after STEPS steps together, of which `first` were done, and saved in the folder, before."""
+    """Return what each rank has after STEPS steps together, of which `first` were done, and saved in the folder,
+    before."""
     arguments, port = (strategy, options, nodes, per_node, str(folder), first), own_port()
     code = "import strategies_side, sys; strategies_side.one_rank(*eval(sys.argv[1]))"
     processes = [
@@ -74,7 +75,7 @@ def one_rank(
         placement=Placement(nodes, per_node),
         global_batch=BATCH * ranks,
         batch_per_gpu=BATCH,
-        # Small steps: what rounding does to a network at random grows with each.
+        # Small steps: each amplifies rounding.
         optimizer=OptimizerSpec(lr=0.001, lr_rule="constant"),
     )
     rendezvous = Rendezvous(rank, ranks, rank % per_node, per_node, "127.0.0.1", port)

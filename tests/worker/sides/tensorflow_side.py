@@ -1,6 +1,6 @@
-"""The halves of tests that run inside the TensorFlow environment (see environments.in_environment).
+"""The halves of tests that run in the TensorFlow environment (see environments.in_environment).
 
-TensorFlow is imported where it is used: what only starts the ranks is there at once.
+TensorFlow is imported where it is used, so that starting ranks is fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {"allreduce": {"bucket_mb": 0.5}, "horovod"
 
 
 def shared(names: Sequence[str]) -> Dict[str, Any]:
-    """What TensorFlow and Keras have in common. In one process, as below, because a start takes longer than this."""
+    """Run what TensorFlow and Keras share, in one process because starting takes longer than the tests."""
     return {
         "cuda": _refuses_cpu_instead_of_gpu(),
         "statistics": _batch_norm_statistics("tensorflow"),
@@ -45,7 +45,7 @@ def shared(names: Sequence[str]) -> Dict[str, Any]:
 
 
 def alone(framework: str) -> Dict[str, Any]:
-    """What one rank does by itself."""
+    """Run the tests of a single rank."""
     return {
         "cores": _busy_cores(framework),
         "sgd": max(_step_by_hand(framework, nesterov) for nesterov in (False, True)),
@@ -66,7 +66,7 @@ def alone_in_fp16(framework: str) -> Dict[str, Any]:
 
 
 def exchanges(framework: str, strategy: str) -> Dict[str, Any]:
-    """What two ranks, each with a batch of its own, know after a step together."""
+    """Return what two ranks with different batches know after a step together."""
     codes, said = _ranks("one_rank", framework, strategy)
     mean = np.mean([answer["unsynchronised"] for answer in said], axis=0)
     return {
@@ -83,7 +83,7 @@ def exchanges(framework: str, strategy: str) -> Dict[str, Any]:
 
 
 def overflows(framework: str, strategy: str, options: Dict[str, Any]) -> Dict[str, Any]:
-    """Two ranks in fp16: after a step in which one of them overflowed, and after the next."""
+    """Two ranks in fp16: return the state after a step in which one overflowed, and after the next."""
     codes, said = _ranks("one_rank_overflows", framework, strategy, json.dumps(options))
     return {
         "codes": codes,
@@ -99,12 +99,12 @@ def one_rank_overflows(framework: str, strategy: str, options: str, port: str, f
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
     rendezvous = Rendezvous(rank, RANKS, rank, RANKS, "127.0.0.1", int(port))
     (images, labels), other = itertools.islice(_batches(RANKS + 1, pixels=SMALL_PIXELS), rank, rank + 2)
-    # No number of fp16, on the last rank alone.
+    # Exceeds fp16, on the last rank only.
     too_large = images.astype(np.float32) * (1e30 if rank == RANKS - 1 else 1)
     batches = iter([(too_large, labels), other])
     changes = _small(strategy=strategy, precision="fp16", strategy_options=json.loads(options))
     adapter: Any = _adapter(framework, batches, rendezvous, **changes)
-    # Low enough for the second step, compressed gradients included.
+    # Low enough for the second step, including compressed gradients.
     adapter.scaling.scale.assign(2.0**8)
     answer: Dict[str, Any] = {"start": _flat(adapter.weights())}
     adapter.step()
@@ -120,7 +120,8 @@ def one_rank_overflows(framework: str, strategy: str, options: str, port: str, f
 
 
 def _ranks(function: str, framework: str, strategy: str, *rest: str) -> Tuple[List[int], List[Dict[str, np.ndarray]]]:
-    """Exit statuses and answers of the ranks: the function gets (framework, strategy, *rest, port, folder, rank)."""
+    """Return exit codes and answers of the ranks; the function gets (framework, strategy, *rest, port, folder,
+    rank)."""
     command = [sys.executable, "-c", f"import sys, tensorflow_side; tensorflow_side.{function}(*sys.argv[1:])"]
     command += [framework, strategy, *rest, str(own_port())]
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +138,7 @@ def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if name == "from MPI" else name)
     rendezvous = Rendezvous(rank, RANKS, rank, RANKS, "127.0.0.1", int(port))
     batch = list(_batches(RANKS))[rank]
-    # The first steps change no weights, so that the second one has this rank's part of the first one's gradients.
+    # The first steps do not change weights, so the second has this rank's part of the first one's gradients.
     optimizer = dataclasses.replace(make_spec().optimizer, lr=0.0, momentum=0.0)
     adapter = _adapter(framework, itertools.repeat(batch), rendezvous, strategy=strategy, optimizer=optimizer)
     adapter.step()
@@ -156,7 +157,7 @@ def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -
     adapter.share_statistics()
     answer["shared_logits"] = adapter.logits(images)
     if rank == 0:
-        # Nobody answers it.
+        # No other rank takes part.
         adapter.step_without_sync()
         adapter.logits(images[:1])
     adapter.step_without_sync()
@@ -170,7 +171,7 @@ def one_rank(framework: str, strategy: str, port: str, folder: str, name: str) -
 
 
 def _refuses_cpu_instead_of_gpu() -> str:
-    """What the adapter says when a run asks for CUDA and TensorFlow has none."""
+    """Return the message for a run that requests CUDA if TensorFlow has none."""
     from harness.worker.tensorflow import machine
 
     spec = _spec("tensorflow")
@@ -196,7 +197,7 @@ def _describe(layers: catalog.Layers) -> Dict[str, Any]:
 
 
 def _busy_cores(framework: str) -> float:
-    """Of some steps."""
+    """Return the mean number of busy cores over some steps."""
     batch = next(_batches(1, 32))
     adapter = _adapter(framework, itertools.repeat(batch), global_batch=32, batch_per_gpu=32)
     adapter.step()
@@ -210,8 +211,8 @@ def _busy_cores(framework: str) -> float:
 
 
 def _step_by_hand(framework: str, nesterov: bool) -> float:
-    """Steps of the adapter against the same steps in NumPy and double precision, from the adapter's own gradients: the
-    largest difference of the weights, relative to what they moved."""
+    """Return the largest difference of the weights, relative to how far they moved, from the same steps in NumPy and
+    double precision with the adapter's own gradients."""
     optimizer = dataclasses.replace(
         make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1, warmup_steps=3, nesterov=nesterov
     )
@@ -221,7 +222,7 @@ def _step_by_hand(framework: str, nesterov: bool) -> float:
     velocity = [np.zeros_like(w) for w in start]
     for step in range(4):
         adapter.step()
-        # The linear rule: half the rate for half the samples; and the ramp.
+        # The linear rule (half the rate for half the samples), and the ramp.
         rate = 0.005 * min(1, (step + 1) / 3)
         for w, v, g in zip(expected, velocity, adapter.gradients()):
             g = g + 0.1 * w
@@ -233,7 +234,8 @@ def _step_by_hand(framework: str, nesterov: bool) -> float:
 
 
 def _batch_norm_statistics(framework: str) -> List[float]:
-    """Largest differences of the first BatchNorm's running mean and variance after one step from their definition."""
+    """Return the largest differences of the first BatchNorm's running mean and variance after one step from their
+    definition."""
     from models import tensorflow as networks
 
     batch = next(_batches(1))
@@ -243,7 +245,7 @@ def _batch_norm_statistics(framework: str) -> List[float]:
     x = convolution(images).numpy().astype(np.float64).reshape(-1, 16)
     adapter.step()
     mean, variance = (variable.numpy() for variable in networks.statistics(adapter.network)[:2])
-    # PyTorch: momentum 0.1 is the weight of the new batch, and the running variance is the unbiased one.
+    # PyTorch: momentum 0.1 is the weight of the new batch, and the running variance is unbiased.
     return [
         float(np.abs(0.1 * x.mean(0) - mean).max()),
         float(np.abs(0.9 + 0.1 * x.var(0, ddof=1) - variance).max()),
@@ -263,13 +265,13 @@ def _logits_of_any_number(framework: str) -> Dict[str, Any]:
 
 
 def _continues_exactly(framework: str, precision: str = "fp32") -> Dict[str, Any]:
-    """After five steps in one go, and with everything thrown away and loaded after three."""
+    """Return the state after five steps: uninterrupted, and recreated from a checkpoint after three."""
     changes = _small(precision=precision)
     batches = list(_batches(5, pixels=SMALL_PIXELS))
     whole: Any = _adapter(framework, iter(batches), **changes)
     first: Any = _adapter(framework, iter(batches), **changes)
     for adapter in (whole, first) if precision == "fp16" else ():
-        adapter.scaling.scale.assign(2.0**9)  # not what one starts with
+        adapter.scaling.scale.assign(2.0**9)  # differs from the initial scale
     for _ in range(5):
         whole.step()
     for _ in range(3):
@@ -293,8 +295,8 @@ def _continues_exactly(framework: str, precision: str = "fp32") -> Dict[str, Any
 
 
 def deterministic(framework: str, folder: str, first: int, jit_compile: bool) -> Dict[str, Any]:
-    """What a run of DETERMINISTIC_STEPS steps in this process has learned, with batches by tf.data and two threads.
-    first: continued from the folder, after so many; 0: from the start, and halfway saved there."""
+    """Return the state after DETERMINISTIC_STEPS steps with batches by tf.data and two threads. first: resume from the
+    folder after so many steps; 0: from the start, saving there halfway."""
     from harness.worker.data.pipelines import open_pipeline
     from harness.worker.data.readers import open_dataset
 
@@ -319,7 +321,7 @@ def deterministic(framework: str, folder: str, first: int, jit_compile: bool) ->
 
 
 def _held() -> bool:
-    """Whether TensorFlow refuses what is not deterministic, of which a clock is one."""
+    """Return whether TensorFlow rejects non-deterministic operations, such as reading a clock."""
     import tensorflow as tf
 
     try:
@@ -334,7 +336,7 @@ def _scale(adapter: Any) -> List[float]:
 
 
 def _loss_scaling(framework: str, jit_compile: bool) -> Dict[str, Any]:
-    """Steps in fp16, some of which overflow, against NumPy in double precision from the adapter's own gradients."""
+    """Compare fp16 steps, some of which overflow, with NumPy in double precision from the adapter's own gradients."""
     from harness.worker.loss_scale import GROWTH_INTERVAL, LossScale, updated
 
     optimizer = dataclasses.replace(make_spec().optimizer, lr=0.01, lr_batch=8, weight_decay=0.1, nesterov=True)
@@ -373,7 +375,7 @@ def _loss_scaling(framework: str, jit_compile: bool) -> Dict[str, Any]:
 
 
 def _branches(framework: str, precision: str) -> int:
-    """Operations of a step for which a device waits for the host, or the host for a device."""
+    """Return the operations of a step in which a device waits for the host, or the host for a device."""
     adapter: Any = _adapter(framework, _batches(1), precision=precision)
     graph = adapter.functions[True].get_concrete_function(*adapter.to_device(*next(_batches(1)))).graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
@@ -382,7 +384,7 @@ def _branches(framework: str, precision: str) -> int:
 
 
 def _half(framework: str, precision: str) -> Dict[str, Any]:
-    """One step in bf16 or fp16 beside one in fp32."""
+    """Compare one step in bf16 or fp16 with one in fp32."""
     batch = next(_batches(1))
     wide = _adapter(framework, itertools.repeat(batch))
     wide.step()
@@ -400,8 +402,8 @@ def _half(framework: str, precision: str) -> Dict[str, Any]:
 
 
 def _jit_compile(framework: str) -> bool:
-    """Whether a step compiled with XLA gives what it does otherwise: as near as XLA's arithmetic, which takes liberties
-    that move activations over the edge of ReLU."""
+    """Return whether a step compiled by XLA agrees with an uncompiled one, within XLA's arithmetic, which can switch
+    ReLUs."""
     batch = next(_batches(1))
     plain, compiled = (
         _adapter(framework, itertools.repeat(batch), framework_options={"jit_compile": jit}) for jit in (False, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def describe(name: str, size: int) -> dict:
-    """Parameters, shape of the logits, and multiply-adds of the forward pass of one sample, as torch counts them."""
+    """Return parameters, shape of the logits, and multiply-adds of one sample's forward pass as counted by torch."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -16,15 +16,15 @@ def describe(name: str, size: int) -> dict:
     return {
         "parameters": sum(p.numel() for p in network.parameters()),
         "logits": list(logits.shape),
-        # torch counts 2 per multiply-add, and two samples went through.
+        # torch counts 2 per multiply-add, for two samples.
         "multiply_adds": counter.get_total_flops() // 4,
     }
 
 
 def describe_text(name: str, vocabulary: int, context: int, others: list) -> dict:
-    """Shape of the logits, the mean loss of random tokens, FLOPs of the forward pass of one sample, as torch counts
-    them, and at which tokens the logits change when the last token does. And the parameters of this network and of
-    others, from modules without memory."""
+    """Return the shape of the logits, the mean loss of random tokens, FLOPs of one sample's forward pass as counted by
+    torch, and the tokens whose logits change with the last token; and the parameters of this and other networks, from
+    modules without memory."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -33,7 +33,7 @@ def describe_text(name: str, vocabulary: int, context: int, others: list) -> dic
 
     network = pytorch.build(catalog.network(name).layers(0, vocabulary, context), 0)
     tokens = torch.randint(vocabulary, (2, context), generator=torch.Generator().manual_seed(0))
-    # torch counts nothing in the CPU's fused attention; this one consists of two products.
+    # torch counts nothing in the CPU's fused attention; this one is two products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         network(tokens)
     with torch.no_grad():
@@ -55,8 +55,8 @@ def describe_text(name: str, vocabulary: int, context: int, others: list) -> dic
 
 
 def saved_for_backward(cases: list) -> list:
-    """Bytes that autograd keeps in forward, of each (model, fields of the data set, precision, batch): storages, each
-    once, without those of the network's own parameters and statistics."""
+    """Return the bytes that autograd keeps in forward for each (model, fields of the data set, precision, batch):
+    distinct storages, without those of the network's own parameters and statistics."""
     import numpy as np
     import torch
     from builders import SYNTHETIC, make_site, make_spec
@@ -92,7 +92,7 @@ def saved_for_backward(cases: list) -> list:
 
 
 def refuses_cpu_instead_of_gpu() -> str:
-    """What the adapter says when a run asks for CUDA and torch has none."""
+    """Return the message for a run that requests CUDA if torch has none."""
     import dataclasses
 
     from builders import make_spec
@@ -108,10 +108,8 @@ def refuses_cpu_instead_of_gpu() -> str:
 
 
 def step_by_hand() -> dict:
-    """Steps of the adapter, alone, against the same steps written with torch's functions only.
-
-    Gives the largest difference of the weights after three of them.
-    """
+    """Compare steps of a single adapter with the same steps written with torch's functions only; return the largest
+    difference of the weights after three."""
     import dataclasses
     import itertools
 
@@ -152,7 +150,7 @@ def step_by_hand() -> dict:
 
 
 def optimizer_by_hand(name: str) -> float:
-    """The largest difference of arrays after four steps of an optimiser, to the formulas of its paper in NumPy."""
+    """Return the largest difference of arrays after four steps of an optimiser from its paper's formulas in NumPy."""
     import numpy as np
     import torch
 
@@ -160,9 +158,9 @@ def optimizer_by_hand(name: str) -> float:
     from harness.worker.pytorch import optimizers
 
     rng = np.random.default_rng(0)
-    shapes = [(4, 3, 3), (5,), (2, 2)]  # of one dimension: a bias
+    shapes = [(4, 3, 3), (5,), (2, 2)]  # one-dimensional: a bias
     expected = [rng.standard_normal(shape) for shape in shapes]
-    expected[2][:] = 0.0  # LARS cannot scale by the norm of nothing
+    expected[2][:] = 0.0  # LARS cannot scale by a norm of 0
     weights = [torch.nn.Parameter(torch.tensor(array)) for array in expected]
     momentum = 0.0 if name == "adam" else 0.9
     spec = OptimizerSpec(name=name, momentum=momentum, weight_decay=0.01, beta1=0.8, beta2=0.9, epsilon=0.1, trust=0.02)
@@ -194,7 +192,7 @@ def optimizer_by_hand(name: str) -> float:
 
 
 def optimizer_continues(name: str, text: bool = False) -> bool:
-    """Whether four steps are the same, bit for bit, with the state saved and loaded after the second."""
+    """Return whether four steps are equal, bit for bit, with the state saved and loaded after the second."""
     import dataclasses
     import itertools
     import tempfile
@@ -231,8 +229,8 @@ def optimizer_continues(name: str, text: bool = False) -> bool:
 
 
 def logits_and_torch() -> list:
-    """The largest difference of the adapter's logits to those of the network itself, after a step, and whether the
-    network trains on afterwards."""
+    """Return the largest difference of the adapter's logits from the network's own after a step, and whether the
+    network is in training mode afterwards."""
     import itertools
 
     import numpy as np
@@ -259,8 +257,8 @@ def logits_and_torch() -> list:
 
 
 def traces(folder: str) -> list:
-    """The events of traces of one rank: as it should be; where its profiler finds a file in the way of its folder; and
-    where a folder stands in the place of the trace. In attempts of their own, below `folder`."""
+    """Return the events of traces of one rank: normal; with a file in the way of its profiler's folder; and with a
+    folder in place of the trace. Each in its own attempt below `folder`."""
     import itertools
     from pathlib import Path
 
@@ -295,9 +293,9 @@ def traces(folder: str) -> list:
 
 
 def recipe_by_hand() -> dict:
-    """Steps with larger ones for the biases of BatchNorm, and slow weights, against the same with arrays by the
-    formulas: the largest difference of weights and of running means after eight of them. And whether steps go on, bit
-    for bit, from what was saved after the third, in the middle of a group of two."""
+    """Compare steps with larger ones for BatchNorm's biases, and slow weights, with the formulas on arrays: largest
+    difference of weights and running means after eight steps. And whether steps resume, bit for bit, from a checkpoint
+    after the third, in the middle of a group of two."""
     import tempfile
     from pathlib import Path
 
@@ -333,7 +331,7 @@ def recipe_by_hand() -> dict:
     velocity = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     slow = {name: value.clone() for name, value in kept.items()}
     for step, (images, labels) in enumerate(batches):
-        # Up from a fifth over the first two steps, down to a tenth until the eighth: in the middle of each.
+        # Up from a fifth over the first two steps, down to a tenth until the eighth, each taken at its middle.
         rate = 0.002 * min(0.2 + 0.8 * (step + 0.5) / 2, 0.1 + 0.9 * (7.5 - step) / 6)
         network.zero_grad()
         pixels = (torch.tensor(images).permute(0, 3, 1, 2).float() - 127.5) / 63.75

@@ -1,4 +1,4 @@
-"""What carries gradients, and how: the half of tests that runs in the PyTorch environment."""
+"""PyTorch half: what carries gradients, and how."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.core.spec import ClusterSpec
 
 
 def horovod_names() -> Dict[str, str]:
-    """What a run says of Horovod: of the one in this environment, and of one built with NCCL."""
+    """Return how a run describes Horovod: the one in this environment, and one built with NCCL."""
     import horovod.torch as hvd
 
     from harness.worker.distributed import horovod
@@ -29,14 +29,14 @@ def _cluster(device: str) -> ClusterSpec:
 
 
 def carriers() -> Dict[str, Any]:
-    """(backend, what is said of it) by device and whether ranks share a GPU."""
+    """Return (backend, description) by device and shared GPUs."""
     from harness.worker.pytorch.strategies.base import carrier
 
     return {f"{device} {shared}": carrier(device, shared) for device in ("cpu", "cuda") for shared in (False, True)}
 
 
 def through_host(device: str) -> Dict[str, Any]:
-    """Numbers that are doubled in the host's memory, in tensors of several kinds and twice each; and the buffers."""
+    """Double numbers in host memory, in tensors of several kinds and twice each; return them and the buffers."""
     import numpy as np
     import torch
 
