@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -12,7 +13,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import read_run
+from harness.node.command import rank_environment
 from harness.worker.record.capture import cpu_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,6 +91,21 @@ def seconds_of(command: Sequence[str], **keywords: object) -> float:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, **keywords)  # type: ignore[call-overload]
     return time.perf_counter() - begin
+
+
+def harness(folder: Path, study: str, *overrides: str) -> list[Path]:
+    """Run a study of `python -m harness` in a folder; returns its run directories in order."""
+    seconds_of(python("-m", "harness", *overrides, f"study={study}"), cwd=folder)
+    return sorted((folder / "results" / study / "runs").iterdir())
+
+
+def measured_as_rank(module: str, run_dir: Path, *arguments: int) -> Any:
+    """Run a module of benchmarks like a single rank of the run; returns the JSON of its last line."""
+    spec, site = read_run(run_dir)
+    environment = rank_environment(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), os.environ)
+    command = [site.python, "-m", f"benchmarks.{module}", str(run_dir), *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def machine() -> str:

@@ -17,19 +17,14 @@ See RESULTS.md for the results and the machine.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.common import ROOT, Row, paired, python
-from harness.core.events import read_events
-from harness.core.rendezvous import Rendezvous
+from benchmarks.common import Row, harness, measured_as_rank, paired
+from harness.core.events import read_events, read_result
 from harness.core.spec import read_run
-from harness.node.command import rank_environment
 
 FRAMEWORKS = ("pytorch", "tensorflow", "keras", "mxnet", "jax")
 RANKS, REPEATS = (1, 2), 3
@@ -46,17 +41,15 @@ def rows() -> list[Row]:
 
 
 def of_framework(framework: str, folder: Path) -> Iterator[Row]:
-    command = python(
-        *("-m", "harness", "-m", f"framework={framework}", "strategy=allreduce", "scaling=weak"),
+    runs = harness(
+        *(folder, framework, "-m", f"framework={framework}", "strategy=allreduce", "scaling=weak"),
         *("cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "dataset.augment=false"),
         *("measure=smoke", "measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1"),
-        *("measure.probe_steps=0", "measure.evaluate_samples=0", f"batch={BATCH}", f"study={framework}"),
+        *("measure.probe_steps=0", "measure.evaluate_samples=0", f"batch={BATCH}"),
         *(f"gpus={','.join(map(str, RANKS))}", f"repeat={','.join(map(str, range(REPEATS)))}"),
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
-    runs = sorted((folder / "results" / framework / "runs").iterdir())
-    ours, peer = steps_per_second(runs[0])
+    seconds_per_block = measured_as_rank("beside", runs[0], PAIRS, STEPS)
+    ours, peer = ([STEPS / s for s in seconds_per_block[name]] for name in ("ours", "peer"))
     what = f"{framework}: worker, steps per second"
     yield paired(what, "steps/s", ours, "minimal loop", peer, "≥ 0.99 of the peer")
     for ranks in RANKS:
@@ -64,17 +57,9 @@ def of_framework(framework: str, folder: Path) -> Iterator[Row]:
         yield Row(f"{framework}: job to its first step, {ranks} rank{'s' * (ranks > 1)}", "s", seconds)
 
 
-def steps_per_second(run_dir: Path) -> tuple[list[float], list[float]]:
-    spec, site = read_run(run_dir)
-    environment = rank_environment(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), os.environ)
-    command = [site.python, "-m", "benchmarks.beside", str(run_dir), str(PAIRS), str(STEPS)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
-    seconds = json.loads(done.stdout.splitlines()[-1])
-    return [STEPS / s for s in seconds["ours"]], [STEPS / s for s in seconds["peer"]]
-
-
 def seconds_to_first_step(run_dir: Path) -> float:
-    result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+    result = read_result(run_dir)
+    assert result is not None
     assert result["status"] == "completed", f"{run_dir.name}: {result['reason']}"
     logs = (run_dir / "attempt-1").glob("events.rank*.jsonl")
     first = [next(event["t"] for event in read_events(log).events if event["ev"] == "steps") for log in logs]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, machine, python
+from benchmarks.common import ROOT, harness, machine
 from harness.core.events import read_events, read_result
 from harness.core.spec import read_run
 from harness.plan.machine import code_version
@@ -35,15 +34,14 @@ def main() -> int:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         for ranks, frameworks in SETTINGS:
-            command = python(
-                *("-m", "harness", "-m", f"gpus={ranks}", f"framework={','.join(frameworks)}"),
+            run_dirs = harness(
+                *(Path(folder), f"of{ranks}", "-m", f"gpus={ranks}", f"framework={','.join(frameworks)}"),
                 *("cluster=local", "cluster.device=cpu", f"model={','.join(MODELS)}", "dataset=synthetic", "batch=8"),
                 *("measure.warmup_limit_steps=null", "measure.precision=null", f"measure.block_steps={BLOCK_STEPS}"),
                 *(f"measure.steps={BLOCK_STEPS * BLOCKS}", "measure.probe_steps=0", "measure.evaluate_samples=0"),
-                *(f"study=of{ranks}", f"repeat={','.join(map(str, range(REPEATS)))}"),
+                f"repeat={','.join(map(str, range(REPEATS)))}",
             )
-            subprocess.run(command, cwd=folder, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-            runs += [recorded(run_dir) for run_dir in sorted(Path(folder, "results", f"of{ranks}", "runs").iterdir())]
+            runs += map(recorded, run_dirs)
     about = {"date": str(datetime.date.today()), "code": code_version(ROOT), "machine": machine()}
     loads = [round(load, 1), round(os.getloadavg()[0], 1)]
     document = {**about, "load_before_and_after": loads, "block_steps": BLOCK_STEPS, "runs": runs}

@@ -8,8 +8,6 @@ recording alone took per block.
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import json
 import os
 import sys
@@ -17,28 +15,21 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.beside import plain_adapter
 from harness.core.events import EventWriter
 from harness.core.rendezvous import Rendezvous
-from harness.core.spec import Placement, read_run
-from harness.worker import loop
-from harness.worker.data.readers import open_dataset
-from harness.worker.data.stream import training_batches
+from harness.core.spec import read_run
 from harness.worker.record import capture, energy
 from harness.worker.record.recorder import MEASURE, Recorder, Recording
+from harness.worker.timing import timed
 
 
 def main(run_dir: Path, pairs: int, steps: int) -> None:
     spec, site = read_run(run_dir)
-    alone = {"strategy": "plain", "strategy_options": {}, "gpus": 1, "placement": Placement(1, 1)}
-    spec = dataclasses.replace(spec, global_batch=spec.batch_per_gpu, **alone)
-    train, _ = open_dataset(spec.dataset, site.data_root, spec.seed)
-    batches = training_batches(train, spec.dataset, spec.global_batch, 0, 1, spec.seed, 0)
-    framework = importlib.import_module(f"harness.worker.{spec.framework}")
-    rendezvous = Rendezvous(0, 1, 0, 1, "127.0.0.1", 0)
-    adapter = framework.Adapter(spec, site, rendezvous, batches)
+    adapter, _ = plain_adapter(spec, site)
     with tempfile.TemporaryDirectory() as folder:
         log = EventWriter(Path(folder) / "events.rank0.jsonl", 0)
-        facts = {**capture.start_facts(spec, rendezvous), **adapter.facts()}
+        facts = {**capture.start_facts(spec, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0)), **adapter.facts()}
         meter = energy.find(facts["device"], facts["device_id"])
         recording = Recording(log, facts)
 
@@ -47,7 +38,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
             begin = time.perf_counter()
             counters = used.counters()
             recorder.begin()
-            seconds = loop.timed(adapter, adapter.step, steps)
+            seconds = timed(adapter, adapter.step, steps).seconds
             joules = used.joules_since(counters)
             recorder.end(MEASURE, steps, steps, seconds)
             log.write("steps", phase=MEASURE, step=0, n=steps, seconds=seconds, joules=joules, loss=adapter.loss())

@@ -14,35 +14,22 @@ Results are in RESULTS.md with the machine and its load.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import tempfile
 from pathlib import Path
 
-from benchmarks.common import ROOT, Row, paired, python
-from harness.core.rendezvous import Rendezvous
-from harness.core.spec import read_run
-from harness.node.command import rank_environment
+from benchmarks.common import Row, harness, measured_as_rank, paired
 
 PAIRS, STEPS, BATCH = 400, 5, 16
 
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        command = python(
-            *("-m", "harness", "gpus=1", "cluster=local", "cluster.device=cpu", "model=resnet20", "dataset=synthetic"),
-            *("measure=smoke", "measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1"),
-            *("measure.probe_steps=0", "measure.evaluate_samples=0", f"batch={BATCH}", "study=recording"),
+        (run_dir,) = harness(
+            *(Path(folder), "recording", "gpus=1", "cluster=local", "cluster.device=cpu", "model=resnet20"),
+            *("dataset=synthetic", "measure=smoke", "measure.warmup_steps=1", "measure.steps=1"),
+            *("measure.block_steps=1", "measure.probe_steps=0", "measure.evaluate_samples=0", f"batch={BATCH}"),
         )
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
-        (run_dir,) = (Path(folder) / "results" / "recording" / "runs").iterdir()
-        spec, site = read_run(run_dir)
-        environment = rank_environment(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), os.environ)
-        command = [site.python, "-m", "benchmarks.recorded", str(run_dir), str(PAIRS), str(STEPS)]
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
-    seconds = json.loads(done.stdout.splitlines()[-1])
+        seconds = measured_as_rank("recorded", run_dir, PAIRS, STEPS)
     on, off = ([BATCH * STEPS / s for s in seconds[name]] for name in ("on", "off"))
     return [
         paired("recording on, throughput", "samples/s", on, "recording off", off, "≥ 0.99 of the peer"),

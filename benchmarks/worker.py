@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 from analysis.read.row import Run
 from analysis.read.study import read_study
-from benchmarks.common import ROOT, Row, paired, python
+from benchmarks.common import ROOT, Row, harness, paired
+from harness.core.ports import held_port
+from harness.core.rendezvous import Rendezvous
 from harness.node.command import THREAD_VARIABLES
 
 N = 8
@@ -49,34 +50,22 @@ def harness_steps_per_second(folder: Path, ranks: int, repeat: int) -> float:
 
 def run_of_harness(folder: Path, study: str, *overrides: str) -> Run:
     """One run on this machine's CPU as the report reads it: fixed steps, no probes, no evaluation."""
-    command = python(
-        *("-m", "harness", "cluster=local", "cluster.device=cpu", "scaling=weak", "measure.probe_steps=0"),
-        *("measure.precision=null", "measure.warmup_limit_steps=null", "measure.evaluate_samples=0"),
-        *(*overrides, f"study={study}"),
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
+    fixed = ("measure.precision=null", "measure.warmup_limit_steps=null", "measure.evaluate_samples=0")
+    cpu = ("cluster=local", "cluster.device=cpu", "scaling=weak", "measure.probe_steps=0")
+    harness(folder, study, *cpu, *fixed, *overrides)
     return read_study(folder / "results" / study).runs[0]
 
 
 def minimal_steps_per_second(ranks: int) -> float:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    script = ROOT / "benchmarks" / "minimal_ddp.py"
+    arguments = [str(ROOT / "data" / "fashion-mnist"), str(BATCH), str(WARMUP), str(STEPS)]
+    command = [str(ROOT / ".envs" / "pytorch" / "bin" / "python"), str(script), *arguments]
+    own = {**dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     processes = []
-    for rank in range(ranks):
-        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT)}
-        environment |= {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-        script = ROOT / "benchmarks" / "minimal_ddp.py"
-        arguments = [str(ROOT / "data" / "fashion-mnist"), str(BATCH), str(WARMUP), str(STEPS)]
-        command = [str(ROOT / ".envs" / "pytorch" / "bin" / "python"), str(script), *arguments]
-        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    seconds = [json.loads(process.communicate()[0]) for process in processes]
+    with held_port() as port:
+        for rank in range(ranks):
+            environment = {**os.environ, **own, **Rendezvous(rank, ranks, rank, ranks, "127.0.0.1", port).environment()}
+            processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        seconds = [json.loads(process.communicate()[0]) for process in processes]
     assert not any(process.returncode for process in processes), "the minimal loop failed"
     return STEPS / max(seconds)

@@ -8,20 +8,17 @@ ours, i.e. our throughput relative to the loop's, with its sign-test interval.
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import numpy as np
 
 from benchmarks.gpu_check import runs
-from benchmarks.gpu_check.figures import Figure, median
+from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report
 from benchmarks.minimal import pytorch_gpu
 from harness.core.spec import DatasetSpec, OptimizerSpec
 from harness.worker.adapter import Adapter
 
-# Allowed overhead of the worker relative to the loop.
-BOUND = "≥ 0.97"
 # The loop's settings, with which nothing diverges: on a GPU, numbers that are not random take less time.
 SMALL_STEPS = OptimizerSpec(lr=0.01, lr_rule="constant")
 # Approximate block length: short enough for many blocks, long enough for the fence not to matter.
@@ -74,14 +71,7 @@ def _one(
         peer, network = pytorch_gpu.trainer(model, *samples, batch, ask.device, precision, channels_last, fused)
         apart = sum(weight.numel() for weight in network.parameters()) - runs.parameters_of(spec)
         steps = 1 if ask.reduced else steps_of_block(adapter)
-        arms = {
-            "ours": functools.partial(runs.seconds, adapter, adapter.step, steps),
-            "peer": functools.partial(peer, steps),
-        }
-        taken = runs.pairs(ask, arms, ask.seconds_left - end)
-    ratios = [p / o for o, p in zip(taken["ours"], taken["peer"], strict=True)]
-    report(median(f"{name}, ours / loop", ratios, "of throughput", ask.bound(BOUND)))
-    report(median(f"{name}, ours", [batch * steps / s for s in taken["ours"]], "images/s"))
+        runs.against_loop(ask, report, name, adapter, peer, steps, ask.seconds_left - end)
     if apart:
         report(Figure(f"{name}, parameters more than ours", apart, bound="= 0"))
 

@@ -7,16 +7,13 @@ On a GPU both use tf32, JAX's default for float32.
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 
 from benchmarks.gpu_check import runs
-from benchmarks.gpu_check.figures import Figure, median
+from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.sections import Ask, Report, Skipped
 from harness.core.spec import InputSpec
-
-BOUND = "≥ 0.97"
 
 
 def run(ask: Ask, report: Report) -> None:
@@ -44,12 +41,5 @@ def run(ask: Ask, report: Report) -> None:
     labels = random.randint(0, 10, data.train_samples)
     with runs.adapter_of(spec, ask) as adapter:
         peer = minimal.trainer(images, labels, batch)
-        arms = {
-            "ours": functools.partial(runs.seconds, adapter, adapter.step, steps),
-            "peer": functools.partial(peer, steps),
-        }
-        taken = runs.pairs(ask, arms, ask.seconds_left)
-    ratios = [p / o for o, p in zip(taken["ours"], taken["peer"], strict=True)]
-    name = f"resnet20 batch {batch} {spec.precision}"
-    report(median(f"{name}, ours / loop", ratios, "of throughput", ask.bound(BOUND)))
-    report(median(f"{name}, ours", [batch * steps / s for s in taken["ours"]], "images/s"))
+        name = f"resnet20 batch {batch} {spec.precision}"
+        runs.against_loop(ask, report, name, adapter, peer, steps, ask.seconds_left)

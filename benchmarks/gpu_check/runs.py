@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import ROOT
-from benchmarks.gpu_check.sections import Ask
+from benchmarks.gpu_check.figures import median
+from benchmarks.gpu_check.sections import Ask, Report
 from harness.core import determinism
 from harness.core.gpu_types import AMPERE
 from harness.core.rendezvous import Rendezvous
@@ -184,6 +185,18 @@ def bf16() -> tuple[str, ...]:
     import torch
 
     return ("bf16",) if torch.cuda.get_device_capability(0) >= AMPERE else ()
+
+
+def against_loop(
+    ask: Ask, report: Report, name: str, adapter: Adapter, peer: Callable[[int], float], steps: int, budget: float
+) -> None:
+    """Report the worker's throughput and its ratio to that of a hand-written loop; at least 0.97 of it on a GPU."""
+    arms = {"ours": functools.partial(seconds, adapter, adapter.step, steps), "peer": functools.partial(peer, steps)}
+    taken = pairs(ask, arms, budget)
+    ratios = [p / o for o, p in zip(taken["ours"], taken["peer"], strict=True)]
+    report(median(f"{name}, ours / loop", ratios, "of throughput", ask.bound("≥ 0.97")))
+    batch = adapter.spec.global_batch  # type: ignore[attr-defined]
+    report(median(f"{name}, ours", [batch * steps / s for s in taken["ours"]], "images/s"))
 
 
 def pairs(ask: Ask, arms: dict[str, Any], seconds: float, least: int = 6, most: int = 40) -> dict[str, list[float]]:

@@ -25,8 +25,10 @@ class Block(nn.Module):
         return F.relu(x + y)
 
 
-def network():
-    blocks = [Block(a, b) for a, b in [(16, 16)] * 3 + [(16, 32)] + [(32, 32)] * 2 + [(32, 64)] + [(64, 64)] * 2]
+def network(depth=20):
+    n = (depth - 2) // 6
+    pairs = [(16, 16)] * n + [(16, 32)] + [(32, 32)] * (n - 1) + [(32, 64)] + [(64, 64)] * (n - 1)
+    blocks = [Block(a, b) for a, b in pairs]
     stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 

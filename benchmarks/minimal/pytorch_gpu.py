@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.minimal.pytorch import Block
+from benchmarks.minimal.pytorch import network
 
 
 class Bottleneck(nn.Module):
@@ -34,14 +34,6 @@ class Bottleneck(nn.Module):
         return F.relu(y + (x if self.shortcut is None else self.shortcut(x)), inplace=True)
 
 
-def cifar_resnet(depth, classes=10):
-    n = (depth - 2) // 6
-    pairs = [(16, 16)] * n + [(16, 32)] + [(32, 32)] * (n - 1) + [(32, 64)] + [(64, 64)] * (n - 1)
-    stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-    blocks = [Block(a, b) for a, b in pairs]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
-
-
 def resnet50(classes=1000):
     layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     inputs = 64
@@ -53,7 +45,7 @@ def resnet50(classes=1000):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
-NETWORKS = {"resnet20": lambda: cifar_resnet(20), "resnet44": lambda: cifar_resnet(44), "resnet50": resnet50}
+NETWORKS = {"resnet20": network, "resnet44": lambda: network(44), "resnet50": resnet50}
 
 
 def trainer(name, images, labels, batch, device, precision="fp32", channels_last=True, fused=False):
