@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 # Key: (default, minimum, whether the minimum itself is allowed, help).
 KEYS: dict[str, tuple[float | None, float, bool, str]] = {
-    "steps": (1000, 1, True, "steps of each size"),
+    "steps": (1000, 1, True, "steps to simulate for each size"),
     "latency_us": (
         5.0,
         0,
         True,
-        "microseconds from one GPU to the next; the default is of InfiniBand, and no measurement",
+        "latency between GPUs in microseconds; the default is typical of InfiniBand, not measured",
     ),
-    "bus_gb_per_s": (None, 0, False, "bus bandwidth between nodes; default: as the study measured it"),
-    "bucket_mb": (None, 0, False, "size of gradients' buckets; default: the study's, or 25"),
-    "late_probability": (0.0, 0, True, "of a GPU to come late in a step"),
-    "late_seconds": (0.0, 0, True, "how late that is"),
-    "mtbf_hours": (None, 0, False, "hours between two failures of one node; with it, runs that fail are simulated"),
-    "checkpoint_seconds": (60.0, 0, False, "that saving takes"),
-    "restart_seconds": (300.0, 0, True, "from a failure until the work goes on"),
-    "work_hours": (168.0, 0, False, "of a run without failures"),
-    "weibull_shape": (1.0, 0, False, "of the times between failures; 1: exponential"),
-    "seed": (0, 0, True, "of what is drawn"),
+    "bus_gb_per_s": (None, 0, False, "bus bandwidth between nodes; default: as measured"),
+    "bucket_mb": (None, 0, False, "size of a gradient bucket; default: the study's, or 25"),
+    "late_probability": (0.0, 0, True, "probability that a GPU is late in a step"),
+    "late_seconds": (0.0, 0, True, "delay of a late GPU"),
+    "mtbf_hours": (None, 0, False, "mean hours between failures of a node; with it, failing runs are simulated"),
+    "checkpoint_seconds": (60.0, 0, False, "time to save a checkpoint"),
+    "restart_seconds": (300.0, 0, True, "time from a failure until training resumes"),
+    "work_hours": (168.0, 0, False, "duration of a run without failures"),
+    "weibull_shape": (1.0, 0, False, "shape of the distribution of times between failures; 1: exponential"),
+    "seed": (0, 0, True, "seed of the random numbers"),
 }
 WHOLE = ("steps", "seed")
 NOTE = (

@@ -96,13 +96,13 @@ def _simulated(series: Sequence[Mapping[str, Any]], options: Options) -> Simulat
     if not info(point["strategy"]).sums_all_gradients:
         return name + f"only synchronous allreduces are, and not strategy {point['strategy']}"
     if point["scaling"] != WEAK and any(gpus != point["gpus"] for gpus in options.gpus):
-        return name + "in strong scaling the batch per GPU, and what a GPU computes, would be others than were measured"
+        return name + "in strong scaling the batch per GPU, and so the compute time, would differ from the measured one"
     completed = point["completed"]
     parts = parts_of_runs(completed, point["step_seconds"])
     if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].estimate <= 0:
         return name + "no probes say how long a GPU computes"
     if point["gpus"] == 1:
-        return name + "it was measured on one GPU alone, and nothing is known of the network"
+        return name + "it was measured on one GPU alone, so nothing is known about the network"
     network = _network(point, parts, options)
     if isinstance(network, str):
         return name + network
@@ -208,7 +208,7 @@ def _saved(machine: Reliability, options: Options) -> str:
     means = [float(runs.mean()) for runs in simulated_seconds(work, intervals, machine, RUNS, options.seed)]
     mean, interval = min(zip(means, intervals, strict=True))
     if math.isinf(mean):
-        return f"a run of {number(options.work_hours)} h does not come to its end"
+        return f"a run of {number(options.work_hours)} h never finishes"
     return (
         f"save every {_time(young(machine))} (Young), {_time(best)} (Daly), {_time(interval)} (the best of "
         f"{len(INTERVALS)} simulated); {number(options.work_hours)} h of work then take {number(mean / 3600)} h, "

@@ -51,10 +51,12 @@ def _cancel(folder: Path) -> int:
             if (words := client.cancel(jobs[start : start + JOBS_PER_CALL]))
         ]
     except SlurmUnavailable as error:
-        raise UserError(f"Slurm does not answer ({error}); nothing is known to be cancelled, try again later") from None
+        raise UserError(
+            f"Slurm does not answer ({error}); it is unknown whether anything was cancelled; try again later"
+        ) from None
     if refused:
         print(f"error: Slurm did not cancel all of them: {'; '.join(refused)}", file=sys.stderr)
         return 1
     print(f"cancelled {len(jobs)} jobs of study {document['study']}: {running} running, {len(jobs) - running} pending")
-    print("finished runs stay; the study's own command runs what is missing")
+    print("finished runs are kept; re-running the study's command starts the missing ones")
     return 0

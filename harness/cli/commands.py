@@ -5,9 +5,9 @@ from __future__ import annotations
 RUN = "run"
 # Name: (module with main(argv, program), description).
 COMMANDS = {
-    RUN: ("harness.cli.run", "measure one point, or with -m a sweep; the command where none is named"),
+    RUN: ("harness.cli.run", "measure one point, or with -m a sweep; the default"),
     "status": ("harness.cli.status", "how a study stands"),
-    "cancel": ("harness.cli.cancel", "end the jobs of a study"),
+    "cancel": ("harness.cli.cancel", "cancel the jobs of a study"),
     "doctor": ("harness.doctor.command", "what works on this machine, and what is missing"),
-    "shards": ("harness.cli.shards", "cut a data set into shards, to stream it"),
+    "shards": ("harness.cli.shards", "write a data set as shards, for streaming"),
 }

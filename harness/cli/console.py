@@ -55,13 +55,13 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
         _console.print(table)
         gpu_hours_text = f" ({gpu_hours(plan.arrays):.2f} {'GPU' if gpu else 'rank'}-hours)"
         _console.print(
-            f"at most {node_hours(plan.arrays):.2f} node-hours{gpu_hours_text}, if every run took its whole wall "
-            "limit, each time that it may start"
+            f"at most {node_hours(plan.arrays):.2f} node-hours{gpu_hours_text}, if every start of every run "
+            "took its whole wall limit"
         )
         _console.print(expected.sentence)
     for why in dict.fromkeys(request.site.oversubscribed for request in plan.to_launch):
         if why:
-            _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result, and marked so everywhere[/]")
+            _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result; flagged in every output[/]")
     _memory(plan.requests)
     for data in dict.fromkeys(request.spec.dataset for request in plan.requests):
         if data.context:
@@ -70,15 +70,15 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
                 "accuracy are means over tokens"
             )
     if plan.completed:
-        _console.print(f"{len(plan.completed)} runs are completed already and are not run again")
+        _console.print(f"{len(plan.completed)} runs are completed already")
     if plan.failed:
-        _console.print(f"{len(plan.failed)} runs have failed and are not tried again (retry=none)")
+        _console.print(f"{len(plan.failed)} runs have failed and are not retried (retry=none)")
     if plan.queued:
-        _console.print(f"{len(plan.queued)} runs are already pending or running and are waited for")
+        _console.print(f"{len(plan.queued)} runs are already pending or running")
     for sentence in skipped:
         _console.print(f"left out, because it does not exist: {escape(sentence)}")
     if plan.repeated:
-        _console.print(f"{plan.repeated} points of the sweep are the same run as another one and are run once")
+        _console.print(f"{plan.repeated} points of the sweep duplicate another one, and each is run once")
 
 
 def _memory(requests: Sequence[Request]) -> None:
@@ -93,14 +93,14 @@ def _memory(requests: Sequence[Request]) -> None:
     if tight[len(listed) :] and listed is not requests:
         _console.print(f"[yellow]{len(tight)} runs in all may not fit into the memory of a GPU[/]")
     if listed:
-        _console.print("memory is an estimate: without workspace, buffers of messages and fragmentation")
+        _console.print("memory is an estimate, without workspaces, message buffers and fragmentation")
 
 
 def mixed_code(completed: int, others: set[str], now: str) -> None:
     _console.print(
-        f"[yellow]warning: of the {completed} completed runs some were measured with code "
+        f"[yellow]warning: some of the {completed} completed runs were measured with code "
         f"{escape(', '.join(sorted(others)))}, this is {escape(now)}: the study mixes code versions, and the report "
-        "will say so; retry=all measures all again[/]"
+        "will say so; retry=all measures everything again[/]"
     )
 
 
@@ -111,8 +111,8 @@ def left(study: Study, kept_back: int) -> int:
             f"[yellow]{kept_back} runs are not submitted yet (cluster.max_submit): "
             "the same command submits them later[/]"
         )
-    _console.print(f"not waited for (wait=false); how it stands: python -m harness.status {study.folder}")
-    _console.print(f"to end its jobs: python -m harness.cancel {study.folder}")
+    _console.print(f"wait=false: the jobs run without this command; status: python -m harness.status {study.folder}")
+    _console.print(f"cancel its jobs: python -m harness.cancel {study.folder}")
     return 0
 
 
@@ -145,21 +145,21 @@ class Progress:
         """Print the status of the study; return the exit code."""
         _console.print(f"{self.completed} completed, {len(self.failed)} failed, {self.already} were completed before")
         if self.not_retried:
-            _console.print(f"{self.not_retried} failed before and were not tried again (retry=none)")
+            _console.print(f"{self.not_retried} failed before and were not retried (retry=none)")
         if self.failed:
-            _console.print(f"the log of a failed run: {study.run_dir(self.failed[0])}; the same command runs it again")
+            _console.print(f"log of a failed run: {study.run_dir(self.failed[0])}; the same command retries it")
         _console.print(f"report: python -m analysis {study.folder}")
         return 1 if self.failed else 0
 
 
 def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
     left = progress.total - progress.completed - len(progress.failed)
-    what = "the jobs go on in Slurm" if on_slurm else f"{left} runs are left"
+    what = "the jobs keep running in Slurm" if on_slurm else f"{left} runs are left"
     _console.print(f"\ninterrupted; {progress.completed} runs completed, nothing is lost; {what}; "
-                   "the same command again continues the study")  # fmt: skip
+                   "the same command resumes the study")  # fmt: skip
     if on_slurm:
-        _console.print(f"how it stands: python -m harness.status {study.folder}")
-        _console.print(f"to end its jobs: python -m harness.cancel {study.folder}")
+        _console.print(f"status: python -m harness.status {study.folder}")
+        _console.print(f"cancel its jobs: python -m harness.cancel {study.folder}")
 
 
 def _row(number: int, array: Array) -> list[str]:
@@ -185,7 +185,7 @@ def _servers(array: Array) -> str:
     what = f"{servers} server{'s' * (servers > 1)}"
     # Only a scheduler gives a run as many nodes as requested.
     own = array.resources.nodes > array.resources.placement.nodes
-    return f"{what} on nodes of their own" if own else f"{what} in processes of their own on this one node"
+    return f"{what} on additional nodes" if own else f"{what} in separate processes on this node"
 
 
 def _batches(spec: Any) -> str:

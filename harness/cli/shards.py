@@ -42,16 +42,16 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.sh
 def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Makes shards of a data set, in a random order of its samples, for dataset.reader=shards.",
+        description="Write a data set as shards, in random order, for dataset.reader=shards.",
     )
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="as for python -m harness: dataset, data.root"
     )
     parser.add_argument(
-        "--shards", type=int, default=SHARDS, metavar="N", help=f"of training samples (default: {SHARDS})"
+        "--shards", type=int, default=SHARDS, metavar="N", help=f"number of training shards (default: {SHARDS})"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <data.root>/<name>-shards")
-    parser.add_argument("--config-dir", metavar="DIR", help="a folder with configurations of your own")
+    parser.add_argument("--config-dir", metavar="DIR", help="folder with your own configuration files")
     return parser.parse_intermixed_args(argv)
 
 
@@ -65,10 +65,10 @@ def _make(arguments: argparse.Namespace) -> tuple[Path, str]:
     composition.register()
     [point, *others] = composition.compose(arguments.overrides, False, "config", arguments.config_dir)
     if others:
-        raise UserError("one command makes the shards of one data set")
+        raise UserError("a command writes the shards of one data set; name only one")
     spec, root = request.dataset(point), Path(point.data.root).expanduser()
     if spec.reader == "shards":
-        raise UserError("dataset.reader=shards: these are shards already; leave it out, it is for reading them")
+        raise UserError("dataset.reader=shards: the data set is in shards already; leave it out")
     folder = arguments.out or root / f"{spec.name}-shards"
     if folder.exists():
         raise UserError(f"{folder} is already there; remove it, or name another folder with --out")

@@ -34,10 +34,12 @@ WIDTH_OF_A_FILE = 150
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.status") -> int:
     """Return the exit code: 0 success, 2 invalid request, 130 --watch interrupted."""
     parser = argparse.ArgumentParser(
-        prog=program, description="How a study stands: from its run directories, then from Slurm."
+        prog=program, description="Show the status of a study from its run directories and Slurm."
     )
     parser.add_argument("study", type=Path, help="the study's folder, results/<study>")
-    parser.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="again every so often (5)")
+    parser.add_argument(
+        "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="refresh at this interval (default: 5)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs; with --watch one object per line")
     parser.add_argument("--all", action="store_true", help="every run, not only the first of each state")
     arguments = parser.parse_args(argv)

@@ -68,9 +68,9 @@ def unsupported(config: Config) -> str | None:
         )
     if framework.name == "keras" and framework.options.jit_compile and strategy.name != PLAIN:
         return (
-            "framework.options.jit_compile=true with framework=keras goes with strategy=plain only: XLA compiles the "
-            f"step of Keras as a whole, which holds the exchange of strategy={strategy.name}; framework=tensorflow "
-            "compiles all but the exchange"
+            "framework.options.jit_compile=true with framework=keras needs strategy=plain: XLA compiles Keras's "
+            f"whole step, including the exchange of strategy={strategy.name}; framework=tensorflow compiles all but "
+            "the exchange"
         )
     known = info(strategy.name)
     if known.divides == WEIGHTS and config.optimizer.name.name == "lars":
@@ -86,13 +86,13 @@ def unsupported(config: Config) -> str | None:
         return model_parallel.unsupported(config)
     if strategy.name == "hybrid" and config.dataset.context:
         return (
-            "strategy 'hybrid' is not offered for text: its layers see each token, and not each sample, whose "
-            "sufficient factors are mostly more bytes than the gradients; take allreduce"
+            "strategy 'hybrid' is not offered for text: its sufficient factors would be per token, not per "
+            "sample, and usually larger than the gradients; take allreduce"
         )
     if known.servers:
         return parameter_servers.unsupported(config)
     if strategy.name == PLAIN and config.gpus > 1:
-        return f"strategy 'plain' is one rank alone; with gpus={config.gpus} take another, or baseline=plain"
+        return f"strategy 'plain' has one rank only; with gpus={config.gpus} take another strategy, or baseline=plain"
     return None
 
 
@@ -107,8 +107,8 @@ def _of_the_step(config: Config) -> str | None:
         if not (info(strategy).own_step and info(strategy).synchronous):
             offered = ", ".join(names(lambda row: row.own_step and row.synchronous))
             return (
-                f"{given} is not offered with strategy '{strategy}'; it is with: {offered}, where each rank takes the "
-                "whole step"
+                f"{given} is not offered with strategy '{strategy}'; supported with: {offered}, where each rank takes "
+                "the whole step"
             )
     known = catalog.CATALOG.get(config.model.name)
     if asked["norm_bias_factor"] and known is not None and not _has_batch_norm(config, known):
@@ -143,7 +143,7 @@ def _of_the_network(config: Config) -> str | None:
         return None
     if known.whitens and framework.name not in WHITENING:
         return (
-            f"model '{known.name}' begins with a layer that is made from the training images, which framework "
+            f"model '{known.name}' has a first layer computed from the training images, which framework "
             f"'{framework.name}' does not offer; framework={WHITENING[0]} offers it"
         )
     holds = catalog.TEXT if config.dataset.context else catalog.IMAGES

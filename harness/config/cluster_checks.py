@@ -49,7 +49,7 @@ def check(cluster: Cluster) -> None:
     for name in cluster.peak_tflops:
         if name not in Precision.__members__:
             raise UserError(
-                f"cluster.peak_tflops: {name!r} is no precision; there are {', '.join(Precision.__members__)}"
+                f"cluster.peak_tflops: {name!r} is not a precision; valid ones are {', '.join(Precision.__members__)}"
             )
     _check_env(cluster.env)
     if cluster.gpu_type and not cluster.gres:
@@ -57,7 +57,7 @@ def check(cluster: Cluster) -> None:
             f"cluster.gpu_type={cluster.gpu_type!r} has no effect without cluster.gres; set cluster.gres=gpu"
         )
     if cluster.gpu_option is GpuOption.gpus_per_node and not cluster.gres:
-        raise UserError("cluster.gpu_option=gpus_per_node: cluster.gres=null asks for no GPUs; set cluster.gres=gpu")
+        raise UserError("cluster.gpu_option=gpus_per_node: cluster.gres=null requests no GPUs; set cluster.gres=gpu")
     _check_container(cluster.container)
     if cluster.scheduler is Scheduler.local:
         defaults = Cluster()
@@ -75,8 +75,8 @@ def check(cluster: Cluster) -> None:
         raise UserError("cluster.bind_cpus is for runs without a scheduler; take cluster.srun_args=[--cpu-bind=cores]")
     if cluster.signal_seconds >= 60 * math.ceil(cluster.timeout_minutes):
         raise UserError(
-            f"cluster.signal_seconds={cluster.signal_seconds}: the ranks are to be warned so long before a wall limit "
-            f"of {math.ceil(cluster.timeout_minutes)} min (cluster.timeout_minutes); take less, or a longer limit"
+            f"cluster.signal_seconds={cluster.signal_seconds}: the ranks would be warned before they start: the wall "
+            f"limit is {math.ceil(cluster.timeout_minutes)} min (cluster.timeout_minutes); take less, or a longer limit"
         )
     for key in TEXTS:
         if (value := getattr(cluster, key)) is not None:

@@ -23,8 +23,8 @@ def variants(config: Config) -> list[Config]:
         if source is Source.synthetic:
             return [real]  # already synthetic
         raise UserError(
-            f"data=both: data set '{config.dataset.name}' is made from the seed, and has no real data to compare with; "
-            "take a data set that has files, or leave out data=both"
+            f"data=both: data set '{config.dataset.name}' is generated from the seed and has no real data to compare "
+            "with; take a data set that has files, or leave out data=both"
         )
     _check_counts(config)
     made = replace(
@@ -48,5 +48,5 @@ def _check_counts(config: Config) -> None:
         if getattr(config.dataset, key) < 1:
             raise UserError(
                 f"data={config.data.source.name}: the configuration of data set '{config.dataset.name}' does not say "
-                f"how many samples it has; set dataset.{key} to as many as are to be made"
+                f"how many samples it has; set dataset.{key} to the number to generate"
             )

@@ -20,7 +20,7 @@ def check(specs: Sequence[RunSpec], target_accuracy: float | None = None) -> Non
             raise UserError(f"target_accuracy={target_accuracy:g}: give a fraction between 0 and 1, such as 0.6")
         if any(spec.measure.evaluate_samples == 0 for spec in specs):
             raise UserError(
-                f"target_accuracy={target_accuracy:g} with measure.evaluate_samples=0 would never be looked at; set "
+                f"target_accuracy={target_accuracy:g} with measure.evaluate_samples=0 has no effect; set "
                 "evaluate_samples=-1 to score all test samples"
             )
     asking = [spec for spec in specs if spec.measure.evaluate_every_samples]

@@ -45,8 +45,8 @@ def resolved(config: Config, device: str | None, gpu_memory_gb: float | None) ->
     if device == "cuda" and config.framework.name == HELD_UP and config.dataset.reader != SHARDS and data.workers:
         against = _against_device(config, gpu_memory_gb)
         chosen = Pipeline.framework if against else Pipeline.device
-        here = f"the samples of data set '{config.dataset.name}' lie on each GPU"
-        beside = f"worker processes make the batches, since {against}"
+        here = f"the samples of data set '{config.dataset.name}' fit on each GPU"
+        beside = f"worker processes prepare the batches, since {against}"
         why = f"data.pipeline=auto is {chosen.value}: {beside if against else here}"
     return replace(config, data=replace(data, pipeline=chosen)), why
 
@@ -58,7 +58,7 @@ def _against_device(config: Config, gpu_memory_gb: float | None) -> str:
         if (asked := getattr(data, key)) != getattr(default, key):
             return f"data.{key}={str(asked).lower()} is for them"
     if dataset.reader == IMAGE_FOLDER:
-        return f"data set '{dataset.name}' is image files, which are decoded anew for each batch"
+        return f"data set '{dataset.name}' consists of image files, which are decoded for each batch"
     if dataset.train_samples < 1:
         return f"the configuration of data set '{dataset.name}' does not say how many samples it has"
     shape = (dataset.context,) if dataset.context else (dataset.image_size, dataset.image_size, dataset.channels)
@@ -99,7 +99,7 @@ def unsupported(config: Config) -> str | None:
         )
     if asked == DALI and config.dataset.crop_reflect:
         return (
-            f"dataset.crop_reflect=true: what NVIDIA DALI cuts beyond an image's edge is black (data.pipeline={DALI}); "
+            f"dataset.crop_reflect=true: NVIDIA DALI pads images with black only (data.pipeline={DALI}); "
             f"take data.pipeline={HARNESS}, or leave it at false"
         )
     if asked == DALI and not data.workers:

@@ -17,7 +17,7 @@ def unsupported(config: Config) -> str | None:
     if config.precision.name == "fp16":
         return (
             f"precision=fp16 is not offered by strategy '{name}': a rank whose gradients overflow would skip its step, "
-            "and the others not; take fp32 or bf16"
+            "but the others would not; take fp32 or bf16"
         )
     if config.optimizer.name.name == "lars":
         return (
@@ -33,9 +33,9 @@ def unsupported(config: Config) -> str | None:
         return None
     if config.gpus % ranks:
         return (
-            f"strategy.options.{option}={ranks} does not divide gpus={config.gpus}, whose ranks are to have "
-            f"whole copies of the network between them; take one of {_listed(_divisors(config.gpus))}, or null for all"
-            + (", or baseline=plain for one rank with nothing around it" if config.gpus == 1 else "")
+            f"strategy.options.{option}={ranks} does not divide gpus={config.gpus} into whole copies of the "
+            f"network; take one of {_listed(_divisors(config.gpus))}, or null for all"
+            + (", or baseline=plain for one rank without a strategy" if config.gpus == 1 else "")
         )
     if _size(config) < catalog.network(config.model.name).min_image_size:
         return None
@@ -78,8 +78,8 @@ def _pipeline(config: Config, stages: int) -> str | None:
     most = division.most_stages(_layers(config), _size(config))
     if stages > most:
         return (
-            f"a pipeline of {stages} stages cannot be made of model '{config.model.name}', which can be cut into "
-            f"{most} at most; take strategy.options.stages={max(n for n in _divisors(config.gpus) if n <= most)}"
+            f"model '{config.model.name}' cannot be divided into {stages} pipeline stages, only into {most} at most; "
+            f"take strategy.options.stages={max(n for n in _divisors(config.gpus) if n <= most)}"
         )
     if options.schedule is Schedule["1f1b"] and options.microbatches < stages:
         return (
@@ -104,9 +104,9 @@ def _tensor(config: Config, degree: int) -> str | None:
     units = division.units(_layers(config))
     if not units:
         return (
-            f"model '{config.model.name}' has nothing that strategy 'tensor' can divide: it needs two convolutions or "
-            "fully connected layers behind one another, with nothing but ReLU and pooling between them, or blocks of a "
-            "transformer; take strategy=pipeline"
+            f"model '{config.model.name}' has nothing that strategy 'tensor' can divide: it needs two consecutive "
+            "convolutions or fully connected layers, with only ReLU and pooling between them, or transformer blocks; "
+            "take strategy=pipeline"
         )
     if odd := sorted({n for n in units if n % degree}):
         valid = [n for n in _divisors(config.gpus) if not any(count % n for count in units)]

@@ -35,7 +35,7 @@ def spec(optimizer: Optimizer) -> OptimizerSpec:
     if not 0 <= peak <= max(0, end - 1):
         raise UserError(
             f"optimizer.lr_peak_samples={peak} and optimizer.lr_end_samples={end}: the learning rate rises until the "
-            "first and falls until the second, which has to be larger; 0 for both leaves it as it is"
+            "first and falls until the second, which must be larger; 0 for both turns this off"
         )
     if end and optimizer.warmup_steps:
         raise UserError(

@@ -60,12 +60,12 @@ def on_device(config: Config, device: str) -> str | None:
         if precision == "fp16":
             return "precision=fp16 needs a GPU; on device cpu take fp32 or bf16"
         if precision == "tf32":
-            return "precision=tf32 is one of GPUs' tensor cores; on device cpu take fp32 or bf16"
+            return "precision=tf32 needs the tensor cores of a GPU; on device cpu take fp32 or bf16"
         if getattr(config.framework.options, "cuda_graph", False):
             return "framework.options.cuda_graph=true needs a GPU; on device cpu leave it at false"
         if (mode := _mode(config)) in GRAPH_MODES:
             return (
-                f"framework.options.compile_mode={mode} takes CUDA graphs, which need a GPU; on device cpu take "
+                f"framework.options.compile_mode={mode} uses CUDA graphs, which need a GPU; on device cpu take "
                 "default or max-autotune-no-cudagraphs"
             )
     known = gpu_types.capability(config.cluster.gpu_type)
@@ -106,7 +106,7 @@ def _fused(config: Config) -> str | None:
     if not strategies.info(config.strategy.name).own_step:
         return (
             f"framework.options.fused=true is not offered with strategy '{config.strategy.name}', which divides the "
-            f"step or leaves it to servers; it is with: {_listed(lambda row: row.own_step)}"
+            f"step or leaves it to servers; supported with: {_listed(lambda row: row.own_step)}"
         )
     return None
 
@@ -124,7 +124,7 @@ def _half_weights(config: Config) -> str | None:
         return f"{asked} needs framework.options.fused=true, whose step computes in fp32"
     if not strategies.info(strategy.name).fp16_gradients:
         offered = _listed(lambda row: row.fp16_gradients)
-        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {offered}"
+        return f"{asked} is not offered with strategy '{strategy.name}'; supported with: {offered}"
     if getattr(strategy.options, "compress", Compress.none) != Compress.none:
         return f"{asked} needs strategy.options.compress=none: gradients are sent in fp16 already"
     if config.dataset.context:
@@ -139,7 +139,7 @@ def _cuda_graph(config: Config) -> str | None:
     asked = "framework.options.cuda_graph=true"
     if not strategies.info(strategy.name).cuda_graph:
         offered = _listed(lambda row: row.cuda_graph)
-        return f"{asked} is not offered with strategy '{strategy.name}'; it is with: {offered}"
+        return f"{asked} is not offered with strategy '{strategy.name}'; supported with: {offered}"
     if not framework.fused:
         return f"{asked} needs framework.options.fused=true, whose step reads the learning rate from the device"
     if framework.compile:
@@ -163,7 +163,7 @@ def _compile_mode(config: Config) -> str | None:
         return f"{asked} needs framework.options.compile=true"
     if mode in GRAPH_MODES and not strategies.info(config.strategy.name).cuda_graph:
         return (
-            f"{asked} takes CUDA graphs, which are not offered with strategy '{config.strategy.name}'; they are with: "
+            f"{asked} uses CUDA graphs, which are not offered with strategy '{config.strategy.name}'; supported with: "
             f"{_listed(lambda row: row.cuda_graph)}; take default or max-autotune-no-cudagraphs"
         )
     if mode in TUNED_MODES and config.deterministic:

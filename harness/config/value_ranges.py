@@ -209,7 +209,7 @@ def _check_fault(config: Config) -> None:
             f"fault.step={fault.step} never comes: the run has {steps} steps (measure.warmup_steps + measure.steps)"
         )
     if fault.name == "slow_rank" and not fault.seconds > 0:
-        raise UserError(f"fault.seconds={fault.seconds}: say how long each step of the slow rank is held up")
+        raise UserError(f"fault.seconds={fault.seconds}: give the delay of each step of the slow rank")
     if fault.name == "hang" and config.heartbeat is None:
         raise UserError("fault=hang with heartbeat=null would hang until the wall limit; set heartbeat=<seconds>")
 

@@ -100,8 +100,9 @@ def check(spec: RunSpec, gpu_memory_gb: float | None, offered: Collection[str]) 
     if needed.fixed - needed.data <= gpu_memory_gb * GB:
         raise UserError(
             f"data.pipeline=device: the {spec.data.samples:,} samples of data set '{spec.dataset.name}' are "
-            f"{needed.data / GB:.1f} GB, beside {(needed.fixed - needed.data) / GB:.1f} GB for model '{spec.model}'; "
-            f"each GPU has {gpu_memory_gb:g} GB (cluster.gpu_memory_gb): use data.pipeline=harness or framework"
+            f"{needed.data / GB:.1f} GB, in addition to {(needed.fixed - needed.data) / GB:.1f} GB for model "
+            f"'{spec.model}'; each GPU has {gpu_memory_gb:g} GB (cluster.gpu_memory_gb): use data.pipeline=harness or "
+            "framework"
         )
     raise UserError(
         f"model '{spec.model}' with strategy '{spec.strategy}' and optimizer.name={spec.optimizer.name} on gpus="

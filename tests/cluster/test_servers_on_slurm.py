@@ -23,7 +23,7 @@ def test_servers_get_a_further_node_of_the_job_and_the_report_names_it(slurm: An
     own = ("strategy=ps_async", "strategy.options.placement=own_nodes", "gpus=2", "cluster.gpus_per_node=2")
     done = cli("harness", *own, *SHORT, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 server on nodes of their own" in done.stdout
+    assert "1 server on additional nodes" in done.stdout
     (run_dir,) = run_dirs(tmp_path)
     [job] = [line.split()[2].rstrip(":") for line in done.stdout.splitlines() if line.startswith("submitted job")]
     assert slurm.run("sacct", "-X", "-n", "-P", "-j", job, "--format=NNodes").stdout.split() == ["2"]

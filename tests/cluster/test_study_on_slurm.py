@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them_again(cli: Cli, 
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=120)
         assert process.returncode == 130
-        assert "the jobs go on in Slurm" in rest
+        assert "the jobs keep running in Slurm" in rest
         assert "Traceback" not in rest
         again = cli("harness", *arguments, env=slurm.env)
     assert again.returncode == 0, again.stdout + again.stderr

@@ -159,7 +159,7 @@ def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(cli: C
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in output
-    assert "the same command again continues the study" in output
+    assert "the same command resumes the study" in output
     assert wait_for(lambda: not workers(tmp_path, gpus=2), 10)
     finished = [d for d in run_dirs(tmp_path) if (d / "result.json").exists()]
     assert [d.name.split("-")[3] for d in finished] == ["1gpu"], (

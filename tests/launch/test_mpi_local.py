@@ -95,7 +95,7 @@ def test_interrupted_the_ranks_save_and_the_same_command_continues(tmp_path: Pat
                 process.terminate()
             output, _ = process.communicate(timeout=120)
         assert process.returncode == 130, output
-        assert "the same command again continues the study" in output
+        assert "the same command resumes the study" in output
         assert nothing_is_left(tmp_path)
     (run_dir,) = run_dirs(tmp_path)
     left = [logged(run_dir, "leave", 1, rank)[0]["step"] for rank in range(2)]

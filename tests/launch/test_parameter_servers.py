@@ -89,7 +89,7 @@ def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_whi
         killed = time.time()
         said, _ = harness.communicate(timeout=300)
         assert harness.returncode == 0, said
-    assert "2 servers in processes of their own on this one node" in said
+    assert "2 servers in separate processes on this node" in said
     (run_dir,) = run_dirs(tmp_path)
     ended = read_json(run_dir / "attempt-1" / "again.json")
     assert ended["reason"] == "parameter server 1 was ended by signal 9 (SIGKILL)"

@@ -66,7 +66,7 @@ def test_what_a_framework_does_not_offer_is_an_error_that_says_what_it_does(tmp_
         asked("framework=keras", "optimizer.name=lars", tmp_path=tmp_path)
     with pytest.raises(UserError, match=r"strategy.options.bucket_mb has no effect in framework 'mxnet'"):
         asked("framework=mxnet", "strategy.options.bucket_mb=10", tmp_path=tmp_path)
-    with pytest.raises(UserError, match=r"strategy 'plain' is one rank alone; with gpus=2"):
+    with pytest.raises(UserError, match=r"strategy 'plain' has one rank only; with gpus=2"):
         asked("strategy=plain", "gpus=2", tmp_path=tmp_path)
 
 
@@ -98,7 +98,9 @@ def test_a_network_that_begins_with_a_layer_made_from_the_images_is_refused_wher
     tmp_path: Path,
 ) -> None:
     for framework in ("tensorflow", "keras", "mxnet", "jax"):
-        with pytest.raises(UserError, match=rf"made from the training images, which framework '{framework}' does not"):
+        with pytest.raises(
+            UserError, match=rf"computed from the training images, which framework '{framework}' does not"
+        ):
             asked(f"framework={framework}", "model=airbench94", tmp_path=tmp_path)
     [found] = asked("framework=pytorch", "model=airbench94", tmp_path=tmp_path).requests
     assert found.spec.model == "airbench94"
@@ -219,7 +221,7 @@ def test_nominal_rates_stand_with_a_run_and_are_no_part_of_what_it_is(tmp_path: 
     assert (site.link_gb_per_s, site.gpu_link_gb_per_s, site.peak_tflops) == (12.5, 150.0, {"fp32": 15.7})
     assert with_rates.spec.run_id == without.spec.run_id
     with pytest.raises(
-        UserError, match=r"cluster.peak_tflops: 'fp8' is no precision; there are fp32, tf32, bf16, fp16"
+        UserError, match=r"cluster.peak_tflops: 'fp8' is not a precision; valid ones are fp32, tf32, bf16, fp16"
     ):
         asked("+cluster.peak_tflops.fp8=15", tmp_path=tmp_path)
     for key in ("cluster.link_gb_per_s", "cluster.gpu_link_gb_per_s", "+cluster.peak_tflops.bf16"):
@@ -233,12 +235,12 @@ def test_what_is_left_out_is_said_with_the_plan(cli: Cli, torch_python: Path) ->
         *("cluster=local", "skip_unsupported=true", "plan_only=true"),
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"left out.*strategy 'plain' is one rank alone", done.stdout)
+    assert re.search(r"left out.*strategy 'plain' has one rank only", done.stdout)
 
 
 def test_keras_compiled_by_xla_is_one_rank_alone(tmp_path: Path) -> None:
     compiled = ("framework=keras", "framework.options.jit_compile=true")
-    with pytest.raises(UserError, match=r"strategy=plain only.*exchange of strategy=allreduce"):
+    with pytest.raises(UserError, match=r"needs strategy=plain: .*exchange of strategy=allreduce"):
         asked(*compiled, "strategy=allreduce", "gpus=2", tmp_path=tmp_path)
     assert names(asked(*compiled, "strategy=plain", "gpus=1", tmp_path=tmp_path)) == {("keras", "plain", 1)}
 
@@ -278,7 +280,7 @@ def test_options_of_one_strategy_are_refused_in_another() -> None:
         (("strategy=pipeline", "strategy.options.stages=0"), "strategy.options.stages=0: give a number of at least 1"),
         (
             ("strategy=pipeline", "gpus=8"),
-            "a pipeline of 8 stages cannot be made of model 'cnn_small', which can be cut into 7",
+            "model 'cnn_small' cannot be divided into 8 pipeline stages, only into 7 at most",
         ),
         (
             ("strategy=pipeline", "strategy.options.microbatches=2"),

@@ -67,7 +67,7 @@ def test_made_samples_need_no_files_and_real_data_does() -> None:
         (("data=both", "dataset=synthetic"), "has no real data to compare with"),
         (
             ("data=synthetic", "dataset=text", "model=gpt_tiny"),
-            "set dataset.train_samples to as many as are to be made",
+            "set dataset.train_samples to the number to generate",
         ),
         (("data=made",), "Available options in 'data': both real synthetic"),
     ],

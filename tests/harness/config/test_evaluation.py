@@ -35,7 +35,11 @@ def test_without_it_there_is_only_the_evaluation_at_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("target", "samples", "message"),
-    [(0.0, -1, "between 0 and 1"), (60.0, -1, "target_accuracy=60: give a fraction"), (0.6, 0, "never be looked at")],
+    [
+        (0.0, -1, "between 0 and 1"),
+        (60.0, -1, "target_accuracy=60: give a fraction"),
+        (0.6, 0, "evaluate_samples=0 has no effect"),
+    ],
 )
 def test_a_target_that_no_evaluation_can_reach_is_refused(target: float, samples: int, message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -97,9 +97,9 @@ def test_the_plan_says_what_auto_became_and_why() -> None:
         asked = study_request(composition.compose([*FIXED, anywhere, *overrides], False, "config", None))
         return [note for note in asked.notes if note.startswith("data.pipeline=auto")]
 
-    assert said() == ["data.pipeline=auto is device: the samples of data set 'cifar10' lie on each GPU"]
+    assert said() == ["data.pipeline=auto is device: the samples of data set 'cifar10' fit on each GPU"]
     [why] = said("dataset=indoor67", "model=resnet18")
-    assert why.startswith("data.pipeline=auto is framework: worker processes make the batches, since ")
+    assert why.startswith("data.pipeline=auto is framework: worker processes prepare the batches, since ")
     assert said("data.pipeline=device") == said("framework=jax") == said("cluster.device=cpu") == []
 
 
@@ -138,14 +138,14 @@ def test_the_samples_on_the_device_count_as_its_memory() -> None:
                 *("data.pipeline=device", "dataset=indoor67", "dataset.train_samples=10000000"),
                 *("model=resnet50", "cluster.gpu_memory_gb=80"),
             ),
-            "are 1401.9 GB, beside 0.3 GB for model 'resnet50'; a GPU has 80 GB",
+            "are 1401.9 GB, in addition to 0.3 GB for model 'resnet50'; each GPU has 80 GB",
         ),
         (("data.pipeline=own",), "expected one of \\[auto, harness, framework, device, dali\\]"),
         (("framework=tensorflow", *DALI), "not offered by framework 'tensorflow'; it offers: harness, framework"),
         (("data.pipeline=dali",), "data set 'cifar10' has dataset.reader=cifar10; take data.pipeline=harness"),
         ((*DALI, "data=synthetic"), "data set 'indoor67' has dataset.reader=synthetic; take data.pipeline=harness"),
         ((*DALI, "dataset.reader=shards"), "which each rank reads in sequence"),
-        ((*DALI, "dataset.crop_reflect=true"), "what NVIDIA DALI cuts beyond an image's edge is black"),
+        ((*DALI, "dataset.crop_reflect=true"), "NVIDIA DALI pads images with black only"),
         ((*DALI, "data.workers=0"), "data.pipeline=dali works with threads of its own; give at least 1"),
         ((*DALI, "data.pin=false"), "data.pin=false has no effect"),
         # The harness's own environment has no DALI.
