@@ -7,6 +7,7 @@ weights are evaluated, and each rank saves its own.
 from __future__ import annotations
 
 import contextlib
+import importlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 import numpy as np
 
 from harness.core.rendezvous import Rendezvous
-from harness.core.spec import RunSpec
+from harness.core.spec import RunSpec, Site
 from harness.worker import adapter
 from harness.worker.data.batches import Pipeline
 
@@ -33,13 +34,11 @@ class Strategy(ABC):
     rank: int
     # Parameter servers take the optimiser step: they hold its state, and weights may differ between ranks.
     server_optimizer = False
+    # Versions of libraries used besides the framework.
+    carrier: Mapping[str, str] = {}
 
     def register_weights(self, weights: Any) -> None:  # noqa: B027 optional hook
         """Receive the network's weights; called once."""
-
-    def versions(self) -> Dict[str, str]:
-        """Return the versions of libraries used besides the framework."""
-        return {}
 
     @abstractmethod
     def allreduce(self, nbytes: int) -> None:
@@ -75,6 +74,46 @@ class Strategy(ABC):
     @abstractmethod
     def close(self) -> None:
         """Disconnect from the other ranks."""
+
+
+class ByMpi(Strategy):
+    """Base of strategies that sum with MPI in host memory; list it before the framework's own base."""
+
+    def __init__(self, spec: RunSpec, *arguments: Any) -> None:
+        super().__init__(spec, *arguments)  # type: ignore[call-arg]
+        from harness.worker.distributed import mpi
+
+        self.ranks, self.carrier = mpi.MpiRanks(), mpi.versions()
+        self.world_size = self.ranks.world_size
+        self.communication = f"{self.ranks.name}{through_host(spec)}"
+
+    def close(self) -> None:
+        self.ranks.close()
+
+
+class ByHorovod(Strategy):
+    """Base of strategies that use Horovod; list it before the framework's own base. library: its module for the
+    framework."""
+
+    library: str
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, *arguments: Any) -> None:
+        super().__init__(spec, site, rendezvous, *arguments)  # type: ignore[call-arg]
+        self.hvd: Any = importlib.import_module(self.library)
+        from harness.worker.distributed import horovod
+
+        self.nodes, self.carrier = horovod.start(self.hvd, spec, site, rendezvous), horovod.versions()
+        self.compression = horovod.compression(self.hvd, spec)
+        self.communication = horovod.name(self.hvd, spec, self.nodes)
+        self.world_size = self.hvd.size()
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+
+def through_host(spec: RunSpec) -> str:
+    """What `communication` adds where gradients pass through host memory."""
+    return ", through the host's memory" if spec.cluster.device == "cuda" else ""
 
 
 class Adapter(adapter.Adapter):

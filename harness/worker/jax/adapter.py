@@ -105,7 +105,7 @@ class Adapter(data_parallel.Adapter):
             "threads": int(os.environ["PJRT_NPROC"]),
             "parameters": parameters,
             "gradient_bytes": parameters * 4,
-            "versions": {**versions(), **self.strategy.versions()},
+            "versions": {**versions(), **self.strategy.carrier},
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:

@@ -9,22 +9,14 @@ from typing import Any, Dict, Sequence, Tuple, Type
 import jax
 import numpy as np
 
-from harness.core.rendezvous import Rendezvous
-from harness.core.spec import RunSpec, Site
 from harness.core.strategies import served_by
 from harness.worker.jax.strategies import Batch, Gradient, State, Step, Strategy, Update
 from harness.worker.servers.protocol import FLOAT
-from harness.worker.servers.ranks import ByHostRank, HostRank
+from harness.worker.servers.ranks import ByHostRank
 
 
 class ParameterServers(ByHostRank, Strategy):
     """Push all gradients as one row through host memory after backward, and receive all weights as one row."""
-
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-        super().__init__(spec, site, rendezvous)
-        self.ranks = HostRank(spec, site, rendezvous)
-        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = f"parameter servers: {self.ranks.describe()}{through}"
 
     def register_weights(self, weights: Sequence[np.ndarray]) -> None:
         self.ranks.register_weights(weights)

@@ -167,22 +167,8 @@ class Allreduce(Strategy):
         return jax.jit(mapped, **options)
 
 
-class Mpi(Strategy):
+class Mpi(data_parallel.ByMpi, Strategy):
     """Average all gradients in one flat vector by MPI in host memory after backward."""
-
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-        super().__init__(spec, site, rendezvous)
-        from harness.worker.distributed import mpi
-
-        self.ranks = mpi.MpiRanks()
-        self.world_size = self.ranks.world_size
-        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = self.ranks.name + through
-
-    def versions(self) -> Dict[str, str]:
-        from harness.worker.distributed import mpi
-
-        return mpi.versions()
 
     def step(self, gradient: Gradient, update: Update) -> Step:
         @functools.partial(jax.jit, donate_argnums=1)
@@ -216,9 +202,6 @@ class Mpi(Strategy):
         sums = values.copy()
         self.ranks.sum(sums)
         return sums
-
-    def close(self) -> None:
-        self.ranks.close()
 
 
 def _whole(gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = lambda gradients: gradients) -> Any:

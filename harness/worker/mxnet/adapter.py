@@ -68,11 +68,11 @@ class Adapter(data_parallel.Adapter):
             "communication": self.strategy.communication,
             "device": self.spec.cluster.device,
             "device_name": machine.gpu_name() if cuda else capture.cpu_model() or "CPU",
-            "device_id": machine.gpu_id() if cuda else None,
+            "device_id": capture.gpu_uuid() if cuda else None,
             "threads": machine.threads(),
             "parameters": sum(array.size for array in self.parameters),
             "gradient_bytes": sum(array.size * np.dtype(array.dtype).itemsize for array in self.own_gradients),
-            "versions": {**machine.versions(), **self.strategy.versions()},
+            "versions": {**machine.versions(), **self.strategy.carrier},
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import subprocess
 from importlib import metadata
 from typing import Dict, List
 
@@ -15,7 +14,7 @@ import numpy as np
 from harness.core.gpu_types import Build
 from harness.core.spec import RunSpec
 from harness.worker.checks import capability
-from harness.worker.record import nvml
+from harness.worker.record import capture, nvml
 
 # Architectures in the packages on PyPI (config/distribution/linux_cu112.cmake to linux_cu117.cmake of MXNet), which
 # MXNet does not report.
@@ -44,7 +43,7 @@ def build() -> Build:
 
 def gpus() -> List[str]:
     """Return the names of the GPUs that MXNet can use here."""
-    return _smi("name")[: _count()]
+    return _names()[: _count()]
 
 
 def context(spec: RunSpec) -> mx.Context:
@@ -53,19 +52,14 @@ def context(spec: RunSpec) -> mx.Context:
         return mx.cpu()
     if not _count():
         raise capability.no_gpu(build(), spec.environment)
-    gpu = nvml.find(gpu_id())
+    gpu = nvml.find(capture.gpu_uuid())
     capability.check(build(), spec.environment, spec.precision, gpu_name(), gpu.capability if gpu else None)
     # The launcher makes one GPU visible to each rank.
     return mx.gpu(0)
 
 
 def gpu_name() -> str:
-    return next(iter(_smi("name")), "GPU")
-
-
-def gpu_id() -> str:
-    """Return the GPU's UUID."""
-    return next(iter(_smi("uuid")), os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return next(iter(_names()), "GPU")
 
 
 def threads() -> int:
@@ -87,14 +81,7 @@ def _cuda_version() -> str:
     return f"{found.group(1)}.{found.group(2)}" if found else "unknown"
 
 
-def _smi(what: str) -> List[str]:
-    """Return what the driver reports of each visible GPU, which MXNet does not."""
-    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"]
+def _names() -> List[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        command.append(f"--id={visible}")
-    try:
-        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return said.decode().splitlines()
+    which = [] if visible is None else [f"--id={visible}"]
+    return capture.lines("nvidia-smi", "--query-gpu=name", "--format=csv,noheader", *which)

@@ -119,21 +119,11 @@ class Allreduce(Strategy):
         self.store = None
 
 
-class Horovod(Strategy):
+class Horovod(data_parallel.ByHorovod, Strategy):
     """Horovod receives each gradient when it is ready; its background thread fuses them into messages (Sergeev and Del
     Balso 2018, arXiv 1802.05799)."""
 
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
-        super().__init__(spec, site, rendezvous, context)
-        import horovod.mxnet as hvd
-
-        from harness.worker.distributed import horovod
-
-        self.hvd = hvd
-        self.nodes = horovod.start(hvd, spec, site, rendezvous)
-        self.compression = horovod.compression(hvd, spec)
-        self.communication = horovod.name(hvd, spec, self.nodes)
-        self.world_size = hvd.size()
+    library = "horovod.mxnet"
 
     def sync_gradients(self, gradients: Gradients) -> Gradients:
         # Horovod, like KVStore, rejects oneDNN's layouts. Weights have them after an evaluation, gradients never:
@@ -166,26 +156,12 @@ class Horovod(Strategy):
     def sum(self, array: mx.nd.NDArray) -> None:
         self.hvd.allreduce_(array, op=self.hvd.Sum, name=f"sum.{np.dtype(array.dtype).name}.{array.size}")
 
-    def versions(self) -> Dict[str, str]:
-        from harness.worker.distributed import horovod
 
-        return horovod.versions()
-
-    def close(self) -> None:
-        self.hvd.shutdown()
-
-
-class Mpi(Strategy):
+class Mpi(data_parallel.ByMpi, Strategy):
     """Copy all gradients into one flat buffer that MPI sums in host memory after backward."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, context: mx.Context) -> None:
         super().__init__(spec, site, rendezvous, context)
-        from harness.worker.distributed.mpi import MpiRanks
-
-        self.ranks = MpiRanks()
-        self.world_size = self.ranks.world_size
-        through = ", through the host's memory" if context.device_type == "gpu" else ""
-        self.communication = self.ranks.name + through
         self.flat: Optional[mx.nd.NDArray] = None
         self.parts: List[mx.nd.NDArray] = []
 
@@ -203,14 +179,6 @@ class Mpi(Strategy):
         host = array.asnumpy()
         self.ranks.sum(host)
         array[:] = host
-
-    def versions(self) -> Dict[str, str]:
-        from harness.worker.distributed import mpi
-
-        return mpi.versions()
-
-    def close(self) -> None:
-        self.ranks.close()
 
 
 STRATEGIES: Dict[str, Type[Strategy]] = {"plain": Plain, "allreduce": Allreduce, "horovod": Horovod, "mpi": Mpi}

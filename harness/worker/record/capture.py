@@ -78,9 +78,9 @@ def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": _lines("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader"),
-        "topology": _lines("nvidia-smi", "topo", "-m"),
-        "nvlink": _lines("nvidia-smi", "nvlink", "--status"),
+        "gpus": lines("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader"),
+        "topology": lines("nvidia-smi", "topo", "-m"),
+        "nvlink": lines("nvidia-smi", "nvlink", "--status"),
         "numa": numa_nodes(Path("/sys/devices/system/node")),
         "variables": allowed_variables(os.environ),
     }
@@ -122,7 +122,7 @@ def gpu_uuid() -> Optional[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     if not visible.isdigit():  # already the UUID of a GPU or MIG device
         return visible or None
-    return next(iter(_lines("nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader")), None)
+    return next(iter(lines("nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader")), None)
 
 
 def mig_device() -> Optional[str]:
@@ -144,7 +144,7 @@ def _read(path: str) -> Optional[str]:
         return None
 
 
-def _lines(*command: str) -> List[str]:
+def lines(*command: str) -> List[str]:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

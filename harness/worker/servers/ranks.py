@@ -13,6 +13,7 @@ import numpy as np
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
 from harness.core.strategies import SYNCHRONOUS
+from harness.worker.data_parallel import through_host
 from harness.worker.distributed.exchange import gather, own_address
 from harness.worker.servers.client import Address, Client, divide
 from harness.worker.servers.colocated import ColocatedServer
@@ -202,7 +203,10 @@ class HostRank(ServerRank):
 class ByHostRank(ServerOptimizer):
     """Mixin for strategies that reach their servers by a `HostRank`; precedes the framework's base class."""
 
-    ranks: HostRank
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
+        super().__init__(spec, site, rendezvous)  # type: ignore[call-arg]
+        self.ranks = HostRank(spec, site, rendezvous)
+        self.communication = f"parameter servers: {self.ranks.describe()}{through_host(spec)}"
 
     def allreduce_sum(self, values: np.ndarray) -> np.ndarray:
         numbers = values.astype(FLOAT)

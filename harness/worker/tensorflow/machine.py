@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from importlib import metadata
-from typing import Dict, List, Optional
+from typing import Dict, List
 
 import numpy as np
 import tensorflow as tf
@@ -69,21 +67,6 @@ def device_name(spec: RunSpec) -> str:
     if spec.cluster.device == "cpu":
         return capture.cpu_model() or "CPU"
     return _name(tf.config.get_visible_devices("GPU")[0])
-
-
-def device_id(spec: RunSpec) -> Optional[str]:
-    """Return the GPU's UUID, which TensorFlow does not report."""
-    if spec.cluster.device == "cpu":
-        return None
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    if not visible.isdigit():  # already the UUID of a GPU or MIG device
-        return visible
-    command = ["nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return said.decode().strip() or None
 
 
 def _name(device: tf.config.PhysicalDevice) -> str:

@@ -11,21 +11,13 @@ from typing import Dict, Sequence, Type
 import numpy as np
 import tensorflow as tf
 
-from harness.core.rendezvous import Rendezvous
-from harness.core.spec import RunSpec, Site
 from harness.core.strategies import served_by
-from harness.worker.servers.ranks import ByHostRank, HostRank
+from harness.worker.servers.ranks import ByHostRank
 from harness.worker.tensorflow.strategies import Strategy
 
 
 class ParameterServers(ByHostRank, Strategy):
     """Push all gradients as one row through host memory after backward, and receive all weights as one row."""
-
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-        super().__init__(spec, site, rendezvous)
-        self.ranks = HostRank(spec, site, rendezvous)
-        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = f"parameter servers: {self.ranks.describe()}{through}"
 
     def register_weights(self, variables: Sequence[tf.Variable]) -> None:
         order = self.ranks.order([variable.shape.num_elements() for variable in variables])

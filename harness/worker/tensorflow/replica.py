@@ -13,6 +13,7 @@ from harness.core.spec import RunSpec, Site
 from harness.worker import data_parallel
 from harness.worker.adapter import OPERAND_SEEDS
 from harness.worker.data.batches import Pipeline
+from harness.worker.record import capture
 from harness.worker.tensorflow import machine, parameter_servers, strategies
 from harness.worker.tensorflow.loss_scale import LossScaling
 from harness.worker.tensorflow.optimizer import Sgd
@@ -81,11 +82,11 @@ class Replica(data_parallel.Adapter):
             "communication": self.strategy.communication,
             "device": self.spec.cluster.device,
             "device_name": machine.device_name(self.spec),
-            "device_id": machine.device_id(self.spec),
+            "device_id": capture.gpu_uuid() if self.spec.cluster.device == "cuda" else None,
             "threads": tf.config.threading.get_intra_op_parallelism_threads(),
             "parameters": sum(p.shape.num_elements() for p in self.parameters),
             "gradient_bytes": sum(p.shape.num_elements() * p.dtype.size for p in self.parameters),
-            "versions": {**machine.versions(), **self.strategy.versions()},
+            "versions": {**machine.versions(), **self.strategy.carrier},
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:

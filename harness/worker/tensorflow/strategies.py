@@ -120,26 +120,11 @@ class Allreduce(Strategy):
         gather(self.rendezvous, None, self.timeout_seconds)
 
 
-class Horovod(Strategy):
+class Horovod(data_parallel.ByHorovod, Strategy):
     """Horovod receives each gradient when it is ready; its background thread fuses them into messages (Sergeev and Del
     Balso 2018, arXiv 1802.05799)."""
 
-    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
-        super().__init__(spec, site, rendezvous)
-        import horovod.tensorflow as hvd
-
-        from harness.worker.distributed import horovod
-
-        self.hvd = hvd
-        self.nodes = horovod.start(hvd, spec, site, rendezvous)
-        self.compression = horovod.compression(hvd, spec)
-        self.communication = horovod.name(hvd, spec, self.nodes)
-        self.world_size = hvd.size()
-
-    def versions(self) -> Dict[str, str]:
-        from harness.worker.distributed import horovod
-
-        return horovod.versions()
+    library = "horovod.tensorflow"
 
     def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         mean = self._mean_by_node if self.nodes else self._mean
@@ -148,9 +133,6 @@ class Horovod(Strategy):
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         name = f"sum.{tensor.dtype.name}.{tensor.shape.num_elements()}"
         return self.hvd.allreduce(tensor, op=self.hvd.Sum, name=name, ignore_name_scope=True)
-
-    def close(self) -> None:
-        self.hvd.shutdown()
 
     def _mean(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         # Ranks match their tensors by name.
@@ -174,23 +156,12 @@ class Horovod(Strategy):
         return self.compression.decompress(mean, kind)
 
 
-class Mpi(Strategy):
+class Mpi(data_parallel.ByMpi, Strategy):
     """Copy all gradients into one flat buffer that MPI sums in host memory after backward."""
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
-        from harness.worker.distributed.mpi import MpiRanks
-
-        self.ranks = MpiRanks()
-        self.world_size = self.ranks.world_size
-        through = ", through the host's memory" if spec.cluster.device == "cuda" else ""
-        self.communication = self.ranks.name + through
         self.buffers: Dict[Tuple[int, Any], np.ndarray] = {}
-
-    def versions(self) -> Dict[str, str]:
-        from harness.worker.distributed import mpi
-
-        return mpi.versions()
 
     def sync_gradients(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         flat = self.sum(tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)) / self.world_size
@@ -199,9 +170,6 @@ class Mpi(Strategy):
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(self._sum, [tensor], tensor.dtype), tensor.shape)
-
-    def close(self) -> None:
-        self.ranks.close()
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
         # Reuse the memory in every step; TensorFlow's array is read-only.
