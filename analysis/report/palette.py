@@ -59,7 +59,8 @@ def is_hollow(marks: Iterable[str]) -> bool:
     return any(mark in HOLLOW for mark in marks)
 
 
-def hollow_note(marks: Iterable[str]) -> str | None:
-    """'hollow: oversubscribed or single run', of those that occur; None where none does."""
-    found = [mark for mark in HOLLOW if mark in set(marks)]
-    return f"hollow: {' or '.join(found)}" if found else None
+def hollow_notes(marks_of_points: Iterable[Iterable[str]]) -> list[str]:
+    """Return ['hollow: oversubscribed or single run'], naming the marks that occur; [] if none does."""
+    marks = {mark for marks in marks_of_points for mark in marks}
+    found = [mark for mark in HOLLOW if mark in marks]
+    return [f"hollow: {' or '.join(found)}"] if found else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +173,12 @@ def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
     gpus = row["reference_gpus"]
     at = "" if gpus == row["gpus"] else f" on {gpus_text(gpus, row['device'])}"
     return f"{row['reference_framework']}{separator}{row['reference_strategy']}{at}"
+
+
+def unit_of(points: Iterable[Mapping[str, Any]]) -> str:
+    """Return the unit of these points: GPUs, or ranks on CPUs."""
+    devices = {point["device"] for point in points}
+    return unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
 
 
 def left_out(study: Study) -> list[str]:

@@ -8,16 +8,16 @@ from typing import Any
 
 import altair as alt
 
-from analysis.base.text import duration, percent, printable, shortened, span, unit
+from analysis.base.text import duration, percent, printable, shortened, span
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.losses import Loss, Losses
 from analysis.report.charts.chart import HEIGHT, Chart, keep, layer, spec_of
 from analysis.report.charts.looks import Looks, tooltips
-from analysis.report.charts.names import marks_text, minus, runs_text, sentence, where
+from analysis.report.charts.names import marks_text, minus, only_in_table, runs_text, sentence, where
 from analysis.report.charts.theme import WHISKER
 from analysis.report.losses import LOSS_NAMES, share_text, tenths
-from analysis.report.palette import IDEAL, PARTS, hollow_note, is_hollow
-from analysis.report.sentences import baseline
+from analysis.report.palette import IDEAL, PARTS, hollow_notes, is_hollow
+from analysis.report.sentences import baseline, unit_of
 from analysis.stats.intervals import Interval
 from analysis.tables.warnings import marks_of
 
@@ -47,11 +47,8 @@ def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
     labels = [f"{where(loss.point)}: {looks.own[loss.point['series']]}" for loss in shown]
     data = [row for i, loss in enumerate(shown) for row in _bars(loss, i)]
     height = BAR * (1 + max(row["order"] for row in data))
-    marks = [mark for loss in shown for mark in marks_of(loss.point)]
     parts = ["lines: 95 % intervals", "a bar that goes up is a gain, or noise"]
-    parts += filter(None, (hollow_note(marks),))
-    if len(ordered) > len(shown):
-        parts.append(f"{len(ordered) - len(shown):,} of {len(ordered):,} points are in the table alone")
+    parts += [*hollow_notes(marks_of(loss.point) for loss in shown), *only_in_table(len(shown), len(ordered))]
     return [
         Chart(
             "waterfall",
@@ -156,13 +153,11 @@ def _parts(losses: Losses, looks: Looks) -> list[Chart]:
     shown = groups[:MOST_SERIES]
     labels = [looks.own[group[0].point["series"]] for group in shown]
     data = [row for i, group in enumerate(shown) for loss in group for row in _stack(loss, i)]
-    devices = {loss.point["device"] for group in shown for loss in group}
-    title = unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
-    marks = [mark for group in shown for loss in group for mark in marks_of(loss.point)]
+    points = [loss.point for group in shown for loss in group]
+    title = unit_of(points)
     parts = ["lines: 95 % intervals of each part, at its end", "a part below 0 is noise of the measurement"]
-    parts += filter(None, ((hollow_note(marks) or "").replace("hollow", "pale"),))
-    if len(groups) > len(shown):
-        parts.append(f"{len(groups) - len(shown):,} of {len(groups):,} series are in the table alone")
+    parts += [note.replace("hollow", "pale") for note in hollow_notes(map(marks_of, points))]
+    parts += only_in_table(len(shown), len(groups), "series")
     return [
         Chart(
             "step-time",

@@ -23,8 +23,8 @@ from analysis.report.charts.chart import (
     spec_of,
 )
 from analysis.report.charts.looks import Looks, bar, faded, hovered, reference_line, signs, tooltips
-from analysis.report.charts.names import batches, identity, marks_text, sentence, where
-from analysis.report.palette import hollow_note, is_hollow
+from analysis.report.charts.names import batches, identity, marks_text, only_in_table, sentence, where
+from analysis.report.palette import hollow_notes, is_hollow
 from analysis.tables.warnings import marks_of
 
 COSTS = "costs"  # dataset name
@@ -66,13 +66,10 @@ def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any
     data = [_row(row, kind, works.index(work_of(row)), looks) for row in shown]
     units = {hours_unit(row["device"]) for row in rows}
     unit = units.pop() if len(units) == 1 else "GPU-hours or rank-hours"
-    marks = [mark for row in shown for mark in marks_of(row)]
     parts = ["dashed: points that no other of the same work beats in both time and cost"]
     if any(row["low"] is not None for row in data):
         parts.append("slanted bars: 95 % intervals, as both follow from the throughput")
-    parts += filter(None, (hollow_note(marks),))
-    if len(shown) < len(rows):
-        parts.append(f"{len(rows) - len(shown):,} of {len(rows):,} points are in the table alone")
+    parts += [*hollow_notes(map(marks_of, shown)), *only_in_table(len(shown), len(rows))]
     return Chart(
         name,
         title.replace("GPU-hours", unit),

@@ -26,8 +26,8 @@ from analysis.report.charts.chart import (
     where_picked,
 )
 from analysis.report.charts.looks import Looks, faded, hovered, line, reference_line, reference_text, signs, tooltips
-from analysis.report.charts.names import identity, marks_text, sentence, where
-from analysis.report.palette import hollow_note, is_hollow
+from analysis.report.charts.names import identity, marks_text, only_in_table, sentence, where
+from analysis.report.palette import hollow_notes, is_hollow
 from analysis.report.sentences import seeds_text
 from analysis.tables.warnings import marks_of
 
@@ -88,13 +88,11 @@ def _chart(
     facts = [_facts(point, i, looks) for i, point in enumerate(points)]
     ends = [{"x": x, "y": target} for x in (0, max((row["x"] for row in data), default=0))]
     thinned = any(len(curve) > each for point in points for curve in point["curves"])
-    marks = [mark for point in points for mark in marks_of(point)]
     parts = ["thin lines: one run each; bold: the median of a point's runs, where all were evaluated"]
-    parts += filter(None, (hollow_note(marks),))
+    parts += hollow_notes(map(marks_of, points))
     if thinned:
         parts.append(f"of each run {each} evaluations, evenly spread, and the last: learning.csv has all")
-    if len(points) < all_points:
-        parts.append(f"{all_points - len(points):,} of {all_points:,} points are in the table alone")
+    parts += only_in_table(len(points), all_points)
     return Chart(
         name,
         title,

@@ -77,6 +77,11 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
+def only_in_table(drawn: int, every: int, what: str = "points") -> list[str]:
+    """Note how many of these a chart omits; [] if none."""
+    return [f"{every - drawn:,} of {every:,} {what} are in the table alone"] if drawn < every else []
+
+
 def sentence(parts: Sequence[str]) -> str:
     """Join the parts of a note into one sentence."""
     text = "; ".join(parts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from analysis.base.text import gpus_text, hours_unit, number, percent, printable, shortened, span, unit
+from analysis.base.text import gpus_text, hours_unit, number, percent, printable, shortened, span
 from analysis.report.charts.axes import by_x, counts_axis, percent_axis
 from analysis.report.charts.chart import (
     HEIGHT,
@@ -34,7 +34,8 @@ from analysis.report.charts.looks import (
     tooltips,
 )
 from analysis.report.charts.names import identity, sentence
-from analysis.report.palette import LOOKS, hollow_note, is_hollow
+from analysis.report.palette import LOOKS, hollow_notes, is_hollow
+from analysis.report.sentences import unit_of
 from analysis.scaling.report_forecast import Outlook
 from analysis.tables.series import series_in_order
 from analysis.tables.warnings import marks_of
@@ -66,8 +67,7 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
     data = [row for one in predicted for row in _rows(one, looks, marks)]
     max(data, key=lambda row: row["gpus"])["labelled"] = True
     counts = {row["gpus"] for row in data}
-    devices = {one.point["device"] for one in predicted}
-    title = unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
+    title = unit_of(one.point for one in predicted)
     return [
         Chart(
             "prediction",
@@ -199,8 +199,7 @@ def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
         "large signs: measured; small ones: predicted, with 50 % and 90 % intervals of one more measurement there",
         "dashed: linear scaling, and the last measured efficiency kept",
     ]
-    marks = [mark for one in predicted for mark in one.marks]
-    parts += filter(None, (hollow_note(marks),))
+    parts += hollow_notes(one.marks for one in predicted)
     refused = [
         f"no prediction for {printable(one.point['label'])}: {printable(reason)}"
         for one in findings.outlook
@@ -216,6 +215,5 @@ def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
 def not_looked_into(findings: Findings) -> str | None:
     """Return a note on the number of measured series without a prediction here; None if all have one."""
     rest = len(series_in_order(findings.rows)) - len(LOOKS)
-    if rest <= 0:
-        return None
-    return f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"
+    text = f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"
+    return text if rest > 0 else None

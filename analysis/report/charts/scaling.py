@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from analysis.base.text import number, percent, printable, span, times, unit
+from analysis.base.text import number, percent, printable, span, times
 from analysis.measures.speedup import OWN_BASELINE
 from analysis.report.charts.axes import by_x, by_y, counts_axis, log_axis, percent_axis
 from analysis.report.charts.chart import (
@@ -46,8 +46,8 @@ from analysis.report.charts.names import (
     sentence,
     where,
 )
-from analysis.report.palette import hollow_note, is_hollow
-from analysis.report.sentences import baseline
+from analysis.report.palette import hollow_notes, is_hollow
+from analysis.report.sentences import baseline, unit_of
 from analysis.tables.bases import ONE_RUN
 from analysis.tables.series import series_in_order
 from analysis.tables.warnings import SINGLE_RUN, marks_of
@@ -115,11 +115,9 @@ def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, 
     data = _cut([_row(row, quantity, looks) for row in _with_line(rows)])
     counts = {row["gpus"] for row in rows}
     logarithmic = len(counts) > 1 and max(counts) > 16
-    devices = {row["device"] for row in rows}
-    title = unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
+    title = unit_of(rows)
     x, axis = counts_axis(counts, title), _axis(quantity, data)
     layers = [*_ideal(quantity, x, axis), *_series(quantity, data, looks, x, axis)]
-    marks = [mark for row in rows for mark in marks_of(row)]
     return Chart(
         NAMES.get(quantity.name, quantity.name),
         quantity.title,
@@ -131,7 +129,7 @@ def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, 
         ),
         f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
         "the table of points has the same figures.",
-        _note(marks, left_out),
+        _note(rows, left_out),
         (relative_to(rows),),
     )
 
@@ -279,9 +277,9 @@ def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
     )
 
 
-def _note(marks: Sequence[str], left_out: str | None) -> str:
+def _note(rows: Sequence[Mapping[str, Any]], left_out: str | None) -> str:
     parts = ["dashed: ideal", "bands: 95 % intervals", f"bars: those of {FEW_RUNS} runs or fewer"]
-    if SINGLE_RUN in marks:
+    if any(SINGLE_RUN in marks_of(row) for row in rows):
         parts.append("dotted bars: from the blocks of a single run")
-    parts += filter(None, (hollow_note(marks), left_out))
+    parts += [*hollow_notes(map(marks_of, rows)), *filter(None, (left_out,))]
     return sentence(parts)

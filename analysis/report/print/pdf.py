@@ -17,7 +17,7 @@ from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sente
 from analysis.report.print.document import Block, Bullets, Heading, Paragraph, Picture
 from analysis.report.print.drawing import rendered
 from analysis.report.print.figures import PAPER, figure_specs
-from analysis.report.print.tables import measured_on, paper_tables, unit_of
+from analysis.report.print.tables import measured_on, paper_tables
 from analysis.report.print.typst import pdf_of_blocks
 from analysis.report.sentences import (
     GOODPUT_NOTE,
@@ -27,6 +27,7 @@ from analysis.report.sentences import (
     left_out,
     sample_notes,
     steadiness_lines,
+    unit_of,
 )
 from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
 from harness.core.spec import EMULATED

@@ -13,7 +13,7 @@ from analysis.report.charts.chart import HEIGHT, calculated, keep, layer, log_sw
 from analysis.report.charts.looks import Looks, bar, line, reference_line, reference_text, signs
 from analysis.report.charts.names import sentence
 from analysis.report.charts.scaling import cut_interval
-from analysis.report.palette import LOOKS, hollow_note, is_hollow
+from analysis.report.palette import LOOKS, hollow_notes, is_hollow
 from analysis.report.print.drawing import drawing, page, pixels
 from analysis.report.print.paper import MM, Paper
 from analysis.report.print.request import Request, Size
@@ -107,5 +107,4 @@ def _note(request: Request) -> str:
     parts = ["dashed line: ideal", "bars: 95 % intervals"]
     if request.asked.row is None:
         parts.append("hollow diamond, dashed bar: predicted, with a 90 % interval")
-    note = hollow_note([mark for row in request.rows for mark in marks_of(row)])
-    return sentence([*parts, *([note] if note else [])])
+    return sentence([*parts, *hollow_notes(map(marks_of, request.rows))])

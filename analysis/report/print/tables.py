@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import DASH, count, duration, hours_unit, number, percent, shortened, span, times, unit
+from analysis.base.text import DASH, count, duration, hours_unit, number, percent, shortened, span, times
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.losses import Loss
 from analysis.report.losses import losses_by_series, part_text, tenths
 from analysis.report.print.document import Column, Footnotes, Group, Line, Table
 from analysis.report.print.latex import tables_tex
-from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text
+from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
 from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
 from harness.core.spec import EMULATED
 
@@ -234,12 +234,6 @@ def _heading(group: Sequence[Row]) -> str:
     """Return the name of the series and the baseline of its speedups."""
     bases = [baseline(row) for row in group if row["relative_to_gpus"] is not None]
     return series_name(group[0]) + (f"; relative to {bases[0]}" if bases else "")
-
-
-def unit_of(rows: Sequence[Row]) -> str:
-    """Return the unit of these rows: GPUs, or ranks on CPUs."""
-    devices = {row["device"] for row in rows}
-    return unit(next(iter(devices))) if len(devices) == 1 else "GPUs or CPU ranks"
 
 
 def _hours(rows: Sequence[Row]) -> str:
