@@ -21,9 +21,8 @@ import numpy as np
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import Placement, RunSpec, Site, read_run
 from harness.worker.adapter import Adapter
-from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset
-from harness.worker.data.sharding import SampleOrder
+from harness.worker.data.stream import training_batches
 from harness.worker.whitening import whiten
 
 FILE = "verify.npz"
@@ -84,7 +83,7 @@ def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
     """Return logits [BATCH, classes] with initial running statistics, losses [STEPS], and gradients `g000`, `g001`, ...
     of the first step, in the order of `models.initial`."""
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
-    batches = Batches(train, SampleOrder(len(train), spec.seed), spec.dataset, BATCH, 0, 1, spec.seed)
+    batches = training_batches(train, spec.dataset, BATCH, 0, 1, spec.seed)
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     adapter: Adapter = framework.Adapter(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), batches)
     whiten(spec, train, adapter)

@@ -11,10 +11,8 @@ from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
 import numpy as np
 
 from harness.core.data_errors import DataError
-from harness.core.spec import DatasetSpec
 from harness.worker.data.augment import augment
 from harness.worker.data.sampling import Draw
-from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import Split
 
 Batch = Tuple[np.ndarray, np.ndarray]
@@ -76,26 +74,10 @@ class Batches(Pipeline):
     negative or the ranks cannot share the global batch.
     """
 
-    def __init__(
-        self,
-        split: Split,
-        order: SampleOrder,
-        spec: DatasetSpec,
-        global_batch: int,
-        rank: int,
-        world: int,
-        seed: int,
-        first_step: int = 0,
-        prefetch: int = 4,
-    ) -> None:
-        assert order.samples == len(split), (order.samples, len(split))
-        self._split = split
-        self._begin(Draw(order, spec, global_batch, rank, world, seed), first_step, prefetch)
-
-    def _begin(self, draw: Draw, first_step: int, prefetch: int) -> None:
+    def __init__(self, split: Split, draw: Draw, first_step: int = 0, prefetch: int = 4) -> None:
         if prefetch < 0:
             raise DataError(f"prefetch {prefetch} is not possible; make 0 batches ahead, or more")
-        self._draw, self._prefetch, self._step = draw, prefetch, first_step
+        self._split, self._draw, self._prefetch, self._step = split, draw, prefetch, first_step
         self._ready: Deque[Batch] = deque()
         self._error: Optional[BaseException] = None
         self._closed = False

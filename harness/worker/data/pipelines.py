@@ -8,7 +8,6 @@ from harness.core.data_errors import DataError
 from harness.core.spec import HARNESS, RunSpec
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.sampling import Draw
-from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import Split
 from harness.worker.data.stream import ShardedSplit, training_batches
 
@@ -30,5 +29,5 @@ def open_pipeline(spec: RunSpec, train: Split, rank: int, first_step: int, own: 
             f"data.pipeline={spec.data.pipeline} is not offered by framework '{spec.framework}' with reader "
             f"'{spec.dataset.reader}'; take data.pipeline={HARNESS}"
         )
-    draw = Draw(SampleOrder(len(train), spec.seed), spec.dataset, *share, spec.seed)
+    draw = Draw(len(train), spec.dataset, *share, spec.seed)
     return own[spec.data.pipeline](spec, train, draw, first_step)

@@ -22,7 +22,6 @@ from harness.core.spec import DatasetSpec
 from harness.worker.data.batches import Batch, Batches
 from harness.worker.data.bits import SHARD_ORDER, WINDOW_ORDER, random_bits
 from harness.worker.data.sampling import Draw
-from harness.worker.data.sharding import SampleOrder, rank_batch_size
 from harness.worker.data.splits import Split
 
 PIECE_BYTES = 2**20
@@ -75,30 +74,18 @@ def training_batches(
     prefetch: int = 4,
 ) -> Batches:
     """Return the batches of one rank: from its share of the shards, or its slices of the common order."""
-    if isinstance(train, ShardedSplit):
-        return StreamedBatches(train, spec, global_batch, rank, world, seed, first_step, prefetch)
-    order = SampleOrder(len(train), seed)
-    return Batches(train, order, spec, global_batch, rank, world, seed, first_step, prefetch)
+    kind = StreamedBatches if isinstance(train, ShardedSplit) else Batches
+    return kind(train, Draw(len(train), spec, global_batch, rank, world, seed), first_step, prefetch)
 
 
 class StreamedBatches(Batches):
     """Like `Batches`, from the rank's share of the shards. Raises DataError if there are fewer shards than ranks."""
 
-    def __init__(
-        self,
-        train: ShardedSplit,
-        spec: DatasetSpec,
-        global_batch: int,
-        rank: int,
-        world: int,
-        seed: int,
-        first_step: int = 0,
-        prefetch: int = 4,
-    ) -> None:
-        size = rank_batch_size(rank, world, global_batch)
-        self.stream = ShardStream(train, share(train.shards, rank, world), rank, size, spec.shuffle_buffer, seed)
-        order = SampleOrder(len(train), seed)  # only a formality: the stream orders the samples
-        self._begin(Draw(order, spec, global_batch, rank, world, seed), first_step, prefetch)
+    def __init__(self, split: Split, draw: Draw, first_step: int = 0, prefetch: int = 4) -> None:
+        assert isinstance(split, ShardedSplit), split
+        shards = share(split.shards, draw.rank, draw.world)
+        self.stream = ShardStream(split, shards, draw.rank, draw.size, draw.shuffle_buffer, draw.seed)
+        super().__init__(split, draw, first_step, prefetch)
 
     def _read(self, step: int) -> Batch:
         return self.stream.batch(step)

@@ -13,10 +13,11 @@ import pytest
 from harness.core.data_errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data.augment import augment, crop_offsets, flips
-from harness.worker.data.batches import Batches, evaluation_batches
+from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.bits import AUGMENTATION, random_bits
 from harness.worker.data.sharding import SampleOrder
 from harness.worker.data.splits import ArraySplit, Split
+from harness.worker.data.stream import training_batches
 
 PLAIN = DatasetSpec("x", "synthetic", 10, 3, 12, (0.5,) * 3, (0.25,) * 3, augment=False)
 AUGMENTED = DatasetSpec("x", "synthetic", 10, 3, 12, (0.5,) * 3, (0.25,) * 3, augment=True)
@@ -42,7 +43,7 @@ class CountingSplit(ArraySplit):
 def batches(
     split: Split = SPLIT, spec: DatasetSpec = PLAIN, size: int = 24, rank: int = 0, world: int = 1, **more: int
 ):
-    return Batches(split, SampleOrder(len(split), 1), spec, size, rank, world, seed=1, **more)
+    return training_batches(split, spec, size, rank, world, seed=1, **more)
 
 
 def wait_until(condition, seconds: float = 60.0) -> bool:

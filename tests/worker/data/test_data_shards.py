@@ -17,9 +17,10 @@ from project import PROJECT, Cli
 
 from harness.core.data_errors import DataError
 from harness.core.spec import DatasetSpec
+from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.splits import Split
-from harness.worker.data.stream import ShardedSplit, StreamedBatches, open_shards, training_batches
+from harness.worker.data.stream import ShardedSplit, open_shards, training_batches
 
 SIZE = 4
 SHAPE = (SIZE, SIZE, 1)
@@ -61,7 +62,7 @@ def write(folder: Path, sizes: Sequence[int], **changes: Any) -> ShardedSplit:
     return train
 
 
-def numbers_of(batches: StreamedBatches, steps: int) -> list[list[int]]:
+def numbers_of(batches: Batches, steps: int) -> list[list[int]]:
     """Return the sample indices of each step, after checking their labels."""
     found = []
     with batches:
@@ -76,7 +77,7 @@ def seen(
     train: ShardedSplit, steps: int, rank: int = 0, world: int = 1, first: int = 0, **more: Any
 ) -> list[list[int]]:
     batch, seed, buffer = more.get("batch", 4), more.get("seed", 0), more.get("buffer", 7)
-    return numbers_of(StreamedBatches(train, spec(buffer), batch * world, rank, world, seed, first), steps)
+    return numbers_of(training_batches(train, spec(buffer), batch * world, rank, world, seed, first), steps)
 
 
 def flat(steps: list[list[int]]) -> list[int]:
@@ -127,8 +128,8 @@ def test_a_run_that_goes_on_sees_what_an_uncut_one_sees(
 
 def test_augmentation_is_drawn_for_the_global_batch_as_everywhere(tmp_path: Path) -> None:
     train = write(tmp_path, [20] * 2)
-    plain = StreamedBatches(train, spec(), 8, 1, 2, seed=0)
-    moved = StreamedBatches(train, spec(augment=True), 8, 1, 2, seed=0)
+    plain = training_batches(train, spec(), 8, 1, 2, seed=0)
+    moved = training_batches(train, spec(augment=True), 8, 1, 2, seed=0)
     with plain, moved:
         (images, labels), (others, same) = next(plain), next(moved)
     np.testing.assert_array_equal(labels, same)

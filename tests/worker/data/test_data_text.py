@@ -16,9 +16,9 @@ from harness.core.data_errors import DataError
 from harness.core.data_location import locate
 from harness.core.serialization import from_plain
 from harness.core.spec import DatasetSpec
-from harness.worker.data.batches import Batches, evaluation_batches
+from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.readers import open_dataset
-from harness.worker.data.sharding import SampleOrder
+from harness.worker.data.stream import training_batches
 
 FILES = dataclasses.replace(TEXT, name="text", reader="text", context=4)
 
@@ -51,7 +51,7 @@ def test_a_sample_is_a_sequence_and_its_labels_are_the_bytes_that_follow(tmp_pat
 def test_batches_are_tokens_and_as_many_labels(tmp_path: Path) -> None:
     written(tmp_path / "text", a="abcdefghij" * 50)
     train, _ = open_dataset(FILES, str(tmp_path))
-    with Batches(train, SampleOrder(len(train), 0), FILES, 6, 1, 2, 0) as stream:
+    with training_batches(train, FILES, 6, 1, 2, 0) as stream:
         for tokens, labels in islice(stream, 40):
             assert (tokens.dtype, labels.dtype) == (np.uint8, np.int64)
             assert tokens.shape == labels.shape == (3, 4)

@@ -17,9 +17,8 @@ from noise import flat
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import OptimizerSpec, Placement, RunSpec
-from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset
-from harness.worker.data.sharding import SampleOrder
+from harness.worker.data.stream import training_batches
 from harness.worker.distributed.exchange import own_port
 from harness.worker.pytorch.adapter import Adapter
 
@@ -74,9 +73,8 @@ def trained(
     has BATCH samples for each of so many ranks, whoever processes them."""
     spec = _spec(strategy, options, placement, BATCH * share)
     train, _ = open_dataset(spec.dataset, None, spec.seed)
-    order = SampleOrder(len(train), spec.seed)
     share_of = (spec.global_batch, rendezvous.rank, rendezvous.world_size)
-    batches = Batches(train, order, spec.dataset, *share_of, spec.seed)
+    batches = training_batches(train, spec.dataset, *share_of, spec.seed)
     adapter = Adapter(spec, make_site(), rendezvous, batches)
     start = flat(adapter.weights())
     adapter.step()
