@@ -42,7 +42,7 @@ CAPTIONS = {
     "efficiency": "Parallel efficiency over the number of {unit}.",
     "accuracy_by_samples": "Test accuracy over the samples of training.",
     "accuracy_by_seconds": "Test accuracy over the seconds of training.",
-    "waterfall": "From 100 % efficiency to the measured one, by what took it away.",
+    "waterfall": "From 100 % efficiency to the measured one, loss by loss.",
     "block_times": "Step time of each measured block.",
 }
 
@@ -69,7 +69,7 @@ def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
         blocks += [Heading("Tables"), *tables]
     return [
         *blocks,
-        *_section("On what the answers stand", _evidence(findings)),
+        *_section("Basis of the answers", _evidence(findings)),
         *_section("What else was found", _further(findings)),
         Heading("Method in short"),
         *(Paragraph((note,)) for note in _notes(findings)),

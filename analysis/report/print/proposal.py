@@ -86,7 +86,7 @@ def proposal_table(request: Request) -> Table:
     row = request.rows[-1]
     caption = (
         f"{series_name(row)}: time per step, speedup and efficiency relative to {baseline(row)}, "
-        f"and what {_runs_text(request)} cost. In bold: the size that is asked for. {measured_on(request.rows)}"
+        f"and what {_runs_text(request)} cost; the requested size is in bold. {measured_on(request.rows)}"
     )
     columns = [Column(heading, right=number > 0) for number, heading in enumerate(headings)]
     return Table("proposal", caption, columns, [Group("", rows, strong)], footnotes.notes)
@@ -134,7 +134,7 @@ def _warnings(request: Request) -> list[Block]:
     if any(EMULATED in marks_of(row) for row in rows):
         said.append("These figures are emulated: their costs were set, and nothing was computed.")
     if request.source.device == "cpu":
-        said.append("Measured with CPU ranks, not with GPUs: this says nothing of how GPUs scale.")
+        said.append("Measured with CPU ranks, not with GPUs: this says nothing about how GPUs scale.")
     single = [count(row["gpus"]) for row in rows if SINGLE_RUN in marks_of(row)]
     if single:
         said.append(
@@ -172,7 +172,7 @@ def _test_case(findings: Findings, request: Request) -> Line:
     detail = f" Settings: {row['detail']}." if row["detail"] else ""
     notes = " ".join(sample_notes(request.rows))
     text = f"{', '.join(filter(None, parts))}: {batch}.{detail}{f' {notes}' if notes else ''} "
-    return (text, Gap("why this test case stands for the production runs"))
+    return (text, Gap("why this test case is representative of the production runs"))
 
 
 def _of_parameters(parameters: Any) -> str:
@@ -188,7 +188,7 @@ def _machine(request: Request) -> Line:
     most = max(measured, key=lambda row: row["gpus"])
     sizes = f"{gpus_text(most['gpus'], most['device'])} on {most['nodes']} node{'s' * (most['nodes'] != 1)}"
     text = f"{measured_on(request.rows)} The largest measured size is {sizes}, {most['ranks_per_node']} per node. "
-    return (text, Gap("the machine that time is asked for on, and how it differs from the measured one, if it does"))
+    return (text, Gap("the machine for which time is requested, and how it differs from the measured one"))
 
 
 def _scaling(findings: Findings, request: Request) -> Line:
@@ -217,10 +217,10 @@ def _picture_caption(request: Request) -> str:
 def _justification(findings: Findings, request: Request) -> list[Line]:
     asked = request.asked
     verb, level = ("are predicted to reach", "90 %") if asked.row is None else ("reach", "95 %")
-    brackets = "" if asked.speedup.low is None else f"; in brackets the {level} interval"
+    brackets = "" if asked.speedup.low is None else f"; {level} intervals in parentheses"
     said: list[Line] = [
         (
-            f"{_where(request)} {verb} {_ranged(asked.speedup, times)} of the throughput of "
+            f"{_where(request)} {verb} {_ranged(asked.speedup, times)} the throughput of "
             f"{baseline(request.rows[-1])}, at an efficiency of {_ranged(asked.efficiency, percent)}{brackets}.",
         )
     ]
@@ -230,14 +230,14 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
         assert first is not None
         said.append(
             (
-                f"One run takes {_ranged(hours, number)} hours there, instead of {number(first.estimate)} on "
+                f"One run takes {_ranged(hours, number)} hours, compared with {number(first.estimate)} on "
                 f"{gpus_text(request.sizes[0].gpus, request.source.device)}.",
             )
         )
     said += [(line,) for line in loss_sentences(_losses_of(findings, request))]
     if request.prediction is not None:
         said += [(line,) for line in _prediction(request, request.prediction)]
-    said.append((Gap(f"why the time to a result, or the memory, asks for {_where(request)} and not for fewer"),))
+    said.append((Gap(f"why the time to solution or the memory requires {_where(request)} and not fewer"),))
     return said
 
 
@@ -254,8 +254,8 @@ def _marginal(findings: Findings, request: Request) -> list[str]:
             added = Interval(*(row[f"marginal_efficiency{end}"] for end in ("", "_low", "_high")))
             lines.append(
                 f"{'Beyond it, from' if beyond else 'From'} {row['added_to_gpus']} to "
-                f"{gpus_text(row['gpus'], row['device'])}, each one added {_ranged(added, percent)} of one {one}'s "
-                "throughput."
+                f"{gpus_text(row['gpus'], row['device'])}, each additional {one} contributes "
+                f"{_ranged(added, percent)} of one {one}'s throughput."
             )
     smaller = [size for size in request.sizes if size.gpus < request.ask.gpus]
     if request.asked.row is None and smaller:
@@ -263,7 +263,8 @@ def _marginal(findings: Findings, request: Request) -> list[str]:
         one = request.base["samples_per_second"] / request.base["gpus"]
         added = (request.asked.rate.estimate - last.rate.estimate) / (request.ask.gpus - last.gpus) / one
         lines.append(
-            f"From {last.gpus} to {_where(request)}, each one is predicted to add {percent(added)} of one's throughput."
+            f"From {last.gpus} to {_where(request)}, each additional one is predicted to contribute {percent(added)} "
+            "of one's throughput."
         )
     return lines
 
@@ -311,12 +312,12 @@ def _resources(request: Request) -> Line:
     length = _length(request)
     high = ""
     if hours.high is not None:
-        high = f", up to {number(hours.high * request.ask.gpus * request.ask.runs)} at the end of the interval"
+        high = f" (upper end of the interval: {number(hours.high * request.ask.gpus * request.ask.runs)})"
     text = (
-        f"{runs} of {length} on {_where(request)} each, {number(cost)} {unit_of} per run, come to "
-        f"{number(cost * request.ask.runs)} {unit_of}{high}. These are the steps of training alone. "
+        f"{runs} of {length} on {_where(request)} each, at {number(cost)} {unit_of} per run, need "
+        f"{number(cost * request.ask.runs)} {unit_of}{high}. This covers training steps only. "
     )
-    return (text, Gap("what start-up, evaluation, checkpoints and failed runs add"), " ", why)
+    return (text, Gap("additional time for start-up, evaluation, checkpoints and failed runs"), " ", why)
 
 
 def _length(request: Request) -> str:
@@ -334,15 +335,17 @@ def _runs_text(request: Request) -> str:
 def _method(request: Request) -> str:
     """Describe the method in two sentences."""
     first = (
-        "Each figure is the mean seconds per sample over the completed runs of a size, in steps that are timed in "
-        "blocks between synchronisations of the device, after a warm-up, the slowest rank counting"
+        "Times are mean seconds per sample over the completed runs of a size, whose steps are timed in blocks between "
+        "synchronisations of the device, after a warm-up, at the pace of the slowest rank"
     )
     second = (
-        "Intervals are Student's t at 95 % over the runs, or from a block bootstrap within the run where there is only "
-        "one, and speedups are ratios of these means"
+        "Speedups are ratios of these means, with 95 % Student's t intervals over the runs, or intervals from "
+        "overlapping batch means for a single run"
     )
     if request.asked.row is None:
-        second += "; what was not measured is predicted by a scaling law fitted to all sizes, with 90 % intervals"
+        second += (
+            "; sizes that were not measured are predicted by a scaling law fitted to the others, with 90 % intervals"
+        )
     return f"{first}. {second}."
 
 

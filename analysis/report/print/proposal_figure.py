@@ -35,7 +35,7 @@ class _Signs(Looks):
 
 def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
     """The spec of two plots side by side, together two columns wide."""
-    asked = f"asked for{', predicted' if request.asked.row is None else ''}"
+    asked = f"requested{', predicted' if request.asked.row is None else ''}"
     measured = f"measured, relative to {baseline(request.rows[-1])}"
     linked = _linked(request)
     rows = [_row(size, asked if size is request.asked else measured, size in linked) for size in request.sizes]

@@ -68,8 +68,8 @@ def test_section_names_test_case_machine_method_and_gaps(plain: Findings) -> Non
     assert "resnet44 (658,586 parameters) on cifar10 (50,000 samples per epoch), in fp32" in text
     assert "Measured on NVIDIA H100; cluster atlas; nccl" in text
     assert "no figure for 8 GPUs (failed: pytorch-allreduce-resnet44-8gpu" in text
-    assert "40 runs of 6 hours on 4 GPUs each, 24.0 GPU-hours per run, come to 960 GPU-hours" in text
-    assert "From 2 to 4 GPUs, each one added " in text
+    assert "40 runs of 6 hours on 4 GPUs each, at 24.0 GPU-hours per run, need 960 GPU-hours" in text
+    assert "From 2 to 4 GPUs, each additional GPU contributes " in text
     assert f"{answers_of(plain.rows, plain.losses)[0].headline} Speedup" in text
     method = text.split("## Method")[1]
     assert len(re.findall(r"\.(?=\s)", method)) == 2
@@ -118,7 +118,7 @@ def test_marks_are_loud_and_ranks_are_not_called_gpus(study: StudyBuilder) -> No
     loud = "".join(line for line in text.splitlines() if line.startswith("> "))
     assert "This is not a scaling result at 2: oversubscribed, 2 ranks share 1 core." in loud
     assert "A single run at 1 and 2" in loud
-    without = text.replace("not with GPUs: this says nothing of how GPUs scale", "").replace(
+    without = text.replace("not with GPUs: this says nothing about how GPUs scale", "").replace(
         "ranks shared cores or GPUs", ""
     )
     assert "GPU" not in without

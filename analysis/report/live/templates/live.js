@@ -1,5 +1,5 @@
-// Asks for what has changed every two seconds; the server answers "not modified" in a few bytes where nothing has.
-// Texts from runs become text nodes, never markup.
+// Polls every two seconds; if nothing has changed, the server answers "not modified".
+// Texts of runs become text nodes, never markup.
 "use strict";
 
 const WAIT = 2000;
