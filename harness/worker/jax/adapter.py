@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from importlib import metadata
@@ -38,9 +37,8 @@ def versions() -> Dict[str, str]:
     """Return the versions of JAX and of its installed GPU packages; "cuda" does not imply a GPU."""
     found = {"jax": jax.__version__, "jaxlib": metadata.version("jaxlib"), "numpy": np.__version__}
     for name, packages in CUDA_PACKAGES.items():
-        for package in packages:
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                found[name] = metadata.version(package)
+        for package in filter(_installed, packages):
+            found[name] = metadata.version(package)
     return found
 
 
@@ -62,11 +60,7 @@ def gpus() -> List[str]:
 
 
 def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    return any(True for _ in metadata.distributions(name=package))
 
 
 class Adapter(data_parallel.Adapter):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,8 +10,8 @@ from typing import Callable, Dict, List
 
 from harness.core.rendezvous import Rendezvous
 from harness.worker.distributed.exchange import gather, own_address
+from harness.worker.servers.colocated import CLOSE_SECONDS, end, start_ignoring_rank_signals
 
-CLOSE_SECONDS = 10.0
 # Linux kills the process when its rank dies (PR_SET_PDEATHSIG, 1); exit if the rank is already gone, which the parent
 # process id shows. The role is set after importing MXNet: otherwise importing a part of MXNet would run it before the
 # parts that our rule needs are loaded (rule.py).
@@ -25,8 +24,6 @@ if os.getppid() == int(sys.argv[1]):
     os.environ["DMLC_ROLE"] = sys.argv[2]
     KVStoreServer(mxnet.kvstore.create("dist")).run()
 """
-# Signals for the rank, which its supervisor and Slurm send to all processes of a task; these processes ignore them.
-RANK_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Servers:
@@ -68,23 +65,12 @@ class Servers:
         leaving.start()
         leaving.join(CLOSE_SECONDS)
         for process in self.processes:
-            try:
-                process.wait(CLOSE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
     def _start(self, role: str) -> None:
-        # Blocked signals are inherited, so that they can never end the process.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, RANK_SIGNALS)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(os.getpid()), role, "of KVStore"],
-                env={**os.environ, **self.variables},
-                stdin=subprocess.DEVNULL,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        command = [sys.executable, "-c", PROGRAM, str(os.getpid()), role, "of KVStore"]
+        environment = {**os.environ, **self.variables}
+        process = start_ignoring_rank_signals(command, env=environment, stdin=subprocess.DEVNULL)
         self.processes.append(process)
         threading.Thread(target=self._watch, args=(role, process), name=f"watch {role}", daemon=True).start()
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import List
+from typing import Any, List, Sequence
 
 from harness.worker.servers import shared_counters
 from harness.worker.servers.client import Address
@@ -58,24 +58,12 @@ class ColocatedServer:
     def close(self) -> None:
         """Wait for the server, which ends with the last worker, after this rank's worker has signed off."""
         self.closing = True
-        try:
-            self.process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         files = [self.listener.fileno(), *self.kept]
-        # Blocked signals are inherited, so that they can never end the server.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, RANK_SIGNALS)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "harness.worker.servers", str(os.getpid()), *map(str, files)],
-                stdin=subprocess.PIPE,
-                pass_fds=files,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        command = [sys.executable, "-m", "harness.worker.servers", str(os.getpid()), *map(str, files)]
+        process = start_ignoring_rank_signals(command, stdin=subprocess.PIPE, pass_fds=files)
         assert process.stdin is not None
         # Not an argument, which every user of the machine can read.
         told = {"settings": dataclasses.asdict(self.settings), "token": self.address.token}
@@ -103,6 +91,24 @@ class ColocatedServer:
         _say(f"error: a parameter server ended too early, with exit code {code}{again}")
         time.sleep(WORDS_SECONDS)
         os._exit(1)
+
+
+def start_ignoring_rank_signals(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process with RANK_SIGNALS blocked, which it inherits, so that they can never end it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, RANK_SIGNALS)
+    try:
+        return subprocess.Popen(command, **options)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that is about to end; kill it after CLOSE_SECONDS."""
+    try:
+        process.wait(CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _say(words: str) -> None:
