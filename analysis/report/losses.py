@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, duration, gpus_text, number, percent, printable, span
+from analysis.base.text import DASH, duration, gpus_text, number, percent, span
 from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
 from analysis.measures.losses import Loss, Losses
 from analysis.measures.pop import EFFICIENCIES
+from analysis.report.frame import framed
 from analysis.report.sentences import baseline
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import columns_of
@@ -86,14 +86,7 @@ def loss_tables(losses: Losses) -> list[Table]:
     for rows in losses_by_series(loss for loss in losses.points if loss.parts is not None):
         point = rows[0].point
         name = ", ".join(filter(None, (point["label"], point["precision"], point["detail"])))
-        table = Table(
-            title=Text(printable(f"Where the time went: {name}"), style="bold"),
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-            show_edge=False,
-            header_style="bold",
-        )
+        table = framed(f"Where the time went: {name}")
         table.add_column("ranks\nn x r" if point["device"] == "cpu" else "GPUs\nn x r")
         parts = [part for part in PART_NAMES if any(part in row.parts.seconds for row in rows if row.parts)]
         headings = ["step\nefficiency", *(_heading(part) for part in parts), "overlap\nparallel"]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from analysis.base.text import DASH, count, duration, gpus_text, hours_unit, number, percent, span
 from analysis.measures.learning import Learning
+from analysis.report.frame import framed
 from analysis.report.sentences import ENOUGH_SEEDS, target_text
 from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
 
@@ -27,14 +27,7 @@ def learning_tables(learning: Learning) -> list[Table]:
 
 def _table(points: Sequence[Mapping[str, Any]], target: float | None) -> Table:
     name = ", ".join(filter(None, (points[0]["label"], points[0]["precision"], points[0]["detail"])))
-    table = Table(
-        title=Text(f"Learning: {name}", style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
-        header_style="bold",
-    )
+    table = framed(f"Learning: {name}")
     headings = list(LAST_COLUMNS)
     if target is not None:
         hours = hours_unit(points[0]["device"])

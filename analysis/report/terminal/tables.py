@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +20,7 @@ from analysis.measures.network import BOUNDS
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.failures import FAILURES_NOTE
+from analysis.report.frame import framed
 from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences, loss_tables
 from analysis.report.published import PUBLISHED_NOTE
 from analysis.report.sentences import (
@@ -161,14 +161,7 @@ def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Ta
 def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     """Whether the work was the same: two lines for each point that was to be compared."""
     wide = width >= WIDTH_OF_ALL_COLUMNS
-    table = Table(
-        title=Text("Equal work", style="bold"),
-        title_justify="left",
-        box=box.HORIZONTALS if wide else box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=wide,
-        header_style="bold",
-    )
+    table = framed("Equal work", wide)
     unit = "ranks" if all(row["device"] == "cpu" for row in rows) else "GPUs"
     for heading in [*SERIES_COLUMNS, *WORK_COLUMNS] if wide else NARROW_WORK_COLUMNS:
         table.add_column(heading.format(unit=unit), overflow="fold")
@@ -185,14 +178,7 @@ def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 def _table(title: str, rows: list[dict[str, Any]], all_columns: bool, goodput: bool) -> Table:
-    table = Table(
-        title=Text(printable(title), style="bold"),
-        title_justify="left",
-        box=box.HORIZONTALS if all_columns else box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=all_columns,
-        header_style="bold",
-    )
+    table = framed(title, all_columns)
     unit = "ranks" if rows and all(row["device"] == "cpu" for row in rows) else "GPUs"
     headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
     for heading in headings:
