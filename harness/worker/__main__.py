@@ -41,10 +41,12 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     rendezvous = from_environment(os.environ)
     log = EventWriter(attempt_dir / run_files.events(rendezvous.rank), rendezvous.rank)
     if spec.verify and rendezvous.rank == 0:
-        verify.in_own_process(run_dir, attempt_dir)
+        verify.run(run_dir, attempt_dir)
         startup.lap("verify")
     nccl_log = attempt_dir / f"nccl.rank{rendezvous.rank}.log"
-    asked = nccl.ask(os.environ, nccl_log) if spec.measure.record and spec.cluster.device == "cuda" else None
+    nccl_requested = (
+        nccl.enable_log(os.environ, nccl_log) if spec.measure.record and spec.cluster.device == "cuda" else None
+    )
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     startup.lap("imports")
     saved, ignored = latest(run_dir, site.code_version)
@@ -56,7 +58,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     adapter = framework.Adapter(spec, site, rendezvous, batches)
     whiten(spec, train, adapter)
     batches.start()
-    assert adapter.joined_at is not None, "an adapter says when it has met the other ranks: self.joined()"
+    assert adapter.joined_at is not None, "an adapter must call self.joined() after the rendezvous"
     startup.lap("rendezvous", adapter.joined_at)
     startup.lap("build")
     attempt = run_files.attempt_number(attempt_dir)
@@ -64,7 +66,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     facts = {**capture.start_facts(spec, rendezvous), **adapter.facts(), **batches.facts()}
     record = spec.measure.record
     meter = energy.find(facts["device"], facts["device_id"]) if record else energy.Meter()
-    recorder = Recording(log, facts, asked) if record else Recorder()
+    recorder = Recording(log, facts, nccl_requested) if record else Recorder()
     metering = {"energy_of": meter.of, "energy_basis": meter.basis}
     startup.lap("facts")
     log.write("start", **facts, train_samples=len(train), startup_seconds=startup.laps, **metering)
@@ -72,7 +74,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
         # For example, MPI ranks started without mpirun: each would train alone and appear to scale perfectly.
         raise WorldSizeError(
             f"{facts['communication']} sees a world of {facts['world_size']}, the run has {rendezvous.world_size} "
-            "ranks: what started the ranks does not fit the library; for MPI, and Horovod over MPI, set cluster.mpi"
+            "ranks: the launcher does not match the library; for MPI, and Horovod over MPI, set cluster.mpi"
         )
     checkpoints.resume(adapter, saved, ignored)
     if rendezvous.rank == 0:
@@ -104,14 +106,14 @@ class LeaveOnSignal:
     """A flag that SIGUSR2 sets: save at the end of the current block and exit."""
 
     def __init__(self) -> None:
-        self._told = False
-        signal.signal(signal.SIGUSR2, self._tell)
+        self._requested = False
+        signal.signal(signal.SIGUSR2, self._request)
 
-    def _tell(self, *_: Any) -> None:
-        self._told = True
+    def _request(self, *_: Any) -> None:
+        self._requested = True
 
     def __call__(self) -> bool:
-        return self._told
+        return self._requested
 
 
 def exit_code() -> int:

@@ -94,7 +94,7 @@ class Adapter(ABC):
     def whiten(self, kernel: np.ndarray) -> None:
         """Set the kernel of the whitening layer, in the layout of `models.initial` and equal on all ranks, before the
         first step. Planning rejects networks with such a layer on frameworks that do not implement this."""
-        raise NotImplementedError(f"{type(self).__module__} builds no layer that whitens")
+        raise NotImplementedError(f"{type(self).__module__} does not support whitening layers")
 
     @abstractmethod
     def gradients(self) -> List[np.ndarray]:

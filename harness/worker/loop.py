@@ -73,7 +73,7 @@ def run(
             recorder.end(phase, start + n, n, seconds)
             counts = {"n": n, **timing._asdict(), "samples": n * spec.batch_per_gpu, "joules": joules}
             log.write("steps", phase=phase, step=start, **counts, loss=adapter.loss())
-            log_returns(adapter, log, start)
+            log_returned_servers(adapter, log, start)
             if start == first_step:
                 first_seconds = seconds
                 # Shows that gradients agree between ranks and between frameworks.
@@ -94,14 +94,14 @@ def run(
     steps = protocol.step
     checkpoints.save(adapter, steps, "end", _ended(protocol))
     log.write("protocol", **protocol.outcome())
-    for what in (*capture.emulated(spec), *adapter.fallbacks()):
+    for what in (*capture.emulated_precision(spec), *adapter.fallbacks()):
         log.write("fallback", what=what)
     updates = adapter.updates()
     if updates is not None:
         log.write("staleness", **updates)
     if measure.evaluate_samples:
         evaluate(spec, adapter, test, rendezvous, log, steps)
-    log_returns(adapter, log, steps)
+    log_returned_servers(adapter, log, steps)
     log.write(
         "end",
         steps=steps,
@@ -163,7 +163,7 @@ def evaluate(spec: RunSpec, adapter: Adapter, test: Any, rendezvous: Rendezvous,
     )
 
 
-def log_returns(adapter: Adapter, log: EventWriter, step: int) -> None:
+def log_returned_servers(adapter: Adapter, log: EventWriter, step: int) -> None:
     """Log which parameter servers came back since the last call."""
     for back in adapter.servers_back():
         log.write("server_back", step=step, **back)

@@ -28,10 +28,10 @@ def is_stationary(series: Sequence[float]) -> bool:
     window = list(series[-WINDOW:])
     earlier, later = median(window[: WINDOW // 2]), median(window[WINDOW // 2 :])
     shift = abs(later - earlier) / later if later > 0 else math.inf
-    return shift <= CLOSE or (shift <= FAR and trend_probability(window) >= SIGNIFICANCE)
+    return shift <= CLOSE or (shift <= FAR and trend_p_value(window) >= SIGNIFICANCE)
 
 
-def trend_probability(values: Sequence[float]) -> float:
+def trend_p_value(values: Sequence[float]) -> float:
     """Return the exact two-sided p-value of the Mann-Kendall test for a monotonic trend, counted over all orders of n
     values without ties."""
     n = len(values)

@@ -16,7 +16,7 @@ from harness.worker.steady_state import (
     is_stationary,
     median_interval,
     relative_half_width,
-    trend_probability,
+    trend_p_value,
 )
 
 FIXED = MeasureSpec(warmup_steps=20, steps=40, block_steps=10)
@@ -40,9 +40,9 @@ def noise(seed: int, spread: float, mean: float = 1.0) -> Iterator[float]:
 def test_probabilities_of_a_trend_are_those_of_the_exact_table() -> None:
     """Kendall 1970, appendix, table 1, n = 6: P(S >= 15) = 0.0014, P(S >= 13) = 0.0083, P(S >= 11) = 0.028."""
     upper = [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 6, 5], [1, 2, 3, 5, 6, 4]
-    assert [round(trend_probability(values) / 2, 4) for values in upper] == [0.0014, 0.0083, 0.0278]
-    assert trend_probability([6, 5, 4, 3, 2, 1]) == trend_probability([1, 2, 3, 4, 5, 6])
-    orders = [trend_probability(order) for order in itertools.permutations(range(4))]
+    assert [round(trend_p_value(values) / 2, 4) for values in upper] == [0.0014, 0.0083, 0.0278]
+    assert trend_p_value([6, 5, 4, 3, 2, 1]) == trend_p_value([1, 2, 3, 4, 5, 6])
+    orders = [trend_p_value(order) for order in itertools.permutations(range(4))]
     assert sum(p <= 0.1 for p in orders) == 2  # of 24 orders only the two monotonic ones
 
 

@@ -38,7 +38,7 @@ def check(build: Build, environment: str, precision: str, gpu: str, capability: 
     if precision in ("bf16", "tf32") and capability < AMPERE:
         raise GpuError(
             f"precision={precision}: {gpu} (compute capability {gpu_types.written(capability)}) has no tensor cores "
-            "for it; take fp16, or fp32"
+            "for it; use fp16 or fp32"
         )
 
 

@@ -47,9 +47,9 @@ def checked(step: Callable[[], None], spec: RunSpec, adapter: Adapter, log: Even
         log.write("first_step", difference=difference, bound=None if why else BOUND, unchecked=why)
         if difference is not None and not difference <= BOUND:
             raise StepError(
-                f"verify=true: after the first step the weights are {difference:.1e} of its length away from where "
-                f"optimizer.name={spec.optimizer.name} takes them with the step's gradients (bound {BOUND:.0e}); the "
-                "run would train something else: report this as a bug, with the run's spec.json"
+                f"verify=true: the weights after the first step deviate from optimizer.name={spec.optimizer.name} by "
+                f"{difference:.1e} of the step's length (bound {BOUND:.0e}); report this as a bug, "
+                "with the run's spec.json"
             )
 
     return checking

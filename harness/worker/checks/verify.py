@@ -38,7 +38,7 @@ class VerifyError(RuntimeError):
     """The process that computes the network's outputs failed."""
 
 
-def in_own_process(run_dir: Path, attempt_dir: Path) -> None:
+def run(run_dir: Path, attempt_dir: Path) -> None:
     """Run the check in its own process, since a framework that joins other ranks must not have been used alone before.
     Raises VerifyError."""
     temporary = attempt_dir / f".{FILE}"
@@ -50,7 +50,7 @@ def in_own_process(run_dir: Path, attempt_dir: Path) -> None:
     temporary.replace(attempt_dir / FILE)
 
 
-def alone(spec: RunSpec) -> RunSpec:
+def single_rank(spec: RunSpec) -> RunSpec:
     """Return the same network and data for one rank and the plain strategy."""
     return replace(
         spec,
@@ -79,7 +79,7 @@ def alone(spec: RunSpec) -> RunSpec:
     )
 
 
-def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
+def compute(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
     """Return logits [BATCH, classes] with initial running statistics, losses [STEPS], and gradients `g000`, `g001`, ...
     of the first step, in the order of `models.initial`."""
     train, test = open_dataset(spec.dataset, site.data_root, spec.seed)
@@ -107,6 +107,6 @@ def computed(spec: RunSpec, site: Site) -> Dict[str, np.ndarray]:
 if __name__ == "__main__":
     run_spec, run_site = read_run(Path(sys.argv[1]))
     with open(sys.argv[2], "wb") as file:
-        np.savez(file, **computed(alone(run_spec), run_site))  # type: ignore[arg-type]
+        np.savez(file, **compute(single_rank(run_spec), run_site))  # type: ignore[arg-type]
     sys.stdout.flush()
     os._exit(0)  # see harness/worker/__main__.py

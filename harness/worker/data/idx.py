@@ -25,7 +25,7 @@ def read(images_file: Path, labels_file: Path) -> ArraySplit:
     if len(images) != len(labels):
         raise DataError(
             f"{images_file} holds {len(images)} images but {labels_file} holds {len(labels)} labels; "
-            "take both from the same download"
+            "use both from the same download"
         )
     return ArraySplit(images[..., np.newaxis], labels.astype(np.int64))
 

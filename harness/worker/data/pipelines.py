@@ -27,7 +27,7 @@ def open_pipeline(spec: RunSpec, train: Split, rank: int, first_step: int, own: 
     if spec.data.pipeline not in own or isinstance(train, ShardedSplit):
         raise DataError(
             f"data.pipeline={spec.data.pipeline} is not offered by framework '{spec.framework}' with reader "
-            f"'{spec.dataset.reader}'; take data.pipeline={HARNESS}"
+            f"'{spec.dataset.reader}'; use data.pipeline={HARNESS}"
         )
     draw = Draw(len(train), spec.dataset, *share, spec.seed)
     return own[spec.data.pipeline](spec, train, draw, first_step)

@@ -40,8 +40,7 @@ class Draw:
         return bits & ~np.uint64(1) | self._alternate(step) if self._alternating else bits
 
     def _alternate(self, step: int) -> np.ndarray:
-        """Return uint64 [size], 1 where the sample is flipped: at random in the first epoch, then in every second
-        one."""
+        """Return uint64 [size], 1 for flipped samples: random in the first epoch, alternating from then on."""
         samples = self._order.samples
         if self._first_flips is None:
             self._first_flips = random_bits(samples, FIRST_FLIP, self.seed)

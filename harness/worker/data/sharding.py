@@ -20,7 +20,7 @@ class SampleOrder:
 
     def __init__(self, samples: int, seed: int) -> None:
         if samples < 1:
-            raise DataError(f"a training set of {samples} samples has no order; it needs at least one sample")
+            raise DataError(f"a training set of {samples} samples is too small; it needs at least one sample")
         self.samples = samples
         self.seed = seed
         self._epochs: Dict[int, np.ndarray] = {}
@@ -59,7 +59,7 @@ def rank_batch_size(rank: int, world: int, global_batch: int) -> int:
     _check_rank(rank, world)
     if global_batch < 1 or global_batch % world:
         raise DataError(
-            f"a global batch of {global_batch} cannot be shared equally by {world} ranks; take a multiple of {world}"
+            f"a global batch of {global_batch} cannot be shared equally by {world} ranks; use a multiple of {world}"
         )
     return global_batch // world
 

@@ -104,7 +104,7 @@ class ShardStream:
         """size: samples per step. buffer: largest number of buffered samples. Raises DataError if it is below 1."""
         if buffer < 1:
             raise DataError(
-                f"a shuffle buffer of {buffer} samples is not possible; take at least 1 (data.shuffle_buffer)"
+                f"a shuffle buffer of {buffer} samples is not possible; use at least 1 (data.shuffle_buffer)"
             )
         self.split, self.shards, self.rank, self.size, self.seed = split, tuple(shards), rank, size, seed
         self.samples = sum(shard.samples for shard in self.shards)

@@ -32,7 +32,7 @@ def read(paths: Sequence[Path], spec: DatasetSpec) -> Tuple[TextSplit, TextSplit
         raise DataError(
             f"data set '{spec.name}' has {len(content)} bytes in {paths[0].parent}; with dataset.context={spec.context}"
             f" it needs at least {_TEST_PART * (spec.context + 1)}, a tenth of which are for the test; add text, or "
-            "take a smaller context"
+            "use a smaller context"
         )
     return _sequences(content[:-test], spec.context), _sequences(content[-test:], spec.context)
 

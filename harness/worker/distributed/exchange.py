@@ -34,10 +34,10 @@ def own_address(rendezvous: Rendezvous) -> str:
     """Return the address at which the other ranks reach this one: the source address of its route to rank 0."""
     if rendezvous.world_size == rendezvous.local_world_size:
         return "127.0.0.1"
-    address = _way_to(rendezvous.master_address)
+    address = _source_address(rendezvous.master_address)
     # On rank 0, whose own name may resolve to loopback, use its default route, by an address reserved for documentation
     # (RFC 5737).
-    return _way_to("192.0.2.1") if address.startswith("127.") else address
+    return _source_address("192.0.2.1") if address.startswith("127.") else address
 
 
 _kept = contextlib.ExitStack()
@@ -48,7 +48,7 @@ def own_port() -> int:
     return _kept.enter_context(held_port())
 
 
-def _way_to(host: str) -> str:
+def _source_address(host: str) -> str:
     """Return the source address of the route to `host`. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))
@@ -60,12 +60,12 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
     peers: List[socket.socket] = []
     with _listening(rendezvous, deadline) as server:
         while len(values) < rendezvous.world_size:
-            server.settimeout(_left(deadline, rendezvous, values))
+            server.settimeout(_seconds_left(deadline, rendezvous, values))
             try:
                 peer, _ = server.accept()
             except socket.timeout:
                 continue
-            peer.settimeout(_left(deadline, rendezvous, values))
+            peer.settimeout(_seconds_left(deadline, rendezvous, values))
             try:
                 said = json.loads(_line(peer))
                 rank = int(said["rank"])
@@ -74,8 +74,8 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
                 continue
             if rank in values or not 0 < rank < rendezvous.world_size:
                 raise RuntimeError(
-                    f"two processes say that they are rank {rank} of {rendezvous.world_size}: what started the ranks "
-                    "(srun, mpirun) has not told them apart"
+                    f"two processes say that they are rank {rank} of {rendezvous.world_size}: the launcher "
+                    "(srun, mpirun) does not number them"
                 )
             values[rank] = said["value"]
             peers.append(peer)
@@ -105,15 +105,15 @@ def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
                 raise
             if time.monotonic() + RETRY_SECONDS > deadline:
                 raise TimeoutError(
-                    f"another program on {socket.gethostname()} has port {rendezvous.master_port}, where the "
-                    f"{rendezvous.world_size} ranks were to find each other"
+                    f"another program on {socket.gethostname()} uses port {rendezvous.master_port}, the rendezvous of "
+                    f"the {rendezvous.world_size} ranks"
                 ) from error
         time.sleep(RETRY_SECONDS)
 
 
 def _ask(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
     while True:
-        left = _left(deadline, rendezvous, {})
+        left = _seconds_left(deadline, rendezvous, {})
         try:
             with socket.create_connection((rendezvous.master_address, rendezvous.master_port), timeout=left) as link:
                 link.sendall(json.dumps({"rank": rendezvous.rank, "value": value}).encode() + b"\n")
@@ -129,15 +129,15 @@ def _line(link: socket.socket) -> str:
     while not text.endswith(b"\n"):
         piece = link.recv(65536)
         if not piece:
-            raise ConnectionError("the other side hung up")
+            raise ConnectionError("the peer hung up")
         text += piece
     return text.decode()
 
 
-def _left(deadline: float, rendezvous: Rendezvous, known: Dict[int, Any]) -> float:
+def _seconds_left(deadline: float, rendezvous: Rendezvous, known: Dict[int, Any]) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        here = f"; only ranks {sorted(known)} have come" if known else ""
+        here = f"; only ranks {sorted(known)} arrived" if known else ""
         raise TimeoutError(
             f"the {rendezvous.world_size} ranks did not find each other at "
             f"{rendezvous.master_address}:{rendezvous.master_port}{here}"

@@ -41,7 +41,7 @@ def refuse_shared(spec: RunSpec, rendezvous: Rendezvous, board: Optional[str], t
             first, second = together[:2]
             raise SharedGpuError(
                 f"ranks {first} and {second} share one GPU of {told[first][1]} ({found}), or have parts of it (MIG), "
-                f"and strategy '{spec.strategy}' of framework '{spec.framework}' needs NCCL, which refuses that: "
-                "give each rank a whole GPU of its own (cluster.gpus_per_node, cluster.gpu_option), or take "
+                f"and strategy '{spec.strategy}' of framework '{spec.framework}' needs NCCL, which rejects that: "
+                "give each rank a whole GPU of its own (cluster.gpus_per_node, cluster.gpu_option), or use "
                 "strategy=mpi or a parameter server"
             )

@@ -146,7 +146,7 @@ class Adapter(base.Adapter):
         return [self.tally]
 
     def logits(self, images: np.ndarray) -> np.ndarray:
-        raise RuntimeError("framework=emulated has no network to score with; set measure.evaluate_samples=0")
+        raise RuntimeError("framework=emulated has no network to evaluate; set measure.evaluate_samples=0")
 
     def share_statistics(self) -> None:
         pass

@@ -114,7 +114,7 @@ class Link:
         if not self.emulated:
             self.carrier.sum(buffer)
             return None
-        begin = self._begin(after)
+        begin = self._wait_for_ranks(after)
         self.carrier.sum(buffer)
         end = begin + self.link_seconds(buffer.nbytes) if self.bandwidth else now() + self.latency
         self.waiting.until(end)
@@ -132,7 +132,7 @@ class Link:
             taken.append(now() - begin)
         return self.allreduce_sum([statistics.median(taken)])[0] / self.world_size
 
-    def _begin(self, after: Optional[float]) -> float:
+    def _wait_for_ranks(self, after: Optional[float]) -> float:
         """Return when the last rank arrived. For a message that follows another one, count from the end of that, so
         that synchronising is part of the message's time and not added to it."""
         late = np.zeros(self.world_size)

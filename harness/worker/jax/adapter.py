@@ -80,7 +80,7 @@ class Adapter(data_parallel.Adapter):
         params, statistics = networks.build(self.layers, spec.seed)
         self.strategy.register_weights(params)
         self.state: Any = None
-        self._take(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)))
+        self._set_state(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)))
         self.run_step = self.strategy.step(self._gradient, self._update)
         self.normalise = jax.jit(self._normalise)
         self.evaluate = jax.jit(self._evaluate)
@@ -161,7 +161,7 @@ class Adapter(data_parallel.Adapter):
 
     def load_arrays(self, saved: Mapping[str, np.ndarray]) -> None:
         structure = jax.tree.structure(self.state)
-        self._take(jax.tree.unflatten(structure, [saved[f"arr_{n}"] for n in range(structure.num_leaves)]))
+        self._set_state(jax.tree.unflatten(structure, [saved[f"arr_{n}"] for n in range(structure.num_leaves)]))
 
     def product(self, side: int) -> Callable[[int], Any]:
         compiled = jax.jit(jnp.matmul)
@@ -197,7 +197,7 @@ class Adapter(data_parallel.Adapter):
     def loss(self) -> float:
         return float(np.asarray(self.strategy.local(self.last_loss))[0])
 
-    def _take(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         place = self.strategy.place
         params, velocity, known = place((state.params, state.velocity, state.scaling), own=False)
         self.state = State(params, velocity, place(state.statistics, own=True), known)

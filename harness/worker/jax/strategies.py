@@ -85,7 +85,7 @@ class Plain(Strategy):
     world_size, communication = 1, "none"
 
     def step(self, gradient: Gradient, update: Update) -> Step:
-        compiled = jax.jit(_whole(gradient, update), donate_argnums=0)
+        compiled = jax.jit(_combined_step(gradient, update), donate_argnums=0)
         return lambda state, batch, learning_rate, synchronise: compiled(state, batch, learning_rate)
 
     def allreduce(self, nbytes: int) -> None:
@@ -143,8 +143,8 @@ class Allreduce(Strategy):
         state, batch = State(P(), P(), P(RANKS), P()), P(RANKS)
 
         def compiled(exchange: Callable[[Any], Any]) -> Any:
-            whole = _whole(gradient, update, exchange)
-            return self._over_ranks(whole, (state, batch, P()), (state, P(), P(RANKS)), donate_argnums=0)
+            combined = _combined_step(gradient, update, exchange)
+            return self._over_ranks(combined, (state, batch, P()), (state, P(), P(RANKS)), donate_argnums=0)
 
         both = compiled(lambda gradients: gradients), compiled(lambda gradients: lax.pmean(gradients, RANKS))
         return lambda state, batch, learning_rate, synchronise: both[synchronise](state, batch, learning_rate)
@@ -204,7 +204,9 @@ class Mpi(data_parallel.ByMpi, Strategy):
         return sums
 
 
-def _whole(gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = lambda gradients: gradients) -> Any:
+def _combined_step(
+    gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = lambda gradients: gradients
+) -> Any:
     """Return a step as one function."""
 
     def step(state: State, batch: Batch, learning_rate: Any) -> Tuple[State, Any, Any]:

@@ -70,7 +70,7 @@ class ParameterServers(ServerOptimizer, Strategy):
         self.weights = weights
 
     def server_step(self, gradients: Gradients) -> bool:
-        self._begin()
+        self._init_servers()
         if self.node:
             self._update_by_node(self.node, gradients)
             return True
@@ -87,19 +87,19 @@ class ParameterServers(ServerOptimizer, Strategy):
         return [sums / self.place.workers for sums in self._read(self.keys.read_gradient)]
 
     def current(self) -> List[np.ndarray]:
-        self._begin()
+        self._init_servers()
         self.allreduce_sum(np.zeros(1))
         if self.store:
             for number, message in enumerate(self.exchanged):
                 self.store.pull(self.keys.weight(number), out=message)
         arrays = [message.asnumpy() for message in self.exchanged]
         if self.node:
-            arrays = self._handed_out(self.node, arrays)
+            arrays = self._broadcast(self.node, arrays)
         self.allreduce_sum(np.zeros(1))
         return arrays
 
     def updates(self) -> Optional[Dict[str, Any]]:
-        self._begin()
+        self._init_servers()
         self._count()
         told = np.zeros(2 + self.ranks)
         told[:2] = self.late, self.pushed
@@ -161,7 +161,7 @@ class ParameterServers(ServerOptimizer, Strategy):
             rule = Rule(self.spec.optimizer, self.keys, workers, self.synchronous, samples, scale, updates)
             self.store.set_optimizer(rule)
 
-    def _begin(self) -> None:
+    def _init_servers(self) -> None:
         """Initialise the servers, before the first step and after `load`, with the ranks' weights or a checkpoint's
         state."""
         if self.exchanged:
@@ -206,11 +206,11 @@ class ParameterServers(ServerOptimizer, Strategy):
             for message, part in zip(self.exchanged, self._parts(row)):
                 message[:] = part
             self._push()
-        answers = self._handed_out(node, [message.asnumpy() for message in self.exchanged])
+        answers = self._broadcast(node, [message.asnumpy() for message in self.exchanged])
         for weight, answer in zip(self.weights, answers):
             weight[:] = answer
 
-    def _handed_out(self, node: Node, arrays: List[np.ndarray]) -> List[np.ndarray]:
+    def _broadcast(self, node: Node, arrays: List[np.ndarray]) -> List[np.ndarray]:
         row = np.concatenate([array.ravel() for array in arrays])
         node.broadcast(row)
         return self._parts(row)

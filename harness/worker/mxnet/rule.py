@@ -101,7 +101,7 @@ class Rule(mx.optimizer.Optimizer):
     def _step(self, number: int, weight: mx.nd.NDArray, gradient: mx.nd.NDArray) -> None:
         sgd = self._sgd(number, weight)
         sgd.weights = [weight]
-        rate = self.spec.learning_rate(self.samples, (self.before + self._counted(number)) // self.pushes)
+        rate = self.spec.learning_rate(self.samples, (self.before + self._count_call(number)) // self.pushes)
         sgd.step([gradient], self.scale, rate)
         if self.synchronous:
             # The server's buffer, reused for the next sum; that of an asynchronous update belongs to a message.
@@ -119,12 +119,12 @@ class Rule(mx.optimizer.Optimizer):
 
     def _add(self, index: int, to: mx.nd.NDArray, numbers: mx.nd.NDArray) -> None:
         """Add to the sum; the first push of a round replaces the previous sum."""
-        if self._counted(index) % self.pushes:
+        if self._count_call(index) % self.pushes:
             to += numbers
         else:
             to[:] = numbers
 
-    def _counted(self, index: int) -> int:
+    def _count_call(self, index: int) -> int:
         """Return the number of earlier calls for this key."""
         count = self.count.get(index, 0)
         self.count[index] = count + 1

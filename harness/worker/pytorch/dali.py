@@ -52,7 +52,7 @@ class DaliBatches(Pipeline):
         if not isinstance(split, ImageFolderSplit):
             raise DataError(
                 f"data.pipeline=dali decodes image files, and data set '{spec.dataset.name}' (reader "
-                f"'{spec.dataset.reader}') has none; take data.pipeline=harness"
+                f"'{spec.dataset.reader}') has none; use data.pipeline=harness"
             )
         self._dali = _dali()
         self._spec, self._split, self._augmented = spec, split, draw.augmented
@@ -186,7 +186,7 @@ class DaliBatches(Pipeline):
                 if not self._decodes(file):
                     raise DataError(
                         f"image {printable(file)} cannot be read or decoded by NVIDIA DALI {version()}; replace the "
-                        "file, remove its entry, or take data.pipeline=harness"
+                        "file, remove its entry, or use data.pipeline=harness"
                     ) from None
             raise
 
@@ -214,6 +214,6 @@ def _dali() -> Any:
     except ImportError as error:
         raise DataError(
             f"data.pipeline=dali needs NVIDIA DALI, which this environment cannot load ({error}); build it with "
-            f"`DALI=1 sbatch/env/pytorch.sh`, or install {PACKAGES[0]} there; or take data.pipeline=harness"
+            f"`DALI=1 sbatch/env/pytorch.sh`, or install {PACKAGES[0]} there; or use data.pipeline=harness"
         ) from None
     return dali

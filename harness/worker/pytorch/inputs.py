@@ -74,8 +74,8 @@ class LoaderBatches(Pipeline):
             if not gone:
                 raise
             raise DataError(
-                f"the input pipeline has lost a worker process: {', '.join(gone)}; where memory, or /dev/shm, ran out, "
-                "take fewer data.workers or a smaller data.prefetch"
+                f"the input pipeline has lost a worker process: {', '.join(gone)}; if memory or /dev/shm ran out, "
+                "use fewer data.workers or a smaller data.prefetch"
             ) from None
         return images, labels
 

@@ -29,7 +29,7 @@ def of(
         return torch.optim.Adam, {**settings, "betas": (spec.beta1, spec.beta2), "eps": spec.epsilon}
     if spec.name == "lars":
         return Lars, {**settings, "momentum": spec.momentum, "trust": spec.trust}
-    raise ValueError(f"optimizer.name={spec.name} is none that PyTorch has here: sgd, adam, lars")
+    raise ValueError(f"optimizer.name={spec.name} is not available in PyTorch; valid are sgd, adam, lars")
 
 
 def step_apart(optimizer: torch.optim.Optimizer, weights: Sequence[torch.nn.Parameter], factor: float) -> None:
@@ -88,7 +88,7 @@ def check_layouts_once(optimizer: torch.optim.Optimizer) -> None:
                         raise RuntimeError(
                             f"framework.options.fused=true: the {name} of parameter {number} has strides "
                             f"{tensor.stride()} and its weight {weight.stride()}, so that the fused step would mix up "
-                            "their elements; take framework.options.fused=false, and report this as a bug"
+                            "their elements; use framework.options.fused=false, and report this as a bug"
                         )
 
     optimizer.register_step_pre_hook(check)

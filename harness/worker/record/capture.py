@@ -98,7 +98,7 @@ def numa_nodes(folder: Path) -> Dict[str, str]:
     return {number: cores[number] or "" for number in sorted(cores, key=int)}
 
 
-def emulated(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
+def emulated_precision(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
     """Return a sentence if the CPU has no instructions for the run's precision, else nothing; nothing on GPUs.
 
     cpuinfo: contents of /proc/cpuinfo; None for this machine.

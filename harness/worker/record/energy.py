@@ -94,17 +94,17 @@ class AddedPower:
         self._joules: Optional[float] = 0.0
         self._last = self._sample()
         self._lock = threading.Lock()
-        threading.Thread(target=self._follow, name="power", daemon=True).start()
+        threading.Thread(target=self._keep_sampling, name="power", daemon=True).start()
 
     def read(self) -> List[int]:
         """Return the energy. Raises OSError after a failed sample, since the energy in between is unknown."""
         with self._lock:
             self._add()
             if self._joules is None:
-                raise OSError("the device does not tell its power any more")
+                raise OSError("the device no longer reports its power")
             return [round(self._joules * 1e3)]
 
-    def _follow(self) -> None:
+    def _keep_sampling(self) -> None:
         while self._joules is not None:
             time.sleep(POWER_SECONDS)
             with self._lock:
@@ -122,7 +122,7 @@ class AddedPower:
     def _sample(self) -> Tuple[float, float]:
         watts = self._watts()
         if watts is None:
-            raise OSError("the device does not tell its power")
+            raise OSError("the device does not report its power")
         return time.perf_counter(), watts
 
 
@@ -134,7 +134,7 @@ def _gpu(device_id: Optional[str]) -> Meter:
     def read() -> List[int]:
         millijoules = gpu.millijoules()
         if millijoules is None:
-            raise OSError("NVML has no energy of this GPU")
+            raise OSError("NVML reports no energy for this GPU")
         return [millijoules]
 
     if gpu.millijoules() is not None:

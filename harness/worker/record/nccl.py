@@ -23,7 +23,7 @@ _VERSION = re.compile(r"\bNCCL version (\S+)")
 _ALGORITHM = re.compile(r"\b(\w+): \d+ Bytes -> Algo (\w+) proto (\w+)")
 
 
-def ask(environ: MutableMapping[str, str], path: Path) -> Optional[Path]:
+def enable_log(environ: MutableMapping[str, str], path: Path) -> Optional[Path]:
     """Let NCCL log into `path`; call before loading it. Returns None if the user configured NCCL's logging, which then
     takes precedence."""
     if "NCCL_DEBUG" in environ or "NCCL_DEBUG_FILE" in environ:
@@ -33,7 +33,7 @@ def ask(environ: MutableMapping[str, str], path: Path) -> Optional[Path]:
     return path
 
 
-def chosen(path: Path) -> Optional[Dict[str, Any]]:
+def read_log(path: Path) -> Optional[Dict[str, Any]]:
     """Return the resources event's fields; None if NCCL wrote nothing, as it was not used.
 
     transports: number of this rank's connections by transport, such as {"P2P/IPC": 16}.

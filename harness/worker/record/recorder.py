@@ -51,7 +51,7 @@ class Recording(Recorder):
         """start: the fields of the start event. nccl_log: NCCL's log, if requested."""
         self.log, self.nccl_log = log, nccl_log
         self.cuda = start["device"] == "cuda"
-        self.ask_device = _device(self.cuda, start["device_id"])
+        self.read_device = _device(self.cuda, start["device_id"])
         # One rank reads the counters of the whole machine.
         first = start["local_rank"] == 0
         self.network = counters.Network() if first else None
@@ -62,7 +62,7 @@ class Recording(Recorder):
         self.read_bytes: Optional[Counts] = None
         self.processors_joules: Optional[float] = 0.0 if self.processors.of else None
         self.memory_used_bytes = 0
-        self.asked_at: Optional[float] = None
+        self.device_read_at: Optional[float] = None
         self.measured = False
 
     def begin(self) -> None:
@@ -78,8 +78,8 @@ class Recording(Recorder):
         self._device_event(phase, step)
         if phase != MEASURE:
             return
-        self.sent_and_received = _added(self.sent_and_received, counters.difference(before.network, network))
-        self.read_bytes = _added(self.read_bytes, counters.difference(before.reads, reads))
+        self.sent_and_received = _add_counts(self.sent_and_received, counters.difference(before.network, network))
+        self.read_bytes = _add_counts(self.read_bytes, counters.difference(before.reads, reads))
         known = joules is not None and self.processors_joules is not None
         self.processors_joules = self.processors_joules + joules if known else None  # type: ignore[operator]
         self.processor_seconds += computed - before.processor_seconds
@@ -96,7 +96,7 @@ class Recording(Recorder):
             **{name: (self.read_bytes or {}).get(name) for name in counters.READS.values()},
             network_bytes=self.sent_and_received if self.network else None,
             processors_joules=self.processors_joules,
-            nccl=nccl.chosen(self.nccl_log) if self.nccl_log else None,
+            nccl=nccl.read_log(self.nccl_log) if self.nccl_log else None,
         )
 
     def _device_event(self, phase: str, step: int) -> None:
@@ -104,10 +104,12 @@ class Recording(Recorder):
         now = time.monotonic()
         first = phase == MEASURE and not self.measured
         self.measured = self.measured or first
-        if self.ask_device is None or not (first or self.asked_at is None or now >= self.asked_at + DEVICE_SECONDS):
+        if self.read_device is None or not (
+            first or self.device_read_at is None or now >= self.device_read_at + DEVICE_SECONDS
+        ):
             return
-        self.asked_at = now
-        state = self.ask_device()
+        self.device_read_at = now
+        state = self.read_device()
         self.memory_used_bytes = max(self.memory_used_bytes, state.get("memory_used_bytes") or 0)
         self.log.write("device", step=step, source="nvml" if self.cuda else "sysfs", **state)
 
@@ -130,6 +132,6 @@ def _device(cuda: bool, device_id: Optional[str]) -> Optional[Callable[[], Dict[
     return processors.state if processors.known else None
 
 
-def _added(total: Optional[Counts], more: Counts) -> Counts:
+def _add_counts(total: Optional[Counts], more: Counts) -> Counts:
     """Add the counters that every block had."""
     return more if total is None else {name: n + more[name] for name, n in total.items() if name in more}

@@ -79,7 +79,7 @@ def take(
     file = run_files.TRACE.format(rank=rank)
     ours = Recorder(rank)
     folder = attempt_dir / f".trace.rank{rank}"
-    profiler, reason = _started(spec.framework, folder)
+    profiler, reason = _start_profiler(spec.framework, folder)
     # Profilers take different times to start; otherwise the first step would include waiting for the slowest.
     _align(adapter)
     with profiler_ranges.shown(ours.span if profiler is None else _both(profiler.span, ours.span)):
@@ -89,10 +89,10 @@ def take(
         with profiler_ranges.span("fence"):
             adapter.fence()
     if profiler is not None:
-        reason = _tried(lambda: profiler.stop(attempt_dir / file), f"{profiler.name} could not end")
+        reason = _try(lambda: profiler.stop(attempt_dir / file), f"{profiler.name} could not end")
     written: Optional[str] = file
     if reason is not None:
-        failed = _tried(lambda: ours.write(attempt_dir / file), "no trace could be written")
+        failed = _try(lambda: ours.write(attempt_dir / file), "no trace could be written")
         written, reason = (file, reason) if failed is None else (None, f"{reason}; {failed}")
         print(f"trace: {reason}", file=sys.stderr, flush=True)
     _remove(folder)
@@ -109,7 +109,7 @@ def show_in_nsys(spec: RunSpec, rank: int, log: EventWriter) -> None:
         profiler_ranges.show(own.nvtx() if hasattr(own, "nvtx") else nvtx_of_library())
         reason = None
     except Exception as error:
-        reason = _words("nsys will show no ranges of the harness", error)
+        reason = _reason("nsys will show no ranges of the harness", error)
         print(f"trace: {reason}", file=sys.stderr, flush=True)
     log.write("trace", file=run_files.NSYS_REPORT.format(rank=rank), steps=None, profiler=NSYS, reason=reason)
 
@@ -143,7 +143,7 @@ def write_gzip(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _started(framework: str, folder: Path) -> Tuple[Optional[Profiler], Optional[str]]:
+def _start_profiler(framework: str, folder: Path) -> Tuple[Optional[Profiler], Optional[str]]:
     """Return (the framework's profiler, None), or (None, why it cannot profile)."""
     try:
         folder.mkdir()
@@ -151,19 +151,19 @@ def _started(framework: str, folder: Path) -> Tuple[Optional[Profiler], Optional
         profiler.start(folder)
         return profiler, None
     except Exception as error:
-        return None, _words(f"the profiler of {framework} could not start", error)
+        return None, _reason(f"the profiler of {framework} could not start", error)
 
 
-def _tried(call: Callable[[], None], what: str) -> Optional[str]:
+def _try(call: Callable[[], None], what: str) -> Optional[str]:
     """Return None, or the error as a sentence."""
     try:
         call()
         return None
     except Exception as error:
-        return _words(what, error)
+        return _reason(what, error)
 
 
-def _words(what: str, error: Exception) -> str:
+def _reason(what: str, error: Exception) -> str:
     said = " ".join(str(error).split()) or type(error).__name__
     return f"{what}: {said}"[:REASON_CHARACTERS]
 

@@ -169,24 +169,24 @@ class Client:
         return [self._retry(k, ask, k) for k in range(len(self.links))]
 
     def recall(self, counters: Sequence[Dict[str, Any]]) -> None:
-        for k, of_one in enumerate(counters):
+        for k, server in enumerate(counters):
             try:
-                protocol.send_text(self.links[k], protocol.RECALL, of_one)
+                protocol.send_text(self.links[k], protocol.RECALL, server)
             except OSError as error:
                 raise self._failed(k, error) from error
             self._done(k)
 
     def updates(self) -> Update:
         counters = self.counters()
-        updates = min(of_one["updates"] for of_one in counters)
+        updates = min(server["updates"] for server in counters)
         return Update(
             updates=updates,
             staleness_mean=sum(c["staleness_sum"] for c in counters) / max(1, sum(c["updates"] for c in counters)),
-            staleness_max=max(of_one["staleness_max"] for of_one in counters),
-            samples=min(of_one["samples"] for of_one in counters),
-            lead=max(of_one["lead"] for of_one in counters),
-            returns=sum(of_one["returns"] for of_one in counters),
-            lost_updates=max(of_one["lost_updates"] for of_one in counters),
+            staleness_max=max(server["staleness_max"] for server in counters),
+            samples=min(server["samples"] for server in counters),
+            lead=max(server["lead"] for server in counters),
+            returns=sum(server["returns"] for server in counters),
+            lost_updates=max(server["lost_updates"] for server in counters),
             # All updates are based on equally many samples.
             lost_samples=max(c["lost_updates"] * c["samples"] // max(1, c["updates"]) for c in counters),
         )
@@ -265,7 +265,7 @@ class Client:
                     self._done(k, weights)
                 break
             except ConnectionRefusedError:
-                raise ServerFailed(f"{error}; and what would start it again is gone too") from error
+                raise ServerFailed(f"{error}; and the process that restarts it is gone too") from error
             except (OSError, ServerGone):
                 if left <= 0:
                     raise ServerFailed(f"{error}; and it did not come back within {BACK_SECONDS:.0f} s") from error
@@ -274,8 +274,8 @@ class Client:
             lost = int(said["lost_updates"])
             self.returns.append(Return(k, time.monotonic() - begin, lost, lost * self.samples))
             print(
-                f"{self._name(k)} is back: it goes on with the weights of worker {self.worker}, without "
-                f"momenta and {lost} update{'s' * (lost != 1)} that came after them",
+                f"{self._name(k)} is back with the weights of worker {self.worker}; lost are the "
+                f"momenta and {lost} later update{'s' * (lost != 1)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -300,7 +300,7 @@ class Client:
         except OSError as error:
             raise self._failed(k, error) from error
         if header.kind == protocol.FAILED:
-            raise ServerFailed(f"{self._name(k)} cannot go on: {self._text(k, header)}")
+            raise ServerFailed(f"{self._name(k)} cannot continue: {self._text(k, header)}")
         return header
 
     def _done(self, k: int, *arrays: np.ndarray) -> None:

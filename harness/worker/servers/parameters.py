@@ -61,7 +61,7 @@ class Parameters:
         # One array, because a single write into the shared counters takes 4 us for 64 workers instead of 50.
         self.each = np.zeros((len(WORKER_COUNTERS) + 1, settings.workers), np.int64)
         self.seen, self.clocks, self.given, self.had, self.heard = self.each
-        self._remember()
+        self._read_counters()
         # Guards the state; notified when it changes.
         self.changed = threading.Condition()
         self.gone: Optional[str] = None
@@ -89,9 +89,9 @@ class Parameters:
                 self._count(self.updates - int(self.seen[worker]))
                 self.samples += samples
                 self._step(gradient, rate)
-                self._keep()
+                self._write_counters()
                 self.changed.notify_all()
-            self._give(worker, out)
+            self._send_weights(worker, out)
 
     def revive(self, worker: int, pushes: int, weights: np.ndarray, out: np.ndarray) -> Dict[str, Any]:
         """Reconnect a worker after a restart. The weights of the first worker to do so are restored, without momenta.
@@ -110,9 +110,9 @@ class Parameters:
                 lost = self.updates - in_copy - self.lost_updates
                 self.lost_updates += lost
                 self.returns += 1
-                self._keep()
+                self._write_counters()
             if applied:
-                self._give(worker, out)
+                self._send_weights(worker, out)
             return {"applied": applied, "taken": taken, "lost_updates": lost}
 
     def pull(self, out: np.ndarray) -> None:
@@ -138,7 +138,7 @@ class Parameters:
                 setattr(self, name, counters[name])
             for name in counters.keys() & set(WORKER_COUNTERS):
                 getattr(self, name)[:] = counters[name]
-            self._keep()
+            self._write_counters()
 
     def lose(self, worker: int, why: str) -> None:
         """Fail everyone who waits, or will wait, for this worker."""
@@ -152,7 +152,7 @@ class Parameters:
                 raise WorkerGone(self.gone)
             self.changed.wait()
 
-    def _give(self, worker: int, out: np.ndarray) -> None:
+    def _send_weights(self, worker: int, out: np.ndarray) -> None:
         if self.settings.mode == BOUNDED:
             own = int(self.clocks[worker])
             # Ho et al. 2013, section 2: the fastest and the slowest are at most `staleness` steps apart.
@@ -161,13 +161,13 @@ class Parameters:
         self.seen[worker] = self.updates
         self.given[worker] = self.updates - self.lost_updates
         np.copyto(out, self.weights)
-        self._keep()
+        self._write_counters()
 
-    def _keep(self) -> None:
+    def _write_counters(self) -> None:
         if self.shared is not None:
             self.shared.write([getattr(self, name) for name in SERVER_COUNTERS], self.each.reshape(-1))
 
-    def _remember(self) -> None:
+    def _read_counters(self) -> None:
         kept = self.shared.read() if self.shared is not None else None
         if kept is not None:
             for n, name in enumerate(SERVER_COUNTERS):
@@ -226,7 +226,7 @@ class _Barrier:
     ) -> None:
         workers = self.parameters.settings.workers
         if self.arrays and rate != self.rate:
-            raise ValueError(f"worker {worker} gives the learning rate {rate}, another one {self.rate}")
+            raise ValueError(f"worker {worker} uses learning rate {rate}, another one {self.rate}")
         self.arrays[worker], self.rate = numbers, rate
         if len(self.arrays) == workers:
             then([self.arrays[number] for number in range(workers)], rate)

@@ -70,7 +70,7 @@ def receive_arrays(link: socket.socket, header: Header, arrays: Sequence[np.ndar
     """Read the body into these arrays. Raises ProtocolError if its length differs from theirs."""
     expected = sum(array.nbytes for array in arrays)
     if header.bytes != expected:
-        raise ProtocolError(f"message {header.kind!r} has {header.bytes} bytes, expected are {expected}")
+        raise ProtocolError(f"message {header.kind!r} has {header.bytes} bytes instead of {expected}")
     for array in arrays:
         if array.nbytes:
             _fill(link, _bytes_of(array))
@@ -80,7 +80,7 @@ def receive_text(link: socket.socket, header: Header) -> Any:
     """Return a JSON body. Raises ProtocolError."""
     if header.bytes > LONGEST_TEXT_BYTES:
         raise ProtocolError(
-            f"message {header.kind!r} has {header.bytes} bytes, a text has {LONGEST_TEXT_BYTES} at most"
+            f"message {header.kind!r} has {header.bytes} bytes; the limit for text is {LONGEST_TEXT_BYTES}"
         )
     try:
         return json.loads(_exactly(link, header.bytes).decode())
@@ -115,5 +115,5 @@ def _fill(link: socket.socket, view: memoryview) -> None:
     while view:
         n = link.recv_into(view)
         if not n:
-            raise ConnectionError("the other side hung up")
+            raise ConnectionError("the peer hung up")
         view = view[n:]

@@ -82,12 +82,12 @@ class Server:
         link.settimeout(HELLO_SECONDS)
         header = protocol.receive(link)
         if header.kind != protocol.HELLO:
-            raise ProtocolError(f"{header.kind!r} is no greeting")
+            raise ProtocolError(f"{header.kind!r} is not a greeting")
         said = protocol.receive_text(link, header)
         worker = int(said["worker"])
         with self.lock:
             if said["token"] != self.token or worker in self.came or not 0 <= worker < self.settings.workers:
-                raise ProtocolError(f"worker {worker} is none of these {self.settings.workers}, or is here already")
+                raise ProtocolError(f"worker {worker} is not one of {self.settings.workers}, or is connected already")
             self.came.add(worker)
         link.settimeout(None)
         protocol.send(link, protocol.DONE)
@@ -119,7 +119,7 @@ class _Connection:
             if header.kind == protocol.BYE:
                 return self._done()
             if header.kind not in answers:
-                raise ProtocolError(f"{header.kind!r} is nothing that a server is asked")
+                raise ProtocolError(f"{header.kind!r} is not a request")
             answers[header.kind](header)
 
     def _done(self, *arrays: np.ndarray) -> None:
@@ -151,7 +151,7 @@ class _Connection:
         both = np.empty(header.bytes // FLOAT.itemsize, FLOAT)
         protocol.receive_arrays(self.link, header, [both])
         if both.size % 2:
-            raise ProtocolError(f"{both.size} numbers are not weights and as many momenta")
+            raise ProtocolError(f"{both.size} numbers are not equally many weights and momenta")
         self.parameters.store(*np.split(both, 2))
         self._done()
 

@@ -42,8 +42,8 @@ class Topology:
         return settings(self.spec, self.workers)
 
     def describe(self, standalone_nodes: Sequence[str] = ()) -> str:
-        """Return a description of the servers for the start event, e.g. "2 on 2 nodes, asynchronous". alone: the
-        servers' nodes if they run without ranks."""
+        """Return a description of the servers for the start event, e.g. "2 on 2 nodes, asynchronous". standalone_nodes:
+        the servers' nodes if they run without ranks."""
         how = self.mode
         if self.mode == BOUNDED:
             how = f"staleness at most {self.spec.strategy_options['staleness']}"

@@ -177,8 +177,8 @@ def test_a_run_is_the_same_whether_channels_last_was_given_or_resolved(tmp_path:
 def test_bf16_on_a_processor_without_instructions_for_it_is_said(tmp_path: Path) -> None:
     asked = spec(tmp_path, "precision=bf16")
     assert asked.cluster == ClusterSpec("local", "cpu", 1)
-    [said] = capture.emulated(asked, "flags\t\t: fpu avx2 avx512f\n")
+    [said] = capture.emulated_precision(asked, "flags\t\t: fpu avx2 avx512f\n")
     assert said.startswith("precision=bf16 was emulated: ")
-    assert capture.emulated(asked, "flags\t\t: fpu avx512f avx512_bf16\n") == []
-    assert capture.emulated(asked, "Features\t: fp asimd bf16\n") == []
-    assert capture.emulated(spec(tmp_path), "flags\t\t: fpu\n") == []
+    assert capture.emulated_precision(asked, "flags\t\t: fpu avx512f avx512_bf16\n") == []
+    assert capture.emulated_precision(asked, "Features\t: fp asimd bf16\n") == []
+    assert capture.emulated_precision(spec(tmp_path), "flags\t\t: fpu\n") == []

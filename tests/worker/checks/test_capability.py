@@ -70,7 +70,7 @@ def test_no_framework_takes_a_precision_that_the_gpu_only_emulates(framework: st
     said = told(framework, V100, FIT[framework], precision)
     assert said == (
         f"precision={precision}: Tesla V100-SXM2-16GB (compute capability 7.0) has no tensor cores for it; "
-        "take fp16, or fp32"
+        "use fp16 or fp32"
     )
 
 

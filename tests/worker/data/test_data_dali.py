@@ -67,7 +67,7 @@ def test_odd_files_are_read_as_pillow_reads_them_and_those_that_cannot_be_are_na
     for kind in ("gif", "cut", "gone"):
         (said,) = found.pop(kind)
         assert said.startswith("image ODD cannot be read or decoded by NVIDIA DALI ")
-        assert said.endswith("; replace the file, remove its entry, or take data.pipeline=harness")
+        assert said.endswith("; replace the file, remove its entry, or use data.pipeline=harness")
     assert sorted(found) == ["alpha", "cmyk", "gray", "palette", "turned"]
     assert max(worst for (worst,) in found.values()) <= RESIZE + 1e-3
 
@@ -75,7 +75,7 @@ def test_odd_files_are_read_as_pillow_reads_them_and_those_that_cannot_be_are_na
 def test_a_rank_that_cannot_use_it_says_so_in_one_sentence(tmp_path: Path) -> None:
     said = in_torch("refused", str(dali_side.make_folders(tmp_path)))
     assert said["synthetic"] == (
-        "data.pipeline=dali decodes image files, and data set 'made' (reader 'synthetic') has none; take "
+        "data.pipeline=dali decodes image files, and data set 'made' (reader 'synthetic') has none; use "
         "data.pipeline=harness"
     )
     assert said["absent"].startswith("data.pipeline=dali needs NVIDIA DALI, which this environment cannot load (")

@@ -85,7 +85,7 @@ def test_batch_may_be_changed_without_changing_the_order() -> None:
 
 @pytest.mark.parametrize(("size", "world"), [(10, 4), (0, 1), (-4, 2), (3, 4)])
 def test_global_batch_that_ranks_cannot_share_is_refused(size: int, world: int) -> None:
-    with pytest.raises(DataError, match=rf"global batch of {size} .* by {world} ranks; take a multiple of {world}"):
+    with pytest.raises(DataError, match=rf"global batch of {size} .* by {world} ranks; use a multiple of {world}"):
         rank_batch_size(0, world, size)
     with pytest.raises(DataError, match="cannot be shared"):
         SampleOrder(100, 0).rank_batch(0, 0, world, size)

@@ -68,7 +68,7 @@ def test_two_processes_that_say_that_they_are_the_same_rank_are_an_error() -> No
 def test_a_rank_that_does_not_come_is_named_by_those_that_did() -> None:
     found = together(ranks(3, [0, 2]), seconds=5.0)
     assert isinstance(found[0], TimeoutError)
-    assert "only ranks [0, 2] have come" in str(found[0])
+    assert "only ranks [0, 2] arrived" in str(found[0])
     assert isinstance(found[1], TimeoutError)
 
 
@@ -119,7 +119,9 @@ def test_rank_0_waits_for_its_port_and_says_what_it_waited_for() -> None:
     with ThreadPoolExecutor(2) as pool:
         with socket.create_server(("", first.master_port)):
             late = pool.submit(gather, first, 1, 1.0)
-            with pytest.raises(TimeoutError, match=f"another program on .* has port {first.master_port}, where the 2 "):
+            with pytest.raises(
+                TimeoutError, match=f"another program on .* uses port {first.master_port}, the rendezvous of the 2 "
+            ):
                 late.result()
             served = pool.submit(gather, first, 1, 20.0)
             time.sleep(0.5)

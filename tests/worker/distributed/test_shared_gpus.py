@@ -72,4 +72,4 @@ def test_a_run_whose_gpus_turn_out_to_be_one_fails_with_that_sentence(
     done = cli("harness", "gpus=2", *small, "cluster=local", "cluster.device=cuda", "cluster.cpus_per_gpu=1", env=here)
     assert done.returncode != 0
     assert "ranks 0 and 1 share one GPU of " in done.stdout + done.stderr
-    assert "needs NCCL, which refuses that" in (done.stdout + done.stderr).replace("\n", " ")
+    assert "needs NCCL, which rejects that" in (done.stdout + done.stderr).replace("\n", " ")

@@ -34,7 +34,7 @@ def test_fused_sgd_resumes_from_its_checkpoint_and_from_older_ones() -> None:
 def test_gradients_in_another_layout_than_their_weights_are_refused_in_the_first_step_only() -> None:
     first, second = in_environment("pytorch", "fused_side", "layouts")
     assert "the gradient of parameter 0 has strides" in first
-    assert "take framework.options.fused=false" in first
+    assert "use framework.options.fused=false" in first
     assert second == "", "what is checked in every step costs time in every step"
 
 
@@ -47,7 +47,7 @@ def test_verify_tells_a_step_that_is_not_the_optimisers() -> None:
     found = in_environment("pytorch", "fused_side", "first_steps")
     permuted = found.pop("permuted")
     assert permuted["difference"] > 0.5
-    assert "the weights are" in permuted["error"]
+    assert "the weights after the first step deviate" in permuted["error"]
     assert {said["unchecked"] for said in found.values()} == {None}
     # Rounding, a hundredth of the bound.
     assert max(said["difference"] for said in found.values()) < 1e-4, found

@@ -70,7 +70,7 @@ def test_ddp_has_a_first_bucket_of_the_size_that_it_is_asked_for(said: dict[str,
 def test_a_torch_without_an_option_refuses_it_by_name(said: dict[str, Any]) -> None:
     assert re.fullmatch(
         r"strategy\.options\.first_bucket_mb=0\.2 needs torch 2\.13 or newer, and this environment has \S+; leave it "
-        r"at null, or take a newer torch",
+        r"at null, or use a newer torch",
         said["older torch"],
     )
 

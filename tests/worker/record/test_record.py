@@ -154,7 +154,7 @@ def test_power_that_is_not_told_any_more_gives_nothing() -> None:
     before = meter.counters()
     time.sleep(3 * energy.POWER_SECONDS)
     assert meter.joules_since(before) is None
-    with pytest.raises(OSError, match="does not tell"):
+    with pytest.raises(OSError, match="does not report"):
         energy.AddedPower(lambda: None)
 
 
@@ -177,9 +177,9 @@ node1:5330:5499 [3] NCCL INFO AllReduce: 4096 Bytes -> Algo 1 proto 0 time 10.2
 
 def test_what_nccl_chose_is_counted(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
-    assert nccl.chosen(log) is None
+    assert nccl.read_log(log) is None
     log.write_text(NCCL_LOG)
-    assert nccl.chosen(log) == {
+    assert nccl.read_log(log) == {
         "version": "2.21.5+cuda12.4",
         "network": "IB",
         "channels": 16,
@@ -193,13 +193,13 @@ def test_what_nccl_chose_is_counted(tmp_path: Path) -> None:
 def test_whatever_nccl_writes_is_passed_over(tmp_path_factory: pytest.TempPathFactory, junk: bytes, cut: int) -> None:
     log = tmp_path_factory.mktemp("nccl") / "log"
     log.write_bytes(NCCL_LOG.encode()[:cut] + junk)
-    found = nccl.chosen(log)
+    found = nccl.read_log(log)
     assert found is None or found["transports"] is not None
 
 
 def test_nccl_is_asked_unless_the_user_has_said_what_it_writes(tmp_path: Path) -> None:
     variables: dict[str, str] = {"NCCL_DEBUG_SUBSYS": "TUNING"}
-    assert nccl.ask(variables, tmp_path / "log") == tmp_path / "log"
+    assert nccl.enable_log(variables, tmp_path / "log") == tmp_path / "log"
     assert variables == {
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_FILE": str(tmp_path / "log"),
@@ -207,7 +207,7 @@ def test_nccl_is_asked_unless_the_user_has_said_what_it_writes(tmp_path: Path) -
     }
     for own in ({"NCCL_DEBUG": "WARN"}, {"NCCL_DEBUG_FILE": "/tmp/mine"}):
         given_ = dict(own)
-        assert nccl.ask(given_, tmp_path / "log") is None
+        assert nccl.enable_log(given_, tmp_path / "log") is None
         assert given_ == own
 
 

@@ -186,7 +186,9 @@ def test_a_worker_that_is_lost_ends_the_waiting_of_the_others(start: Callable[..
     running.clients[0].store(row(0), np.zeros(SIZE, np.float32))
     threading.Timer(0.3, lambda: [link.close() for link in running.clients[1].links]).start()
     begin = time.monotonic()
-    with pytest.raises(ServerFailed, match=r"parameter server . of 2 at 127.0.0.1:\d+ cannot go on: worker 1 is gone"):
+    with pytest.raises(
+        ServerFailed, match=r"parameter server . of 2 at 127.0.0.1:\d+ cannot continue: worker 1 is gone"
+    ):
         running.clients[0].push(row(1), 1, 0.1, weights)
     assert time.monotonic() - begin < 5
 

@@ -16,6 +16,6 @@ from harness.worker.pytorch.strategies.base import Strategy
 def strategy(name: str) -> Type[Strategy]:
     """Import and return the strategy's class; lazily, as some take longer to load than torch itself."""
     module = "base" if name == PLAIN else "parameter_servers" if info(name).servers else name
-    of = "".join(word.capitalize() for word in name.split("_"))
-    found: Type[Strategy] = getattr(importlib.import_module(f"{__name__}.{module}"), of)
+    class_name = "".join(word.capitalize() for word in name.split("_"))
+    found: Type[Strategy] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
     return found

@@ -41,7 +41,7 @@ class Allreduce(Collectives):
         reduction = self.reduction()
         if reduction is not None:
             # DDP rejects annotations that are strings; a lambda has none.
-            self.wrapped.register_comm_hook(reduction, lambda of, bucket: of(bucket))
+            self.wrapped.register_comm_hook(reduction, lambda hook, bucket: hook(bucket))
         return self.wrapped
 
     def reduction(self) -> Optional[Reduction]:
@@ -111,7 +111,7 @@ def buckets(options: Mapping[str, Any], known: Optional[Container[str]] = None) 
         if "bucket_cap_mb_list" not in known:
             raise VersionError(
                 f"strategy.options.first_bucket_mb={options['first_bucket_mb']:g} needs torch 2.13 or newer, and this "
-                f"environment has {torch.__version__}; leave it at null, or take a newer torch"
+                f"environment has {torch.__version__}; leave it at null, or use a newer torch"
             )
         # The last size applies to all further buckets.
         arguments["bucket_cap_mb_list"] = [options["first_bucket_mb"], options["bucket_mb"] or BUCKET_MB]

@@ -71,9 +71,9 @@ class Strategy(ABC):
     def wrap(self, network: nn.Module) -> nn.Module:
         """Return the module to call in training."""
 
-    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
-        """Return the optimiser that steps after `sync_gradients`: of(parameters, **settings), or the strategy's own."""
-        return of(parameters, **settings)
+    def optimizer(self, parameters: List[nn.Parameter], kind: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+        """Return what steps after `sync_gradients`: kind(parameters, **settings) or the strategy's own."""
+        return kind(parameters, **settings)
 
     @abstractmethod
     def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:

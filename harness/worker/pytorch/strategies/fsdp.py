@@ -48,7 +48,7 @@ class Fsdp(Collectives):
         if mean.item() != 1:
             raise VersionError(
                 f"strategy=fsdp on CPUs needs torch 2.10 or newer, and this environment has {torch.__version__}, whose "
-                "gloo adds gradients up instead of averaging them; take a newer torch, GPUs, or strategy=zero1"
+                "gloo sums gradients instead of averaging them; use a newer torch, GPUs or strategy=zero1"
             )
 
     def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:

@@ -51,7 +51,7 @@ class Hybrid(Allreduce):
             layer.finish()
 
     def _is_cheaper(self, layer: nn.Linear) -> bool:
-        """Compare what a rank transfers: the factors of all samples, or the matrix twice, as in a ring."""
+        """Return True if a rank transfers less for all factors than for a ring allreduce of the matrix."""
         factors = self.spec.global_batch * (layer.in_features + layer.out_features)
         return factors < 2 * layer.in_features * layer.out_features
 
@@ -74,9 +74,9 @@ class Factored:
         output: torch.Tensor = _Product.apply(x, self.layer.weight, self)
         return output + self.layer.bias
 
-    def send(self, x: torch.Tensor, of_output: torch.Tensor) -> None:
+    def send(self, x: torch.Tensor, grad_output: torch.Tensor) -> None:
         """Send the factors during backward, in float32 like gradients."""
-        self.own = x.float(), of_output.float()
+        self.own = x.float(), grad_output.float()
         if self.synchronise:
             both = torch.cat(self.own, dim=1)
             self.gathered = [torch.empty_like(both) for _ in range(dist.get_world_size(self.group))]
@@ -85,13 +85,13 @@ class Factored:
     def finish(self) -> None:
         """Compute the gradient after backward: the mean over the ranks, or the rank's own if not synchronised."""
         assert self.own is not None
-        x, of_output = self.own
+        x, grad_output = self.own
         if self.synchronise:
             self.work.wait()
             every = torch.cat(self.gathered)
-            x, of_output = every.split([self.layer.in_features, self.layer.out_features], dim=1)
-            of_output = of_output / len(self.gathered)
-        self.layer.weight.grad = of_output.t() @ x
+            x, grad_output = every.split([self.layer.in_features, self.layer.out_features], dim=1)
+            grad_output = grad_output / len(self.gathered)
+        self.layer.weight.grad = grad_output.t() @ x
         self.own, self.gathered = None, []
 
 
@@ -103,7 +103,7 @@ class _Product(torch.autograd.Function):
         return functional.linear(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, of_output: torch.Tensor) -> Any:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        ctx.layer.send(x, of_output)
-        return of_output @ weight.to(of_output.dtype), None, None
+        ctx.layer.send(x, grad_output)
+        return grad_output @ weight.to(grad_output.dtype), None, None

@@ -39,10 +39,10 @@ class ModelParallel(Collectives):
         # `wrap` moves only this rank's part, so that the device never holds the whole network.
         return network
 
-    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+    def optimizer(self, parameters: List[nn.Parameter], kind: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.parameters = parameters
         # torch's multi-tensor steps cannot mix sharded and unsharded weights.
-        return of(parameters, foreach=False, **settings)
+        return kind(parameters, foreach=False, **settings)
 
     @contextlib.contextmanager
     def sync_gradients(self, synchronise: bool) -> Iterator[None]:

@@ -43,7 +43,7 @@ class ParameterServers(Strategy):
         self.row = torch.empty(sum(self.sizes), pin_memory=pinned)  # host buffer for weights and gradients
         return network
 
-    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+    def optimizer(self, parameters: List[nn.Parameter], kind: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.servers.connect(self.numels, self.latest)
         self.client = self.servers.client
         with torch.no_grad():
@@ -61,7 +61,7 @@ class ParameterServers(Strategy):
     def update(self, learning_rate: float) -> None:
         """Let the servers step with this rank's gradients; copy their weights into the network."""
         gradients = torch.cat([_gradient(weight).reshape(-1) for weight in self.weights])
-        self._take(self.pushed(gradients, learning_rate))
+        self._set_weights(self.pushed(gradients, learning_rate))
 
     def pushed(self, gradients: torch.Tensor, learning_rate: float) -> torch.Tensor:
         """Push gradients and return the servers' answer, on the device."""
@@ -74,7 +74,7 @@ class ParameterServers(Strategy):
         """Evaluate the servers' weights once all workers have pushed; training continues from each worker's own."""
         own = [weight.detach().clone() for weight in self.weights]
         self.barrier()
-        self._take(self.current())
+        self._set_weights(self.current())
         self.barrier()
         yield
         with torch.no_grad():
@@ -134,7 +134,7 @@ class ParameterServers(Strategy):
         destroy_process_group()
 
     @torch.no_grad()
-    def _take(self, row: torch.Tensor) -> None:
+    def _set_weights(self, row: torch.Tensor) -> None:
         for weight, part in zip(self.weights, row.split(self.sizes)):
             weight.copy_(part.view_as(weight))
 
@@ -166,7 +166,7 @@ class PsMixed(ParameterServers):
     is the node's worker (Campos et al. 2017, Distributed training strategies for a computer vision deep learning
     algorithm on a distributed GPU cluster, ICCS)."""
 
-    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+    def optimizer(self, parameters: List[nn.Parameter], kind: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
         self.leader = self.place.node * self.per_node
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         # Torch requires every rank to create every group in the same order.
@@ -175,7 +175,7 @@ class PsMixed(ParameterServers):
             for first in range(0, self.world_size, self.per_node)
         ]
         self.inside = groups[self.place.node]
-        return super().optimizer(parameters, of, settings)
+        return super().optimizer(parameters, kind, settings)
 
     def pushed(self, gradients: torch.Tensor, learning_rate: float) -> torch.Tensor:
         dist.all_reduce(gradients, group=self.inside)

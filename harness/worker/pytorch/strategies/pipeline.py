@@ -41,8 +41,8 @@ class Pipeline(ModelParallel):
             self.place,
             self.degree,
             self.device,
-            input_args=self._like(self.received, self.place > 0),
-            output_args=self._like(self.sent, True),
+            input_args=self._meta_microbatch(self.received, self.place > 0),
+            output_args=self._meta_microbatch(self.sent, True),
             group=self.replica,
         )
         name = self.spec.strategy_options["schedule"]
@@ -53,10 +53,10 @@ class Pipeline(ModelParallel):
                 raise
             raise VersionError(
                 f"strategy.options.microbatches={microbatches} with {self.degree} stages needs torch 2.13 or newer, "
-                f"and this environment has {torch.__version__}; give at least {self.degree} microbatches, or take a "
+                f"and this environment has {torch.__version__}; give at least {self.degree} microbatches, or use a "
                 "newer torch"
             ) from error
-        self.communication += self._words(cuts, name, microbatches)
+        self.communication += self._describe(cuts, name, microbatches)
         return network
 
     def forward_backward(
@@ -127,7 +127,7 @@ class Pipeline(ModelParallel):
         network.train()
         return found
 
-    def _like(self, border: torch.Tensor, learns: bool) -> torch.Tensor:
+    def _meta_microbatch(self, border: torch.Tensor, learns: bool) -> torch.Tensor:
         """Return a meta tensor of what crosses a border per microbatch."""
         of = self.spec.microbatch
         return torch.empty(of, *border.shape[1:], dtype=border.dtype, device="meta", requires_grad=learns)
@@ -135,7 +135,7 @@ class Pipeline(ModelParallel):
     def _empty(self, border: torch.Tensor, samples: int) -> torch.Tensor:
         return torch.empty(samples, *border.shape[1:], dtype=border.dtype, device=self.device)
 
-    def _words(self, cuts: Any, schedule: str, microbatches: int) -> str:
+    def _describe(self, cuts: Any, schedule: str, microbatches: int) -> str:
         until = [catalog.forward_flops(self.layers[:end], self.spec.dataset.size) for _, end in cuts]
         largest = max(after - before for before, after in zip([0, *until], until)) / until[-1]
         bubble = self.last / (microbatches + self.last)

@@ -121,8 +121,8 @@ class _Copied(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, of_output: torch.Tensor) -> Any:
-        return _sum(of_output, ctx.group), None
+    def backward(ctx: Any, grad_output: torch.Tensor) -> Any:
+        return _sum(grad_output, ctx.group), None
 
 
 class _Summed(torch.autograd.Function):
@@ -131,8 +131,8 @@ class _Summed(torch.autograd.Function):
         return _sum(x, group)
 
     @staticmethod
-    def backward(ctx: Any, of_output: torch.Tensor) -> Any:
-        return of_output, None
+    def backward(ctx: Any, grad_output: torch.Tensor) -> Any:
+        return grad_output, None
 
 
 def _sum(x: torch.Tensor, group: Any) -> torch.Tensor:

@@ -20,8 +20,8 @@ class Zero1(Allreduce):
     def reduction(self) -> Optional[Reduction]:
         return None
 
-    def optimizer(self, parameters: List[nn.Parameter], of: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
-        self.sharded = Sharded(parameters, of, **settings)
+    def optimizer(self, parameters: List[nn.Parameter], kind: Type[Optimizer], settings: Dict[str, Any]) -> Optimizer:
+        self.sharded = Sharded(parameters, kind, **settings)
         return self.sharded
 
     @contextlib.contextmanager
