@@ -1,4 +1,4 @@
-"""The loop's verbs in PyTorch."""
+"""The adapter in PyTorch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Batch = Tuple[torch.Tensor, torch.Tensor]
 
 
 def versions() -> Dict[str, str]:
-    """Of torch, and of what its build brings along. Needs neither a GPU nor a process group: "cuda" says that the build
-    has it, not that there is a GPU; "dali" that NVIDIA DALI is installed beside it."""
+    """Return the versions of torch, of what it was built with and of NVIDIA DALI if installed; "cuda" does not imply a
+    GPU."""
     found = {"torch": str(torch.__version__), "numpy": np.__version__}
     if with_dali := dali.version():
         found["dali"] = with_dali
@@ -41,15 +41,15 @@ def versions() -> Dict[str, str]:
 
 
 def gpus() -> List[str]:
-    """The names of the GPUs that torch can use here."""
-    if not torch.cuda.is_available():  # with a driver that is too old, torch counts them, and cannot use them
+    """Return the names of the GPUs that torch can use here."""
+    if not torch.cuda.is_available():  # with an outdated driver, torch counts GPUs that it cannot use
         return []
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 class Adapter(worker.Adapter):
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, batches: Pipeline) -> None:
-        """Raises RuntimeError where the run asks for a GPU that torch does not see: never falls back to the CPU."""
+        """Raises GpuError if the requested GPU cannot be used; never falls back to the CPU."""
         super().__init__(batches)
         self.spec = spec
         self.rank = rendezvous.rank
@@ -67,7 +67,7 @@ class Adapter(worker.Adapter):
         network = self.strategy.to_device(networks.build(layers, spec.seed))
         if options.get("half_weights", False):
             if self.device.type == "cpu":
-                # Whole blocks of elements are not updated: github.com/pytorch/pytorch/issues/191763.
+                # Skips whole blocks of elements: github.com/pytorch/pytorch/issues/191763.
                 raise RuntimeError(
                     "framework.options.half_weights=true needs a GPU: torch's fused step on CPUs is wrong"
                 )
@@ -80,11 +80,11 @@ class Adapter(worker.Adapter):
             wrapped = self.strategy.wrap(network)
         self.separable = self.strategy.separable
         self.compiles = bool(options["compile"]) or self.graphs is not None
-        self.parameters = list(network.parameters())  # now, since a strategy may have divided them; of a stage, its own
+        self.parameters = list(network.parameters())  # after a strategy may have split them
         mode = options.get("compile_mode", "default")
         self.network = torch.compile(wrapped, mode=mode) if options["compile"] else wrapped
         rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
-        if self.graphs:  # a graph reads it from the device
+        if self.graphs:  # graphs read it from the device
             rate = torch.tensor(rate, device=self.device)
         fused = options.get("fused", False)
         self.optimizer = self.strategy.optimizer(self.parameters, *optimizers.of(spec.optimizer, rate, fused))
@@ -92,7 +92,7 @@ class Adapter(worker.Adapter):
             optimizers.check_layouts_once(self.optimizer)
         if spec.optimizer.norm_bias_factor != 1:
             optimizers.step_apart(self.optimizer, networks.norm_biases(network), spec.optimizer.norm_bias_factor)
-        # Of each group, where a graph reads it.
+        # One per parameter group, read by graphs.
         self.rates = [group["lr"] for group in self.optimizer.param_groups] if self.graphs else []
         self.lookahead: Optional[optimizers.Lookahead] = None
         if spec.optimizer.lookahead_steps:
@@ -123,7 +123,7 @@ class Adapter(worker.Adapter):
         if self.spec.dataset.context:
             return values.long(), targets
         pixels = values.permute(0, 3, 1, 2)
-        if pixels.dtype == torch.uint8:  # data.pipeline=dali has done it
+        if pixels.dtype == torch.uint8:  # data.pipeline=dali normalises itself
             pixels = pixels.float().sub_(self.mean).div_(self.std)
         return pixels.contiguous(memory_format=self.memory_format), targets
 
@@ -142,9 +142,9 @@ class Adapter(worker.Adapter):
 
     @torch.no_grad()
     def whiten(self, kernel: np.ndarray) -> None:
-        for module in self.plain_network.modules():  # of a stage, where it is in it
+        for module in self.plain_network.modules():  # a pipeline stage may lack the layer
             if isinstance(module, networks.Whitening):
-                # As rank 0 has it: processors of another kind can round the last bit otherwise.
+                # Use rank 0's kernel: other processors may round the last bit differently.
                 shared = torch.tensor(kernel, device=self.device)
                 self.strategy.broadcast(shared)
                 module.kernel.copy_(shared)
@@ -182,7 +182,7 @@ class Adapter(worker.Adapter):
         return self._repeated(lambda: target.copy_(source))
 
     def _random(self, shape: Sequence[int], seed: int) -> torch.Tensor:
-        generator = torch.Generator(self.device).manual_seed(seed)  # its own: training's random state stays as it is
+        generator = torch.Generator(self.device).manual_seed(seed)  # separate from training's random state
         return torch.randn(shape, device=self.device, generator=generator)
 
     def _repeated(self, call: Callable[[], Any]) -> Callable[[int], Any]:
@@ -226,7 +226,7 @@ class Adapter(worker.Adapter):
         }
 
     def save(self, folder: Path) -> None:
-        # BatchNorm's statistics count only on rank 0, where the replicas are equal; random numbers are each rank's own.
+        # Only rank 0's statistics of BatchNorm count; random states are each rank's own.
         if self.rank == 0:
             state = {"scaler": self.scaler.state_dict(), "steps": self.steps, **_states(self._replicated_state())}
             torch.save(state, folder / "replica.pt")
@@ -256,12 +256,12 @@ class Adapter(worker.Adapter):
 
     def close(self) -> None:
         if self.graphs:
-            self.last_loss = None  # it lies in the memory of a graph
+            self.last_loss = None  # it is in a graph's memory
             self.graphs.release(self.parameters)
         self.strategy.close()
 
     def _take(self, images: torch.Tensor, labels: torch.Tensor, synchronise: bool) -> torch.Tensor:
-        """One step. Nothing in it waits for the device."""
+        """Take one step without waiting for the device."""
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
         with self.strategy.sync_gradients(synchronise):
             loss = self.strategy.forward_backward(self.network, self.scaler, images, labels)
@@ -278,9 +278,9 @@ class Adapter(worker.Adapter):
             group["lr"] = self.rates[number] if self.rates else own
 
     def _moved(self, values: torch.Tensor) -> torch.Tensor:
-        """On the device; of data.pipeline=device, where it is."""
+        """Return the values on the device, where those of data.pipeline=device already are."""
         if self.device.type == "cuda" and values.device.type == "cpu" and self.spec.data.pin:
-            values = values.pin_memory()  # so that the copy does not hold up the host; of a loader, pinned before
+            values = values.pin_memory()  # so that the copy does not block the host; loaders pin earlier
         return values.to(self.device, non_blocking=True)
 
     def _replicated_state(self) -> Mapping[str, Stateful]:
@@ -300,8 +300,8 @@ class Adapter(worker.Adapter):
         return state
 
     def _rebuild_buckets(self) -> None:
-        """A backward pass whose gradients nobody uses. DDP orders its buckets anew after the first one, and sums of
-        more than two ranks depend on the order: without this, the step after a restart would differ in the last bit."""
+        """Run a backward pass and discard its gradients, so that DDP reorders its buckets, as it does after its first
+        backward. Sums over more than two ranks depend on the order: a resumed run would differ in the last bit."""
         of_text, count = self.spec.dataset.context, self.spec.batch_per_replica
         samples = np.zeros((count, *self.spec.dataset.sample_shape), np.uint8)
         images, labels = self.to_device(samples, np.zeros((count, of_text) if of_text else count, np.int64))
@@ -311,8 +311,8 @@ class Adapter(worker.Adapter):
 
 
 def _whole(tensor: torch.Tensor) -> np.ndarray:
-    """On the host; of what is divided over the ranks, all of it."""
-    # Not asked by its class, torch.distributed.tensor.DTensor: that alone takes a second to load.
+    """Return the tensor on the host; a sharded one completely."""
+    # Duck-typed, since loading torch.distributed.tensor.DTensor takes a second.
     whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return np.asarray(whole.float().cpu().numpy())
 

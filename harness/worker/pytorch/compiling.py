@@ -1,23 +1,23 @@
-"""What torch.compile left to eager PyTorch."""
+"""Report what torch.compile left to eager PyTorch."""
 
 from __future__ import annotations
 
 from typing import Any, List, Mapping
 
-# Reasons that are told; more are counted.
+# Reasons listed; further ones are only counted.
 TOLD = 3
 
 
 def fallbacks() -> List[str]:
-    """One sentence for each kind; empty where all was compiled. Of this process, since its start."""
-    # torch.compile has loaded it; by itself it takes seconds.
+    """Return one sentence per kind of fallback in this process; empty if everything was compiled."""
+    # torch.compile has loaded it already; otherwise it takes seconds.
     from torch._dynamo.utils import counters
 
     return sentences(counters)
 
 
 def sentences(counters: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """counters: torch._dynamo.utils.counters."""
+    """Return the sentences for `counters`, those of torch._dynamo.utils."""
     said = []
     breaks = counters.get("graph_break", {})
     if breaks:
@@ -37,5 +37,5 @@ def sentences(counters: Mapping[str, Mapping[str, Any]]) -> List[str]:
 
 
 def _line(reason: Any) -> str:
-    """Reasons run over many lines, the first of which says it."""
+    """Return the first line of a reason, which summarises the others."""
     return str(reason).strip().splitlines()[0][:200]

@@ -1,4 +1,4 @@
-"""The device of a rank in PyTorch, and in which precision it computes."""
+"""The device of a rank in PyTorch, and the precision of its computations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from harness.worker.checks import capability
 
 
 def build() -> Build:
-    """What this torch was built for. Needs no GPU."""
+    """Return what this torch was built for; works without a GPU."""
     name, cuda = f"torch {torch.__version__}", torch.version.cuda
     if cuda is None:
         return Build(name)
-    # Not torch.cuda.get_arch_list(): in older releases it is empty where there is no GPU.
+    # torch.cuda.get_arch_list() is empty in older releases if there is no GPU.
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     number = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return Build(name, cuda, cudnn_version(number), tuple((flags or "").split()))
 
 
 def cudnn_version(number: Optional[int]) -> Optional[str]:
-    """As cuDNN counts: 91002 -> '9.10.2', and before version 9: 8907 -> '8.9.7'."""
+    """Decode cuDNN's version number: 91002 -> '9.10.2', and before version 9: 8907 -> '8.9.7'."""
     if number is None:
         return None
     major, rest = divmod(number, 10000 if number >= 90000 else 1000)
@@ -31,9 +31,11 @@ def cudnn_version(number: Optional[int]) -> Optional[str]:
 
 
 def of(spec: RunSpec) -> torch.device:
-    """Raises GpuError where the run asks for a GPU that torch does not see or has no kernels for, for a precision
-    that the GPU only emulates, and VersionError for what this torch cannot do
-    deterministically: never falls back."""
+    """Configure and return the run's device; there is no fallback.
+
+    Raises GpuError if the requested GPU is not visible, has no kernels in this build or only emulates the precision,
+    and VersionError if this torch cannot run it deterministically.
+    """
     if spec.deterministic:
         _hold_to_deterministic_algorithms(bool(spec.framework_options.get("compile")))
     if spec.cluster.device == "cpu":
@@ -44,11 +46,11 @@ def of(spec: RunSpec) -> torch.device:
     torch.cuda.set_device(0)
     found = torch.cuda.get_device_capability(0)
     capability.check(build(), spec.environment, spec.precision, torch.cuda.get_device_name(0), found)
-    # cuDNN times its algorithms at the first step of each shape, and keeps the fastest: another one in each process,
-    # it may be, whose sums differ in the last bits.
+    # cuDNN benchmarks its algorithms at the first step of each shape. The fastest may differ between processes, and
+    # with it the last bits of sums.
     torch.backends.cudnn.benchmark = not spec.deterministic
     torch.backends.cudnn.deterministic = spec.deterministic
-    # fp32 means fp32: TF32 is another precision, and V100s do not have it.
+    # fp32 excludes TF32, a precision of its own that V100s lack.
     tf32 = spec.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
@@ -56,11 +58,11 @@ def of(spec: RunSpec) -> torch.device:
 
 
 def _hold_to_deterministic_algorithms(compiles: bool) -> None:
-    """An operation that has no deterministic algorithm raises from here on."""
+    """Make operations without a deterministic algorithm raise from now on."""
     torch.use_deterministic_algorithms(True)
     if not compiles:
         return
-    # Loaded only here, since it takes a while.
+    # Loaded only if needed, since it takes a while.
     from torch._inductor import config
 
     if not hasattr(config, "deterministic"):
