@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from types import TracebackType
-from typing import Any, Deque, Dict, Iterator, Optional, Tuple, Type
+from typing import Any, Deque, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 
@@ -45,12 +44,7 @@ class Pipeline(ABC):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
     @property

@@ -7,6 +7,7 @@ followed by the values in C order.
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -40,11 +41,7 @@ def read_file(path: Path, dimensions: int) -> np.ndarray:
     found, *shape = struct.unpack(f">{1 + dimensions}I", content[:header_bytes])
     if found != magic:
         raise _refuse(path, f"its magic number is 0x{found:08x}, expected is 0x{magic:08x}")
-    expected = header_bytes
-    values = 1
-    for length in shape:
-        values *= length
-    expected += values
+    expected = header_bytes + math.prod(shape)
     if len(content) != expected:
         said = " x ".join(str(length) for length in shape)
         raise _refuse(path, f"its header says {said} values, which makes {expected} bytes, but it has {len(content)}")

@@ -10,9 +10,7 @@ from harness.core.data_errors import DataError
 from harness.core.data_location import files_in, locate
 from harness.core.spec import DatasetSpec
 from harness.worker.data import cifar, idx, imagefolder, stream, synthetic, text
-from harness.worker.data.splits import ArraySplit, Split
-
-__all__ = ["ArraySplit", "DataError", "Split", "open_dataset"]
+from harness.worker.data.splits import Split
 
 
 def open_dataset(spec: DatasetSpec, root: Optional[str], seed: int = 0) -> Tuple[Split, Split]:

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from harness.core import environment_variables
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
+from harness.worker.record.counters import text_of
 
 ENV_VERSION = 1
 ALLOWED_VARIABLES = re.compile(
@@ -62,7 +63,7 @@ def interpreter_seconds() -> Dict[str, float]:
 
 def machine_id() -> str:
     """Return the kernel's boot id: equal on all virtual nodes and containers of one machine, unique otherwise."""
-    return _read("/proc/sys/kernel/random/boot_id") or socket.gethostname()
+    return text_of(Path("/proc/sys/kernel/random/boot_id")) or socket.gethostname()
 
 
 def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
@@ -94,7 +95,7 @@ def allowed_variables(environ: Mapping[str, str]) -> Dict[str, str]:
 
 def numa_nodes(folder: Path) -> Dict[str, str]:
     """Return the cores of each NUMA node as the kernel writes them, {"0": "0-15,32-47"}; empty if unknown."""
-    cores = {path.name[len("node") :]: _read(str(path / "cpulist")) for path in folder.glob("node[0-9]*")}
+    cores = {path.name[len("node") :]: text_of(path / "cpulist") for path in folder.glob("node[0-9]*")}
     return {number: cores[number] or "" for number in sorted(cores, key=int)}
 
 
@@ -105,7 +106,7 @@ def emulated_precision(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str
     """
     if spec.cluster.device != "cpu" or spec.precision != "bf16":
         return []
-    told = (_read("/proc/cpuinfo") or "") if cpuinfo is None else cpuinfo
+    told = (text_of(Path("/proc/cpuinfo")) or "") if cpuinfo is None else cpuinfo
     match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", told, re.MULTILINE)
     if match is None:
         return [f"precision=bf16: whether {cpu_model() or 'this processor'} has instructions for it is not known"]
@@ -132,16 +133,8 @@ def mig_device() -> Optional[str]:
 
 
 def cpu_model() -> Optional[str]:
-    match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
+    match = re.search(r"^model name\s*:\s*(.+)$", text_of(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return match.group(1).strip() if match else None
-
-
-def _read(path: str) -> Optional[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return None
 
 
 def lines(*command: str) -> List[str]:

@@ -39,7 +39,7 @@ class Network:
                 if _number(path) is not None:
                     adapter = f"{port.parent.parent.name}/{port.name}"
                     self.files[f"{adapter} {word}"] = (path, INFINIBAND_UNIT_BYTES)
-        kinds = {folder: _text(folder / "type") for folder in sorted(net.glob("*"))}
+        kinds = {folder: text_of(folder / "type") for folder in sorted(net.glob("*"))}
         wires = [folder for folder, kind in kinds.items() if kind == ETHERNET]
         chosen = [folder for folder in wires if (folder / "device").exists()] or wires
         chosen += [folder for folder, kind in kinds.items() if kind == LOOPBACK]
@@ -58,7 +58,7 @@ class Network:
 
 def reads(process: Path = Path("/proc/self")) -> Counts:
     """Return the bytes read by all threads of this process; empty if the kernel does not report them."""
-    lines = (_text(process / "io") or "").splitlines()
+    lines = (text_of(process / "io") or "").splitlines()
     pairs = [line.split(": ", 1) for line in lines if ": " in line]
     return {READS[name]: int(value) for name, value in pairs if name in READS and value.isdigit()}
 
@@ -75,14 +75,14 @@ def peak_bytes(proc: Path = Path("/proc")) -> Counts:
     Does not use getrusage for ended children, where each counts with all memory its parent had when forking.
     """
     own = _high_water(proc / "self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    lists = [_text(path) or "" for path in (proc / "self" / "task").glob("*/children")]
+    lists = [text_of(path) or "" for path in (proc / "self" / "task").glob("*/children")]
     children = [_high_water(proc / number) for listed in lists for number in listed.split()]
     return {"host_peak_bytes": own, "host_peak_children_bytes": sum(filter(None, children))}
 
 
 def _high_water(process: Path) -> Optional[int]:
     """Return the process's peak memory in bytes since exec (proc(5): VmHWM)."""
-    match = re.search(r"^VmHWM:\s+(\d+) kB$", _text(process / "status") or "", re.MULTILINE)
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", text_of(process / "status") or "", re.MULTILINE)
     return int(match.group(1)) * 1024 if match else None
 
 
@@ -101,7 +101,7 @@ class Processors:
         highest = [limit for path in cores[:1] if (limit := _number(path / "cpuinfo_max_freq")) is not None]
         self._highest_khz = highest[0] if highest else None
         zones = sorted((system / "class/thermal").glob("thermal_zone*"))
-        self._zones = [zone / "temp" for zone in zones if (_text(zone / "type") or "").startswith(("x86_pkg", "cpu"))]
+        self._zones = [zone / "temp" for zone in zones if (text_of(zone / "type") or "").startswith(("x86_pkg", "cpu"))]
         self._zones = [path for path in self._zones if _number(path) is not None]
 
     @property
@@ -128,12 +128,13 @@ def _numbers(paths: List[Path]) -> List[int]:
 
 
 def _number(path: Path) -> Optional[int]:
-    text = _text(path)
+    text = text_of(path)
     return int(text) if text is not None and text.isdigit() else None
 
 
-def _text(path: Path) -> Optional[str]:
+def text_of(path: Path) -> Optional[str]:
+    """Return the text of a file, stripped; None if it cannot be read."""
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except (OSError, ValueError):
         return None

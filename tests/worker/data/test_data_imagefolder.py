@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from harness.core.data_errors import DataError
 from harness.core.spec import DatasetSpec
-from harness.worker.data.readers import DataError, Split, open_dataset
+from harness.worker.data.readers import open_dataset
+from harness.worker.data.splits import Split
 
 ROOMS = DatasetSpec("rooms", "imagefolder", 3, 3, 32, (0.5,) * 3, (0.25,) * 3)
 SYNTHETIC = DatasetSpec("synthetic", "synthetic", 10, 3, 32, (0.5,) * 3, (0.25,) * 3, True, 500, 300)

@@ -14,9 +14,10 @@ import pytest
 import yaml
 from project import PROJECT
 
+from harness.core.data_errors import DataError
 from harness.core.serialization import from_plain
 from harness.core.spec import DatasetSpec
-from harness.worker.data.readers import DataError, open_dataset
+from harness.worker.data.readers import open_dataset
 
 CIFAR = DatasetSpec("cifar10", "cifar10", 10, 3, 32, (0.5,) * 3, (0.25,) * 3)
 DIGITS = DatasetSpec("digits", "idx", 10, 1, 28, (0.5,), (0.25,))
