@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from analysis.base.text import count, gpus_text, percent, probability_text, span, times
-from analysis.stats.estimates import ENOUGH_RUNS, LEVEL, POWER, Estimate, holm, rate_ratio
+from analysis.stats.estimates import ALPHA, ENOUGH_RUNS, POWER, Estimate, holm, rate_ratio
 from analysis.tables.bases import columns_of
 from analysis.tables.pairing import pairing
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
@@ -37,7 +37,7 @@ FASTER, NOT_SHOWN, NOT_TESTED = "faster", "no difference shown", "not tested"
 COMPARISON_NOTE = (
     "Comparisons: series at the same number of GPUs and the same work, by Welch's t test on the logarithm of seconds "
     f"per sample, two-sided, between the runs of two points; Holm's correction over all pairs of this report, "
-    f"{LEVEL:g} for all together. What is not called faster is not shown to be equal."
+    f"{ALPHA:g} for all together. What is not called faster is not shown to be equal."
 )
 
 
@@ -85,7 +85,7 @@ def comparisons_of(points: Sequence[Mapping[str, Any]]) -> Comparisons:
 def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
     ratios = [rate_ratio(pair.fast_cost, pair.slow_cost) for pair in pairs]
     testable = [i for i, found in enumerate(ratios) if not found.missing]
-    p = {i: ratios[i].probability() for i in testable}
+    p = {i: ratios[i].p_value() for i in testable}
     corrected = dict(zip(testable, holm([p[i] for i in testable]), strict=True))
     shared = ("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu")
     rows = []
@@ -95,10 +95,10 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
         row |= {"runs_faster": pair.fast_cost.runs, "runs_slower": pair.slow_cost.runs}
         row |= columns_of("ratio", found.interval(), basis=True)
         row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}
-        row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < LEVEL else NOT_SHOWN
+        row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < ALPHA else NOT_SHOWN
         if i in p:
             # At the level of Holm's first step: the strictest that a pair of the report can meet.
-            visible = found.visible_factor(LEVEL / len(testable))
+            visible = found.min_detectable_ratio(ALPHA / len(testable))
             row["visible_factor"] = visible if visible <= LARGEST_FACTOR else None
         row["marks"] = tuple(dict.fromkeys([*marks_of(pair.fast), *marks_of(pair.slow)]))
         rows.append({**row, "sentence": f"{_where(pair.fast)}: {_verdict(row, pair)}"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.text import gpus_text, hours_unit, number
 from analysis.measures.metrics import gpu_hours, karp_flatt
 from analysis.read.row import Run
-from analysis.stats.estimates import CONFIDENCE, Estimate, quantile
+from analysis.stats.estimates import CONFIDENCE, Estimate, t_critical
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.pairing import spec_of
@@ -87,8 +87,8 @@ def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int,
     missing = own.missing or smaller.missing
     if missing:
         return Interval(added, reason=(missing,))
-    error = math.hypot(own.error / own.mean, smaller.error / smaller.mean) / ((gpus - fewer) * one)
-    reach = quantile(min(own.freedom, smaller.freedom), CONFIDENCE) * error
+    se = math.hypot(own.relative_se / own.mean, smaller.relative_se / smaller.mean) / ((gpus - fewer) * one)
+    reach = t_critical(min(own.df, smaller.df), CONFIDENCE) * se
     return Interval(added, added - reach, added + reach, (own.runs,))
 
 

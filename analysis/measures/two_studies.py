@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import gpus_text, percent, probability_text, span, times
-from analysis.stats.estimates import LEVEL, Ratio, holm, rate_ratio
+from analysis.stats.estimates import ALPHA, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
 from analysis.tables.pairing import pairing
@@ -33,7 +33,7 @@ NOT_SHOWN, BELOW_THRESHOLD, NOT_TESTED = "no difference shown", "below the thres
 
 NOTE = (
     "Ratio: throughput in the second study by that in the first, with its 95 % interval. Worse or faster is what "
-    f"Welch's t test on the logarithms of seconds per sample shows, with Holm's correction over all pairs, {LEVEL:g} "
+    f"Welch's t test on the logarithms of seconds per sample shows, with Holm's correction over all pairs, {ALPHA:g} "
     "for all together, and is at least as large as the threshold. What is not shown to differ is not shown to be equal."
 )
 
@@ -118,7 +118,7 @@ def _tested(
         for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True))
         if found is not None and not found.missing and all(point["runs_completed"] > 1 for point in pair)
     }
-    corrected = dict(zip(testable, holm([found.probability() for found in testable.values()]), strict=True))
+    corrected = dict(zip(testable, holm([found.p_value() for found in testable.values()]), strict=True))
     return [
         _pair(before, after, found, corrected.get(i), threshold)
         for i, ((before, after), found) in enumerate(zip(pairs, ratios, strict=True))
@@ -140,7 +140,7 @@ def _pair(
     ratio = found.interval()
     if p is None:
         verdict = NOT_TESTED
-    elif p >= LEVEL:
+    elif p >= ALPHA:
         verdict = NOT_SHOWN
     elif abs(found.value - 1) < threshold:
         verdict = BELOW_THRESHOLD

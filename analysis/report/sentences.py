@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.base.constants import PLAIN
 from analysis.base.text import DASH, gpus_text, number, percent, span, times, unit
-from analysis.stats.stability import DRIFT_FRACTION, DRIFT_LEVEL, FEWEST_VALUES
+from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.pairing import spec_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
 from harness.core.spec import DALI, EMULATED
@@ -52,7 +52,7 @@ LEARNING_NOTE = (
 STEADINESS_NOTE = (
     "All measured blocks count in every figure. Outside the fences: blocks farther than 1.5 interquartile ranges from "
     "the quartiles of their run (Tukey). Drift: a trend of the step time over the blocks of a run, or over "
-    f"{FEWEST_VALUES} runs or more in the order of their starts, that the Mann-Kendall test sees (p < {DRIFT_LEVEL:g}) "
+    f"{FEWEST_VALUES} runs or more in the order of their starts, that the Mann-Kendall test sees (p < {DRIFT_ALPHA:g}) "
     f"and that moved it by more than {percent(DRIFT_FRACTION)} (Theil-Sen). Intervals, tests, and how the twelve rules "
     "of Hoefler and Belli (SC'15) are kept: docs/method.md."
 )

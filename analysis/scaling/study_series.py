@@ -101,12 +101,12 @@ def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]])
 
 def _noise(runs: Sequence[Sequence[Run]]) -> float | None:
     """Relative standard deviation of the throughput between the runs of a point, pooled over the points."""
-    squares, freedom = 0.0, 0
+    squares, df = 0.0, 0
     for own in runs:
         logs = [math.log(run.samples_per_second) for run in own]
         squares += sum((value - math.fsum(logs) / len(logs)) ** 2 for value in logs)
-        freedom += max(0, len(logs) - 1)
-    return math.sqrt(squares / freedom) if freedom else None
+        df += max(0, len(logs) - 1)
+    return math.sqrt(squares / df) if df else None
 
 
 def _common(values: Any) -> Any:

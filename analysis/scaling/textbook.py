@@ -135,11 +135,11 @@ def fit(law: Law, series: Series) -> Fit | None:
     found = least_squares(residuals, np.array([0.0] + [0.01] * len(spoken)), bounds=(lowest, np.inf), xtol=1e-12)
     values = parameters(found.x[1:])
     intervals = None
-    freedom = len(costs) - unknown
-    if freedom > 0:
-        variance = np.linalg.pinv(found.jac.T @ found.jac) * (residuals(found.x) ** 2).sum() / freedom
+    df = len(costs) - unknown
+    if df > 0:
+        variance = np.linalg.pinv(found.jac.T @ found.jac) * (residuals(found.x) ** 2).sum() / df
         half = np.zeros(len(law.parameters))
-        half[spoken] = student.ppf(0.95, freedom) * np.sqrt(np.diag(variance)[1:])
+        half[spoken] = student.ppf(0.95, df) * np.sqrt(np.diag(variance)[1:])
         intervals = tuple((max(0.0, float(v - h)), float(v + h)) for v, h in zip(values, half, strict=True))
     cost = scale * float(np.exp(found.x[0]))
     known = tuple(i in spoken for i in range(len(values)))

@@ -1,4 +1,4 @@
-"""The one type of interval: a figure, the ends of its interval, what they come from, or why there are none."""
+"""The interval type: a figure, the ends of its interval, and what they come from or why there are none."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from typing import NamedTuple
 
 
 class Missing(NamedTuple):
-    """Why there is no interval of an estimate. blocks: how many a single run has, where they are too few; None: what it
-    comes from (so many runs; of one, its blocks) is alike to the last digit."""
+    """Why an estimate has no interval."""
 
     runs: int
-    blocks: int | None = None
+    blocks: int | None = None  # of a single run, if they are too few; None: all values are equal to rounding
 
 
 class Interval(NamedTuple):
-    """An estimate with its interval: 95 % of what was measured, the range of several values, or what a prediction says.
-
-    low, high: None where there is no interval. basis: of each estimate in it the number of runs, 1 meaning a single one
-    with its blocks or rounds; empty where that is said elsewhere. reason: why there is no interval, where it is known.
-    """
+    """An estimate with its interval: 95 % confidence, the range of several values, or a prediction interval."""
 
     estimate: float
-    low: float | None = None
+    low: float | None = None  # None: no interval
     high: float | None = None
-    basis: tuple[int, ...] = ()
-    reason: tuple[Missing, ...] = ()
+    basis: tuple[int, ...] = ()  # number of runs of each estimate in it; 1: a single run with its blocks or rounds
+    reason: tuple[Missing, ...] = ()  # why there is no interval
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
@@ -36,17 +31,17 @@ class Interval(NamedTuple):
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
     def mapped(self, change: Callable[[float], float], falling: bool = False) -> Interval:
-        """Of a function of the figure that rises with it, or falls, and adds no error of its own."""
+        """The interval of a monotonic function of the figure: rising, or else falling."""
         ends = [None if end is None else change(end) for end in (self.low, self.high)]
         low, high = reversed(ends) if falling else ends
         return Interval(change(self.estimate), low, high, self.basis, self.reason)
 
     def times(self, factor: float) -> Interval:
-        """factor: from 0 on, known without an error."""
+        """factor: not negative and known exactly."""
         return self.mapped(lambda value: value * factor)
 
     def around(self, estimate: float) -> Interval:
-        """As wide, around another estimate."""
+        """The same width around another estimate."""
         if self.low is None or self.high is None:
             return self._replace(estimate=estimate)
         low, high = estimate - (self.estimate - self.low), estimate + (self.high - self.estimate)
@@ -54,7 +49,7 @@ class Interval(NamedTuple):
 
 
 def range_of(values: Sequence[float | None]) -> Interval | None:
-    """The mean, and from two values on their range; None where one is not known, or there is none."""
+    """The mean, with the range if there are two or more values; None if there are none or one is unknown."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None

@@ -6,22 +6,22 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from analysis.stats.estimates import CONFIDENCE, quantile
+from analysis.stats.estimates import CONFIDENCE, t_critical
 from analysis.stats.intervals import Interval
 
-# Of fewer values, even the smallest and the largest enclose the median with less than 95 %: 1 - 2 / 2^5 = 93.75 %.
+# With five values even the range covers the median with less than 95 %: 1 - 2 / 2^5 = 93.75 %.
 FEWEST_ROUNDS = 6
 
 
 def of_rounds(values: Sequence[float]) -> Interval:
-    """The median of the rounds of one run. Its interval lies between two order statistics and assumes no distribution
-    (Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010, theorem 2.1); it holds the variation
-    within the run alone. None with fewer than FEWEST_ROUNDS."""
+    """The median of the rounds of one run, with a distribution-free interval between two order statistics (Le Boudec,
+    Performance Evaluation of Computer and Communication Systems, 2010, theorem 2.1). It covers only the variation
+    within the run. No interval with fewer than FEWEST_ROUNDS."""
     n = len(values)
     if n < FEWEST_ROUNDS:
         return Interval(median(values))
-    below = 0  # how many of the ordered values are cut off at each end
-    outside = 1 / 2**n  # probability that the median lies below the value `below`
+    below = 0  # how many ordered values are cut off at each end
+    outside = 1 / 2**n  # probability that the median lies below value number `below`
     while outside + math.comb(n, below + 1) / 2**n <= (1 - CONFIDENCE) / 2:
         below += 1
         outside += math.comb(n, below) / 2**n
@@ -34,15 +34,15 @@ def of_runs(values: Sequence[float]) -> Interval:
     if len(values) < 2:
         return Interval(fmean(values))
     centre = fmean(values)
-    # As statistics.stdev has it, whose exact fractions take a hundred times as long.
+    # statistics.stdev computes with exact fractions, which takes a hundred times as long.
     deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
-    half = quantile(len(values) - 1, CONFIDENCE) * deviation / math.sqrt(len(values))
+    half = t_critical(len(values) - 1, CONFIDENCE) * deviation / math.sqrt(len(values))
     return Interval(centre, centre - half, centre + half)
 
 
 def difference(first: Interval, second: Interval) -> Interval:
-    """first - second, which were measured apart; the interval recovers the variance of each from its own (MOVER: Zou
-    and Donner, Statistics in Medicine 27, 2008, 1693-1702, equation 2). None where one of them has no interval."""
+    """first - second, measured independently. The interval is recovered from both (MOVER: Zou and Donner, Statistics in
+    Medicine 27, 2008, 1693-1702, equation 2); no interval if one of them has none."""
     value = first.estimate - second.estimate
     if first.low is None or first.high is None or second.low is None or second.high is None:
         return Interval(value)

@@ -1,4 +1,4 @@
-"""Whether a measurement held still: values far from the others, and trends."""
+"""Whether a measurement was steady: outliers and trends."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from functools import cache
 from statistics import quantiles
 from typing import Any, NamedTuple
 
-# A trend is called drift where chance alone would rarely make it, and where it is large enough to matter.
-DRIFT_LEVEL, DRIFT_FRACTION = 0.01, 0.02
-FEWEST_VALUES = 6  # of fewer, no order of theirs is as rare as DRIFT_LEVEL asks
-# Neighbouring blocks of long runs are averaged into so many: it keeps a trend, and weakens what makes neighbours alike.
+# A trend is called drift if it is both statistically significant and large enough to matter.
+DRIFT_ALPHA, DRIFT_FRACTION = 0.01, 0.02
+FEWEST_VALUES = 6  # with fewer, no ordering is as rare as DRIFT_ALPHA
+# The blocks of long runs are averaged into this many groups: that keeps a trend and weakens autocorrelation.
 MOST_VALUES = 40
 FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey, Exploratory Data Analysis, 1977)
 
 
 class Trend(NamedTuple):
-    """change: from the first to the last value along the Theil-Sen line, by the median. probability: two-sided p value
-    of the Mann-Kendall test."""
-
-    change: float
-    probability: float
+    change: float  # from the first to the last value along the Theil-Sen line, relative to the median
+    p_value: float  # two-sided, of the Mann-Kendall test
 
     @property
     def is_drift(self) -> bool:
-        return self.probability < DRIFT_LEVEL and abs(self.change) > DRIFT_FRACTION
+        return self.p_value < DRIFT_ALPHA and abs(self.change) > DRIFT_FRACTION
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """The indices of values outside Tukey's fences; none of fewer than four values, which have no quartiles."""
+    """Indices of the values outside Tukey's fences; none with fewer than four values, which have no quartiles."""
     if len(values) < 4:
         return []
     first, _, third = quantiles(values, n=4, method="inclusive")
@@ -38,11 +35,11 @@ def outliers(values: Sequence[float]) -> list[int]:
 
 
 def trend(times: Sequence[float], values: Sequence[float]) -> Trend | None:
-    """The Mann-Kendall test (Mann, Econometrica 13, 1945), normal approximation with its correction for ties, and the
-    slope of Theil and Sen (Sen, JASA 63, 1968). None of fewer than FEWEST_VALUES, or where they have no median.
+    """The Mann-Kendall test (Mann, Econometrica 13, 1945), normal approximation with tie correction, and the Theil-Sen
+    slope (Sen, JASA 63, 1968). None with fewer than FEWEST_VALUES values, or without a positive median.
 
-    times ascend. There is no correction for neighbours that are alike (Yue and Wang, Water Resources Management 18,
-    2004): it was tried, and hides what it is to find, a step or a curve of the step time.
+    times: ascending. There is no correction for autocorrelation (Yue and Wang, Water Resources Management 18, 2004): it
+    hides what is looked for here, a step or a bend in the step time.
     """
     import numpy as np
 
@@ -69,12 +66,12 @@ def trend(times: Sequence[float], values: Sequence[float]) -> Trend | None:
 
 @cache
 def _pairs(n: int) -> Any:
-    """The indices of the earlier and the later of all pairs of n values."""
+    """Indices of the earlier and of the later value of all pairs of n values."""
     import numpy as np
 
     return np.triu_indices(n, 1)
 
 
 def _kendall(n: Any) -> Any:
-    """18 times the variance of the Mann-Kendall score of n values in any order."""
+    """18 times the variance of the Mann-Kendall score of n values under the null hypothesis."""
     return n * (n - 1) * (2 * n + 5)

@@ -105,7 +105,7 @@ def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
         notes.append(f"GPUs lowered their clocks ({why}) in up to {percent(max(shares))} of a run's samples")
     within = _within_error(completed)
     if estimate.runs > 1 and within is not None and estimate.missing is None:
-        from_run_to_run = estimate.error * math.sqrt(estimate.runs)
+        from_run_to_run = estimate.relative_se * math.sqrt(estimate.runs)
         if from_run_to_run > WIDER * within:
             notes.append(
                 f"the runs differ by {percent(from_run_to_run, 1)} (standard deviation), their blocks would let expect "

@@ -1,4 +1,4 @@
-"""Whether a run held still: blocks far from the others, and drift. Nothing is removed for it."""
+"""Whether a run was steady: outlier blocks and drift. Neither is removed from the figures."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from analysis.base.text import percent, probability_text
 from analysis.read.log.packed import packed
 from analysis.read.log.values import Block
-from analysis.stats.estimates import block_error
+from analysis.stats.estimates import block_se
 from analysis.stats.stability import Trend, outliers, trend
 
 DRIFT = "drift"
 
 
 def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Of the measured blocks of a run, in the order of time."""
+    """blocks: the measured ones of a run, in time order."""
     seconds, samples = [block.seconds for block in blocks], [block.samples for block in blocks]
     columns: dict[str, Any] = {"blocks": packed(blocks), "measured_blocks": len(blocks)}
     per_step = [block.seconds / block.n for block in blocks]
     columns["outlier_blocks"] = len(outliers(per_step))
     if found := trend([float(block.step) for block in blocks], per_step):
-        columns |= {"drift": found.change, "drift_probability": found.probability}
-    if error := block_error(seconds, samples):
-        columns |= dict(zip(("blocks_error", "blocks_freedom"), error, strict=True))
+        columns |= {"drift": found.change, "drift_probability": found.p_value}
+    if found_se := block_se(seconds, samples):
+        columns |= dict(zip(("blocks_error", "blocks_freedom"), found_se, strict=True))
     return columns
 
 
@@ -38,5 +38,5 @@ def run_notes(columns: Mapping[str, Any]) -> list[str]:
 def moved(found: Trend) -> str:
     """'the step time rose by 3.1 % (Mann-Kendall, p 0.002)'."""
     verb = "rose" if found.change > 0 else "fell"
-    p = probability_text(found.probability)
+    p = probability_text(found.p_value)
     return f"the step time {verb} by {percent(abs(found.change), 1)} (Mann-Kendall, p {p})"

@@ -11,7 +11,7 @@ from analysis.measures.comparisons import COLUMNS, FASTER, NOT_SHOWN, Comparison
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
 from analysis.report.data.csv_tables import csv_text
-from analysis.stats.estimates import LEVEL
+from analysis.stats.estimates import ALPHA
 from harness.core.spec import STRONG, Placement
 
 FACTORS = (1.0, 1.02, 0.98)
@@ -117,7 +117,7 @@ def test_oversubscribed_points_are_compared_and_say_so(study: StudyBuilder) -> N
 
 
 def test_of_many_equal_series_hardly_any_study_calls_one_faster() -> None:
-    """Holm's bound over all pairs of five series that are the same: at most LEVEL of the studies make a false claim."""
+    """Holm's bound over all pairs of five series that are the same: at most ALPHA of the studies make a false claim."""
     from itertools import combinations
 
     from analysis.stats.estimates import holm, of_runs, rate_ratio
@@ -127,6 +127,6 @@ def test_of_many_equal_series_hardly_any_study_calls_one_faster() -> None:
     wrong = 0
     for _ in range(studies):
         series = [of_runs(costs) for costs in rng.normal(1, 0.05, (5, 4)).tolist()]
-        p = holm([rate_ratio(a, b).probability() for a, b in combinations(series, 2)])
-        wrong += min(p) < LEVEL
-    assert wrong / studies <= 0.08  # LEVEL and three standard errors of 400 studies
+        p = holm([rate_ratio(a, b).p_value() for a, b in combinations(series, 2)])
+        wrong += min(p) < ALPHA
+    assert wrong / studies <= 0.08  # ALPHA and three standard errors of 400 studies

@@ -39,7 +39,7 @@ def test_trend_is_mann_kendalls_and_theil_and_sens() -> None:
     # SciPy has no correction for continuity: of the score S = tau n (n - 1) / 2 it takes S, and not S - 1.
     score = tau.statistic * 66
     z = stats.norm.isf(tau.pvalue / 2) * (score - 1) / score
-    assert found.probability == pytest.approx(2 * stats.norm.sf(z), rel=0.03)  # two values are tied: tau-b
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(z), rel=0.03)  # two values are tied: tau-b
     assert found.is_drift
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.estimates import Estimate, block_error, holm, of_one_run, of_runs, quantile, rate_ratio
+from analysis.stats.estimates import Estimate, block_se, holm, of_one_run, of_runs, rate_ratio, t_critical
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import ONE_RUN, basis_text
 
@@ -31,10 +31,8 @@ def test_ratio_agrees_with_welchs_test_on_logarithms() -> None:
     slower = [1.12, 1.06, 1.09]
     found = rate_ratio(of_runs(RUNS), of_runs(slower))
     theirs = stats.ttest_ind(np.log(slower), np.log(RUNS), equal_var=False)
-    assert found.freedom == pytest.approx(
-        theirs.df, rel=0.03
-    )  # errors by the mean are those of logarithms to 1st order
-    assert found.probability() == pytest.approx(theirs.pvalue, rel=0.1)
+    assert found.df == pytest.approx(theirs.df, rel=0.03)  # errors by the mean are those of logarithms to 1st order
+    assert found.p_value() == pytest.approx(theirs.pvalue, rel=0.1)
     interval = found.interval()
     assert interval.ends == pytest.approx(np.exp(theirs.confidence_interval(0.95)), rel=0.005)
     assert basis_text(interval) == "4 runs and 3 runs"
@@ -46,15 +44,15 @@ def test_interval_of_a_ratio_excludes_one_just_where_the_test_sees_a_difference(
     _, low, high, *_ = found.interval()
     assert low is not None
     assert high is not None
-    assert (not low <= 1 <= high) == (found.probability() < 0.05)
+    assert (not low <= 1 <= high) == (found.p_value() < 0.05)
 
 
 def test_quantile_and_probability_are_scipys() -> None:
-    for freedom in (1.0, 1.7, 4.0, 31.5):
-        assert quantile(freedom, 0.95) == pytest.approx(stats.t.ppf(0.975, freedom))
+    for df in (1.0, 1.7, 4.0, 31.5):
+        assert t_critical(df, 0.95) == pytest.approx(stats.t.ppf(0.975, df))
     found = rate_ratio(Estimate(1.0, 0.03, 4, 5), Estimate(1.1, 0.04, 4, 5))
-    freedom = (0.03**2 + 0.04**2) ** 2 / (0.03**4 / 4 + 0.04**4 / 4)
-    assert found.probability() == pytest.approx(2 * stats.t.sf(math.log(1.1) / 0.05, freedom))
+    df = (0.03**2 + 0.04**2) ** 2 / (0.03**4 / 4 + 0.04**4 / 4)
+    assert found.p_value() == pytest.approx(2 * stats.t.sf(math.log(1.1) / 0.05, df))
 
 
 def test_holms_correction() -> None:
@@ -67,11 +65,11 @@ def test_holms_correction() -> None:
 def test_a_difference_called_visible_is_seen_as_often_as_said() -> None:
     rng = np.random.default_rng(3)
     n, cv, studies = 5, 0.05, 1500
-    visible = rate_ratio(*[Estimate(1.0, cv / math.sqrt(n), n - 1, n)] * 2).visible_factor(0.05)
+    visible = rate_ratio(*[Estimate(1.0, cv / math.sqrt(n), n - 1, n)] * 2).min_detectable_ratio(0.05)
     seen = 0
     for _ in range(studies):
         fast, slow = rng.normal(1, cv, n), visible * rng.normal(1, cv, n)
-        seen += rate_ratio(of_runs(fast.tolist()), of_runs(slow.tolist())).probability() < 0.05
+        seen += rate_ratio(of_runs(fast.tolist()), of_runs(slow.tolist())).p_value() < 0.05
     assert seen / studies == pytest.approx(0.8, abs=0.05)  # 3 standard errors of 1,500 studies are 0.03
 
 
@@ -102,7 +100,7 @@ def test_coverage_of_a_ratio_of_two_runs_is_on_the_safe_side() -> None:
     rng = np.random.default_rng(2)
     pairs = zip(rng.normal(1, 0.05, (STUDIES, 2)).tolist(), rng.normal(2, 0.05, (STUDIES, 5)).tolist(), strict=True)
     held = sum(_holds(rate_ratio(of_runs(own), of_runs(base)).interval(), 2.0) for own, base in pairs)
-    assert held / STUDIES >= 0.94  # with the degrees of freedom of Welch and Satterthwaite it was 0.90
+    assert held / STUDIES >= 0.94  # with the degrees of df of Welch and Satterthwaite it was 0.90
 
 
 # Blocks of an autocorrelated run (first order): measured beforehand with 6,000 runs, for n = 10, 20, 50.
@@ -118,13 +116,13 @@ def test_coverage_of_intervals_from_the_blocks_of_one_run(correlation: float, n:
         blocks[:, i] = correlation * blocks[:, i - 1] + noise[:, i]
     held = 0
     for seconds in (1 + 0.05 * blocks[:, settle:]).tolist():
-        error = block_error(seconds, [1.0] * n)
+        error = block_se(seconds, [1.0] * n)
         assert error is not None
         held += _holds(of_one_run(sum(seconds) / n, *error, n).interval(), 1.0)
     assert held / runs >= least
 
 
-def test_block_error_is_that_of_drawing_very_many_stretches() -> None:
+def test_block_se_is_that_of_drawing_very_many_stretches() -> None:
     rng = np.random.default_rng(5)
     n, length, draws = 24, 5, 40_000
     seconds, samples = rng.gamma(20, 0.05, n), rng.integers(90, 110, n).astype(float)
@@ -133,7 +131,7 @@ def test_block_error_is_that_of_drawing_very_many_stretches() -> None:
     costs = seconds[drawn].sum(1) / samples[drawn].sum(1)
     # Of n // length stretches, where the closed form has n / length of them and n / (n - length) against the bias.
     expected = costs.std() / costs.mean() * math.sqrt((n // length) * length / n * n / (n - length))
-    error = block_error(seconds.tolist(), samples.tolist())
+    error = block_se(seconds.tolist(), samples.tolist())
     assert error is not None
     assert error[0] == pytest.approx(expected, rel=0.03)
     assert error[1] == n / length - 1
@@ -150,8 +148,8 @@ def test_where_no_interval_can_be_stated_the_reason_is() -> None:
     assert (*ratio.ends, basis_text(ratio)) == (None, None, basis_text(few.interval()))
     both = "no interval: 5 blocks of one run, 6 are needed; the 3 runs are alike to the last digit"
     assert basis_text(rate_ratio(few, alike).interval()) == both
-    assert block_error([1.0] * 5, [1.0] * 5) is None
-    assert block_error([1.0] * 8, [0.0] * 8) is None  # servers that lost every update
+    assert block_se([1.0] * 5, [1.0] * 5) is None
+    assert block_se([1.0] * 8, [0.0] * 8) is None  # servers that lost every update
 
 
 def test_hostile_runs_have_finite_and_positive_intervals() -> None:
@@ -161,8 +159,8 @@ def test_hostile_runs_have_finite_and_positive_intervals() -> None:
         assert high is not None
         assert 0 < low < of_runs(costs).mean < high < math.inf
     found = rate_ratio(of_runs([1.0, 1e12]), of_runs([1e-12, 1.0]))
-    assert found.visible_factor(1e-9) == math.inf
-    assert 0 <= found.probability() <= 1
+    assert found.min_detectable_ratio(1e-9) == math.inf
+    assert 0 <= found.p_value() <= 1
 
 
 def test_interval_of_one_run_is_labelled_so() -> None:
