@@ -104,8 +104,8 @@ def _simulate(folder: Path, options: Options) -> int:
         print(*simulation.sentences(found), sep="\n")
     print(*left_out, sep="\n", end="\n" if left_out else "")
     if options.mtbf_hours is not None:
-        largest = max((found.measured for found in simulated), key=lambda point: point["ranks_per_node"])
-        per_node, device = largest["ranks_per_node"], largest["device"]
+        largest = max((found.measured for found in simulated), key=lambda point: point.ranks_per_node)
+        per_node, device = largest.ranks_per_node, largest.device
         nodes = {gpus: -(-gpus // per_node) for gpus in options.gpus}
         print(f"Runs that fail, with {gpus_text(per_node, device)} to a node:")
         print(*simulation.failure_sentences(options, nodes, device), sep="\n")

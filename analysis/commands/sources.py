@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from analysis.read.study import Study
     from analysis.scaling.request import Request
     from analysis.scaling.study_series import StudySeries
+    from analysis.tables.point import Point
 
 
 def study_of(folder: Path, program: str) -> Study:
@@ -24,7 +25,7 @@ def study_of(folder: Path, program: str) -> Study:
     return study
 
 
-def points_of_study(folder: Path, program: str) -> tuple[Study, list[dict[str, Any]]]:
+def points_of_study(folder: Path, program: str) -> tuple[Study, list[Point]]:
     """Read a study; return it with its points."""
     from analysis.measures.equal_work import equal_work
     from analysis.measures.speedup import points_of

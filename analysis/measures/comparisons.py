@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from analysis.base.text import count, gpus_text, percent, probability_text, span, times
-from analysis.stats.estimates import ALPHA, ENOUGH_RUNS, POWER, Estimate, holm, rate_ratio
+from analysis.base.text import count, percent, probability_text, span, times
+from analysis.stats.estimates import ALPHA, ENOUGH_RUNS, POWER, holm, rate_ratio
 from analysis.tables.bases import columns_of
 from analysis.tables.pairing import pairing
-from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS, marks_of
+from analysis.tables.point import Point
+from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS
 
 # In what two series may differ that do the same work: how it is done. All else in their specs is the same.
 HOW = ("framework", "framework_options", "environment", "strategy", "strategy_options", "env")
@@ -42,12 +43,14 @@ COMPARISON_NOTE = (
 
 
 class _Pair(NamedTuple):
-    """Two points, the one with the higher throughput first, and what a sample cost each."""
+    """Two points, the one with the higher throughput first."""
 
-    fast: Mapping[str, Any]
-    slow: Mapping[str, Any]
-    fast_cost: Estimate
-    slow_cost: Estimate
+    fast: Point
+    slow: Point
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        return self.fast.cost.runs, self.slow.cost.runs
 
 
 @dataclass(frozen=True)
@@ -62,37 +65,35 @@ class Comparisons:
         return [row["sentence"] for row in self.rows]
 
 
-def comparisons_of(points: Sequence[Mapping[str, Any]]) -> Comparisons:
+def comparisons_of(points: Sequence[Point]) -> Comparisons:
     """Every pair of measured points of different series whose work is the same; the points as
     `analysis.measures.speedup` makes them. One whose work is known to differ is not compared, one with a single run
     cannot be."""
     work_differs = single = 0
     pairs: list[_Pair] = []
-    for members in pairing((point for point in points if point["completed"]), HOW, WHERE).values():
+    for members in pairing((point for point in points if point.completed), HOW, WHERE).values():
         for first, second in combinations(members, 2):
-            one, other = first["estimate"], second["estimate"]
-            if any(WORK_DIFFERS in marks_of(point) for point in (first, second)):
+            pair = _Pair(first, second) if first.cost.mean <= second.cost.mean else _Pair(second, first)
+            if any(WORK_DIFFERS in point.marks for point in pair):
                 work_differs += 1
-            elif min(one.runs, other.runs) < 2:
+            elif min(pair.runs) < 2:
                 single += 1
-            elif one.mean <= other.mean:
-                pairs.append(_Pair(first, second, one, other))
             else:
-                pairs.append(_Pair(second, first, other, one))
+                pairs.append(pair)
     return Comparisons(_tested(pairs), tuple(_left_out(work_differs, single)))
 
 
 def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
-    ratios = [rate_ratio(pair.fast_cost, pair.slow_cost) for pair in pairs]
+    ratios = [rate_ratio(pair.fast.cost, pair.slow.cost) for pair in pairs]
     testable = [i for i, found in enumerate(ratios) if not found.missing]
     p = {i: ratios[i].p_value() for i in testable}
     corrected = dict(zip(testable, holm([p[i] for i in testable]), strict=True))
     shared = ("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu")
     rows = []
     for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True)):
-        row: dict[str, Any] = {name: pair.fast[name] for name in shared}
+        row: dict[str, Any] = {name: getattr(pair.fast, name) for name in shared}
         row |= {"faster": _name(pair.fast), "slower": _name(pair.slow)}
-        row |= {"runs_faster": pair.fast_cost.runs, "runs_slower": pair.slow_cost.runs}
+        row |= dict(zip(("runs_faster", "runs_slower"), pair.runs, strict=True))
         row |= columns_of("ratio", found.interval(), basis=True)
         row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}
         row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < ALPHA else NOT_SHOWN
@@ -100,32 +101,28 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
             # At the level of Holm's first step: the strictest that a pair of the report can meet.
             visible = found.min_detectable_ratio(ALPHA / len(testable))
             row["visible_factor"] = visible if visible <= LARGEST_FACTOR else None
-        row["marks"] = tuple(dict.fromkeys([*marks_of(pair.fast), *marks_of(pair.slow)]))
+        row["marks"] = tuple(dict.fromkeys([*pair.fast.marks, *pair.slow.marks]))
         rows.append({**row, "sentence": f"{_where(pair.fast)}: {_verdict(row, pair)}"})
     return tuple(rows)
 
 
-def _where(point: Mapping[str, Any]) -> str:
-    gpus = gpus_text(point["gpus"], point["device"])
-    what = f"{point['model']} on {point['dataset']}, {point['precision']}"
-    return f"{gpus}, {what}, global batch {count(point['global_batch'])}"
+def _where(point: Point) -> str:
+    gpus = point.size
+    what = f"{point.model} on {point.dataset}, {point.precision}"
+    return f"{gpus}, {what}, global batch {count(point.global_batch)}"
 
 
 def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
     if row["verdict"] == NOT_TESTED:
         return f"{row['faster']} and {row['slower']} were not tested: {row['ratio_basis']}"
-    shared = any(OVERSUBSCRIBED in marks_of(point) for point in (pair.fast, pair.slow))
+    shared = any(OVERSUBSCRIBED in point.marks for point in pair)
     figures = (
         f"{times(row['ratio'])} (95 % interval {span(row['ratio_low'], row['ratio_high'], times)}, from "
         f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{'; ' + OVERSUBSCRIBED if shared else ''})"
     )
     if row["verdict"] == FASTER:
         return f"{row['faster']} is faster than {row['slower']}: {figures}"
-    few = (
-        f"; below {ENOUGH_RUNS} runs hardly any can be"
-        if min(pair.fast_cost.runs, pair.slow_cost.runs) < ENOUGH_RUNS
-        else ""
-    )
+    few = f"; below {ENOUGH_RUNS} runs hardly any can be" if min(pair.runs) < ENOUGH_RUNS else ""
     return f"no difference shown between {row['faster']} and {row['slower']}: {figures}; {_visible(row)}{few}"
 
 
@@ -136,9 +133,9 @@ def _visible(row: Mapping[str, Any]) -> str:
     return f"a difference of {least} or more would have been seen with a probability of {percent(POWER)}"
 
 
-def _name(point: Mapping[str, Any]) -> str:
-    detail = f" [{point['detail']}]" if point["detail"] else ""
-    return f"{point['framework']} {point['strategy']}{detail}"
+def _name(point: Point) -> str:
+    detail = f" [{point.detail}]" if point.detail else ""
+    return f"{point.framework} {point.strategy}{detail}"
 
 
 def _left_out(work_differs: int, single: int) -> list[str]:

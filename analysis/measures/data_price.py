@@ -15,7 +15,7 @@ from analysis.base.text import DASH, duration, gpus_text, percent, span
 from analysis.stats.estimates import mean_difference
 from analysis.tables.bases import columns_of
 from analysis.tables.pairing import pairing, spec_of
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 
 SHAPE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
 # Of the two data sets' specs, what is to differ.
@@ -39,13 +39,13 @@ COLUMNS = {
 }
 
 
-def prices(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def prices(points: Sequence[Point]) -> list[dict[str, Any]]:
     """One row (keys of COLUMNS) for each pair of points that both have a completed run, in the order of the points.
 
     price_fraction: of the step time with made samples. price_basis: '3 and 3 runs', or that a single run gives no
     interval; low and high are None then. marks: those of both points, each once.
     """
-    measured = [point for point in points if point["completed"]]
+    measured = [point for point in points if point.completed]
     rows = []
     for members in pairing(measured, ("dataset",), SHAPE, also=_data).values():
         halves = {bool(_stands_for(point)): point for point in members}
@@ -64,26 +64,26 @@ def interval_text(row: Mapping[str, Any]) -> str:
     return span(row["price_seconds_low"], row["price_seconds_high"], duration)
 
 
-def _stands_for(point: Mapping[str, Any]) -> str:
+def _stands_for(point: Point) -> str:
     """The data set whose samples are made in its place; empty where they are its own."""
-    return spec_of(point["series"])["dataset"].get("stands_for") or ""
+    return spec_of(point.series)["dataset"].get("stands_for") or ""
 
 
-def _data(point: Mapping[str, Any]) -> str:
+def _data(point: Point) -> str:
     """What the data sets of both halves of a pair share."""
-    data = spec_of(point["series"])["dataset"]
+    data = spec_of(point.series)["dataset"]
     shared = {name: value for name, value in data.items() if name not in OF_THE_SOURCE}
     return json.dumps([_stands_for(point) or data["name"], shared], sort_keys=True)
 
 
-def _price(real: Mapping[str, Any], synthetic: Mapping[str, Any]) -> dict[str, Any]:
-    real_steps, synthetic_steps = ([run.step_seconds for run in point["completed"]] for point in (real, synthetic))
+def _price(real: Point, synthetic: Point) -> dict[str, Any]:
+    real_steps, synthetic_steps = ([run.step_seconds for run in point.completed] for point in (real, synthetic))
     kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
     price = mean_difference(real_steps, synthetic_steps)
-    marks = [*marks_of(real), *marks_of(synthetic)]
-    reasons = [point["oversubscribed"] for point in (real, synthetic) if point["oversubscribed"]]
+    marks = [*real.marks, *synthetic.marks]
+    reasons = [point.oversubscribed for point in (real, synthetic) if point.oversubscribed]
     return {
-        **{name: real[name] for name in (*kept, *SHAPE)},
+        **{name: getattr(real, name) for name in (*kept, *SHAPE)},
         "real_step_seconds": fmean(real_steps),
         "synthetic_step_seconds": fmean(synthetic_steps),
         **columns_of("price_seconds", price),
@@ -107,6 +107,6 @@ def _sentence(row: Mapping[str, Any]) -> str:
         basis = f"95 % interval {interval_text(row)}, from {row['price_basis']}"
         if low <= 0 <= high:
             basis += ": no difference shown"
-    remarks = "; ".join([steps, basis, *marks_of(row)])
+    remarks = "; ".join([steps, basis, *row["marks"]])
     text = f"real data, {what} on {gpus_text(row['gpus'], row['device'])}: {duration(row['price_seconds'])} per step"
     return f"{text}, {percent(row['price_fraction'], 1)} ({remarks})."

@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import gpus_text, hours_unit, number
+from analysis.base.text import hours_unit, number
 from analysis.measures.metrics import gpu_hours, karp_flatt
-from analysis.read.row import Run
 from analysis.stats.estimates import CONFIDENCE, Estimate, t_critical
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.pairing import spec_of
-from analysis.tables.warnings import WORK_DIFFERS, marks_of
+from analysis.tables.point import COLUMNS as POINT_COLUMNS
+from analysis.tables.point import Point
+from analysis.tables.warnings import WORK_DIFFERS
 from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ COLUMNS = {
     **dict.fromkeys(["basis", "energy", "marks", "run_ids"], "string"),
 }
 
+OWN_COLUMNS = tuple(name for name in COLUMNS if name not in POINT_COLUMNS)
+
 DECISIONS_NOTE = (
     "Serial fraction: Karp and Flatt, from the speedup. Marginal efficiency: the throughput that the GPUs beyond the "
     "next smaller size added, each relative to one GPU's. Hours and energy of an epoch are of its steps alone. On "
@@ -46,34 +49,34 @@ DECISIONS_NOTE = (
 
 
 def decisions_of(
-    points: Sequence[Mapping[str, Any]], learning: Learning, resources: Sequence[Mapping[str, Any]]
+    points: Sequence[Point], learning: Learning, resources: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One row per measured point, in their order: the row of the point, and keys of COLUMNS.
+    """One row per measured point, in their order: the point, and those of COLUMNS that it lacks.
 
     resources: rows of `analysis.measures.resources`, which have the energy.
     """
-    energy = {row["run_ids"]: row for row in resources}
-    learned = {row["run_ids"]: row for row in learning.points}
+    energy = {row["point"]: row for row in resources}
+    learned = {row["point"]: row for row in learning.points}
     rows: list[dict[str, Any]] = []
-    for _, group in groupby(points, key=lambda point: point["series"]):
-        smaller: tuple[Mapping[str, Any], Estimate] | None = None
+    for _, group in groupby(points, key=lambda point: point.series):
+        smaller: Point | None = None
         for point in group:
-            if not point["completed"]:
+            if not point.completed:
                 continue
-            own = point["estimate"]
             rows.append(
                 {
-                    **point,
+                    **dict.fromkeys(OWN_COLUMNS),
+                    "point": point,
                     **_serial(point),
-                    **_marginal(point, own, smaller),
-                    **_epoch(point, own, point["completed"]),
-                    **_energy(energy.get(point["run_ids"], {})),
-                    **_target(learned.get(point["run_ids"], {})),
-                    "basis": basis_text(own.interval()),
+                    **_marginal(point, smaller),
+                    **_epoch(point),
+                    **_energy(energy.get(point, {})),
+                    **_target(learned.get(point, {})),
+                    "basis": basis_text(point.cost.interval()),
                 }
             )
-            if smaller is None or point["gpus"] > smaller[0]["gpus"]:
-                smaller = (point, own)
+            if smaller is None or point.gpus > smaller.gpus:
+                smaller = point
     return _with_fronts(rows)
 
 
@@ -100,10 +103,10 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]
 
 
-def work_of(row: Mapping[str, Any]) -> str:
+def work_of(point: Point) -> str:
     """What points that are compared in time and cost share: model, data set, cluster, and whether it is emulated."""
-    spec = spec_of(row["series"])
-    key = [spec["model"], spec["dataset"], spec["cluster"], row["framework"] == EMULATED]
+    spec = spec_of(point.series)
+    key = [spec["model"], spec["dataset"], spec["cluster"], point.framework == EMULATED]
     return json.dumps(key, sort_keys=True)
 
 
@@ -114,43 +117,42 @@ def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
         chosen = sorted((row for row in group if row["epoch_front"]), key=lambda row: row["epoch_seconds"])
         if len(chosen) < 2:
             continue
-        what = f"{group[0]['model']} on {group[0]['dataset']}"
+        first: Point = group[0]["point"]
+        what = f"{first.model} on {first.dataset}"
         said.append(f"{what}, one epoch, none beaten in both time and cost: {'; '.join(map(_costs, chosen))}")
     return said
 
 
 def _costs(row: Mapping[str, Any]) -> str:
-    where = f"{row['framework']} {row['strategy']} on {gpus_text(row['gpus'], row['device'])}"
-    marks = f" ({', '.join(marks_of(row))})" if row["marks"] else ""
-    hours = f"{number(row['epoch_gpu_hours'])} {hours_unit(row['device'])}"
+    point: Point = row["point"]
+    where = f"{point.framework} {point.strategy} on {point.size}"
+    marks = f" ({', '.join(point.marks)})" if point.marks else ""
+    hours = f"{number(row['epoch_gpu_hours'])} {hours_unit(point.device)}"
     return f"{where}: {number(row['epoch_seconds'])} s, {hours}{marks}"
 
 
-def _serial(point: Mapping[str, Any]) -> dict[str, Any]:
-    if point["speedup"] is None or point["relative_to_gpus"] is None or point["gpus"] == point["relative_to_gpus"]:
+def _serial(point: Point) -> dict[str, Any]:
+    if point.speedup is None or point.relative_to_gpus is None or point.gpus == point.relative_to_gpus:
         return {}
-    more = point["gpus"] / point["relative_to_gpus"]
-    reached = Interval(point["speedup"], point["speedup_low"], point["speedup_high"])
+    more = point.gpus / point.relative_to_gpus
+    reached = Interval(point.speedup, point.speedup_low, point.speedup_high)
     return columns_of("serial_fraction", reached.mapped(lambda times: karp_flatt(times, more), falling=True))
 
 
-def _marginal(
-    point: Mapping[str, Any], own: Estimate, smaller: tuple[Mapping[str, Any], Estimate] | None
-) -> dict[str, Any]:
-    if smaller is None or not point["speedup"] or point["gpus"] <= smaller[0]["gpus"]:
+def _marginal(point: Point, smaller: Point | None) -> dict[str, Any]:
+    if smaller is None or not point.speedup or point.gpus <= smaller.gpus:
         return {}
-    # Of one GPU of what the point is relative to.
-    one = point["samples_per_second"] / point["speedup"] / point["relative_to_gpus"]
-    added = marginal_efficiency(own, point["gpus"], smaller[1], smaller[0]["gpus"], one)
-    return {"added_to_gpus": smaller[0]["gpus"], **columns_of("marginal_efficiency", added)}
+    one = point.rate / point.speedup / point.base_gpus  # samples per second of one GPU of the baseline
+    added = marginal_efficiency(point.cost, point.gpus, smaller.cost, smaller.gpus, one)
+    return {"added_to_gpus": smaller.gpus, **columns_of("marginal_efficiency", added)}
 
 
-def _epoch(point: Mapping[str, Any], own: Estimate, completed: Sequence[Run]) -> dict[str, Any]:
-    epoch, *others = {run.train_samples for run in completed}
+def _epoch(point: Point) -> dict[str, Any]:
+    epoch, *others = {run.train_samples for run in point.completed}
     if epoch is None or others:
         return {}
-    seconds = own.interval().times(epoch)
-    hours = seconds.mapped(lambda each: gpu_hours(point["gpus"], each))
+    seconds = point.cost.interval().times(epoch)
+    hours = seconds.mapped(lambda each: gpu_hours(point.gpus, each))
     return columns_of("epoch_seconds", seconds) | columns_of("epoch_gpu_hours", hours)
 
 
@@ -163,10 +165,9 @@ def _target(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_work(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Those of the same model, data set and cluster; what is emulated apart from what is not."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        groups[work_of(row)].append(row)
+        groups[work_of(row["point"])].append(row)
     return list(groups.values())
 
 
@@ -177,8 +178,8 @@ def _with_fronts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ):
         for group in _by_work(rows):
             # What did other work is no choice for this one.
-            alike = [row for row in group if WORK_DIFFERS not in marks_of(row)]
+            alike = [row for row in group if WORK_DIFFERS not in row["point"].marks]
             known = [row for row in alike if row.get(time) is not None and row.get(cost) is not None]
             for row, best in zip(known, front([(row[time], row[cost]) for row in known]), strict=True):
                 row[column] = best
-    return [{**dict.fromkeys(COLUMNS), **row} for row in rows]
+    return rows

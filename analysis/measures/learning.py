@@ -11,6 +11,7 @@ from analysis.measures.metrics import gpu_hours
 from analysis.read.row import Run
 from analysis.stats.intervals import range_of
 from analysis.tables.bases import columns_of
+from analysis.tables.point import Point
 
 COLUMNS = {
     **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
@@ -30,7 +31,7 @@ COSTS = ("train_seconds", "samples", "epochs", "gpu_hours", "joules")
 @dataclass(frozen=True)
 class Learning:
     """rows: keys of COLUMNS, one per completed run and evaluation, ordered as the points are. target: the accuracy
-    whose cost is asked for, or None. points: one per point with an evaluated run: the row of the point, and
+    whose cost is asked for, or None. points: one per point with an evaluated run: the point, and
 
     - seeds: how many; curves: the evaluations of each of its runs, rows each;
     - accuracy, loss, samples, epochs: of the last evaluations: means over the seeds, of each seed's own runs; _low and
@@ -55,29 +56,29 @@ class Learning:
         )
 
 
-def learning_of(points: Sequence[Mapping[str, Any]], target: float | None) -> Learning:
+def learning_of(points: Sequence[Point], target: float | None) -> Learning:
     """Of the completed runs; the points as `analysis.measures.speedup` makes them."""
     rows: list[Mapping[str, Any]] = []
     found = []
     for point in points:
-        members = [run for run in point["completed"] if run.evaluations_json]
+        members = [run for run in point.completed if run.evaluations_json]
         curves = [_curve(run, point) for run in sorted(members, key=lambda run: (run.seed, run.repeat))]
         rows += [row for curve in curves for row in curve]
         if curves:
-            found.append({**point, "curves": curves, **_last(curves), **_to_target(curves, target)})
+            found.append({"point": point, "curves": curves, **_last(curves), **_to_target(curves, target)})
     return Learning(tuple(rows), tuple(found), target)
 
 
-def _curve(run: Run, point: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _curve(run: Run, point: Point) -> list[dict[str, Any]]:
     of_run = ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device", "run_id")
     counts = ("gpus", "global_batch", "batch_per_gpu", "seed", "repeat")
-    shared = {name: run[name] for name in (*of_run, *counts)} | {"detail": point["detail"], "marks": point["marks"]}
+    shared = {name: run[name] for name in (*of_run, *counts)} | {"detail": point.detail, "marks": point.marks}
     return [
         {
             **shared,
             **entry,
             "epochs": entry["samples"] / run.train_samples if run.train_samples else None,
-            "gpu_hours": None if entry["train_seconds"] is None else gpu_hours(point["gpus"], entry["train_seconds"]),
+            "gpu_hours": None if entry["train_seconds"] is None else gpu_hours(point.gpus, entry["train_seconds"]),
         }
         for entry in run.evaluations
     ]

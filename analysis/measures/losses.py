@@ -15,24 +15,26 @@ from analysis.measures.pop import EFFICIENCIES, efficiencies
 from analysis.read.row import Run
 from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
+from analysis.tables.point import Point
 from analysis.tables.series import without_strategy
 from harness.core.spec import EMULATED
 
 NO_PROBES = "no probes in the logs"
+Base = tuple[str | None, int | None, str]  # strategy and GPUs of what points are relative to, and of which series
 
 
 @dataclass(frozen=True)
 class Loss:
     """Where the time of one measured point went.
 
-    point: its row of the table of points. parts: None where none of its runs has probes. lost: seconds of each part
+    parts: None where none of its runs has probes. lost: seconds of each part
     beyond the ideal step, and shares: of efficiency; both empty where there is nothing to compare with, or the point is
     its own base. ideal_seconds: of a step, were the efficiency 100 %. basis: what the intervals of `lost` come from.
     efficiencies: by the names of analysis.measures.pop. tflops: achieved, of one GPU, in 10^12 operations per second;
     None: not known. utilisation: MFU. probe_rounds, probe_share: the fewest and the largest of its runs.
     """
 
-    point: Mapping[str, Any]
+    point: Point
     parts: Parts | None
     ideal_seconds: float | None = None
     lost: Mapping[str, Interval] = field(default_factory=dict)
@@ -63,55 +65,55 @@ class Losses:
     lacking: Mapping[str, Sequence[str]]
 
 
-def losses_of(points: Sequence[Mapping[str, Any]]) -> Losses:
+def losses_of(points: Sequence[Point]) -> Losses:
     """Of the points of a study."""
-    measured = [row for row in points if row["samples_per_second"] is not None]
-    parts = [parts_of_runs(row["completed"], _step_seconds(row)) for row in measured]
+    measured = [point for point in points if point.measured]
+    parts = [parts_of_runs(point.completed, _step_seconds(point)) for point in measured]
     bases = _bases(measured)
     found = []
-    for row, own in zip(measured, parts, strict=True):
-        at = bases.get(_key(row["relative_to_strategy"], row["relative_to_gpus"], row["series"]))
-        base = None if at is None or measured[at] is row else (measured[at], parts[at])
-        found.append(_loss(row, own, base))
-    return Losses(tuple(found), _lacking([run for row in measured for run in row["completed"]]))
+    for point, own in zip(measured, parts, strict=True):
+        at = bases.get(_key(point.relative_to_strategy, point.relative_to_gpus, point.series))
+        base = None if at is None or measured[at] is point else (measured[at], parts[at])
+        found.append(_loss(point, own, base))
+    return Losses(tuple(found), _lacking([run for point in measured for run in point.completed]))
 
 
-def _step_seconds(row: Mapping[str, Any]) -> float:
+def _step_seconds(point: Point) -> float:
     """Of the point's throughput, so that the shares are those of its efficiency: the step time of its runs, but where
     parameter servers lost samples."""
-    return row["global_batch"] / row["samples_per_second"]
+    return point.global_batch / point.rate
 
 
-def _bases(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, str], int]:
-    """Where in the rows the point is that others are relative to (analysis/tables/points.py): the first of its series
+def _bases(points: Sequence[Point]) -> dict[Base, int]:
+    """Where in the points the one is that others are relative to (analysis/tables/points.py): the first of its series
     with so many GPUs, or the framework alone."""
-    found: dict[tuple[str, int, str], int] = {}
-    for i, row in enumerate(rows):
-        found.setdefault(_key(row["strategy"], row["gpus"], row["series"]), i)
+    found: dict[Base, int] = {}
+    for i, point in enumerate(points):
+        found.setdefault(_key(point.strategy, point.gpus, point.series), i)
     return found
 
 
-def _key(strategy: str, gpus: int, series: str) -> tuple[str, int, str]:
+def _key(strategy: str | None, gpus: int | None, series: str) -> Base:
     return strategy, gpus, without_strategy(series) if strategy == PLAIN else series
 
 
 def _loss(
-    row: Mapping[str, Any],
+    point: Point,
     parts: Parts | None,
-    base: tuple[Mapping[str, Any], Parts | None] | None,
+    base: tuple[Point, Parts | None] | None,
 ) -> Loss:
-    spec, completed = spec_of(row["series"]), row["completed"]
-    columns: dict[str, Any] = {"peak": _peak(row, completed), "tflops": _tflops(row, spec)}
+    spec, completed = spec_of(point.series), point.completed
+    columns: dict[str, Any] = {"peak": _peak(point), "tflops": _tflops(point, spec)}
     known = [run for run in completed if run.probe_share is not None]
     if known:
-        columns["probe_share"] = max(run.probe_share for run in known)
+        columns["probe_share"] = max(run.probe_share for run in known if run.probe_share is not None)
     if parts is None:
-        return Loss(row, None, **columns)
+        return Loss(point, None, **columns)
     work = None
     base_parts = parts if base is None else base[1]
     if base is not None:
         other, _ = base
-        work = work_relative_to(row["global_batch"], row["gpus"], other["global_batch"], other["gpus"])
+        work = work_relative_to(point.global_batch, point.gpus, other.global_batch, other.gpus)
         columns["ideal_seconds"] = _step_seconds(other) * work
         if base_parts is None:
             columns["basis"] = "the base has no probes: nothing to compare the parts with"
@@ -120,15 +122,15 @@ def _loss(
             columns |= {"lost": lost, "shares": shares(lost, parts.step_seconds)}
             columns["basis"] = f"{parts.basis}; base: {base_parts.basis}"
     return Loss(
-        row,
+        point,
         parts,
         efficiencies=efficiencies(parts, base_parts, 1.0 if base is None else work),
         network=network_of(
             parts,
-            row["strategy"],
+            point.strategy,
             spec.get("strategy_options") or {},
-            row["gpus"],
-            row["nodes"],
+            point.gpus,
+            point.nodes,
             _only(completed, "link_gb_per_s"),
             _only(completed, "gpu_link_gb_per_s"),
         ),
@@ -137,16 +139,16 @@ def _loss(
     )
 
 
-def _tflops(row: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
+def _tflops(point: Point, spec: Mapping[str, Any]) -> float | None:
     """Achieved by one GPU: samples per second of all, by the number of GPUs, times what a sample needs."""
-    needed = None if row["framework"] == EMULATED else training_flops_per_sample(row["model"], spec["dataset"])
-    return None if needed is None else needed * row["samples_per_second"] / row["gpus"] / TERA
+    needed = None if point.framework == EMULATED else training_flops_per_sample(point.model, spec["dataset"])
+    return None if needed is None else needed * point.rate / point.gpus / TERA
 
 
-def _peak(row: Mapping[str, Any], completed: Sequence[Run]) -> Peak:
-    if row["framework"] == EMULATED:
+def _peak(point: Point) -> Peak:
+    if point.framework == EMULATED:
         return Peak(None, "emulated: nothing was computed")
-    return peak_of(row["device"], row["device_names"], row["precision"], _only(completed, "peak_tflops"))
+    return peak_of(point.device, point.device_names, point.precision, _only(point.completed, "peak_tflops"))
 
 
 def _only(runs: Sequence[Run], column: str) -> float | None:

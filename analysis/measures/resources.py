@@ -10,6 +10,7 @@ from analysis.base.numbers import total_if_known
 from analysis.read.columns.issue_time import issue_share
 from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
 from analysis.read.row import Run
+from analysis.tables.point import Point
 from harness.core.strategies import info
 
 # From the surest to the least sure.
@@ -42,19 +43,19 @@ COLUMNS = {
 }
 
 
-def resources_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per point that has a completed run, in their order: the row of the point, and keys of COLUMNS.
+def resources_of(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """One row per point that has a completed run, in their order: the point, and those of COLUMNS that it lacks.
 
     Rates are sums over the runs, divided once. Peaks are of the rank and the run that had most.
     """
     rows = []
     for point in points:
-        members = [run for run in point["completed"] if run.resources_json]
+        members = [run for run in point.completed if run.resources_json]
         if members:
             found = [run.resources for run in members]
             columns = _energy(members, found) | _slurm(found) | _device(found) | _used(members, found, point)
             columns["issue_share"] = issue_share(members)
-            rows.append({**point, "runs": len(members), **columns})
+            rows.append({"point": point, "runs": len(members), **columns})
     return rows
 
 
@@ -120,7 +121,7 @@ def _device(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _used(members: Sequence[Run], found: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> dict[str, Any]:
+def _used(members: Sequence[Run], found: Sequence[Mapping[str, Any]], point: Point) -> dict[str, Any]:
     told = [one for one in found if one.get("steps")]
     if not told:
         return {}
@@ -137,7 +138,7 @@ def _used(members: Sequence[Run], found: Sequence[Mapping[str, Any]], point: Map
         "device_peak_source": told[0]["device_peak_source"],
         "cores_busy_per_rank": _by(computed, rank_seconds),
         "network_bytes_per_step": _by(sent, steps),
-        "network_required_bytes_per_step": required_bytes(point["strategy"], point["gpus"], point["nodes"], size),
+        "network_required_bytes_per_step": required_bytes(point.strategy, point.gpus, point.nodes, size),
         "interfaces": ";".join(interfaces) or None,
         "read_call_bytes_per_second": _by(calls, seconds),
         "read_storage_bytes_per_second": _by(storage, seconds),

@@ -8,16 +8,16 @@ correction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import gpus_text, percent, probability_text, span, times
+from analysis.base.text import percent, probability_text, span, times
 from analysis.stats.estimates import ALPHA, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
 from analysis.tables.pairing import pairing
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 
 if TYPE_CHECKING:
     from analysis.read.study import Study
@@ -85,7 +85,7 @@ class Comparison:
         return 0 if any(pair.p is not None for pair in self.pairs) else 3
 
 
-Measured = tuple["Study", Sequence[Mapping[str, Any]]]
+Measured = tuple["Study", Sequence[Point]]
 
 
 def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
@@ -106,17 +106,16 @@ def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
 
 
 def _tested(
-    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    pairs: Sequence[tuple[Point, Point]],
     threshold: float,
 ) -> list[Pair]:
     ratios = [
-        rate_ratio(after["estimate"], before["estimate"]) if before["completed"] and after["completed"] else None
-        for before, after in pairs
+        rate_ratio(after.cost, before.cost) if before.completed and after.completed else None for before, after in pairs
     ]
     testable = {
         i: found
         for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True))
-        if found is not None and not found.missing and all(point["runs_completed"] > 1 for point in pair)
+        if found is not None and not found.missing and all(point.runs_completed > 1 for point in pair)
     }
     corrected = dict(zip(testable, holm([found.p_value() for found in testable.values()]), strict=True))
     return [
@@ -125,17 +124,17 @@ def _tested(
     ]
 
 
-def _pair(
-    before: Mapping[str, Any], after: Mapping[str, Any], found: Ratio | None, p: float | None, threshold: float
-) -> Pair:
-    marks = tuple(dict.fromkeys([*marks_of(before), *marks_of(after)]))
+def _pair(before: Point, after: Point, found: Ratio | None, p: float | None, threshold: float) -> Pair:
+    marks = tuple(dict.fromkeys([*before.marks, *after.marks]))
     differences = tuple(
-        f"{name.replace('_', ' ')}: {before[name]} | {after[name]}" for name in SAID if before[name] != after[name]
+        f"{name.replace('_', ' ')}: {old} | {new}"
+        for name in SAID
+        if (old := getattr(before, name)) != (new := getattr(after, name))
     )
     if found is None:
-        lost = before["runs_completed"] > 0
+        lost = before.runs_completed > 0
         verdict = LOST if lost else NOT_TESTED
-        basis = f"{before['status']} before, {after['status']} now"
+        basis = f"{before.status} before, {after.status} now"
         return Pair(_name([before]), marks, None, basis, None, verdict, differences)
     ratio = found.interval()
     if p is None:
@@ -149,10 +148,10 @@ def _pair(
     return Pair(_name([before]), marks, ratio, basis_text(ratio), p, verdict, differences)
 
 
-def _name(points: Sequence[Mapping[str, Any]]) -> str:
+def _name(points: Sequence[Point]) -> str:
     point = points[0]
-    detail = f" [{point['detail']}]" if point["detail"] else ""
-    return f"{point['label']}{detail}, {gpus_text(point['gpus'], point['device'])}"
+    detail = f" [{point.detail}]" if point.detail else ""
+    return f"{point.label}{detail}, {point.size}"
 
 
 def sentences(comparison: Comparison, threshold: float) -> list[str]:

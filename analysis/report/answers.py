@@ -6,17 +6,17 @@ The page, the PDF, the proposal and the terminal open with the same sentences.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import gpus_text, number, percent, span
+from analysis.base.text import DASH, gpus_text, number, percent, span
 from analysis.measures.breakdown import UNEXPLAINED
 from analysis.report.losses import LOSS_NAMES
 from analysis.report.sentences import is_own_baseline, sentence
-from analysis.tables.series import scaling_text
-from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
+from analysis.tables.point import Point
+from analysis.tables.series import by_series, scaling_text
+from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 from harness.core.strategies import info
 
@@ -33,13 +33,13 @@ FRAMEWORK_NAMES = {
     EMULATED: "Emulated",
 }
 # What tells series of one framework and strategy apart, what one looks at first before all else.
-TOLD_BY: tuple[Callable[[Mapping[str, Any]], str], ...] = (
-    lambda point: point["model"],
-    lambda point: point["dataset"],
+TOLD_BY: tuple[Callable[[Point], str], ...] = (
+    lambda point: point.model,
+    lambda point: point.dataset,
     scaling_text,
-    lambda point: point["precision"],
-    lambda point: point["cluster"],
-    lambda point: point["detail"] or "",
+    lambda point: point.precision,
+    lambda point: point.cluster,
+    lambda point: point.detail or "",
 )
 
 
@@ -54,7 +54,7 @@ class Answer:
     what it is relative to, where its interval comes from, and every mark.
     """
 
-    point: Mapping[str, Any]
+    point: Point
     name: str
     headline: str
     loss: str | None
@@ -64,7 +64,7 @@ class Answer:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        return marks_of(self.point)
+        return self.point.marks
 
     @property
     def text(self) -> str:
@@ -73,24 +73,24 @@ class Answer:
         return " ".join(filter(None, (self.headline.removesuffix(".") + marks, self.loss, self.gaps, self.warning)))
 
 
-def answers_of(points: Sequence[Mapping[str, Any]], losses: Losses) -> list[Answer]:
+def answers_of(points: Sequence[Point], losses: Losses) -> list[Answer]:
     """One per series with a measured point, in the order of the points (rows of `analysis.measures.speedup`)."""
     lost: dict[str, Loss] = {}
     for loss in losses.points:
         if loss.shares:
-            lost[loss.point["series"]] = loss  # the last: the largest
-    groups = [list(group) for _, group in groupby(points, key=lambda point: point["series"])]
-    measured = [[point for point in group if point["samples_per_second"] is not None] for group in groups]
+            lost[loss.point.series] = loss  # the last: the largest
+    groups = by_series(points)
+    measured = [[point for point in group if point.measured] for group in groups]
     names = _names([rows[-1] for rows in measured if rows])
     return [
-        _answer(rows[-1], names[rows[-1]["series"]], group, lost.get(rows[-1]["series"]))
+        _answer(rows[-1], names[rows[-1].series], group, lost.get(rows[-1].series))
         for group, rows in zip(groups, measured, strict=True)
         if rows
     ]
 
 
-def _answer(point: Mapping[str, Any], name: str, group: Sequence[Mapping[str, Any]], lost: Loss | None) -> Answer:
-    lacking = [f"{_gpus(other)} ({other['status']})" for other in group if other["samples_per_second"] is None]
+def _answer(point: Point, name: str, group: Sequence[Point], lost: Loss | None) -> Answer:
+    lacking = [f"{other.size} ({other.status})" for other in group if not other.measured]
     return Answer(
         point=point,
         name=name,
@@ -102,56 +102,58 @@ def _answer(point: Mapping[str, Any], name: str, group: Sequence[Mapping[str, An
     )
 
 
-def _headline(point: Mapping[str, Any], name: str) -> str:
+def _headline(point: Point, name: str) -> str:
     if is_own_baseline(point):
-        return f"{name} trains {_ranged(point, 'samples_per_second')} samples/s on {_gpus(point)}; no speedup to state."
-    base = point["relative_to_gpus"]
-    relative = "" if base == 1 else f" relative to {gpus_text(base, point['device'])}"
+        return f"{name} trains {_ranged(point, 'samples_per_second')} samples/s on {point.size}; no speedup to state."
+    base = point.base_gpus
+    relative = "" if base == 1 else f" relative to {gpus_text(base, point.device)}"
     figure = _ranged(point, "speedup")
-    return f"{name} reaches {figure} on {_gpus(point)}{relative}: {percent(point['efficiency'])} efficiency."
+    return f"{name} reaches {figure} on {point.size}{relative}: {percent(point.efficiency)} efficiency."
 
 
-def _ranged(point: Mapping[str, Any], name: str) -> str:
-    low, high = point[f"{name}_low"], point[f"{name}_high"]
-    return number(point[name]) + ("" if low is None else f" ({span(low, high)})")
+def _ranged(point: Point, name: str) -> str:
+    found = point.interval(name)
+    if found is None:
+        return DASH
+    return number(found.estimate) + ("" if found.low is None else f" ({span(*found.ends)})")
 
 
-def _loss(loss: Loss, point: Mapping[str, Any]) -> str | None:
+def _loss(loss: Loss, point: Point) -> str | None:
     part, share = max(loss.shares.items(), key=lambda item: item[1].estimate)
     if share.estimate <= 0 or not share.excludes(0):
         return None
     what = "part of the loss is not explained by the probes" if part == UNEXPLAINED else f"loss is {LOSS_NAMES[part]}"
-    on = "The" if loss.point["run_ids"] == point["run_ids"] else f"On {_gpus(loss.point)}, the"
+    on = "The" if loss.point is point else f"On {loss.point.size}, the"
     return f"{on} largest {what}, {percent(share.estimate)}."
 
 
-def _warning(point: Mapping[str, Any]) -> str | None:
-    marks, said = marks_of(point), []
+def _warning(point: Point) -> str | None:
+    marks, said = point.marks, []
     if EMULATED in marks:
         said.append("Emulated: its costs were set, and nothing was computed.")
     if OVERSUBSCRIBED in marks:
-        said.append(f"This is not a scaling result: {point['oversubscribed']}.")
+        said.append(f"This is not a scaling result: {point.oversubscribed}.")
     elif BASELINE_OVERSUBSCRIBED in marks:
         said.append("This is not a scaling result: the point that it is relative to was oversubscribed.")
     return " ".join(said) or None
 
 
-def _names(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _names(points: Sequence[Point]) -> dict[str, str]:
     """By series: framework and strategy, and of several of these as little as tells them apart."""
     names: dict[str, str] = {}
 
-    def told(name: str, several: Sequence[Mapping[str, Any]], fields: Sequence[Callable[[Any], str]]) -> None:
+    def told(name: str, several: Sequence[Point], fields: Sequence[Callable[[Any], str]]) -> None:
         if len(several) == 1 or not fields:
-            names.update({point["series"]: name for point in several})
+            names.update({point.series: name for point in several})
             return
         field, *further = fields
-        apart: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        apart: dict[str, list[Point]] = defaultdict(list)
         for point in several:
             apart[field(point)].append(point)
         for text, same in apart.items():
             told(f"{name}, {text}" if text and len(apart) > 1 else name, same, further)
 
-    by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_name: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         by_name[_name(point)].append(point)
     for name, several in by_name.items():
@@ -159,10 +161,6 @@ def _names(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return names
 
 
-def _name(point: Mapping[str, Any]) -> str:
-    framework, strategy = point["framework"], point["strategy"]
+def _name(point: Point) -> str:
+    framework, strategy = point.framework, point.strategy
     return f"{FRAMEWORK_NAMES.get(framework, framework)} {info(strategy).label_in(framework)}"
-
-
-def _gpus(point: Mapping[str, Any]) -> str:
-    return gpus_text(point["gpus"], point["device"])

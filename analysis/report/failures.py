@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from analysis.base.constants import FAULT, NO_FAULT
-from analysis.base.text import DASH, duration, gpus_text, number, percent
+from analysis.base.text import DASH, duration, number, percent
 from analysis.read.row import Run
 from analysis.tables.pairing import spec_of, without
+from analysis.tables.point import Point
 from analysis.tables.throughput import goodput
 
 FAILURES_NOTE = (
@@ -21,28 +21,28 @@ FAILURES_NOTE = (
 Runs = Sequence[Run]
 
 
-def failure_costs(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def failure_costs(points: Sequence[Point]) -> list[str]:
     """A sentence for each of the points that has a failure, completed runs, and a counterpart that has them."""
-    by_point = {point["members"][0]["point"]: point["completed"] for point in points if point["completed"]}
+    by_point = {point.members[0]["point"]: point.completed for point in points if point.completed}
     whole = {without(key, FAULT): key for key in by_point if spec_of(key)[FAULT]["name"] == NO_FAULT}
     found = []
     for point in points:
-        key = point["members"][0]["point"]
+        key = point.members[0]["point"]
         counterpart = whole.get(without(key, FAULT))
         if by_point.get(key) and counterpart not in (None, key):
             found.append(_sentence(point, by_point[key], by_point[str(counterpart)]))
     return found
 
 
-def _sentence(point: Mapping[str, Any], failed: Runs, whole: Runs) -> str:
+def _sentence(point: Point, failed: Runs, whole: Runs) -> str:
     took, would = _mean(failed, "allocated_seconds"), _mean(whole, "allocated_seconds")
     cost = "not known"
     if took is not None and would is not None:
-        unit = "rank" if point["device"] == "cpu" else "GPU"
-        hours = point["gpus"] * (took - would) / 3600
+        unit = "rank" if point.device == "cpu" else "GPU"
+        hours = point.gpus * (took - would) / 3600
         cost = f"{_signed(took - would)}, {number(hours)} {unit}-hours"
     return (
-        f"{point['label']} [{point['detail']}], {gpus_text(point['gpus'], point['device'])}: allocated {_time(took)} "
+        f"{point.label} [{point.detail}], {point.size}: allocated {_time(took)} "
         f"instead of {_time(would)} ({cost}); goodput {_goodput(failed)} instead of {_goodput(whole)}; "
         f"{number(_mean(failed, 'lost_steps'))} steps lost, {_time(_mean(failed, 'idle_seconds'))} between attempts"
     )

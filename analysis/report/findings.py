@@ -21,15 +21,16 @@ from analysis.report.published import Beside, beside_published
 from analysis.report.roofline import roofline_of
 from analysis.report.startup import startup_of
 from analysis.scaling.report_forecast import Outlook, outlook_of
+from analysis.tables.point import Point
 
 
 @dataclass(frozen=True)
 class Findings:
-    """study: as read. rows: the points, as `analysis.measures.speedup` makes them. All else is what the
+    """study: as read. points: those of `analysis.measures.speedup`. All else is what the
     function that makes it says."""
 
     study: Study
-    rows: list[dict[str, Any]]
+    points: list[Point]
     work: EqualWork
     learning: Learning
     losses: Losses
@@ -45,27 +46,27 @@ class Findings:
     @cached_property
     def outlook(self) -> list[Outlook]:
         """What larger sizes would give, of the series that have a look of their own in the drawings."""
-        return outlook_of(self.rows, len(LOOKS))
+        return outlook_of(self.points, len(LOOKS))
 
 
 def findings_of(study: Study, target: float | None = None) -> Findings:
     """target: the accuracy whose cost is asked for; None: that of the study's commands."""
     work = equal_work(study.folder, study.runs)
-    rows = points_of(study.runs, work.differing)
-    learning = learning_of(rows, study.target_accuracy if target is None else target)
-    resources = resources_of(rows)
+    points = points_of(study.runs, work.differing)
+    learning = learning_of(points, study.target_accuracy if target is None else target)
+    resources = resources_of(points)
     return Findings(
         study=study,
-        rows=rows,
+        points=points,
         work=work,
         learning=learning,
-        losses=losses_of(rows),
-        comparisons=comparisons_of(rows),
+        losses=losses_of(points),
+        comparisons=comparisons_of(points),
         resources=resources,
-        decisions=decisions_of(rows, learning, resources),
-        prices=prices(rows),
-        failure_costs=failure_costs(rows),
-        published=beside_published(rows),
-        startup=startup_of(rows),
-        roofline=roofline_of(rows),
+        decisions=decisions_of(points, learning, resources),
+        prices=prices(points),
+        failure_costs=failure_costs(points),
+        published=beside_published(points),
+        startup=startup_of(points),
+        roofline=roofline_of(points),
     )

@@ -3,12 +3,12 @@ words."""
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
-from analysis.base.text import gpus_text, printable
+from analysis.base.text import printable
 from analysis.report.answers import Answer, answers_of
 from analysis.report.sentences import is_own_baseline
+from analysis.tables.series import by_series
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 def headline_sentences(findings: Findings) -> list[str]:
     """One text per series: those with a speedup, those that are no scaling result, those with a throughput alone, and
     at last those without any figure. Each group is in the order of the points."""
-    answers = sorted(answers_of(findings.rows, findings.losses), key=_rank)
+    answers = sorted(answers_of(findings.points, findings.losses), key=_rank)
     said = [answer.text for answer in answers]
-    for _, group in groupby(findings.rows, key=lambda row: row["series"]):
-        series = list(group)
-        if all(row["samples_per_second"] is None for row in series):
-            why = ", ".join(f"{gpus_text(row['gpus'], row['device'])} ({row['status']})" for row in series)
-            detail = f" [{series[0]['detail']}]" if series[0]["detail"] else ""
-            said.append(f"{series[0]['label']}{detail}: no figure for {why}.")
+    for series in by_series(findings.points):
+        if not any(point.measured for point in series):
+            why = ", ".join(f"{point.size} ({point.status})" for point in series)
+            said.append(f"{series[0].name}: no figure for {why}.")
     return [printable(text) for text in said]
 
 

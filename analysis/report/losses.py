@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, duration, gpus_text, number, percent, span
+from analysis.base.text import DASH, duration, number, percent, span
 from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
 from analysis.measures.losses import Loss, Losses
 from analysis.measures.pop import EFFICIENCIES
@@ -18,7 +18,7 @@ from analysis.report.frame import framed
 from analysis.report.sentences import baseline
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import columns_of
-from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
+from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 
 # Of a part that is larger than in the base.
 LOSS_NAMES = {**PART_NAMES, COMPUTE: "slower compute", UNDIVIDED: "compute and communication together"}
@@ -40,7 +40,7 @@ def loss_sentences(losses: Losses) -> list[str]:
     """One sentence per series, on its largest point that has parts; none where the interval of the largest loss holds
     0, or there is no interval."""
     sentences = []
-    for _, group in groupby(losses.points, key=lambda loss: loss.point["series"]):
+    for _, group in groupby(losses.points, key=lambda loss: loss.point.series):
         with_parts = [loss for loss in group if loss.shares]
         if with_parts and (said := _sentence(with_parts[-1])):
             sentences.append(said)
@@ -52,14 +52,14 @@ def _sentence(loss: Loss) -> str | None:
     if share.estimate <= 0 or not share.excludes(0):
         return None
     point = loss.point
-    name = point["label"] + (f" [{point['detail']}]" if point["detail"] else "")
+    name = point.label + (f" [{point.detail}]" if point.detail else "")
     figure = f"{tenths(share.estimate)} ({span(share.low, share.high, tenths)}; 95 % interval from {loss.basis})"
-    on = f"{name}, on {gpus_text(point['gpus'], point['device'])} relative to {baseline(point)}"
+    on = f"{name}, on {point.size} relative to {baseline(point)}"
     if part == UNEXPLAINED:
         text = f"{on}: The largest part of the loss is not explained by the probes, {figure}"
     else:
         text = f"{on}: The largest loss is {LOSS_NAMES[part]}, {figure}"
-    marks = marks_of(point)
+    marks = point.marks
     if marks:
         text += f" ({'; '.join(marks)})"
     if OVERSUBSCRIBED in marks or BASELINE_OVERSUBSCRIBED in marks:
@@ -77,7 +77,7 @@ def lacking_sentences(losses: Losses, most: int) -> list[str]:
 
 
 def losses_by_series(losses: Iterable[Loss]) -> list[list[Loss]]:
-    return [list(group) for _, group in groupby(losses, key=lambda loss: loss.point["series"])]
+    return [list(group) for _, group in groupby(losses, key=lambda loss: loss.point.series)]
 
 
 def loss_tables(losses: Losses) -> list[Table]:
@@ -85,9 +85,8 @@ def loss_tables(losses: Losses) -> list[Table]:
     tables = []
     for rows in losses_by_series(loss for loss in losses.points if loss.parts is not None):
         point = rows[0].point
-        name = ", ".join(filter(None, (point["label"], point["precision"], point["detail"])))
-        table = framed(f"Where the time went: {name}")
-        table.add_column("ranks\nn x r" if point["device"] == "cpu" else "GPUs\nn x r")
+        table = framed(f"Where the time went: {point.series_name}")
+        table.add_column("ranks\nn x r" if point.device == "cpu" else "GPUs\nn x r")
         parts = [part for part in PART_NAMES if any(part in row.parts.seconds for row in rows if row.parts)]
         headings = ["step\nefficiency", *(_heading(part) for part in parts), "overlap\nparallel"]
         for heading in headings:
@@ -107,14 +106,14 @@ def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
     point = loss.point
     assert loss.parts is not None
     cells = [
-        f"{point['gpus']}\n{point['nodes']} x {point['ranks_per_node']}",
-        f"{duration(loss.parts.step_seconds)}\n{percent(point['efficiency'])}",
+        f"{point.gpus}\n{point.nodes} x {point.ranks_per_node}",
+        f"{duration(loss.parts.step_seconds)}\n{percent(point.efficiency)}",
         *(f"{part_text(loss.parts.seconds.get(part))}\n{share_text(loss.shares.get(part))}" for part in parts),
         f"{percent(loss.network.overlap.estimate) if loss.network.overlap else DASH}\n"
         f"{percent(loss.efficiencies['parallel_efficiency'])}",
     ]
     basis = Text(loss.basis or loss.parts.basis)
-    basis.append("\n" + ", ".join(marks_of(point)), style="yellow")
+    basis.append("\n" + ", ".join(point.marks), style="yellow")
     return [*map(Text, cells), basis]
 
 
@@ -162,7 +161,7 @@ def breakdown_csv(losses: Losses) -> str:
 def breakdown_row(loss: Loss) -> dict[str, Any]:
     """What breakdown.csv has of a point, by the names of its columns."""
     point, parts, network = loss.point, loss.parts, loss.network
-    row: dict[str, Any] = {name: point[name] for name in POINT_COLUMNS}
+    row: dict[str, Any] = {name: getattr(point, name) for name in POINT_COLUMNS}
     row["ideal_step_seconds"] = loss.ideal_seconds
     for name in PART_NAMES:
         row |= columns_of(f"{name}_seconds", parts.seconds.get(name) if parts else None)
@@ -189,8 +188,8 @@ def breakdown_row(loss: Loss) -> dict[str, Any]:
         "probe_rounds": loss.probe_rounds,
         "probe_share": loss.probe_share,
         "notes": "; ".join(loss.notes) or None,
-        "marks": ";".join(point["marks"]) or None,
-        "oversubscribed": point["oversubscribed"],
-        "run_ids": ";".join(point["run_ids"]),
+        "marks": ";".join(point.marks) or None,
+        "oversubscribed": point.oversubscribed,
+        "run_ids": ";".join(point.run_ids),
     }
     return row

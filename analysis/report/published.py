@@ -8,17 +8,17 @@ gives a spread.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from analysis.base.constants import PLAIN
 from analysis.base.text import count, gpus_text, listed, times
 from analysis.report.sentences import baseline, interval_text
-from analysis.tables.warnings import FAULT_INJECTED, WORK_DIFFERS, marks_of
+from analysis.tables.point import Point
+from analysis.tables.series import by_series
+from analysis.tables.warnings import FAULT_INJECTED, WORK_DIFFERS
 from harness.core.spec import EMULATED
 
 PUBLISHED_NOTE = (
@@ -75,29 +75,28 @@ def published() -> tuple[Published, ...]:
     return tuple(Published(**{**entry, "not_known": tuple(entry["not_known"])}) for entry in entries)
 
 
-def beside_published(points: Sequence[Mapping[str, Any]]) -> list[Beside]:
+def beside_published(points: Sequence[Point]) -> list[Beside]:
     """Of each series that a published figure belongs to, the point with as many GPUs, else the nearest one measured,
     fewer GPUs first. The points come ordered by series."""
     found = []
-    for _, group in groupby(points, key=lambda point: point["series"]):
-        series = list(group)
+    for series in by_series(points):
         for figure in published():
             if _belongs(figure, series[0]) and (point := _nearest(figure, series)) is not None:
-                scaling = point["scaling"] if figure.scaling is None else None
+                scaling = point.scaling if figure.scaling is None else None
                 found.append(Beside(_their(figure), _own(point), tuple(_differences(figure, point)), scaling))
     return found
 
 
-def _belongs(figure: Published, point: Mapping[str, Any]) -> bool:
-    if point["framework"] == EMULATED:
+def _belongs(figure: Published, point: Point) -> bool:
+    if point.framework == EMULATED:
         return False
     stated = {name: getattr(figure, name) for name in ("framework", "strategy", "model", "dataset")}
-    return all(value is None or point[name] == value for name, value in stated.items())
+    return all(value is None or getattr(point, name) == value for name, value in stated.items())
 
 
-def _nearest(figure: Published, series: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    measured = [p for p in series if p["speedup"] is not None and p["gpus"] > p["relative_to_gpus"]]
-    return min(measured, key=lambda p: (p["gpus"] > figure.gpus, abs(p["gpus"] - figure.gpus)), default=None)
+def _nearest(figure: Published, series: Sequence[Point]) -> Point | None:
+    measured = [point for point in series if point.measured and point.gpus > point.base_gpus]
+    return min(measured, key=lambda p: (p.gpus > figure.gpus, abs(p.gpus - figure.gpus)), default=None)
 
 
 def _their(figure: Published) -> str:
@@ -108,36 +107,36 @@ def _their(figure: Published) -> str:
     )
 
 
-def _own(point: Mapping[str, Any]) -> str:
-    unit = "rank" if point["device"] == "cpu" else "GPU"
+def _own(point: Point) -> str:
+    unit = "rank" if point.device == "cpu" else "GPU"
     return (
-        f"{times(point['speedup'])} on {gpus_text(point['gpus'], point['device'])} relative to {baseline(point)} "
+        f"{times(point.speedup)} on {point.size} relative to {baseline(point)} "
         f"({interval_text(point, 'speedup', times)}): "
-        f"{point['framework']} {point['strategy']}, {point['model']} on {point['dataset']}; "
-        f"{point['nodes']} x {point['ranks_per_node']} on {point['device_names'] or 'hardware not logged'}, "
-        f"cluster {point['cluster']}; {point['scaling']} scaling, global batch {count(point['global_batch'])}, "
-        f"{count(point['batch_per_gpu'])} per {unit}, {point['precision']}"
+        f"{point.framework} {point.strategy}, {point.model} on {point.dataset}; "
+        f"{point.nodes} x {point.ranks_per_node} on {point.device_names or 'hardware not logged'}, "
+        f"cluster {point.cluster}; {point.scaling} scaling, global batch {count(point.global_batch)}, "
+        f"{count(point.batch_per_gpu)} per {unit}, {point.precision}"
     )
 
 
-def _differences(figure: Published, point: Mapping[str, Any]) -> list[str]:
+def _differences(figure: Published, point: Point) -> list[str]:
     """Of what the figure's source states; and what makes the point no scaling result."""
     said = []
-    if point["device"] == "cpu":
+    if point.device == "cpu":
         said.append("this study ran on CPUs, not on GPUs")
-    elif figure.gpu is not None and figure.gpu not in (point["device_names"] or ""):
-        said.append(f"another GPU: {point['device_names'] or 'not logged'}, not {figure.gpu}")
-    if point["gpus"] != figure.gpus:
-        said.append(f"another number of GPUs: {point['gpus']}, not {figure.gpus}")
-    elif figure.gpus_per_node is not None and point["ranks_per_node"] != min(figure.gpus, figure.gpus_per_node):
-        said.append(f"{point['ranks_per_node']} GPUs to a node, not {figure.gpus_per_node}")
-    if point["relative_to_gpus"] != figure.base_gpus:
-        said.append(f"relative to {point['relative_to_gpus']} GPUs, not {figure.base_gpus}")
-    if point["relative_to_strategy"] == PLAIN and figure.strategy != PLAIN:
+    elif figure.gpu is not None and figure.gpu not in (point.device_names or ""):
+        said.append(f"another GPU: {point.device_names or 'not logged'}, not {figure.gpu}")
+    if point.gpus != figure.gpus:
+        said.append(f"another number of GPUs: {point.gpus}, not {figure.gpus}")
+    elif figure.gpus_per_node is not None and point.ranks_per_node != min(figure.gpus, figure.gpus_per_node):
+        said.append(f"{point.ranks_per_node} GPUs to a node, not {figure.gpus_per_node}")
+    if point.relative_to_gpus != figure.base_gpus:
+        said.append(f"relative to {point.relative_to_gpus} GPUs, not {figure.base_gpus}")
+    if point.relative_to_strategy == PLAIN and figure.strategy != PLAIN:
         said.append("relative to the framework alone; what the source divides by is not known")
-    if figure.scaling not in (None, point["scaling"]):
-        said.append(f"{point['scaling']} scaling here, {figure.scaling} there")
-    if point["oversubscribed"]:
-        said.append(f"oversubscribed: {point['oversubscribed']}")
-    said += [mark for mark in marks_of(point) if mark in (FAULT_INJECTED, WORK_DIFFERS)]
+    if figure.scaling not in (None, point.scaling):
+        said.append(f"{point.scaling} scaling here, {figure.scaling} there")
+    if point.oversubscribed:
+        said.append(f"oversubscribed: {point.oversubscribed}")
+    said += [mark for mark in point.marks if mark in (FAULT_INJECTED, WORK_DIFFERS)]
     return said

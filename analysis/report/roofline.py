@@ -16,6 +16,7 @@ from analysis.measures.flops import training_flops_per_sample
 from analysis.read.row import Run
 from analysis.scaling.roofline import work_of
 from analysis.tables.pairing import spec_of
+from analysis.tables.point import Point
 from harness.core.spec import EMULATED
 from harness.core.strategies import info
 from models import catalog
@@ -43,25 +44,25 @@ COLUMNS = {
 }
 
 
-def roofline_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def roofline_of(points: Sequence[Point]) -> list[dict[str, Any]]:
     """One row per point that has a completed run with a word about its ceilings: the row of the point, and keys of
     COLUMNS. Rates and bytes are of one rank."""
     rows = []
     for point in points:
-        members = [run for run in point["completed"] if run.ceilings_json]
+        members = [run for run in point.completed if run.ceilings_json]
         if members:
-            rows.append({**point, "runs": len(members), **_row(members, point)})
+            rows.append({"point": point, "runs": len(members), **_row(members, point)})
     return rows
 
 
-def _row(members: Sequence[Run], point: Mapping[str, Any]) -> dict[str, Any]:
+def _row(members: Sequence[Run], point: Point) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     told = [run.ceilings for run in members]
     flops, moved = ([one[name] for one in told if one[name]] for name in ("flops", "bytes"))
     if flops and moved:
         columns |= {"ceiling_flops_per_second": fmean(flops), "ceiling_bytes_per_second": fmean(moved)}
         columns["ceiling_basis"] = "measured"
-    work = _work(spec_of(members[0]["point"]), point["batch_per_gpu"])
+    work = _work(spec_of(members[0]["point"]), point.batch_per_gpu)
     if isinstance(work, str):
         return columns | {"reason": work}
     operations, memory = work
@@ -73,11 +74,11 @@ def _row(members: Sequence[Run], point: Mapping[str, Any]) -> dict[str, Any]:
     computing = operations / columns["ceiling_flops_per_second"]
     moving = memory / columns["ceiling_bytes_per_second"]
     limit = max(computing, moving)
-    alone = point["no_sync_seconds"]
+    alone = point.no_sync_seconds
     return columns | {
         "bound": COMPUTE if computing >= moving else MEMORY,
         "limit_seconds": limit,
-        "of_limit": limit / point["step_seconds"] if point["step_seconds"] else None,
+        "of_limit": limit / point.step_seconds if point.step_seconds else None,
         "alone_seconds": alone,
         "alone_of_limit": limit / alone if alone else None,
     }

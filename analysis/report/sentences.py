@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.constants import PLAIN
 from analysis.base.text import DASH, gpus_text, number, percent, span, times, unit
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.pairing import spec_of
-from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED, marks_of
+from analysis.tables.point import Point
+from analysis.tables.series import by_series
+from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from harness.core.spec import DALI, EMULATED
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ RESOURCES_NOTE = (
 )
 
 
-def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def sample_notes(points: Sequence[Point]) -> list[str]:
     """What a sample is, of each data set that does not hold images, and of each that stands for another; and that not
     all points see the same pixels, where DALI decodes them."""
     # A series is known by the JSON of what its points share.
-    specs = [spec_of(point["series"]) for point in points]
+    specs = [spec_of(point.series) for point in points]
     datasets = [spec["dataset"] for spec in specs]
     notes = [
         f"A sample of {data['name']} is one sequence of {data['context']} tokens; the accuracy is that of tokens."
@@ -88,10 +89,10 @@ def sample_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def accuracy_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def accuracy_notes(points: Sequence[Point]) -> list[str]:
     """That accuracies are no comparison, where the step time decided how long each run trained; and that they are of
     several views of each test image, where they are."""
-    measures = [spec_of(point["series"])["measure"] for point in points if point["test_accuracy"] is not None]
+    measures = [spec_of(point.series)["measure"] for point in points if point.test_accuracy is not None]
     notes = []
     # Of any type: it is what a file holds.
     if any(measure.get("evaluate_views", 1) != 1 for measure in measures):
@@ -108,62 +109,57 @@ def accuracy_notes(points: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def headlines(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def headlines(points: Sequence[Point]) -> list[str]:
     """One sentence per series, on its largest measured point. The points come ordered by series, then by GPUs."""
     sentences = []
-    for _, group in groupby(points, key=lambda point: point["series"]):
-        measured: list[Mapping[str, Any]] = []
-        lacking: list[Mapping[str, Any]] = []
-        for point in group:
-            (lacking if point["samples_per_second"] is None else measured).append(point)
+    for group in by_series(points):
+        measured = [point for point in group if point.measured]
         if measured:
-            without = [f"{gpus_text(point['gpus'], point['device'])} ({point['status']})" for point in lacking]
+            without = [f"{point.size} ({point.status})" for point in group if not point.measured]
             gaps = f" No figure for {', '.join(without)}." if without else ""
             sentences.append(sentence(measured[-1]) + gaps)
     return sentences
 
 
-def sentence(point: Mapping[str, Any]) -> str:
+def sentence(point: Point) -> str:
     """What the point shows, with all its marks; for an oversubscribed one, that it is no scaling result and why."""
-    gpus = gpus_text(point["gpus"], point["device"])
-    name = point["label"] + (f" [{point['detail']}]" if point["detail"] else "")
-    marks = marks_of(point)
+    marks = point.marks
     if is_own_baseline(point):
-        rate = f"{number(point['samples_per_second'])} samples/s on {gpus}"
-        one = f"one number of {unit(point['device'])} was measured"
-        text = f"{name}: {rate}; no speedup to state, {'the framework alone' if point['strategy'] == PLAIN else one}"
+        rate = f"{number(point.samples_per_second)} samples/s on {point.size}"
+        one = f"one number of {unit(point.device)} was measured"
+        text = f"{point.name}: {rate}; no speedup to state, {'the framework alone' if point.strategy == PLAIN else one}"
         remarks = [interval_text(point, "samples_per_second", number), *marks]
     else:
-        text = f"{name}: {times(point['speedup'])} on {gpus} relative to {baseline(point)}"
-        text += f", {percent(point['efficiency'])} efficiency"
+        text = f"{point.name}: {times(point.speedup)} on {point.size} relative to {baseline(point)}"
+        text += f", {percent(point.efficiency)} efficiency"
         remarks = [interval_text(point, "efficiency", percent), *marks]
     if remarks:
         text += f" ({'; '.join(remarks)})"
     if EMULATED in marks:
         text += ". Emulated: its costs were set, and nothing was computed"
     if OVERSUBSCRIBED in marks:
-        return f"{text}. This is not a scaling result: {point['oversubscribed']}."
+        return f"{text}. This is not a scaling result: {point.oversubscribed}."
     if BASELINE_OVERSUBSCRIBED in marks:
         return f"{text}. This is not a scaling result: the point that it is relative to was oversubscribed."
     return f"{text}."
 
 
-def interval_text(point: Mapping[str, Any], name: str, show: Callable[[float | None], str]) -> str:
+def interval_text(point: Point, name: str, show: Callable[[float | None], str]) -> str:
     """'95 % interval 51–64 %, from 3 runs each', or why there is none."""
-    low, high, basis = (point[f"{name}_{end}"] for end in ("low", "high", "basis"))
+    low, high, basis = (getattr(point, f"{name}_{end}") for end in ("low", "high", "basis"))
     return basis if low is None else f"95 % interval {span(low, high, show)}, from {basis}"
 
 
-def baseline(point: Mapping[str, Any]) -> str:
+def baseline(point: Point) -> str:
     """What the speedup and the efficiency of a measured point are relative to: '1 GPU', or '1 GPU, plain'."""
-    plain = f", {PLAIN}" if point["relative_to_strategy"] == PLAIN else ""
-    return gpus_text(point["relative_to_gpus"], point["device"]) + plain
+    plain = f", {PLAIN}" if point.relative_to_strategy == PLAIN else ""
+    return gpus_text(point.base_gpus, point.device) + plain
 
 
-def is_own_baseline(point: Mapping[str, Any]) -> bool:
+def is_own_baseline(point: Point) -> bool:
     """Whether the point has no more GPUs than what it is relative to, and the same strategy."""
-    own = (point["gpus"], point["strategy"])
-    return own == (point["relative_to_gpus"], point["relative_to_strategy"])
+    own = (point.gpus, point.strategy)
+    return own == (point.relative_to_gpus, point.relative_to_strategy)
 
 
 def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
@@ -175,9 +171,9 @@ def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
     return f"{row['reference_framework']}{separator}{row['reference_strategy']}{at}"
 
 
-def unit_of(points: Iterable[Mapping[str, Any]]) -> str:
+def unit_of(points: Iterable[Point]) -> str:
     """Return the unit of these points: GPUs, or ranks on CPUs."""
-    devices = {point["device"] for point in points}
+    devices = {point.device for point in points}
     return unit(devices.pop()) if len(devices) == 1 else "GPUs or CPU ranks"
 
 
@@ -186,26 +182,21 @@ def left_out(study: Study) -> list[str]:
     return [f"left out, because it does not exist: {sentence}" for sentence in study.skipped]
 
 
-def seeds_text(point: Mapping[str, Any]) -> str:
+def seeds_text(row: Mapping[str, Any]) -> str:
     """On how many seeds the figures of a point's learning stand; said where they are too few for a spread."""
-    n = point["seeds"]
+    n = row["seeds"]
     if n == 1:
         return "1 seed: no spread"
     return f"spread over {n} seeds" + (f": fewer than {ENOUGH_SEEDS}" if n < ENOUGH_SEEDS else "")
 
 
-def target_text(point: Mapping[str, Any]) -> str:
+def target_text(row: Mapping[str, Any]) -> str:
     """Whether the runs of a point reached the target."""
-    if not point["reached"]:
+    if not row["reached"]:
         return "not reached"
-    return "reached" if point["reached"] == point["runs"] else f"{point['reached']} of {point['runs']} runs"
+    return "reached" if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']} runs"
 
 
-def steadiness_lines(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def steadiness_lines(points: Sequence[Point]) -> list[str]:
     """The notes of the points, for the terminal."""
-    return [
-        f"{point['label']}{' [' + point['detail'] + ']' if point['detail'] else ''}, "
-        f"{gpus_text(point['gpus'], point['device'])}: {point['notes']}"
-        for point in points
-        if point["notes"]
-    ]
+    return [f"{point.name}, {point.size}: {point.notes}" for point in points if point.notes]

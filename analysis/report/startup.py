@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.base.text import duration, span
 from analysis.read.columns.startup import PARTS
+from analysis.tables.point import Point
 
 STAGING = "Staging"
 # What the page shows together.
@@ -46,14 +47,14 @@ COLUMNS = {
 }
 
 
-def startup_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def startup_of(points: Sequence[Point]) -> list[dict[str, Any]]:
     """One row per point that has a completed run with a start-up that is told: the row of the point, and keys of
     COLUMNS. Means over the runs; shortest and longest over all of their ranks."""
     rows = []
     for point in points:
-        told = [run.startup_split for run in point["completed"] if run.startup_split_json]
+        told = [run.startup_split for run in point.completed if run.startup_split_json]
         if told:
-            rows.append({**point, "runs": len(told), **_row(told)})
+            rows.append({"point": point, "runs": len(told), **_row(told)})
     return rows
 
 

@@ -3,11 +3,12 @@ four and eight times the largest measured size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.measures.metrics import gpu_hours
+from analysis.tables.point import Point
 from analysis.tables.series import series_in_order, without_strategy
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Of one series. point: the row of its first measured point (framework, model, strategy, label, detail, device …).
+    """Of one series. point: its first measured point.
     forecasts: of the measured sizes and of DOUBLINGS times the largest, in ascending order. why_not: why there are
     none. marks: of the points that it comes from. basis: on what it stands, and what was left out; sentences."""
 
-    point: dict[str, Any]
+    point: Point
     forecasts: tuple[Forecast, ...]
     why_not: str | None
     marks: tuple[str, ...]
@@ -62,18 +63,18 @@ class Outlook:
         return tuple(f"{one.gpus}: {'; '.join(one.caveats)}" for one in refused)
 
 
-def outlook_of(points: Sequence[Mapping[str, Any]], most_series: int) -> list[Outlook]:
+def outlook_of(points: Sequence[Point], most_series: int) -> list[Outlook]:
     """Of the first `most_series` series that are drawn, in their order. A prediction draws from a posterior, which
     takes 0.1 s for a series of four sizes, 0.3 s for one of eight."""
     from analysis.scaling.prediction import predict_series
     from analysis.scaling.study_series import study_series
 
-    first = {group[0]["series"]: dict(group[0]) for group in series_in_order(points)[:most_series]}
+    first = {group[0].series: group[0] for group in series_in_order(points)[:most_series]}
     alike = {without_strategy(key) for key in first}
     # Of the same framework alone too: it is the size of one GPU, where a series has none.
-    wanted = {row["series"] for row in points if without_strategy(row["series"]) in alike}
+    wanted = {row.series for row in points if without_strategy(row.series) in alike}
     found = {}
-    for source in study_series([row for row in points if row["series"] in wanted]):
+    for source in study_series([row for row in points if row.series in wanted]):
         if source.key in first:
             largest = source.series.largest.gpus if source.series.sizes else 0
             prediction = predict_series(source, tuple(largest * n for n in DOUBLINGS), None, None)
@@ -81,7 +82,7 @@ def outlook_of(points: Sequence[Mapping[str, Any]], most_series: int) -> list[Ou
     return [found[key] for key in first if key in found]
 
 
-def _outlook(point: dict[str, Any], prediction: SeriesPrediction) -> Outlook:
+def _outlook(point: Point, prediction: SeriesPrediction) -> Outlook:
     source = prediction.source
     falls = source.series.falls() if len(source.series.sizes) > 1 else None
     basis = [*source.series.remarks, *prediction.basis, *([falls] if falls else [])]

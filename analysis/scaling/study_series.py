@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.base.constants import PLAIN
-from analysis.base.text import gpus_text
 from analysis.read.row import Run
 from analysis.scaling.series import Series, Size
+from analysis.tables.point import Point
 from analysis.tables.series import without_strategy
-from analysis.tables.warnings import marks_of
 
 
 @dataclass(frozen=True)
@@ -34,53 +33,53 @@ class StudySeries:
     key: str = ""
 
 
-def study_series(points: Sequence[Mapping[str, Any]]) -> list[StudySeries]:
+def study_series(points: Sequence[Point]) -> list[StudySeries]:
     """In the order of the points. A series without a measurement on one GPU takes that of the framework alone, which
     its speedups are relative to; the framework alone is a series of its own only where nothing else is."""
-    by_series: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_series: dict[str, list[Point]] = defaultdict(list)
     for point in points:
-        by_series[point["series"]].append(point)
-    alone = {without_strategy(key): group for key, group in by_series.items() if group[0]["strategy"] == PLAIN}
-    others = {without_strategy(key) for key, group in by_series.items() if group[0]["strategy"] != PLAIN}
+        by_series[point.series].append(point)
+    alone = {without_strategy(key): group for key, group in by_series.items() if group[0].strategy == PLAIN}
+    others = {without_strategy(key) for key, group in by_series.items() if group[0].strategy != PLAIN}
     found = []
     for key, group in by_series.items():
         own = without_strategy(key)
-        if group[0]["strategy"] == PLAIN and own in others:
+        if group[0].strategy == PLAIN and own in others:
             continue
         found.append(_one(group, alone.get(own, [])))
     return found
 
 
-def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]]) -> StudySeries:
-    measured = [point for point in group if point["samples_per_second"] is not None]
+def _one(group: Sequence[Point], alone: Sequence[Point]) -> StudySeries:
+    measured = [point for point in group if point.measured]
     remarks = []
-    lacking = [point for point in group if point["samples_per_second"] is None]
+    lacking = [point for point in group if not point.measured]
     if lacking:
-        named = ", ".join(f"{gpus_text(point['gpus'], point['device'])} ({point['status']})" for point in lacking)
+        named = ", ".join(f"{point.size} ({point.status})" for point in lacking)
         remarks.append(f"no figure for {named}")
-    if all(point["gpus"] > 1 for point in measured):
-        base = [point for point in alone if point["gpus"] == 1 and point["samples_per_second"] is not None]
+    if all(point.gpus > 1 for point in measured):
+        base = [point for point in alone if point.gpus == 1 and point.measured]
         if measured and base:
-            remarks.append(f"1 {'rank' if base[0]['device'] == 'cpu' else 'GPU'} is the framework alone")
+            remarks.append(f"1 {'rank' if base[0].device == 'cpu' else 'GPU'} is the framework alone")
         measured = base + measured
-    runs = [point["completed"] for point in measured]
+    runs = [point.completed for point in measured]
     flat = [run for own in runs for run in own]
     first = group[0]
-    marks = dict.fromkeys(mark for point in measured for mark in marks_of(point))
-    sizes = {Size(point["gpus"], point["nodes"]): point["samples_per_second"] for point in measured}
+    marks = dict.fromkeys(mark for point in measured for mark in point.marks)
+    sizes = {Size(point.gpus, point.nodes): point.rate for point in measured}
     ordered = sorted(sizes)
-    of_size = {Size(point["gpus"], point["nodes"]): point["completed"] for point in measured}
+    of_size = {Size(point.gpus, point.nodes): point.completed for point in measured}
     parameters = _common(run.parameters for run in flat)
     series = Series(
-        name=", ".join(filter(None, (first["label"], first["precision"], first["detail"]))),
+        name=first.series_name,
         sizes=tuple(ordered),
         rates=tuple(sizes[size] for size in ordered),
-        scaling=first["scaling"],
-        model=first["model"],
-        precision=first["precision"],
-        batch_per_gpu=_common(point["batch_per_gpu"] for point in measured),
+        scaling=first.scaling,
+        model=first.model,
+        precision=first.precision,
+        batch_per_gpu=_common(point.batch_per_gpu for point in measured),
         noise=_noise(runs),
-        unit="CPU rank" if first["device"] == "cpu" else "GPU",
+        unit="CPU rank" if first.device == "cpu" else "GPU",
         remarks=tuple(remarks),
     )
     train_samples = _common(run.train_samples for run in flat)
@@ -88,14 +87,14 @@ def _one(group: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]])
     link = _common(run.link_gb_per_s for run in flat)
     return StudySeries(
         series,
-        first["cluster"],
-        first["device"],
+        first.cluster,
+        first.device,
         tuple(marks),
         train_samples,
         gradient_bytes,
         None if link is None else link * 1e9,
         tuple(of_size[size] for size in ordered),
-        first["series"],
+        first.series,
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,9 @@ from analysis.simulation.failures import Reliability, daly, expected_seconds, si
 from analysis.simulation.network import Network
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
 from analysis.tables.pairing import spec_of
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
+from analysis.tables.points import step_seconds_of
+from analysis.tables.series import by_series
 from harness.core.spec import WEAK
 from harness.core.strategies import info
 
@@ -62,7 +62,7 @@ class Simulated:
         base_step: seconds per step at the smallest measured point, the baseline of efficiency.
     """
 
-    measured: Mapping[str, Any]
+    measured: Point
     check: Steps
     steps: Sequence[Steps]
     formula: Sequence[float]
@@ -71,15 +71,15 @@ class Simulated:
     notes: tuple[str, ...]
 
 
-def simulate(points: Sequence[Mapping[str, Any]], options: Options) -> tuple[list[Simulated], list[str]]:
+def simulate(points: Sequence[Point], options: Options) -> tuple[list[Simulated], list[str]]:
     """Simulate every series that allows it; return the results, and why other series were left out.
 
     points: points of the study, ordered by series, then by GPUs.
     """
     simulated: list[Simulated] = []
     left_out: list[str] = []
-    for _, group in groupby(points, key=lambda point: point["series"]):
-        series = [point for point in group if point["step_seconds"] is not None]
+    for group in by_series(points):
+        series = [point for point in group if point.measured]
         if not series:
             continue
         found = _simulated(series, options)
@@ -90,18 +90,18 @@ def simulate(points: Sequence[Mapping[str, Any]], options: Options) -> tuple[lis
     return simulated, left_out
 
 
-def _simulated(series: Sequence[Mapping[str, Any]], options: Options) -> Simulated | str:
+def _simulated(series: Sequence[Point], options: Options) -> Simulated | str:
     point = series[-1]
-    name = f"{point['label']}: not simulated: "
-    if not info(point["strategy"]).sums_all_gradients:
-        return name + f"only synchronous allreduces are, and not strategy {point['strategy']}"
-    if point["scaling"] != WEAK and any(gpus != point["gpus"] for gpus in options.gpus):
+    name = f"{point.label}: not simulated: "
+    if not info(point.strategy).sums_all_gradients:
+        return name + f"only synchronous allreduces are, and not strategy {point.strategy}"
+    if point.scaling != WEAK and any(gpus != point.gpus for gpus in options.gpus):
         return name + "in strong scaling the batch per GPU, and so the compute time, would differ from the measured one"
-    completed = point["completed"]
-    parts = parts_of_runs(completed, point["step_seconds"])
+    completed = point.completed
+    parts = parts_of_runs(completed, step_seconds_of(completed))
     if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].estimate <= 0:
         return name + "no probes say how long a GPU computes"
-    if point["gpus"] == 1:
+    if point.gpus == 1:
         return name + "it was measured on one GPU alone, so nothing is known about the network"
     network = _network(point, parts, options)
     if isinstance(network, str):
@@ -112,7 +112,7 @@ def _simulated(series: Sequence[Mapping[str, Any]], options: Options) -> Simulat
         late_probability=options.late_probability,
         late_seconds=options.late_seconds,
     )
-    settings = spec_of(point["series"])["strategy_options"]
+    settings = spec_of(point.series)["strategy_options"]
     bucket = (options.bucket_mb or settings.get("bucket_mb") or DEFAULT_BUCKET_MB) * MB
     overlap = bool(settings.get("overlap", True))
 
@@ -131,21 +131,21 @@ def _simulated(series: Sequence[Mapping[str, Any]], options: Options) -> Simulat
         f"bus bandwidth {number(network.bus_gb_per_s)} GB/s, latency {number(options.latency_us)} us",
         f"gradients of {number((parts.allreduce_bytes or 0) / MB)} MB in buckets of {number(bucket / MB)} MB"
         + ("" if overlap else ", none sent before the last gradient is there"),
-        *marks_of(point),
+        *point.marks,
     )
-    simulated = [steps_of(n) for n in options.gpus]
-    return Simulated(point, steps_of(point["gpus"]), simulated, formula, stall, series[0]["step_seconds"], notes)
+    simulated, base_step = [steps_of(n) for n in options.gpus], step_seconds_of(series[0].completed)
+    return Simulated(point, steps_of(point.gpus), simulated, formula, stall, base_step, notes)
 
 
-def _network(point: Mapping[str, Any], parts: Parts, options: Options) -> Network | str:
+def _network(point: Point, parts: Parts, options: Options) -> Network | str:
     if not parts.allreduce_bytes or parts.allreduce is None or parts.allreduce.estimate <= 0:
         return "the allreduce alone was not measured"
     latency = options.latency_us / 1e6
     if options.bus_gb_per_s is not None:
         return Network(options.bus_gb_per_s, latency)
-    if point["nodes"] == 1 and max(options.gpus) > point["gpus"]:
+    if point.nodes == 1 and max(options.gpus) > point.gpus:
         return "it was measured on one node alone: give the bandwidth between nodes, bus_gb_per_s=..."
-    return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.estimate, point["gpus"]), latency)
+    return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.estimate, point.gpus), latency)
 
 
 def _deviations(completed: Sequence[Run]) -> tuple[float, ...]:
@@ -167,15 +167,15 @@ def sentences(simulated: Simulated) -> list[str]:
     """Describe the result, one sentence for each number of GPUs."""
     point, check, stall = simulated.measured, simulated.check, simulated.stall
     said = [
-        f"{point['label']}: simulated from {gpus_text(point['gpus'], point['device'])} ({'; '.join(simulated.notes)})",
-        f"  check: on {gpus_text(check.gpus, point['device'])} simulated {_ms(check.mean + stall)}, measured "
-        f"{_ms(point['step_seconds'])}",
+        f"{point.label}: simulated from {point.size} ({'; '.join(simulated.notes)})",
+        f"  check: on {gpus_text(check.gpus, point.device)} simulated {_ms(check.mean + stall)}, measured "
+        f"{_ms(step_seconds_of(point.completed))}",
     ]
     for steps, formula in zip(simulated.steps, simulated.formula, strict=True):
         low, high = np.percentile(steps.seconds, [5, 95])
         ends = abs(formula / steps.mean - 1) > AGREES
         said.append(
-            f"  {gpus_text(steps.gpus, point['device'])}: {_ms(steps.mean + stall)} per step "
+            f"  {gpus_text(steps.gpus, point.device)}: {_ms(steps.mean + stall)} per step "
             f"(5 to 95 % of the steps: {_ms(low + stall)} to {_ms(high + stall)}), "
             f"{percent(simulated.base_step / (steps.mean + stall))} efficiency; imbalance {_ms(steps.imbalance)}, "
             f"exposed communication {_ms(steps.exposed)}; closed form {_ms(formula + stall)}"

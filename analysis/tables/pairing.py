@@ -6,11 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
+from analysis.tables.point import Point
 from harness.core.spec import EMULATED
-
-Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 @lru_cache(maxsize=4096)
@@ -27,18 +26,18 @@ def without(key: str, *fields: str) -> str:
 
 
 def pairing(
-    points: Iterable[Row],
+    points: Iterable[Point],
     without_fields: Collection[str],
     where: Sequence[str] = (),
-    also: Callable[[Row], Hashable] = lambda point: None,
-) -> dict[Hashable, list[Row]]:
+    also: Callable[[Point], Hashable] = lambda point: None,
+) -> dict[Hashable, list[Point]]:
     """The points that did the same work, by that work; in the order of the points.
 
     without_fields: of the spec, those in which they may differ. where: columns that are equal too. also: what else is.
     What is emulated waits instead of computing, and does no work that another framework does.
     """
-    groups: dict[Hashable, list[Row]] = defaultdict(list)
+    groups: dict[Hashable, list[Point]] = defaultdict(list)
     for point in points:
-        shared = (without(point["series"], *without_fields), point["framework"] == EMULATED)
-        groups[(*shared, *(point[name] for name in where), also(point))].append(point)
+        shared = (without(point.series, *without_fields), point.framework == EMULATED)
+        groups[(*shared, *(getattr(point, name) for name in where), also(point))].append(point)
     return dict(groups)

@@ -1,4 +1,4 @@
-"""The points of a study: what each is, its throughput, and its marks.
+"""The points of a study: what each is, its throughput and its warnings.
 
 A point is all completed runs that differ only in seed and repeat. A series is all points that differ only in the
 number of GPUs, their placement, and the batch that follows from it (the global batch in weak scaling, the batch per
@@ -15,59 +15,59 @@ from typing import Any
 from analysis.base.text import versions_text
 from analysis.read.row import Run
 from analysis.tables.bases import columns_of
+from analysis.tables.point import Point
 from analysis.tables.throughput import estimate_of, goodput, throughput
 from analysis.tables.warnings import point_marks, point_notes
 
 
-def measured_series(runs: Iterable[Run], differing: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """The points of each series, by GPUs and nodes; each with its runs (members), those that are completed, and their
-    estimate.
+def measured_series(runs: Iterable[Run], differing: Collection[str]) -> dict[str, list[Point]]:
+    """The points of each series, by GPUs and nodes, without what they are relative to.
 
-    differing: points, as runs name them, whose work is not that of the others (analysis/measures/equal_work.py). Runs
+    differing: points, as runs name them, whose work differs from the others' (analysis/measures/equal_work.py). Runs
     whose spec could not be read belong to no point.
     """
     by_point: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if run.point is not None:
             by_point[run.point].append(run)
-    series: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    series: dict[str, list[Point]] = defaultdict(list)
     for key, group in by_point.items():
         series[group[0]["series"]].append(_point(group, key in differing))
     for points in series.values():
-        points.sort(key=lambda point: (point["gpus"], point["nodes"]))
+        points.sort(key=lambda point: (point.gpus, point.nodes))
     return series
 
 
-def _point(group: Sequence[Run], work_differs: bool) -> dict[str, Any]:
-    completed = [run for run in group if run.completed]
+def _point(group: Sequence[Run], work_differs: bool) -> Point:
+    completed = tuple(run for run in group if run.completed)
     kept = ("series", "framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device")
     counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
     oversubscribed = _distinct(run.oversubscribed for run in (completed or group))
     devices = _distinct(name for run in completed for name in run.device_names)
     others = [f"{run.run_id}: {run.status}, {run.reason}" for run in group if not run.completed]
-    return {
+    return Point(
         **{name: group[0][name] for name in (*kept, *counts)},
         **_measured_columns(completed),
         **_goodput_columns(completed),
-        "status": _status_text(run.status for run in group),
-        "reasons": "; ".join(others) or None,
-        "run_ids": tuple(run.run_id for run in group),
-        "members": tuple(group),
-        "completed": completed,
-        "runs_completed": len(completed),
-        "runs_all": len(group),
-        "marks": point_marks(group, completed, bool(oversubscribed), work_differs),
-        "oversubscribed": "; ".join(oversubscribed) or None,
-        "device_names": ";".join(devices) or None,
-        "communication": " / ".join(_distinct(run.communication for run in completed)) or None,
-        "versions": versions_text(run.versions for run in completed) or None,
-        "code_versions": ";".join(_distinct(run.code_version for run in (completed or group))),
-    }
+        status=_status_text(run.status for run in group),
+        reasons="; ".join(others) or None,
+        run_ids=tuple(run.run_id for run in group),
+        members=tuple(group),
+        completed=completed,
+        runs_completed=len(completed),
+        runs_all=len(group),
+        marks=tuple(point_marks(group, completed, bool(oversubscribed), work_differs)),
+        oversubscribed="; ".join(oversubscribed) or None,
+        device_names=";".join(devices) or None,
+        communication=" / ".join(_distinct(run.communication for run in completed)) or None,
+        versions=versions_text(run.versions for run in completed) or None,
+        code_versions=";".join(_distinct(run.code_version for run in (completed or group))),
+    )
 
 
 def _measured_columns(completed: Sequence[Run]) -> dict[str, Any]:
     if not completed:
-        return {"samples_per_second": None}
+        return {}
     estimate = estimate_of(completed)
     rate = estimate.rate_interval()._replace(estimate=throughput(run.seconds_per_sample for run in completed))
     rates = [run.samples_per_second for run in completed]

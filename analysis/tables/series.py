@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, PLAIN
 from analysis.base.text import count, printable
-from analysis.base.values import Columns
+from analysis.read.row import Run
 from analysis.tables.pairing import without
+from analysis.tables.point import Point
 from harness.core.spec import WEAK
 
 
-def name_series(series: Mapping[str, Columns]) -> dict[str, tuple[str, str]]:
+def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]:
     """(label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
 
     The detail says in which fields of the spec this series differs from the others with the same label. A failure on
@@ -42,17 +43,19 @@ def without_strategy(key: str) -> str:
     return without(key, "strategy", "strategy_options")
 
 
-def series_in_order(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """The measured rows of each series that is drawn, those with the most counts of GPUs first.
+def by_series(points: Iterable[Point]) -> list[list[Point]]:
+    """points: ordered by series."""
+    return [list(group) for _, group in groupby(points, key=lambda point: point.series)]
 
-    rows: of the table of points. Left out is a framework alone that others are relative to: by definition it has a
-    speedup of 1 on one GPU.
+
+def series_in_order(points: Sequence[Point]) -> list[list[Point]]:
+    """The measured points of each series that is drawn, those with the most counts of GPUs first. A framework alone
+    that others are relative to is not: its speedup is 1 on one GPU by definition.
     """
-    measured = [row for row in rows if row["samples_per_second"] is not None]
-    every = [list(group) for _, group in groupby(measured, key=lambda row: row["series"])]
-    wrapped = {without_strategy(group[0]["series"]) for group in every if group[0]["strategy"] != PLAIN}
-    series = [g for g in every if g[0]["strategy"] != PLAIN or without_strategy(g[0]["series"]) not in wrapped]
-    series.sort(key=lambda group: -len({row["gpus"] for row in group}))
+    every = by_series([point for point in points if point.measured])
+    wrapped = {without_strategy(group[0].series) for group in every if group[0].strategy != PLAIN}
+    series = [g for g in every if g[0].strategy != PLAIN or without_strategy(g[0].series) not in wrapped]
+    series.sort(key=lambda group: -len({point.gpus for point in group}))
     return series
 
 
@@ -62,17 +65,17 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() and part.isascii() else (0, 0, part) for part in parts if part]
 
 
-def scaling_text(run: Columns) -> str:
+def scaling_text(run: Run | Point) -> str:
     """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024': of a run, or of a point."""
-    if run["scaling"] == WEAK:
-        batch = f"{count(run['batch_per_gpu'])} per {'rank' if run['device'] == 'cpu' else 'GPU'}"
+    if run.scaling == WEAK:
+        batch = f"{count(run.batch_per_gpu)} per {'rank' if run.device == 'cpu' else 'GPU'}"
     else:
-        batch = f"global batch {count(run['global_batch'])}"
-    return f"{run['scaling']} scaling, {batch}"
+        batch = f"global batch {count(run.global_batch)}"
+    return f"{run.scaling} scaling, {batch}"
 
 
-def _label(run: Columns) -> str:
-    return f"{run['framework']} {run['strategy']}, {run['model']} on {run['dataset']} ({scaling_text(run)})"
+def _label(run: Run | Point) -> str:
+    return f"{run.framework} {run.strategy}, {run.model} on {run.dataset} ({scaling_text(run)})"
 
 
 def _fields(spec: dict[str, Any]) -> dict[str, str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from analysis.base.text import percent
 from analysis.read.columns.issue_time import LAUNCH_BOUND, is_launch_bound, issue_notes
@@ -32,11 +31,6 @@ SEVERAL_VIEWS = "accuracy of several views"
 THROTTLED, FELL_BACK = "throttled", "fell back"
 # Between runs: how many times what the blocks let expect. Chance alone does it to two runs in 1 of 370 cases.
 WIDER = 3.0
-
-
-def marks_of(point: Mapping[str, Any]) -> tuple[str, ...]:
-    """The marks of a point, or of another row."""
-    return point["marks"] or ()
 
 
 def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: bool, work_differs: bool) -> list[str]:

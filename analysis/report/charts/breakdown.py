@@ -19,7 +19,6 @@ from analysis.report.losses import LOSS_NAMES, share_text, tenths
 from analysis.report.palette import IDEAL, PARTS, hollow_notes, is_hollow
 from analysis.report.sentences import baseline, unit_of
 from analysis.stats.intervals import Interval
-from analysis.tables.warnings import marks_of
 
 BARS, STEPS = "bars", "steps"  # names of datasets
 POINT, SERIES = "point", "shown"  # signals, set by a control below the chart
@@ -37,18 +36,18 @@ def breakdown_charts(losses: Losses, looks: Looks) -> list[Chart]:
 
 def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
     """Waterfall charts of the points that lost efficiency; the largest point of each series comes first."""
-    every = [loss for loss in losses.points if loss.shares and loss.point["series"] in looks.names]
+    every = [loss for loss in losses.points if loss.shares and loss.point.series in looks.names]
     if not every:
         return []
-    every.sort(key=lambda loss: -loss.point["gpus"])
-    largest = [next(group) for _, group in groupby(_by_series(every, looks), key=lambda loss: loss.point["series"])]
+    every.sort(key=lambda loss: -loss.point.gpus)
+    largest = [next(group) for _, group in groupby(_by_series(every, looks), key=lambda loss: loss.point.series)]
     ordered = [*largest, *(loss for loss in every if not any(loss is one for one in largest))]
     shown = ordered[:MOST_POINTS]
-    labels = [f"{where(loss.point)}: {looks.own[loss.point['series']]}" for loss in shown]
+    labels = [f"{where(loss.point)}: {looks.own[loss.point.series]}" for loss in shown]
     data = [row for i, loss in enumerate(shown) for row in _bars(loss, i)]
     height = BAR * (1 + max(row["order"] for row in data))
     parts = ["lines: 95 % intervals", "a bar that goes up is a gain, or noise"]
-    parts += [*hollow_notes(marks_of(loss.point) for loss in shown), *only_in_table(len(shown), len(ordered))]
+    parts += [*hollow_notes(loss.point.marks for loss in shown), *only_in_table(len(shown), len(ordered))]
     return [
         Chart(
             "waterfall",
@@ -66,12 +65,12 @@ def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
 
 
 def _head(loss: Loss, label: str) -> str:
-    return "; ".join((f"{label}, relative to {baseline(loss.point)}", f"from {loss.basis}", *marks_of(loss.point)))
+    return "; ".join((f"{label}, relative to {baseline(loss.point)}", f"from {loss.basis}", *loss.point.marks))
 
 
 def _bars(loss: Loss, at: int) -> list[dict[str, Any]]:
     """Return the bars: the ideal efficiency, the loss to each part, and what remains."""
-    hollow = is_hollow(marks_of(loss.point))
+    hollow = is_hollow(loss.point.marks)
     shared = {"point": at, "hollow": hollow, "where": where(loss.point), "marks": marks_text(loss.point)}
     shared |= {"baseline": baseline(loss.point), "basis": printable(loss.basis or "none")}
 
@@ -146,17 +145,17 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
 
 def _parts(losses: Losses, looks: Looks) -> list[Chart]:
     """Seconds of each part against the number of GPUs, for a selectable series."""
-    known = [loss for loss in losses.points if loss.parts is not None and loss.point["series"] in looks.names]
-    groups = [list(group) for _, group in groupby(_by_series(known, looks), key=lambda loss: loss.point["series"])]
+    known = [loss for loss in losses.points if loss.parts is not None and loss.point.series in looks.names]
+    groups = [list(group) for _, group in groupby(_by_series(known, looks), key=lambda loss: loss.point.series)]
     if not groups:
         return []
     shown = groups[:MOST_SERIES]
-    labels = [looks.own[group[0].point["series"]] for group in shown]
+    labels = [looks.own[group[0].point.series] for group in shown]
     data = [row for i, group in enumerate(shown) for loss in group for row in _stack(loss, i)]
     points = [loss.point for group in shown for loss in group]
     title = unit_of(points)
     parts = ["lines: 95 % intervals of each part, at its end", "a part below 0 is noise of the measurement"]
-    parts += [note.replace("hollow", "pale") for note in hollow_notes(map(marks_of, points))]
+    parts += [note.replace("hollow", "pale") for note in hollow_notes(point.marks for point in points)]
     parts += only_in_table(len(shown), len(groups), "series")
     return [
         Chart(
@@ -176,7 +175,7 @@ def _stack(loss: Loss, at: int) -> list[dict[str, Any]]:
     """Stack positive parts upwards from 0 and negative ones downwards, in milliseconds."""
     assert loss.parts is not None
     point, parts = loss.point, loss.parts
-    shared = {"series": at, "gpus": point["gpus"], "on": where(point), "hollow": is_hollow(marks_of(point))}
+    shared = {"series": at, "gpus": point.gpus, "on": where(point), "hollow": is_hollow(point.marks)}
     shared |= {"marks": marks_text(point), "basis": printable(parts.basis), "runs": runs_text(point)}
     up = down = 0.0
     rows: list[dict[str, Any]] = []
@@ -259,7 +258,7 @@ def _counts_alone() -> alt.Axis:
 def _by_series(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
     """Sort in the order of the palette; within a series, keep the given order."""
     places = {key: i for i, key in enumerate(looks.names)}
-    return sorted(losses, key=lambda loss: places[loss.point["series"]])
+    return sorted(losses, key=lambda loss: places[loss.point.series])
 
 
 def _choice(name: str, labels: Sequence[str]) -> alt.VariableParameter:

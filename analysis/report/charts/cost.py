@@ -25,7 +25,7 @@ from analysis.report.charts.chart import (
 from analysis.report.charts.looks import Looks, bar, faded, hovered, reference_line, signs, tooltips
 from analysis.report.charts.names import batches, identity, marks_text, only_in_table, sentence, where
 from analysis.report.palette import hollow_notes, is_hollow
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 
 COSTS = "costs"  # dataset name
 MOST_POINTS = 400
@@ -51,7 +51,7 @@ def cost_charts(decisions: Sequence[Mapping[str, Any]], looks: Looks) -> list[Ch
     analysis/measures/decisions.py."""
     charts = []
     for kind in KINDS:
-        rows = [row for row in decisions if row["series"] in looks.names]
+        rows = [row for row in decisions if row["point"].series in looks.names]
         rows = [row for row in rows if row[kind[2]] is not None and row[kind[3]] is not None]
         if rows:
             charts.append(_chart(kind, rows, looks))
@@ -62,14 +62,14 @@ def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any
     name, title, _, _, on_front = kind
     # Pareto-optimal points first, since one chooses among them.
     shown = sorted(rows, key=lambda row: not row[on_front])[:MOST_POINTS]
-    works = list(dict.fromkeys(map(work_of, shown)))
-    data = [_row(row, kind, works.index(work_of(row)), looks) for row in shown]
-    units = {hours_unit(row["device"]) for row in rows}
+    works = list(dict.fromkeys(work_of(row["point"]) for row in shown))
+    data = [_row(row, kind, works.index(work_of(row["point"])), looks) for row in shown]
+    units = {hours_unit(row["point"].device) for row in rows}
     unit = units.pop() if len(units) == 1 else "GPU-hours or rank-hours"
     parts = ["dashed: points that no other of the same work beats in both time and cost"]
     if any(row["low"] is not None for row in data):
         parts.append("slanted bars: 95 % intervals, as both follow from the throughput")
-    parts += [*hollow_notes(map(marks_of, shown)), *only_in_table(len(shown), len(rows))]
+    parts += [*hollow_notes(row["point"].marks for row in shown), *only_in_table(len(shown), len(rows))]
     return Chart(
         name,
         title.replace("GPU-hours", unit),
@@ -86,13 +86,14 @@ def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any
 
 def _row(row: Mapping[str, Any], kind: tuple[str, str, str, str, str], work: int, looks: Looks) -> dict[str, Any]:
     _, _, time, cost, on_front = kind
+    point: Point = row["point"]
     low, high = row.get(f"{time}_low"), row.get(f"{time}_high")
     known = low is not None and high is not None
     interval = f" ({span(low, high, duration)})" if known else ""
     return {
-        **identity(row),
-        "name": looks.names[row["series"]],
-        "gpus": row["gpus"],
+        **identity(point),
+        "name": looks.names[point.series],
+        "gpus": point.gpus,
         "seconds": row[time],
         "hours": row[cost],
         "low": low,
@@ -101,15 +102,15 @@ def _row(row: Mapping[str, Any], kind: tuple[str, str, str, str, str], work: int
         "hours_high": row.get(f"{cost}_high"),
         "front": bool(row[on_front]),
         "work": work,
-        "hollow": is_hollow(marks_of(row)),
-        "where": where(row),
-        "size": str(row["gpus"]),
+        "hollow": is_hollow(point.marks),
+        "where": where(point),
+        "size": str(point.gpus),
         "time": f"{duration(row[time])}{interval}",
-        "cost": f"{number(row[cost])} {hours_unit(row['device'])}",
+        "cost": f"{number(row[cost])} {hours_unit(point.device)}",
         "on_front": "yes" if row[on_front] else "no",
-        "batches": batches(row),
+        "batches": batches(point),
         "basis": printable(row["basis"] or "none") if known else "none",
-        "marks": marks_text(row),
+        "marks": marks_text(point),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from analysis.base.text import gpus_text, percent
+from analysis.base.text import percent
 from analysis.measures.learning import Learning
 from analysis.report.charts.axes import percent_axis
 from analysis.report.charts.chart import (
@@ -29,7 +29,7 @@ from analysis.report.charts.looks import Looks, faded, hovered, line, reference_
 from analysis.report.charts.names import identity, marks_text, only_in_table, sentence, where
 from analysis.report.palette import hollow_notes, is_hollow
 from analysis.report.sentences import seeds_text
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 
 EVALUATIONS, POINTS, TARGET = "evaluations", "points", "target"  # dataset names
 MOST_POINTS, MOST_ROWS = 40, 1500  # limits of the study's points, and of evaluations over all their runs
@@ -51,18 +51,18 @@ HOVERED = {
 
 def learning_charts(learning: Learning, looks: Looks) -> list[Chart]:
     """Return the charts, or nothing if no run was evaluated more than once."""
-    points = [
-        point
-        for point in learning.points
-        if point["series"] in looks.names and any(len(curve) > 1 for curve in point["curves"])
+    learned = [
+        row
+        for row in learning.points
+        if row["point"].series in looks.names and any(len(curve) > 1 for curve in row["curves"])
     ]
-    if not points:
+    if not learned:
         return []
     order = {key: i for i, key in enumerate(looks.names)}
-    points.sort(key=lambda point: (order[point["series"]], -point["gpus"]))
-    shown = points[:MOST_POINTS]
-    each = max(2, MOST_ROWS // sum(len(point["curves"]) for point in shown))
-    return [_chart(kind, shown, len(points), each, learning.target, looks) for kind in KINDS]
+    learned.sort(key=lambda row: (order[row["point"].series], -row["point"].gpus))
+    shown = learned[:MOST_POINTS]
+    each = max(2, MOST_ROWS // sum(len(row["curves"]) for row in shown))
+    return [_chart(kind, shown, len(learned), each, learning.target, looks) for kind in KINDS]
 
 
 def medians(curves: Sequence[Sequence[Mapping[str, Any]]], quantity: str) -> list[tuple[float, float]]:
@@ -77,22 +77,22 @@ def medians(curves: Sequence[Sequence[Mapping[str, Any]]], quantity: str) -> lis
 
 def _chart(
     kind: tuple[str, str, str, str],
-    points: Sequence[Mapping[str, Any]],
+    learned: Sequence[Mapping[str, Any]],
     all_points: int,
     each: int,
     target: float | None,
     looks: Looks,
 ) -> Chart:
     name, title, quantity, label = kind
-    data = [row for i, point in enumerate(points) for row in _rows(point, i, quantity, each)]
-    facts = [_facts(point, i, looks) for i, point in enumerate(points)]
+    data = [row for i, one in enumerate(learned) for row in _rows(one["curves"], i, quantity, each)]
+    facts = [_facts(one, i, looks) for i, one in enumerate(learned)]
     ends = [{"x": x, "y": target} for x in (0, max((row["x"] for row in data), default=0))]
-    thinned = any(len(curve) > each for point in points for curve in point["curves"])
+    thinned = any(len(curve) > each for one in learned for curve in one["curves"])
     parts = ["thin lines: one run each; bold: the median of a point's runs, where all were evaluated"]
-    parts += hollow_notes(map(marks_of, points))
+    parts += hollow_notes(one["point"].marks for one in learned)
     if thinned:
         parts.append(f"of each run {each} evaluations, evenly spread, and the last: learning.csv has all")
-    parts += only_in_table(len(points), all_points)
+    parts += only_in_table(len(learned), all_points)
     return Chart(
         name,
         title,
@@ -102,34 +102,35 @@ def _chart(
             {EVALUATIONS: data, POINTS: facts, TARGET: ends if target is not None else []},
             choices(),
         ),
-        f"Test accuracy over {label}, of {len(points)} points, one line for each run and a bold one for their median; "
+        f"Test accuracy over {label}, of {len(learned)} points, one line for each run and a bold one for their median; "
         "the table of accuracies has the last ones.",
         sentence(parts),
     )
 
 
-def _facts(point: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
+def _facts(learned: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
+    point: Point = learned["point"]
     return {
         "point": at,
         **identity(point),
-        "name": looks.names[point["series"]],
-        "gpus": point["gpus"],
-        "hollow": is_hollow(marks_of(point)),
+        "name": looks.names[point.series],
+        "gpus": point.gpus,
+        "hollow": is_hollow(point.marks),
         "where": where(point),
-        "size": gpus_text(point["gpus"], point["device"]),
-        "seeds": seeds_text(point),
+        "size": point.size,
+        "seeds": seeds_text(learned),
         "marks": marks_text(point),
     }
 
 
-def _rows(point: Mapping[str, Any], at: int, quantity: str, each: int) -> list[dict[str, Any]]:
+def _rows(curves: Sequence[Sequence[Mapping[str, Any]]], at: int, quantity: str, each: int) -> list[dict[str, Any]]:
     """Return the rows of a point's lines. who: the run of a thin line, or the median."""
     rows = []
-    for i, curve in enumerate(point["curves"]):
-        who = f"seed {curve[0]['seed']}, repeat {curve[0]['repeat']} (run {i + 1} of {len(point['curves'])})"
+    for i, curve in enumerate(curves):
+        who = f"seed {curve[0]['seed']}, repeat {curve[0]['repeat']} (run {i + 1} of {len(curves)})"
         known = [row for row in _thinned(curve, each) if row[quantity] is not None]
         rows += [{"point": at, "x": row[quantity], "y": row["accuracy"], "who": who, "bold": False} for row in known]
-    whole = _thinned(medians(point["curves"], quantity), each)
+    whole = _thinned(medians(curves, quantity), each)
     return rows + [{"point": at, "x": x, "y": y, "who": "the median of its runs", "bold": True} for x, y in whole]
 
 

@@ -12,6 +12,7 @@ from analysis.report.charts.chart import keep, layer, where_picked
 from analysis.report.charts.names import further, short_names
 from analysis.report.charts.theme import HOLLOW, REFERENCE
 from analysis.report.palette import LOOKS, UNNAMED
+from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
 
 FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of unselected series; of bands, selected and not
@@ -48,9 +49,9 @@ class Looks:
         return alt.Scale(domain=list(self.domain), range="category")
 
 
-def looks_of(rows: Sequence[Mapping[str, Any]]) -> Looks:
-    """Assign looks from all rows of the table of points, so that a series looks the same in every chart."""
-    own = short_names(series_in_order(rows))
+def looks_of(points: Sequence[Point]) -> Looks:
+    """Assign looks from all points, so that a series looks the same in every chart."""
+    own = short_names(series_in_order(points))
     names = {
         key: name if i < len(LOOKS) else further(len(own) - len(LOOKS)) for i, (key, name) in enumerate(own.items())
     }

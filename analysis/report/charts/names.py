@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.base.text import count, gpus_text, printable, shortened
+from analysis.base.text import count, printable, shortened
 from analysis.report.sentences import baseline
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 from harness.core.spec import WEAK
 
 NAME_LENGTH, LABEL_LENGTH = 80, 300  # characters
 IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "device", "detail")
 
 
-def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+def short_names(series: Sequence[Sequence[Point]]) -> dict[str, str]:
     """Return unique short names by series key: the properties in which a series differs from the others."""
-    parts = {group[0]["series"]: _parts(group[0]) for group in series}
+    parts = {group[0].series: _parts(group[0]) for group in series}
     differing = _differing(list(parts.values()))
     names: dict[str, str] = {}
     for key, of in parts.items():
@@ -27,16 +27,16 @@ def short_names(series: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]
     return names
 
 
-def common_words(series: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+def common_words(series: Sequence[Sequence[Point]]) -> str:
     """Describe the properties that all series share, which their short names omit."""
     parts = [_parts(group[0]) for group in series]
     agreed = [name for name in IN_ORDER if name not in _differing(parts)]
     return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
 
 
-def relative_to(rows: Sequence[Mapping[str, Any]]) -> str:
+def relative_to(points: Sequence[Point]) -> str:
     """The baseline of these points, if they share one."""
-    bases = {baseline(row) for row in rows}
+    bases = {baseline(point) for point in points}
     return f"relative to {bases.pop() if len(bases) == 1 else 'what the legend says of each series'}"
 
 
@@ -45,31 +45,30 @@ def further(n: int) -> str:
     return f"{n} further series"
 
 
-def identity(row: Mapping[str, Any]) -> dict[str, str]:
+def identity(point: Point) -> dict[str, str]:
     """Return the values that the page's controls filter by, and the full name of the series."""
-    label = ", ".join(filter(None, (row["label"], row["precision"], row["detail"])))
-    chosen = {name: printable(row[name]) for name in ("framework", "model", "strategy")}
-    return {**chosen, "series": shortened(printable(label), LABEL_LENGTH)}
+    chosen = {name: printable(getattr(point, name)) for name in ("framework", "model", "strategy")}
+    return {**chosen, "series": shortened(printable(point.series_name), LABEL_LENGTH)}
 
 
-def where(row: Mapping[str, Any]) -> str:
+def where(point: Point) -> str:
     """Format as '8 GPUs on 2 nodes'."""
-    return gpus_text(row["gpus"], row["device"]) + (f" on {row['nodes']} nodes" if row["nodes"] > 1 else "")
+    return point.size + (f" on {point.nodes} nodes" if point.nodes > 1 else "")
 
 
-def batches(row: Mapping[str, Any]) -> str:
+def batches(point: Point) -> str:
     """Format as '1,024 in all, 128 per GPU'."""
-    return f"{count(row['global_batch'])} in all, {count(row['batch_per_gpu'])} per {_rank(row)}"
+    return f"{count(point.global_batch)} in all, {count(point.batch_per_gpu)} per {_rank(point)}"
 
 
-def runs_text(row: Mapping[str, Any]) -> str:
+def runs_text(point: Point) -> str:
     """Format as '3', or '2 of 3' if some runs did not complete."""
-    done, asked = row["runs_completed"], row["runs_all"]
+    done, asked = point.runs_completed, point.runs_all
     return str(done) if done == asked else f"{done} of {asked}"
 
 
-def marks_text(row: Mapping[str, Any]) -> str:
-    return printable(", ".join(marks_of(row))) or "none"
+def marks_text(point: Point) -> str:
+    return printable(", ".join(point.marks)) or "none"
 
 
 def minus(text: str) -> str:
@@ -92,18 +91,18 @@ def _differing(parts: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in IN_ORDER if len({of[name] for of in parts}) > 1] or ["what"]
 
 
-def _parts(row: Mapping[str, Any]) -> dict[str, str]:
-    batch = row["batch_per_gpu"] if row["scaling"] == WEAK else row["global_batch"]
-    per = f" per {_rank(row)}" if row["scaling"] == WEAK else " in all"
+def _parts(point: Point) -> dict[str, str]:
+    batch = point.batch_per_gpu if point.scaling == WEAK else point.global_batch
+    per = f" per {_rank(point)}" if point.scaling == WEAK else " in all"
     return {
-        "what": f"{row['framework']} {row['strategy']}",
-        "scaling": f"{row['scaling']} scaling, {count(batch)}{per}",
-        **{name: row[name] or "" for name in ("model", "dataset", "precision", "cluster", "device", "detail")},
+        "what": f"{point.framework} {point.strategy}",
+        "scaling": f"{point.scaling} scaling, {count(batch)}{per}",
+        **{name: getattr(point, name) or "" for name in IN_ORDER[1:] if name != "scaling"},
     }
 
 
-def _rank(row: Mapping[str, Any]) -> str:
-    return "rank" if row["device"] == "cpu" else "GPU"
+def _rank(point: Point) -> str:
+    return "rank" if point.device == "cpu" else "GPU"
 
 
 def _another(name: str, taken: Any) -> str:

@@ -38,7 +38,6 @@ from analysis.report.palette import LOOKS, hollow_notes, is_hollow
 from analysis.report.sentences import unit_of
 from analysis.scaling.report_forecast import Outlook
 from analysis.tables.series import series_in_order
-from analysis.tables.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -63,7 +62,7 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
     predicted = [one for one in findings.outlook if one.forecasts]
     if not predicted:
         return []
-    marks = {(row["series"], row["gpus"], row["nodes"]): marks_of(row) for row in findings.rows}
+    marks = {(point.series, point.gpus, point.nodes): point.marks for point in findings.points}
     data = [row for one in predicted for row in _rows(one, looks, marks)]
     max(data, key=lambda row: row["gpus"])["labelled"] = True
     counts = {row["gpus"] for row in data}
@@ -95,7 +94,7 @@ def _rows(
     first = outlook.forecasts[0]
     assert first.rate is not None, "a measured size is never refused"
     one_gpu = first.rate.median / first.gpus
-    device, marks = outlook.point["device"], ", ".join(outlook.marks)
+    device, marks = outlook.point.device, ", ".join(outlook.marks)
     rows = []
     for one in outlook.forecasts:
         if one.rate is None:
@@ -115,11 +114,11 @@ def _rows(
         rows.append(
             {
                 **identity(outlook.point),
-                "name": looks.names[outlook.point["series"]],
+                "name": looks.names[outlook.point.series],
                 "gpus": one.gpus,
                 "known": known,
                 "beyond": one.gpus >= outlook.largest,
-                "hollow": is_hollow(marks_at.get((outlook.point["series"], one.gpus, one.nodes), outlook.marks)),
+                "hollow": is_hollow(marks_at.get((outlook.point.series, one.gpus, one.nodes), outlook.marks)),
                 "y": share(value),
                 "law": share(one.rate.median),
                 "low50": low50,
@@ -201,7 +200,7 @@ def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
     ]
     parts += hollow_notes(one.marks for one in predicted)
     refused = [
-        f"no prediction for {printable(one.point['label'])}: {printable(reason)}"
+        f"no prediction for {printable(one.point.label)}: {printable(reason)}"
         for one in findings.outlook
         for reason in one.refusals
     ]
@@ -214,6 +213,6 @@ def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
 
 def not_looked_into(findings: Findings) -> str | None:
     """Return a note on the number of measured series without a prediction here; None if all have one."""
-    rest = len(series_in_order(findings.rows)) - len(LOOKS)
+    rest = len(series_in_order(findings.points)) - len(LOOKS)
     text = f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"
     return text if rest > 0 else None

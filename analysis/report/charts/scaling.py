@@ -49,8 +49,9 @@ from analysis.report.charts.names import (
 from analysis.report.palette import hollow_notes, is_hollow
 from analysis.report.sentences import baseline, unit_of
 from analysis.tables.bases import ONE_RUN
+from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
-from analysis.tables.warnings import SINGLE_RUN, marks_of
+from analysis.tables.warnings import SINGLE_RUN
 from harness.core.spec import STRONG, WEAK
 
 MOST_POINTS = 400  # per chart; more would be indistinguishable and slow the page down
@@ -91,18 +92,18 @@ EFFICIENCY = Quantity("efficiency", "Parallel efficiency", "efficiency", percent
 THROUGHPUT = Quantity("samples_per_second", "Throughput", "samples per second", number, True)
 
 
-def scaling_charts(rows: Sequence[Mapping[str, Any]], looks: Looks) -> list[Chart]:
+def scaling_charts(points: Sequence[Point], looks: Looks) -> list[Chart]:
     """Return the charts; none if no point has a value. rows: the table of points."""
-    series = series_in_order(rows)
+    series = series_in_order(points)
     if not series:
         return []
     drawn, left_out = _fitting(series)
     return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, THROUGHPUT)]
 
 
-def _fitting(series: Sequence[list[Mapping[str, Any]]]) -> tuple[list[Mapping[str, Any]], str | None]:
-    """Return the rows of the first series that fit, and a note about the omitted ones."""
-    drawn: list[Mapping[str, Any]] = []
+def _fitting(series: Sequence[list[Point]]) -> tuple[list[Point], str | None]:
+    """Return the points of the first series that fit, and a note about the omitted ones."""
+    drawn: list[Point] = []
     for i, group in enumerate(series):
         if drawn and len(drawn) + len(group) > MOST_POINTS:
             rest = len(series) - i
@@ -111,11 +112,17 @@ def _fitting(series: Sequence[list[Mapping[str, Any]]]) -> tuple[list[Mapping[st
     return drawn, None
 
 
-def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, left_out: str | None) -> Chart:
-    data = _cut([_row(row, quantity, looks) for row in _with_line(rows)])
-    counts = {row["gpus"] for row in rows}
+def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: str | None) -> Chart:
+    seen: set[tuple[str, int]] = set()  # the line of a series goes through the first point of each number of GPUs
+    rows = []
+    for point in points:
+        at = (point.series, point.gpus)
+        rows.append(_row(point, at not in seen, quantity, looks))
+        seen.add(at)
+    data = _cut(rows)
+    counts = {point.gpus for point in points}
     logarithmic = len(counts) > 1 and max(counts) > 16
-    title = unit_of(rows)
+    title = unit_of(points)
     x, axis = counts_axis(counts, title), _axis(quantity, data)
     layers = [*_ideal(quantity, x, axis), *_series(quantity, data, looks, x, axis)]
     return Chart(
@@ -124,58 +131,47 @@ def _chart(quantity: Quantity, rows: Sequence[Mapping[str, Any]], looks: Looks, 
         "scaling",
         spec_of(
             {"height": HEIGHT, "layer": layers},
-            {POINTS: data, IDEAL: _ideal_rows(quantity, rows)},
+            {POINTS: data, IDEAL: _ideal_rows(quantity, points)},
             [*choices(), *log_switches(log_x=logarithmic, log_y=logarithmic and quantity.log)],
         ),
         f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
         "the table of points has the same figures.",
-        _note(rows, left_out),
-        (relative_to(rows),),
+        _note(points, left_out),
+        (relative_to(points),),
     )
 
 
-def _with_line(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Add `line` to each row: whether the series' line passes through it. It passes through the first row of each
-    count."""
-    seen: set[tuple[str, int]] = set()
-    found = []
-    for row in rows:
-        key = (row["series"], row["gpus"])
-        found.append({**row, "line": key not in seen})
-        seen.add(key)
-    return found
-
-
-def _row(row: Mapping[str, Any], quantity: Quantity, looks: Looks) -> dict[str, Any]:
+def _row(point: Point, line: bool, quantity: Quantity, looks: Looks) -> dict[str, Any]:
     name = quantity.name
-    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-    basis = row[f"{name}_basis"]
+    value, low, high, basis = (getattr(point, f"{name}{end}") for end in ("", "_low", "_high", "_basis"))
     interval = f"{span(low, high, quantity.show)}, from {basis}" if low is not None else basis
+    assert point.speedup is not None, "a measured point has a speedup"
+    ideal_speedup = point.gpus / point.base_gpus
     ideal = {
-        "speedup": row["ideal_speedup"],
+        "speedup": ideal_speedup,
         "efficiency": 1.0,
-        "samples_per_second": row["samples_per_second"] / row["speedup"] * row["ideal_speedup"],
+        "samples_per_second": point.rate / point.speedup * ideal_speedup,
     }[name]
     return {
-        **identity(row),
-        "name": looks.names[row["series"]],
-        "gpus": row["gpus"],
-        "scaling": row["scaling"],
+        **identity(point),
+        "name": looks.names[point.series],
+        "gpus": point.gpus,
+        "scaling": point.scaling,
         "value": value,
         "value_low": low,
         "value_high": high,
         "ideal": ideal,
-        "line": row["line"],
-        "hollow": is_hollow(marks_of(row)),
-        "bar": low is not None and row["runs_completed"] <= FEW_RUNS,
+        "line": line,
+        "hollow": is_hollow(point.marks),
+        "bar": low is not None and point.runs_completed <= FEW_RUNS,
         "one_run": ONE_RUN in (basis or ""),
-        "where": where(row),
+        "where": where(point),
         "said": quantity.show(value),
         "interval": printable(interval or "none"),
-        "baseline": baseline(row),
-        "runs": runs_text(row),
-        "batches": batches(row),
-        "marks": marks_text(row),
+        "baseline": baseline(point),
+        "runs": runs_text(point),
+        "batches": batches(point),
+        "marks": marks_text(point),
     }
 
 
@@ -216,14 +212,14 @@ def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[d
     ]
 
 
-def _ideal_rows(quantity: Quantity, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _ideal_rows(quantity: Quantity, points: Sequence[Point]) -> list[dict[str, Any]]:
     """Return points from each baseline to its largest count, at every count, since a semi-logarithmic axis bends
     the line."""
     if quantity is THROUGHPUT:
         return []
     found = []
-    for base in sorted({row["relative_to_gpus"] for row in rows}):
-        counts = sorted({base, *(row["gpus"] for row in rows if row["relative_to_gpus"] == base)})
+    for base in sorted({point.base_gpus for point in points}):
+        counts = sorted({base, *(point.gpus for point in points if point.base_gpus == base)})
         for n in counts:
             value = n / base if quantity is SPEEDUP else 1.0
             found.append({"gpus": n, "value": value, "from": base, "last": False})
@@ -277,9 +273,9 @@ def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
     )
 
 
-def _note(rows: Sequence[Mapping[str, Any]], left_out: str | None) -> str:
+def _note(points: Sequence[Point], left_out: str | None) -> str:
     parts = ["dashed: ideal", "bands: 95 % intervals", f"bars: those of {FEW_RUNS} runs or fewer"]
-    if any(SINGLE_RUN in marks_of(row) for row in rows):
+    if any(SINGLE_RUN in point.marks for point in points):
         parts.append("dotted bars: from the blocks of a single run")
-    parts += [*hollow_notes(map(marks_of, rows)), *filter(None, (left_out,))]
+    parts += [*hollow_notes(point.marks for point in points), *filter(None, (left_out,))]
     return sentence(parts)

@@ -28,7 +28,7 @@ from analysis.report.charts.looks import FADED, Looks, faded, hovered, tooltips
 from analysis.report.charts.names import identity, marks_text, sentence, where
 from analysis.report.charts.theme import REFERENCE
 from analysis.stats.stability import outliers
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -54,8 +54,8 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
 
     If there are too many runs, those of points that drifted or have the most blocks outside Tukey's fences are drawn.
     """
-    points = [row for row in findings.rows if row["series"] in looks.names and (row["blocks"] or 0) > 1]
-    members = [(row, run) for row in points for run in row["completed"]]
+    points = [point for point in findings.points if point.series in looks.names and (point.blocks or 0) > 1]
+    members = [(point, run) for point in points for run in point.completed]
     if not members:
         return []
     members.sort(key=lambda pair: _steadiness(*pair))
@@ -66,10 +66,10 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
     for at, (point, run) in enumerate(drawn):
         times = run.block_step_seconds
         thinned = thinned or len(times) > each
-        data += _blocks(times, at, middles[point["run_ids"]], each)
+        data += _blocks(times, at, middles[point], each)
         facts.append(_facts(point, run, at, looks))
     parts = ["rings: blocks outside Tukey's fences of their run; all of them count"]
-    if any(DRIFT in marks_of(point) for point, _ in drawn):
+    if any(DRIFT in point.marks for point, _ in drawn):
         parts.append(f"bold: runs of points marked {DRIFT}")
     if len(drawn) < len(members):
         parts.append(f"{len(drawn)} of {len(members):,} runs are drawn, the least steady ones")
@@ -88,15 +88,15 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
     ]
 
 
-def _steadiness(point: Mapping[str, Any], run: Run) -> tuple[bool, float]:
-    return DRIFT not in marks_of(point), -(run.outlier_blocks or 0)
+def _steadiness(point: Point, run: Run) -> tuple[bool, float]:
+    return DRIFT not in point.marks, -(run.outlier_blocks or 0)
 
 
-def _medians(drawn: Sequence[tuple[Mapping[str, Any], Any]]) -> dict[tuple[str, ...], float]:
+def _medians(drawn: Sequence[tuple[Point, Run]]) -> dict[Point, float]:
     """Return the median seconds per step of each point's blocks, by the ids of its runs."""
-    completed = {point["run_ids"]: point["completed"] for point, _ in drawn}
     return {
-        key: median(time for run in runs for time in run.block_step_seconds) or 1.0 for key, runs in completed.items()
+        point: median(time for run in point.completed for time in run.block_step_seconds) or 1.0
+        for point in dict.fromkeys(point for point, _ in drawn)
     }
 
 
@@ -114,15 +114,15 @@ def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[d
     ]
 
 
-def _facts(point: Mapping[str, Any], run: Run, at: int, looks: Looks) -> dict[str, Any]:
+def _facts(point: Point, run: Run, at: int, looks: Looks) -> dict[str, Any]:
     return {
         "run_at": at,
         **identity(point),
-        "name": looks.names[point["series"]],
+        "name": looks.names[point.series],
         "where": where(point),
         "run": shortened(printable(run.run_id), 80),
         "of": len(run.block_step_seconds),
-        "drift": DRIFT in marks_of(point),
+        "drift": DRIFT in point.marks,
         "marks": marks_text(point),
     }
 

@@ -22,10 +22,10 @@ def charts_of(findings: Findings, looks: Looks | None = None) -> list[Chart]:
     from analysis.report.charts.scaling import scaling_charts
     from analysis.report.charts.steadiness import steadiness_charts
 
-    looks = looks or looks_of(findings.rows)
-    with debug_mode(False):  # skips Altair's schema validation, which the tests do
+    looks = looks or looks_of(findings.points)
+    with debug_mode(False):  # each part against Vega-Lite's schema: the tests do that
         return [
-            *scaling_charts(findings.rows, looks),
+            *scaling_charts(findings.points, looks),
             *breakdown_charts(findings.losses, looks),
             *learning_charts(findings.learning, looks),
             *cost_charts(findings.decisions, looks),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.base.frames import frame_of
 from analysis.measures import comparisons, data_price, decisions, equal_work, learning, resources
-from analysis.measures.speedup import POINT_COLUMNS
 from analysis.report import roofline, startup
 from analysis.report.data.cells import inert_csv
 from analysis.report.losses import breakdown_csv
+from analysis.tables.point import COLUMNS as POINT_COLUMNS
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -45,8 +45,9 @@ def csv_of(findings: Findings) -> dict[str, bytes]:
 def csv_tables(findings: Findings) -> dict[str, str]:
     """CSV by the names of their files. Units are in the names of the columns; marks and reasons are joined by ';',
     absent values are empty."""
+    scaling = {name: POINT_COLUMNS[name] for name in SCALING_COLUMNS}
     tables = {
-        "scaling.csv": csv_text(findings.rows, {name: POINT_COLUMNS[name] for name in SCALING_COLUMNS}),
+        "scaling.csv": csv_text([point.row() for point in findings.points], scaling),
         "breakdown.csv": breakdown_csv(findings.losses),
         "comparisons.csv": csv_text(findings.comparisons.rows, comparisons.COLUMNS),
         "decisions.csv": csv_text(findings.decisions, decisions.COLUMNS),
@@ -65,9 +66,10 @@ def csv_tables(findings: Findings) -> dict[str, str]:
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
     """One line per row; columns: their pandas types by their names."""
-    return frame_of([{**row, **_joined(row)} for row in rows], columns).to_csv(index=False, lineterminator="\n")
+    return frame_of([_cells(row) for row in rows], columns).to_csv(index=False, lineterminator="\n")
 
 
-def _joined(row: Mapping[str, Any]) -> dict[str, str | None]:
-    """Cells of several values as one text."""
-    return {name: ";".join(row[name]) or None for name in SEVERAL if isinstance(row.get(name), tuple)}
+def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the columns of its point, if it has one, and with several values of a cell as one text."""
+    cells = {**row["point"].row(), **row} if "point" in row else dict(row)
+    return cells | {name: ";".join(cells[name]) or None for name in SEVERAL if isinstance(cells.get(name), tuple)}

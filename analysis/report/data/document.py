@@ -31,7 +31,6 @@ from analysis.report.sentences import (
     sample_notes,
 )
 from analysis.stats.estimates import CONFIDENCE
-from analysis.tables.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -56,8 +55,8 @@ def report_json(findings: Findings) -> bytes:
 
 def report(findings: Findings) -> dict[str, Any]:
     """The document as plain values."""
-    study, rows = findings.study, findings.rows
-    index = {run_id: i for i, row in enumerate(rows) for run_id in row["run_ids"]}
+    study = findings.study
+    index = {run_id: i for i, point in enumerate(findings.points) for run_id in point.run_ids}
     comparisons = findings.comparisons
     return {
         "v": VERSION,
@@ -72,9 +71,9 @@ def report(findings: Findings) -> dict[str, Any]:
         "method": {"confidence": CONFIDENCE, "notes": _notes(findings)},
         "headlines": headline_sentences(findings),
         "points": _points(findings),
-        "comparisons": [_part("comparison", row, marks_of(row)) for row in comparisons.rows],
+        "comparisons": [_part("comparison", row, row["marks"]) for row in comparisons.rows],
         "not_compared": list(comparisons.left_out),
-        "data_prices": [_part("data_price", row, marks_of(row)) for row in findings.prices],
+        "data_prices": [_part("data_price", row, row["marks"]) for row in findings.prices],
         "failure_costs": list(findings.failure_costs),
         "published": [
             {"published": both.published, "own": both.own, "verdict": both.verdict} for both in findings.published
@@ -142,25 +141,25 @@ def _properties(name: str) -> tuple[tuple[str, ...], tuple[tuple[str, str, str, 
 
 
 def _points(findings: Findings) -> list[dict[str, Any]]:
-    losses = {loss.point["run_ids"]: breakdown_row(loss) for loss in findings.losses.points if loss.parts is not None}
-    decisions = {row["run_ids"]: row for row in findings.decisions}
-    learned = {row["run_ids"]: {**row, **_learning_bases(row)} for row in findings.learning.points}
-    resources = {row["run_ids"]: row for row in findings.resources if is_recorded(row)}
+    losses = {loss.point: breakdown_row(loss) for loss in findings.losses.points if loss.parts is not None}
+    decisions = {row["point"]: row for row in findings.decisions}
+    learned = {row["point"]: {**row, **_learning_bases(row)} for row in findings.learning.points}
+    resources = {row["point"]: row for row in findings.resources if is_recorded(row)}
     work = {run_id: row for row in findings.work.rows for run_id in row["run_ids"]}
     parts = {"breakdown": losses, "decisions": decisions, "learning": learned, "resources": resources}
     found = []
-    for row in findings.rows:
-        key, marks = row["run_ids"], marks_of(row)
-        equal = next((work[run_id] for run_id in key if run_id in work), None)
-        why = {} if row["runs_completed"] else dict.fromkeys(WITHOUT_RUNS, row["reasons"] or row["status"])
-        named = {**row, "series": row["label"], "detail": row["detail"] or None, "marks": list(marks)}
-        point = {
+    for point in findings.points:
+        row, marks = point.row(), point.marks
+        equal = next((work[run_id] for run_id in point.run_ids if run_id in work), None)
+        why = {} if point.completed else dict.fromkeys(WITHOUT_RUNS, point.reasons or point.status)
+        named = {**row, "series": point.label, "detail": point.detail or None, "marks": list(marks)}
+        values = {
             **named,
             "figures": _part("figures", row | why, marks),
-            **{part: _part(part, by_ids[key], marks) if key in by_ids else None for part, by_ids in parts.items()},
+            **{part: _part(part, rows[point], marks) if point in rows else None for part, rows in parts.items()},
             "equal_work": equal and {"verdict": equal["verdict"], "compared_with": compared_with(equal)},
         }
-        found.append({name: point[name] for name in schema()["$defs"]["point"]["properties"]})
+        found.append({name: values[name] for name in schema()["$defs"]["point"]["properties"]})
     return found
 
 
@@ -201,7 +200,7 @@ def _notes(findings: Findings) -> list[str]:
     notes = [INTERVAL_NOTE, GOODPUT_NOTE, STEADINESS_NOTE, COMPARISON_NOTE, BREAKDOWN_NOTE, DECISIONS_NOTE]
     return [
         *(*notes, LEARNING_NOTE, RESOURCES_NOTE, WORK_NOTE),
-        *(*sample_notes(findings.rows), *accuracy_notes(findings.rows)),
+        *(*sample_notes(findings.points), *accuracy_notes(findings.points)),
     ]
 
 

@@ -15,6 +15,7 @@ from analysis.read.row import Run
 from analysis.read.run import COMPLETED
 from analysis.report.data.runs import run_rows
 from analysis.tables.pairing import spec_of
+from analysis.tables.point import Point
 from harness.core.events import attempt_dirs, read_events
 
 if TYPE_CHECKING:
@@ -65,11 +66,11 @@ class ExportedRun:
         return None if began is None or after is None or self.row["attempts"] != 1 else began + after
 
 
-def exported_runs(study: Study, points: Sequence[Mapping[str, Any]]) -> Iterator[ExportedRun]:
+def exported_runs(study: Study, points: Sequence[Point]) -> Iterator[ExportedRun]:
     """Every run of the study, whatever became of it, one after the other: a history is long. points: as
     `analysis.measures.speedup` makes them."""
     rows = run_rows(study, points)
-    marks = {run_id: point["marks"] for point in points for run_id in point["run_ids"]}
+    marks = {run_id: point.marks for point in points for run_id in point.run_ids}
     for run, row in zip(study.runs, rows, strict=True):
         spec = spec_of(run.point or "{}")
         evaluations = tuple(run.evaluations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.frames import frame_of
@@ -14,6 +14,7 @@ from analysis.read.row import COLUMNS as RUN_COLUMNS
 from analysis.read.row import Run
 from analysis.report.data.cells import inert
 from analysis.tables.pairing import spec_of
+from analysis.tables.point import Point
 from analysis.tables.throughput import goodput
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ NAMES = {
 
 def runs_table(findings: Findings) -> pd.DataFrame:
     """The columns of COLUMNS, of these types; NA for what is absent or not finite."""
-    rows = run_rows(findings.study, findings.rows)
+    rows = run_rows(findings.study, findings.points)
     frame = frame_of(rows, {name: kind for name, (kind, _) in COLUMNS.items()})
     reals = [name for name, (kind, _) in COLUMNS.items() if kind == REAL]
     infinite = frame[reals].isin([float("inf"), float("-inf")])
@@ -120,11 +121,10 @@ def runs_table(findings: Findings) -> pd.DataFrame:
     return frame
 
 
-def run_rows(study: Study, points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same as dicts with the keys of COLUMNS, in the order of the study's runs; None for what is absent. points:
-    rows of `analysis.measures.speedup`."""
-    point_of = {run_id: row for row in points for run_id in row["run_ids"]}
-    return [_row(study.name, run, point_of.get(run.run_id, {})) for run in study.runs]
+def run_rows(study: Study, points: Sequence[Point]) -> list[dict[str, Any]]:
+    """The same as dicts with the keys of COLUMNS, in the order of the study's runs; None for what is absent."""
+    point_of = {run_id: point for point in points for run_id in point.run_ids}
+    return [_row(study.name, run, point_of.get(run.run_id)) for run in study.runs]
 
 
 def runs_csv(table: pd.DataFrame) -> bytes:
@@ -172,10 +172,11 @@ def _derived(run: Run) -> dict[str, Any]:
     }
 
 
-def _row(study: str, run: Run, point: Mapping[str, Any]) -> dict[str, Any]:
+def _row(study: str, run: Run, point: Point | None) -> dict[str, Any]:
     own = {name: run[column] for name in COLUMNS if (column := NAMES.get(name, name)) in RUN_COLUMNS}
-    marks = ";".join(point.get("marks") or ()) or None
-    of_point = {"series": point.get("label"), "detail": point.get("detail") or None, "marks": marks}
+    of_point: dict[str, Any] = dict.fromkeys(("series", "detail", "marks"))
+    if point is not None:
+        of_point = {"series": point.label, "detail": point.detail or None, "marks": ";".join(point.marks) or None}
     return own | _derived(run) | of_point | {"study": study}
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import duration, energy, gpus_text, hours_unit, number, percent, span
+from analysis.base.text import duration, energy, hours_unit, number, percent, span
 from analysis.report.sentences import is_own_baseline
+from analysis.stats.intervals import Interval
+from analysis.tables.point import Point
 from analysis.tables.warnings import (
     BASELINE_OVERSUBSCRIBED,
     BASELINE_WORK_DIFFERS,
     OVERSUBSCRIBED,
     WORK_DIFFERS,
-    marks_of,
 )
 from harness.core.spec import EMULATED
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 DOUBTFUL = {OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED, WORK_DIFFERS, BASELINE_WORK_DIFFERS, EMULATED}
 # Below it computing centres ask for reasons.
 GOOD_EFFICIENCY = 0.7
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -39,56 +38,65 @@ class Figure:
 
 
 def figures_at_a_glance(findings: Findings, names: Mapping[str, str]) -> list[Figure]:
-    """names: of the series, as the answers call them. Of each figure the best point, sound ones before doubtful ones;
-    figures that no point has are left out."""
-    scaled = [row for row in findings.rows if row["speedup"] is not None and not is_own_baseline(row)]
-    efficient = [row for row in scaled if row["efficiency"] >= GOOD_EFFICIENCY]
+    """The best point for each figure, sound ones before doubtful ones; figures that no point has are left out.
 
-    def told(row: Row, name: str = "", show: Callable[[float | None], str] = number) -> str:
-        low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-        interval = "" if low is None else f" ({span(low, high, show)})"
-        return f"{gpus_text(row['gpus'], row['device'])}{interval}, {names[row['series']]}"
+    names: of the series, as in the answers.
+    """
+    scaled = [point for point in findings.points if point.measured and not is_own_baseline(point)]
+    efficient = [point for point in scaled if (point.efficiency or 0) >= GOOD_EFFICIENCY]
 
-    def best(name: str, rows: Sequence[Row], value: str, show: Callable[[Row], str], low: bool = False) -> list[Figure]:
-        known = [row for row in rows if row.get(value) is not None]
-        sound = [row for row in known if not DOUBTFUL & set(marks_of(row))] or known
+    def best(
+        name: str,
+        found: Iterable[tuple[Point, Interval | None]],
+        show: Callable[[Point, float], str],
+        ends: Callable[[float | None], str] = number,
+        low: bool = False,
+    ) -> list[Figure]:
+        known = [(point, value) for point, value in found if value is not None]
+        sound = [(point, value) for point, value in known if not DOUBTFUL & set(point.marks)] or known
         if not sound:
             return []
-        row = (min if low else max)(sound, key=lambda row: (row[value], row.get("efficiency") or 0))
-        ends = percent if value in ("efficiency", "test_accuracy") else number
-        return [Figure(name, show(row), told(row, value, ends), marks_of(row))]
+        point, value = (min if low else max)(sound, key=lambda one: (one[1].estimate, one[0].efficiency or 0))
+        interval = "" if value.low is None else f" ({span(*value.ends, ends)})"
+        of = f"{point.size}{interval}, {names[point.series]}"
+        return [Figure(name, show(point, value.estimate), of, point.marks)]
 
-    hours = hours_unit(findings.rows[0]["device"]) if findings.rows else ""
+    def of_points(figure: str) -> list[tuple[Point, Interval | None]]:
+        return [(point, point.interval(figure)) for point in findings.points]
+
+    def of_rows(rows: Iterable[Mapping[str, Any]], figure: str) -> list[tuple[Point, Interval | None]]:
+        known = [row for row in rows if row.get(figure) is not None]
+        return [
+            (row["point"], Interval(row[figure], row.get(f"{figure}_low"), row.get(f"{figure}_high"))) for row in known
+        ]
+
+    hours = hours_unit(findings.points[0].device) if findings.points else ""
+    gpus = "ranks" if hours == "rank-hours" else "GPUs"
     return [
-        *best("Largest speedup", scaled, "speedup", lambda row: f"{number(row['speedup'])}×"),
+        *best("Largest speedup", [(p, p.interval("speedup")) for p in scaled], lambda _, value: f"{number(value)}×"),
         *best(
-            f"Most {'ranks' if hours == 'rank-hours' else 'GPUs'} at {percent(GOOD_EFFICIENCY)} efficiency or more",
-            efficient,
-            "gpus",
-            lambda row: f"{row['gpus']:,} at {percent(row['efficiency'])}",
+            f"Most {gpus} at {percent(GOOD_EFFICIENCY)} efficiency or more",
+            [(point, Interval(point.gpus)) for point in efficient],
+            lambda point, _: f"{point.gpus:,} at {percent(point.efficiency)}",
         ),
+        *best("Highest throughput", of_points("samples_per_second"), lambda _, value: f"{number(value)} samples/s"),
         *best(
-            "Highest throughput",
-            findings.rows,
-            "samples_per_second",
-            lambda row: f"{number(row['samples_per_second'])} samples/s",
-        ),
-        *best(
-            "Shortest epoch", findings.decisions, "epoch_seconds", lambda row: duration(row["epoch_seconds"]), low=True
+            "Shortest epoch",
+            of_rows(findings.decisions, "epoch_seconds"),
+            lambda _, value: duration(value),
+            low=True,
         ),
         *best(
             f"Fewest {hours} per epoch",
-            findings.decisions,
-            "epoch_gpu_hours",
-            lambda row: number(row["epoch_gpu_hours"]),
+            of_rows(findings.decisions, "epoch_gpu_hours"),
+            lambda _, value: number(value),
             low=True,
         ),
         *best(
             "Least energy per sample",
-            [row for row in findings.resources if row.get("joules_per_sample") is not None],
-            "joules_per_sample",
-            lambda row: energy(row["joules_per_sample"]),
+            of_rows(findings.resources, "joules_per_sample"),
+            lambda _, value: energy(value),
             low=True,
         ),
-        *best("Best test accuracy", findings.rows, "test_accuracy", lambda row: percent(row["test_accuracy"], 1)),
+        *best("Best test accuracy", of_points("test_accuracy"), lambda _, value: percent(value, 1), percent),
     ]

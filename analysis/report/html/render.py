@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +16,6 @@ from markupsafe import Markup
 
 from analysis.base import text
 from analysis.base.text import hours_unit
-from analysis.base.values import Columns
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, interval_text
@@ -67,8 +65,10 @@ from analysis.report.sentences import (
     target_text,
 )
 from analysis.report.startup import SHOWN, STARTUP_NOTE, shown
+from analysis.tables.point import Point
+from analysis.tables.series import by_series
 from analysis.tables.throughput import goodput
-from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from analysis.tables.warnings import OVERSUBSCRIBED
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -91,16 +91,16 @@ def page_of(findings: Findings) -> dict[str, bytes]:
 
 def render_report(findings: Findings) -> str:
     """The report as HTML."""
-    study, learning, losses, rows = findings.study, findings.learning, findings.losses, findings.rows
+    study, learning, losses, points = findings.study, findings.learning, findings.losses, findings.points
     runs = study.runs
     printed = printed_of(runs, study.folder)
     settings = configurations(runs), environments(runs, study.folder)
     details = details_block(runs, *settings, printed)
-    reasons = {row["oversubscribed"] for row in rows if OVERSUBSCRIBED in marks_of(row)}
-    answers = answers_of(rows, losses)
+    reasons = {point.oversubscribed for point in points if OVERSUBSCRIBED in point.marks}
+    answers = answers_of(points, losses)
     charts = charts_of(findings)
     config, light, dark = one_theme()
-    places = {row["series"]: i for i, row in enumerate(rows)}
+    places = {point.series: i for i, point in enumerate(points)}
     completed = sorted((run for run in runs if run.completed), key=lambda run: _place(run, places))
     return (
         _environment()
@@ -111,14 +111,14 @@ def render_report(findings: Findings) -> str:
             facts=_facts(runs),
             answers=answers,
             most_answers=MOST_ANSWERS,
-            glance=figures_at_a_glance(findings, {answer.point["series"]: answer.name for answer in answers}),
+            glance=figures_at_a_glance(findings, {answer.point.series: answer.name for answer in answers}),
             choices=_choices(runs),
             charts=by_section(charts),
             vega=Markup(kept_vega_script()) if charts else None,
             vega_config=config,
             drawn_light=Markup(light),
             drawn_dark=Markup(dark),
-            labels={row["series"]: row for row in rows},
+            labels={point.series: point for point in points},
             comparisons=findings.comparisons,
             most_comparisons=MOST_COMPARISONS,
             few_comparisons=FEW_COMPARISONS,
@@ -131,14 +131,14 @@ def render_report(findings: Findings) -> str:
             published=findings.published,
             published_note=PUBLISHED_NOTE,
             oversubscribed=sorted(reason for reason in reasons if reason),
-            series=_by_series(rows),
+            series=by_series(points),
             losses=losses_by_series([loss for loss in losses.points if loss.parts is not None]),
             every_loss=losses_by_series(losses.points),
             loss_sentences=loss_sentences(losses),
             breakdown_note=BREAKDOWN_NOTE,
             lacking=lacking_sentences(losses, len(runs)),
-            measured=_by_series([run for run in completed if run.stopped is not None]),
-            messages=_by_series([row for row in rows if row["allreduce"]]),
+            measured=_runs_by_series([run for run in completed if run.stopped is not None]),
+            messages=by_series(point for point in points if point.allreduce),
             resources=_by_series([row for row in findings.resources if is_recorded(row)]),
             resources_note=RESOURCES_NOTE,
             startup=_by_series(findings.startup),
@@ -149,15 +149,15 @@ def render_report(findings: Findings) -> str:
             decisions=_by_series(findings.decisions),
             front_sentences=front_sentences(findings.decisions),
             decisions_note=DECISIONS_NOTE,
-            late=_by_series([row for row in rows if row["staleness_max"] is not None]),
-            steady=_by_series([row for row in rows if row["blocks"]]),
+            late=by_series(point for point in points if point.staleness_max is not None),
+            steady=by_series(point for point in points if point.blocks),
             steadiness_note=STEADINESS_NOTE,
             learning=learning,
             learned=_by_series(learning.points),
             learning_note=LEARNING_NOTE,
             interval_note=INTERVAL_NOTE,
             goodput_note=GOODPUT_NOTE,
-            sample_notes=[*sample_notes(rows), *accuracy_notes(rows)],
+            sample_notes=[*sample_notes(points), *accuracy_notes(points)],
             work=findings.work.rows,
             work_note=WORK_NOTE,
             traced=[found for run in runs if (found := traced(run))],
@@ -166,7 +166,7 @@ def render_report(findings: Findings) -> str:
             problems=[*study.problems, *findings.work.problems],
             damages=damages(runs),
             statuses=sorted(statuses(study.runs).items()),
-            completed=_by_series(completed),
+            completed=_runs_by_series(completed),
             n_completed=len(completed),
             others=other_runs(runs, *settings, printed),
             configuration=settings[0],
@@ -203,12 +203,10 @@ def _environment() -> Environment:
         **{f.__name__: f for f in (text.energy, text.size, text.moment, text.gpus_text, text.scientific)},
         **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
         **{f.__name__: f for f in (part_text, share_text, network_text)},
-        "marks": marks_of,
         "attempts_cost": attempts_cost,
         "price_interval": interval_text,
         "run_goodput": lambda run: goodput([run.useful_seconds], [run.allocated_seconds]),
         "startup_cells": shown,
-        "json": json.loads,
         "contents": _contents,
     }
     environment.globals |= {
@@ -236,11 +234,11 @@ def _contents(main: str) -> list[tuple[str, Markup]]:
     return [(name, Markup(title)) for name, title in _SECTION.findall(main)]
 
 
-def series_facts(group: Sequence[Mapping[str, Any]]) -> list[str]:
+def series_facts(group: Sequence[Point]) -> list[str]:
     """What all points of a series ran on, and with; every value that occurs."""
 
     def every(name: str, separator: str = " / ") -> str:
-        return separator.join(dict.fromkeys(row[name] for row in group if row[name]))
+        return separator.join(dict.fromkeys(filter(None, (getattr(point, name) for point in group))))
 
     parts = [every("precision"), every("cluster"), every("device_names") or every("device"), every("detail")]
     return [
@@ -250,8 +248,13 @@ def series_facts(group: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _by_series(rows: Sequence[Columns]) -> list[list[Columns]]:
-    return [list(group) for _, group in groupby(rows, key=lambda row: row["series"])]
+def _by_series(rows: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """rows: about points each."""
+    return [list(group) for _, group in groupby(rows, key=lambda row: row["point"].series)]
+
+
+def _runs_by_series(runs: Sequence[Run]) -> list[list[Run]]:
+    return [list(group) for _, group in groupby(runs, key=lambda run: run.series)]
 
 
 def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:

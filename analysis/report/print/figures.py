@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.report.charts.looks import looks_of
@@ -12,8 +12,8 @@ from analysis.report.charts.study import charts_of
 from analysis.report.palette import LOOKS
 from analysis.report.print.drawing import FORMATS, figure_spec, rendered
 from analysis.report.print.paper import Paper
+from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
-from analysis.tables.warnings import marks_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -40,13 +40,13 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
     `waterfall_2`, …"""
-    series = series_in_order(findings.rows)
+    series = series_in_order(findings.points)
     common = common_words(series) if series else ""
-    looks = looks_of(findings.rows)
-    bases = {group[0]["series"]: relative_to(group) for group in series}
+    looks = looks_of(findings.points)
+    bases = {group[0].series: relative_to(group) for group in series}
     names = dict(looks.names)
     for group in series[: len(LOOKS)]:
-        key = group[0]["series"]
+        key = group[0].series
         base = [bases[key]] if len(set(bases.values())) > 1 else []
         names[key] = "\n".join(paper.wrapped("; ".join((names[key], *base, *marks_texts(group))), beside=SYMBOL))
     looks = dataclasses.replace(looks, names=names, domain=list(dict.fromkeys(names.values())), letters=paper.letters())
@@ -58,13 +58,13 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
     return found
 
 
-def marks_texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def marks_texts(points: Sequence[Point]) -> list[str]:
     """Return the warnings of a series; if only some points have one, their numbers of GPUs follow."""
     at: dict[str, list[int]] = {}
-    for row in rows:
-        for mark in marks_of(row):
-            at.setdefault(mark, []).append(row["gpus"])
+    for point in points:
+        for mark in point.marks:
+            at.setdefault(mark, []).append(point.gpus)
     return [
-        mark if len(counts) == len(rows) else f"{mark} at {', '.join(map(str, sorted(set(counts))))}"
+        mark if len(counts) == len(points) else f"{mark} at {', '.join(map(str, sorted(set(counts))))}"
         for mark, counts in at.items()
     ]

@@ -29,7 +29,7 @@ from analysis.report.sentences import (
     steadiness_lines,
     unit_of,
 )
-from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from analysis.tables.warnings import OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def pdf_of(findings: Findings) -> dict[str, bytes]:
     blocks = blocks_of(findings, specs)
     names = [block.name for block in blocks if isinstance(block, Picture)]
     pictures = {name: rendered(specs[name], "pdf", PAPER.width_mm) for name in names}
-    study, rows = findings.study, findings.rows
+    study, rows = findings.study, findings.points
     subtitle = f"{moment(study.created)}. {measured_on(rows)}" if rows else moment(study.created)
     return {"report.pdf": pdf_of_blocks(study.name, subtitle, study.created, blocks, pictures)}
 
@@ -61,7 +61,7 @@ def pdf_of(findings: Findings) -> dict[str, bytes]:
 def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
     """Return the contents of report.pdf. figures: names of the available figures."""
     blocks = _answers(findings)
-    what = unit_of(findings.rows)
+    what = unit_of(findings.points)
     for kind, caption in CAPTIONS.items():
         names = [name for name in figures if re.fullmatch(rf"{kind}(_\d+)?", name)]
         blocks += [Picture(name, caption.format(unit=what)) for name in names]
@@ -79,11 +79,11 @@ def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
 
 
 def _answers(findings: Findings) -> list[Block]:
-    sentences = [answer.text for answer in answers_of(findings.rows, findings.losses)]
-    marks = {mark for row in findings.rows for mark in marks_of(row)}
+    sentences = [answer.text for answer in answers_of(findings.points, findings.losses)]
+    marks = {mark for point in findings.points for mark in point.marks}
     blocks: list[Block] = []
     if OVERSUBSCRIBED in marks:
-        reasons = sorted({row["oversubscribed"] for row in findings.rows if row["oversubscribed"]})
+        reasons = sorted({point.oversubscribed for point in findings.points if point.oversubscribed})
         blocks.append(
             Paragraph(
                 (f"Not all of this is a scaling result. Oversubscribed: {shortened('; '.join(reasons), 300)}.",), True
@@ -99,7 +99,7 @@ def _answers(findings: Findings) -> list[Block]:
 def _evidence(findings: Findings) -> list[str]:
     """List the answers with their baselines, the bases of their intervals, and all warnings."""
     return [
-        *(answer.evidence for answer in answers_of(findings.rows, findings.losses)),
+        *(answer.evidence for answer in answers_of(findings.points, findings.losses)),
         *loss_sentences(findings.losses),
     ]
 
@@ -112,7 +112,7 @@ def _further(findings: Findings) -> list[str]:
         *front_sentences(findings.decisions),
         *price_sentences(findings.prices),
         *published,
-        *steadiness_lines(findings.rows),
+        *steadiness_lines(findings.points),
         *costs,
     ]
 
@@ -125,7 +125,7 @@ def _notes(findings: Findings) -> list[str]:
         notes.append(COMPARISON_NOTE)
     if findings.learning.points:
         notes.append(LEARNING_NOTE)
-    return [*notes, *sample_notes(findings.rows), *accuracy_notes(findings.rows)]
+    return [*notes, *sample_notes(findings.points), *accuracy_notes(findings.points)]
 
 
 def _runs(findings: Findings) -> list[Block]:

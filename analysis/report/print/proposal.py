@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import (
@@ -36,12 +36,13 @@ from analysis.report.print.document import (
     Table,
 )
 from analysis.report.print.request import Request, Size
-from analysis.report.print.tables import mark_words, measured_on, series_name
+from analysis.report.print.tables import mark_words, measured_on
 from analysis.report.sentences import baseline, sample_notes
 from analysis.scaling.prediction import SeriesPrediction
 from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
-from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN, marks_of
+from analysis.tables.point import Point
+from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN
 from harness.core.spec import EMULATED, WEAK
 
 if TYPE_CHECKING:
@@ -83,22 +84,22 @@ def proposal_table(request: Request) -> Table:
     ]
     rows = [_cells(request, size, footnotes) for size in request.sizes]
     strong = frozenset(i for i, size in enumerate(request.sizes) if size is request.asked)
-    row = request.rows[-1]
+    point = request.points[-1]
     caption = (
-        f"{series_name(row)}: time per step, speedup and efficiency relative to {baseline(row)}, "
-        f"and what {_runs_text(request)} cost; the requested size is in bold. {measured_on(request.rows)}"
+        f"{point.series_name}: time per step, speedup and efficiency relative to {baseline(point)}, "
+        f"and what {_runs_text(request)} cost; the requested size is in bold. {measured_on(request.points)}"
     )
     columns = [Column(heading, right=number > 0) for number, heading in enumerate(headings)]
     return Table("proposal", caption, columns, [Group("", rows, strong)], footnotes.notes)
 
 
 def _cells(request: Request, size: Size, footnotes: Footnotes) -> list[Line]:
-    row = size.row
-    if row is None:
+    point = size.point
+    if point is None:
         said, interval = footnotes.raised(PREDICTED, *_caveats(request)), footnotes.raised(None)
     else:
-        alone = "the framework alone" if row["series"] != request.rows[-1]["series"] else None
-        said, interval = footnotes.raised(alone, *mark_words(row)), footnotes.raised(_basis(row))
+        alone = "the framework alone" if point.series != request.points[-1].series else None
+        said, interval = footnotes.raised(alone, *mark_words(point)), footnotes.raised(_basis(point))
     cost = request.gpu_hours(size)
     runs = request.ask.runs
     costs: list[Line] = [(number(cost),), (count(runs),), (DASH if cost is None else number(cost * runs),)]
@@ -115,33 +116,33 @@ def _cells(request: Request, size: Size, footnotes: Footnotes) -> list[Line]:
     ]
 
 
-def _basis(row: Mapping[str, Any]) -> str:
-    return row["efficiency_basis"] if row["efficiency_low"] is None else f"interval from {row['efficiency_basis']}"
+def _basis(point: Point) -> str:
+    return f"{'' if point.efficiency_low is None else 'interval from '}{point.efficiency_basis}"
 
 
 def _warnings(request: Request) -> list[Block]:
     """Return warnings that a reader of the table must see."""
-    rows = request.rows
+    points = request.points
     said = []
     shared = sorted(
-        {row["oversubscribed"] for row in rows if OVERSUBSCRIBED in marks_of(row) and row["oversubscribed"]}
+        {point.oversubscribed for point in points if OVERSUBSCRIBED in point.marks and point.oversubscribed}
     )
     if shared:
-        at = listed([count(row["gpus"]) for row in rows if OVERSUBSCRIBED in marks_of(row)], "and")
+        at = listed([count(point.gpus) for point in points if OVERSUBSCRIBED in point.marks], "and")
         said.append(
             f"This is not a scaling result at {at}: oversubscribed, {shortened('; '.join(shared), MOST_REASON)}."
         )
-    if any(EMULATED in marks_of(row) for row in rows):
+    if any(EMULATED in point.marks for point in points):
         said.append("These figures are emulated: their costs were set, and nothing was computed.")
     if request.source.device == "cpu":
         said.append("Measured with CPU ranks, not with GPUs: this says nothing about how GPUs scale.")
-    single = [count(row["gpus"]) for row in rows if SINGLE_RUN in marks_of(row)]
+    single = [count(point.gpus) for point in points if SINGLE_RUN in point.marks]
     if single:
         said.append(
             f"A single run at {listed(single, 'and')}: its interval says how steady it was, not what another run would "
             "give."
         )
-    if request.asked.row is None:
+    if request.asked.point is None:
         said.append(f"{_where(request)} were not measured: their figures are predicted.")
     return [Paragraph((sentence,), warning=True) for sentence in said]
 
@@ -151,26 +152,26 @@ def _where(request: Request) -> str:
 
 
 def _test_case(findings: Findings, request: Request) -> Line:
-    row = request.rows[-1]
-    spec = spec_of(row["series"])
+    point = request.points[-1]
+    spec = spec_of(point.series)
     samples = request.source.train_samples
     parts = [
-        f"{row['model']}{_of_parameters(row['members'][0]['parameters'])} on {row['dataset']}"
+        f"{point.model}{_of_parameters(point.members[0].parameters)} on {point.dataset}"
         + (f" ({count(samples)} samples per epoch)" if samples else ""),
-        f"in {row['precision']}",
-        f"trained with {row['framework']}, strategy {row['strategy']}",
+        f"in {point.precision}",
+        f"trained with {point.framework}, strategy {point.strategy}",
         f"optimiser {spec['optimizer']['name']}"
         if isinstance(spec.get("optimizer"), dict) and "name" in spec["optimizer"]
         else "",
     ]
-    device = "rank" if row["device"] == "cpu" else "GPU"
+    device = "rank" if point.device == "cpu" else "GPU"
     batch = (
-        f"weak scaling, {count(row['batch_per_gpu'])} samples per {device} and step"
-        if row["scaling"] == WEAK
-        else f"strong scaling, a global batch of {count(row['global_batch'])} samples"
+        f"weak scaling, {count(point.batch_per_gpu)} samples per {device} and step"
+        if point.scaling == WEAK
+        else f"strong scaling, a global batch of {count(point.global_batch)} samples"
     )
-    detail = f" Settings: {row['detail']}." if row["detail"] else ""
-    notes = " ".join(sample_notes(request.rows))
+    detail = f" Settings: {point.detail}." if point.detail else ""
+    notes = " ".join(sample_notes(request.points))
     text = f"{', '.join(filter(None, parts))}: {batch}.{detail}{f' {notes}' if notes else ''} "
     return (text, Gap("why this test case is representative of the production runs"))
 
@@ -184,44 +185,44 @@ def _of_parameters(parameters: Any) -> str:
 
 
 def _machine(request: Request) -> Line:
-    measured = [row for row in request.rows if row["nodes"]]
-    most = max(measured, key=lambda row: row["gpus"])
-    sizes = f"{gpus_text(most['gpus'], most['device'])} on {most['nodes']} node{'s' * (most['nodes'] != 1)}"
-    text = f"{measured_on(request.rows)} The largest measured size is {sizes}, {most['ranks_per_node']} per node. "
+    measured = [point for point in request.points if point.nodes]
+    most = max(measured, key=lambda point: point.gpus)
+    sizes = f"{most.size} on {most.nodes} node{'s' * (most.nodes != 1)}"
+    text = f"{measured_on(request.points)} The largest measured size is {sizes}, {most.ranks_per_node} per node. "
     return (text, Gap("the machine for which time is requested, and how it differs from the measured one"))
 
 
 def _scaling(findings: Findings, request: Request) -> Line:
-    base = gpus_text(request.base["gpus"], request.base["device"])
-    series = request.rows[-1]["series"]
+    base = gpus_text(request.base.gpus, request.base.device)
+    series = request.points[-1].series
     said = "".join(
-        f"{one.headline} " for one in answers_of(findings.rows, findings.losses) if one.point["series"] == series
+        f"{one.headline} " for one in answers_of(findings.points, findings.losses) if one.point.series == series
     )
-    text = f"{said}Speedup and efficiency are relative to {baseline(request.rows[-1])}, the smallest measured size. "
-    named = [f"{gpus_text(row['gpus'], row['device'])} ({_why_none(row)})" for row in request.lacking]
+    text = f"{said}Speedup and efficiency are relative to {baseline(request.points[-1])}, the smallest measured size. "
+    named = [f"{point.size} ({_why_none(point)})" for point in request.lacking]
     if named:
         text += f"There is no figure for {listed(named, 'and')}. "
-    gap = (Gap(f"why nothing smaller than {base} is feasible, such as memory"),) if request.base["gpus"] > 1 else ()
+    gap = (Gap(f"why nothing smaller than {base} is feasible, such as memory"),) if request.base.gpus > 1 else ()
     return (text, *gap)
 
 
-def _why_none(row: Mapping[str, Any]) -> str:
-    return f"{row['status']}: {shortened(row['reasons'] or 'no reason given', MOST_REASON)}"
+def _why_none(point: Point) -> str:
+    return f"{point.status}: {shortened(point.reasons or 'no reason given', MOST_REASON)}"
 
 
 def _picture_caption(request: Request) -> str:
-    text = f"Speedup and efficiency relative to {baseline(request.rows[-1])}, with intervals."
-    return text + (" Hollow diamond: predicted." if request.asked.row is None else "")
+    text = f"Speedup and efficiency relative to {baseline(request.points[-1])}, with intervals."
+    return text + (" Hollow diamond: predicted." if request.asked.point is None else "")
 
 
 def _justification(findings: Findings, request: Request) -> list[Line]:
     asked = request.asked
-    verb, level = ("are predicted to reach", "90 %") if asked.row is None else ("reach", "95 %")
+    verb, level = ("are predicted to reach", "90 %") if asked.point is None else ("reach", "95 %")
     brackets = "" if asked.speedup.low is None else f"; {level} intervals in parentheses"
     said: list[Line] = [
         (
             f"{_where(request)} {verb} {_ranged(asked.speedup, times)} the throughput of "
-            f"{baseline(request.rows[-1])}, at an efficiency of {_ranged(asked.efficiency, percent)}{brackets}.",
+            f"{baseline(request.points[-1])}, at an efficiency of {_ranged(asked.efficiency, percent)}{brackets}.",
         )
     ]
     said += [(line,) for line in _marginal(findings, request)]
@@ -243,35 +244,36 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
 
 def _marginal(findings: Findings, request: Request) -> list[str]:
     """State what the last GPUs added, up to the requested size and, if measured, beyond it."""
-    series = request.rows[-1]["series"]
+    series = request.points[-1].series
     lines = []
     for row in findings.decisions:
-        if row["series"] != series or row["marginal_efficiency"] is None or row["added_to_gpus"] is None:
+        point: Point = row["point"]
+        if point.series != series or row["marginal_efficiency"] is None or row["added_to_gpus"] is None:
             continue
         beyond = row["added_to_gpus"] == request.ask.gpus
-        if row["gpus"] == request.ask.gpus or beyond:
-            one = "rank" if row["device"] == "cpu" else "GPU"
+        if point.gpus == request.ask.gpus or beyond:
+            one = "rank" if point.device == "cpu" else "GPU"
             added = Interval(*(row[f"marginal_efficiency{end}"] for end in ("", "_low", "_high")))
             lines.append(
                 f"{'Beyond it, from' if beyond else 'From'} {row['added_to_gpus']} to "
-                f"{gpus_text(row['gpus'], row['device'])}, each additional {one} contributes "
+                f"{point.size}, each additional {one} contributes "
                 f"{_ranged(added, percent)} of one {one}'s throughput."
             )
     smaller = [size for size in request.sizes if size.gpus < request.ask.gpus]
-    if request.asked.row is None and smaller:
+    if request.asked.point is None and smaller:
         last = smaller[-1]
-        one = request.base["samples_per_second"] / request.base["gpus"]
-        added = (request.asked.rate.estimate - last.rate.estimate) / (request.ask.gpus - last.gpus) / one
+        of_one = request.base.rate / request.base.gpus
+        share = (request.asked.rate.estimate - last.rate.estimate) / (request.ask.gpus - last.gpus) / of_one
         lines.append(
-            f"From {last.gpus} to {_where(request)}, each additional one is predicted to contribute {percent(added)} "
+            f"From {last.gpus} to {_where(request)}, each additional one is predicted to contribute {percent(share)} "
             "of one's throughput."
         )
     return lines
 
 
 def _losses_of(findings: Findings, request: Request) -> Losses:
-    series = request.rows[-1]["series"]
-    return Losses(tuple(loss for loss in findings.losses.points if loss.point["series"] == series), {})
+    series = request.points[-1].series
+    return Losses(tuple(loss for loss in findings.losses.points if loss.point.series == series), {})
 
 
 def _prediction(request: Request, prediction: SeriesPrediction) -> list[str]:
@@ -342,7 +344,7 @@ def _method(request: Request) -> str:
         "Speedups are ratios of these means, with 95 % Student's t intervals over the runs, or intervals from "
         "overlapping batch means for a single run"
     )
-    if request.asked.row is None:
+    if request.asked.point is None:
         second += (
             "; sizes that were not measured are predicted by a scaling law fitted to the others, with 90 % intervals"
         )

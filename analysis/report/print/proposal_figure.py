@@ -18,7 +18,6 @@ from analysis.report.print.drawing import drawing, page, pixels
 from analysis.report.print.paper import MM, Paper
 from analysis.report.print.request import Request, Size
 from analysis.report.sentences import baseline
-from analysis.tables.warnings import marks_of
 
 SIZES, IDEAL = "sizes", "ideal"  # dataset names
 QUANTITIES = ("speedup", "efficiency")
@@ -35,12 +34,12 @@ class _Signs(Looks):
 
 def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
     """The spec of two plots side by side, together two columns wide."""
-    asked = f"requested{', predicted' if request.asked.row is None else ''}"
-    measured = f"measured, relative to {baseline(request.rows[-1])}"
+    asked = f"requested{', predicted' if request.asked.point is None else ''}"
+    measured = f"measured, relative to {baseline(request.points[-1])}"
     linked = _linked(request)
     rows = [_row(size, asked if size is request.asked else measured, size in linked) for size in request.sizes]
     counts = {row["gpus"] for row in rows}
-    base = request.base["gpus"]
+    base = request.base.gpus
     ideal = [{"gpus": n, "speedup": n / base, "efficiency": 1.0} for n in sorted(counts | {base})]
     logarithmic = len(counts) > 1 and max(counts) > 16
     x = counts_axis(counts, unit(request.source.device))
@@ -61,15 +60,15 @@ def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
 
 def _linked(request: Request) -> list[Size]:
     """The predicted size and the measured one nearest to it; empty if all were measured."""
-    if request.asked.row is not None:
+    if request.asked.point is not None:
         return []
-    measured = [size for size in request.sizes if size.row is not None]
+    measured = [size for size in request.sizes if size.point is not None]
     return [request.asked, min(measured, key=lambda size: abs(size.gpus - request.asked.gpus))]
 
 
 def _row(size: Size, name: str, linked: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "gpus": size.gpus, "predicted": size.row is None, "linked": linked}
-    row["hollow"] = size.row is None or is_hollow(marks_of(size.row))
+    row: dict[str, Any] = {"name": name, "gpus": size.gpus, "predicted": size.point is None, "linked": linked}
+    row["hollow"] = size.point is None or is_hollow(size.point.marks)
     for quantity, value in (("speedup", size.speedup), ("efficiency", size.efficiency)):
         low, high = cut_interval(value.estimate, value.low, value.high)
         row |= {quantity: value.estimate, f"{quantity}_low": low, f"{quantity}_high": high}
@@ -105,6 +104,6 @@ def _layers(quantity: str, rows: list[dict[str, Any]], looks: Looks, x: alt.X) -
 
 def _note(request: Request) -> str:
     parts = ["dashed line: ideal", "bars: 95 % intervals"]
-    if request.asked.row is None:
+    if request.asked.point is None:
         parts.append("hollow diamond, dashed bar: predicted, with a 90 % interval")
-    return sentence([*parts, *hollow_notes(map(marks_of, request.rows))])
+    return sentence([*parts, *hollow_notes(point.marks for point in request.points)])

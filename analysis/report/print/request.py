@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
 from analysis.base.text import printable, shortened
 from analysis.measures.metrics import gpu_hours
-from analysis.report.print.tables import series_name
 from analysis.scaling.prediction import SeriesPrediction, predict_series
 from analysis.scaling.study_series import StudySeries, study_series
 from analysis.stats.intervals import Interval
+from analysis.tables.point import Point
+from analysis.tables.points import step_seconds_of
 from analysis.tables.series import without_strategy
 from harness.core.spec import WEAK
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
-
-Row = Mapping[str, Any]
 
 MOST_NAMED = 6  # series in an error message
 
@@ -51,13 +50,13 @@ class Size:
     """A number of GPUs, measured or predicted. Intervals: 95 % if measured, 90 % if predicted.
 
     Attributes:
-        row: of the table of points; None if predicted.
+        point: None if predicted.
         seconds: seconds per step.
         rate: samples per second.
     """
 
     gpus: int
-    row: Row | None
+    point: Point | None
     seconds: Interval
     rate: Interval
     speedup: Interval
@@ -79,17 +78,17 @@ class Request:
 
     ask: Ask
     source: StudySeries
-    base: Row
+    base: Point
     sizes: tuple[Size, ...]
     asked: Size
-    lacking: tuple[Row, ...]
+    lacking: tuple[Point, ...]
     samples: float | None
     prediction: SeriesPrediction | None
 
     @property
-    def rows(self) -> list[Row]:
-        """Rows of the measured sizes."""
-        return [size.row for size in self.sizes if size.row is not None]
+    def points(self) -> list[Point]:
+        """Points of the measured sizes."""
+        return [size.point for size in self.sizes if size.point is not None]
 
     def hours(self, size: Size) -> Interval | None:
         """Return the duration of one run in hours, training steps only."""
@@ -107,26 +106,26 @@ class Request:
 def request_of(findings: Findings, ask: Ask) -> Request:
     """Evaluate a request. Raises StudyError if the study lacks the necessary data."""
     source, group = _series(findings, ask)
-    measured = [row for row in group if row["samples_per_second"] is not None]
+    measured = [point for point in group if point.measured]
     if not measured:
         raise StudyError(
-            f"series {shortened(series_name(group[0]), 120)}: no run has completed; there is nothing to show"
+            f"series {shortened(group[0].series_name, 120)}: no run has completed; there is nothing to show"
         )
-    base = _base(findings.rows, measured[0])
-    sizes = {row["gpus"]: _measured(row) for row in reversed(measured)}  # the first of several placements
+    base = _base(findings.points, measured[0])
+    sizes = {point.gpus: _measured(point) for point in reversed(measured)}  # of several placements the first
     prediction = None
     if ask.gpus not in sizes:
         prediction = predict_series(source, (ask.gpus,), ask.gpus_per_node, ask.bytes_per_second)
         sizes[ask.gpus] = _predicted(prediction, ask.gpus, base, measured[0])
     asked = sizes[ask.gpus]
-    alone = [] if any(row is base for row in measured) else [_measured(base)]
+    alone = [] if base in measured else [_measured(base)]
     ordered = (*alone, *(sizes[gpus] for gpus in sorted(sizes)))
-    lacking = tuple(row for row in group if row["samples_per_second"] is None)
+    lacking = tuple(point for point in group if not point.measured)
     return Request(ask, source, base, ordered, asked, lacking, _samples(ask, source, asked, measured[0]), prediction)
 
 
-def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Row]]:
-    sources = study_series(findings.rows)
+def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Point]]:
+    sources = study_series(findings.points)
     clusters = sorted({source.cluster for source in sources})
     if ask.cluster is not None and ask.cluster not in clusters:
         raise StudyError(f"cluster={ask.cluster}: this study measured nothing there, only on {', '.join(clusters)}")
@@ -140,28 +139,27 @@ def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Row]]:
     if len(found) > 1:
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise StudyError(f"a proposal is about one series; choose one with series=…, words of its name: {names}{more}")
-    return found[0], [row for row in findings.rows if series_name(row) == found[0].series.name]
+    return found[0], [point for point in findings.points if point.series_name == found[0].series.name]
 
 
-def _base(rows: Sequence[Row], row: Row) -> Row:
+def _base(points: Sequence[Point], point: Point) -> Point:
     """Return the baseline of this point."""
-    at = (row["relative_to_gpus"], row["relative_to_strategy"])
-    alike = [
-        other for other in rows if (other["gpus"], other["strategy"]) == at and other["samples_per_second"] is not None
-    ]
-    own = [other for other in alike if other["series"] == row["series"]]
-    return (own or [other for other in alike if without_strategy(other["series"]) == without_strategy(row["series"])])[
-        0
-    ]
+    at = (point.relative_to_gpus, point.relative_to_strategy)
+    alike = [other for other in points if (other.gpus, other.strategy) == at and other.measured]
+    own = [other for other in alike if other.series == point.series]
+    shared = without_strategy(point.series)
+    return (own or [other for other in alike if without_strategy(other.series) == shared])[0]
 
 
-def _measured(row: Row) -> Size:
-    names = ("samples_per_second", "speedup", "efficiency")
-    rate, speedup, efficiency = (Interval(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names)
-    return Size(row["gpus"], row, Interval(row["step_seconds"]), rate, speedup, efficiency)
+def _measured(point: Point) -> Size:
+    rate, speedup, efficiency = map(point.interval, ("samples_per_second", "speedup", "efficiency"))
+    assert rate, "a measured point has a throughput"
+    assert speedup, "and a speedup"
+    assert efficiency, "and an efficiency"
+    return Size(point.gpus, point, Interval(step_seconds_of(point.completed)), rate, speedup, efficiency)
 
 
-def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> Size:
+def _predicted(prediction: SeriesPrediction, gpus: int, base: Point, point: Point) -> Size:
     """Return a predicted size, relative to the measured base like the measured sizes."""
     if prediction.why_not is not None:
         raise StudyError(f"gpus={gpus} was not measured and cannot be predicted: {prediction.why_not}")
@@ -169,29 +167,29 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Row, row: Row) -> 
     if one.rate is None:
         raise StudyError(f"gpus={gpus} was not measured, and its prediction is {'; '.join(one.caveats)}")
     rate = one.rate.central90
-    ideal = gpus / base["gpus"]
-    batch = _global_batch(row, gpus)
+    ideal = gpus / base.gpus
+    batch = _global_batch(point, gpus)
     return Size(
         gpus,
         None,
         rate.mapped(lambda r: batch / r, falling=True),
         rate,
-        rate.mapped(lambda r: r / base["samples_per_second"]),
-        rate.mapped(lambda r: r / base["samples_per_second"] / ideal),
+        rate.mapped(lambda r: r / base.rate),
+        rate.mapped(lambda r: r / base.rate / ideal),
     )
 
 
-def _global_batch(row: Row, gpus: int) -> float:
+def _global_batch(point: Point, gpus: int) -> float:
     """Return the global batch of the point's series on so many GPUs."""
-    return row["global_batch"] / row["gpus"] * gpus if row["scaling"] == WEAK else row["global_batch"]
+    return point.global_batch / point.gpus * gpus if point.scaling == WEAK else point.global_batch
 
 
-def _samples(ask: Ask, source: StudySeries, asked: Size, row: Row) -> float | None:
+def _samples(ask: Ask, source: StudySeries, asked: Size, point: Point) -> float | None:
     """Return the training samples of one run, equal for every size so that all do the same work."""
     if ask.epochs is not None:
         if source.train_samples is None:
             raise StudyError("epochs=: the runs do not say how many samples an epoch has; give hours= or steps=")
         return ask.epochs * source.train_samples
     if ask.steps is not None:
-        return ask.steps * _global_batch(row, ask.gpus)
+        return ask.steps * _global_batch(point, ask.gpus)
     return None if ask.hours is None else ask.hours * 3600 * asked.rate.estimate

@@ -13,14 +13,15 @@ from analysis.report.losses import losses_by_series, part_text, tenths
 from analysis.report.print.document import Column, Footnotes, Group, Line, Table
 from analysis.report.print.latex import tables_tex
 from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
-from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from analysis.tables.point import Point
+from analysis.tables.series import by_series
+from analysis.tables.warnings import OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-Row = Mapping[str, Any]
-
+Row = Mapping[str, Any]  # about a point
 MOST_REASON, MOST_WORDS = 300, 400  # characters: reason of a failure; description of the measurement
 MARK_WORDS = {
     OVERSUBSCRIBED: "oversubscribed: ranks shared cores or GPUs, not a scaling result",
@@ -40,15 +41,11 @@ def tex_of(findings: Findings) -> dict[str, bytes]:
     return {"tables.tex": tables_tex(paper_tables(findings), findings.study.name).encode("ascii")}
 
 
-def series_name(row: Row) -> str:
-    return ", ".join(filter(None, (row["label"], row["precision"], row["detail"])))
-
-
-def measured_on(rows: Sequence[Row]) -> str:
+def measured_on(points: Sequence[Point]) -> str:
     """List all devices, clusters, communication libraries, versions and code versions of the points."""
 
     def every(name: str) -> str:
-        values = dict.fromkeys(part for row in rows for part in (row[name] or "").split(";") if part)
+        values = dict.fromkeys(part for point in points for part in (getattr(point, name) or "").split(";") if part)
         return shortened(" / ".join(values), MOST_WORDS)
 
     parts = [
@@ -61,52 +58,54 @@ def measured_on(rows: Sequence[Row]) -> str:
     return f"Measured on {'; '.join(filter(None, parts))}."
 
 
-def mark_words(row: Row) -> list[str]:
+def mark_words(point: Point) -> list[str]:
     """Return the warnings of a point as footnote texts."""
-    return [MARK_WORDS.get(mark, mark) for mark in marks_of(row)]
+    return [MARK_WORDS.get(mark, mark) for mark in point.marks]
 
 
 def scaling_table(findings: Findings) -> Table:
     """Throughput, speedup and efficiency of every point, including those without a result."""
-    rows = findings.rows
+    points = findings.points
     footnotes = Footnotes()
-    what = unit_of(rows)
+    what = unit_of(points)
     headings = [what, "Nodes", "Global batch", "Samples/s", "95 %", "Speedup", "95 %", "Efficiency", "95 %", "Runs"]
-    groups = [Group(_heading(group), [_scaling_cells(row, footnotes) for row in group]) for group in _by_series(rows)]
+    groups = [
+        Group(_heading(group), [_scaling_cells(point, footnotes) for point in group]) for group in by_series(points)
+    ]
     caption = (
-        f"Scaling in study {findings.study.name}: throughput, speedup and parallel efficiency. {measured_on(rows)}"
+        f"Scaling in study {findings.study.name}: throughput, speedup and parallel efficiency. {measured_on(points)}"
     )
-    notes = [("", note) for note in sample_notes(rows)]
+    notes = [("", note) for note in sample_notes(points)]
     return Table("scaling", caption, _columns(headings), groups, [*footnotes.notes, *notes])
 
 
-def _scaling_cells(row: Row, footnotes: Footnotes) -> list[Line]:
-    first: Line = (count(row["gpus"]), *footnotes.raised(*mark_words(row)))
-    if row["samples_per_second"] is None:
-        reason = shortened(f"no figure: {row['status']}: {row['reasons'] or 'no reason given'}", MOST_REASON)
-        cell: Line = (count(row["gpus"]), *footnotes.raised(reason))
-        return [cell, (count(row["nodes"]),), (count(row["global_batch"]),), *[(DASH,)] * 6, _runs(row)]
+def _scaling_cells(point: Point, footnotes: Footnotes) -> list[Line]:
+    first: Line = (count(point.gpus), *footnotes.raised(*mark_words(point)))
+    if not point.measured:
+        reason = shortened(f"no figure: {point.status}: {point.reasons or 'no reason given'}", MOST_REASON)
+        cell: Line = (count(point.gpus), *footnotes.raised(reason))
+        return [cell, (count(point.nodes),), (count(point.global_batch),), *[(DASH,)] * 6, _runs(point)]
     return [
         first,
-        (count(row["nodes"]),),
-        (count(row["global_batch"]),),
-        (number(row["samples_per_second"]),),
-        _interval(row, "samples_per_second", number, footnotes),
-        (times(row["speedup"]),),
-        _interval(row, "speedup", times, footnotes),
-        (percent(row["efficiency"]),),
-        _interval(row, "efficiency", percent, footnotes),
-        _runs(row),
+        (count(point.nodes),),
+        (count(point.global_batch),),
+        (number(point.samples_per_second),),
+        _interval(point, "samples_per_second", number, footnotes),
+        (times(point.speedup),),
+        _interval(point, "speedup", times, footnotes),
+        (percent(point.efficiency),),
+        _interval(point, "efficiency", percent, footnotes),
+        _runs(point),
     ]
 
 
-def _runs(row: Row) -> Line:
-    done, asked = row["runs_completed"], row["runs_all"]
+def _runs(point: Point) -> Line:
+    done, asked = point.runs_completed, point.runs_all
     return (count(done) if done == asked else f"{count(done)} of {count(asked)}",)
 
 
-def _interval(row: Row, name: str, show: Any, footnotes: Footnotes) -> Line:
-    low, high, basis = (row[f"{name}_{end}"] for end in ("low", "high", "basis"))
+def _interval(point: Point, name: str, show: Any, footnotes: Footnotes) -> Line:
+    low, high, basis = (getattr(point, f"{name}_{end}") for end in ("low", "high", "basis"))
     if low is None:
         return (DASH, *footnotes.raised(basis))
     return (span(low, high, show), *footnotes.raised(f"95 % interval from {basis}"))
@@ -138,9 +137,9 @@ def _parts_rows(loss: Loss, parts: Sequence[str], footnotes: Footnotes) -> list[
     assert loss.parts is not None
     basis = f"95 % intervals from {loss.basis}" if loss.basis else None
     seconds: list[Line] = [
-        (count(point["gpus"]), *footnotes.raised(*mark_words(point), basis)),
+        (count(point.gpus), *footnotes.raised(*mark_words(point), basis)),
         (duration(loss.parts.step_seconds),),
-        (percent(point["efficiency"]),),
+        (percent(point.efficiency),),
         *((part_text(loss.parts.seconds.get(part)),) for part in parts),
     ]
     if not loss.shares:
@@ -157,25 +156,29 @@ def _parts_rows(loss: Loss, parts: Sequence[str], footnotes: Footnotes) -> list[
 def decisions_table(findings: Findings) -> Table:
     """What each increase in GPUs gained, and the time and cost of an epoch."""
     rows = findings.decisions
+    points = [row["point"] for row in rows]
     footnotes = Footnotes()
-    hours = _hours(rows)
+    hours = _hours(points)
     headings = [
-        *(unit_of(rows), "Serial fraction", "95 %", "Marginal eff.", "95 %"),
+        *(unit_of(points), "Serial fraction", "95 %", "Marginal eff.", "95 %"),
         *("Epoch", f"{hours[:1].upper()}{hours[1:]} per epoch", "On the front"),
     ]
-    groups = [Group(_heading(group), [_decision_cells(row, footnotes) for row in group]) for group in _by_series(rows)]
+    groups = [
+        Group(_heading([row["point"] for row in group]), [_decision_cells(row, footnotes) for row in group])
+        for group in _by_series(rows)
+    ]
     caption = (
-        f"What each number of {unit_of(rows)} gave and cost in study {findings.study.name}: serial fraction of Karp "
+        f"What each number of {unit_of(points)} gave and cost in study {findings.study.name}: serial fraction of Karp "
         "and Flatt; marginal efficiency, the throughput that was added beyond the next smaller size, relative to "
         "one's; an epoch's steps alone; whether no other point of the same work takes both less time and less cost. "
-        f"{measured_on(rows)}"
+        f"{measured_on(points)}"
     )
     return Table("decisions", caption, _columns(headings), groups, footnotes.notes)
 
 
 def _decision_cells(row: Row, footnotes: Footnotes) -> list[Line]:
     return [
-        (count(row["gpus"]), *footnotes.raised(*mark_words(row))),
+        (count(row["point"].gpus), *footnotes.raised(*mark_words(row["point"]))),
         (number(row["serial_fraction"]),),
         (span(row["serial_fraction_low"], row["serial_fraction_high"]),),
         (percent(row["marginal_efficiency"]),),
@@ -190,27 +193,31 @@ def accuracy_table(findings: Findings) -> Table:
     """Accuracy of the points and, with a target, the time and cost to reach it."""
     learning = findings.learning
     rows = learning.points
+    points = [row["point"] for row in rows]
     footnotes = Footnotes()
-    headings = [unit_of(rows), "Global batch", "Test accuracy", "Range", "Seeds", "Test loss", "Epochs"]
+    headings = [unit_of(points), "Global batch", "Test accuracy", "Range", "Seeds", "Test loss", "Epochs"]
     if learning.target is not None:
-        hours = _hours(rows)
+        hours = _hours(points)
         headings += [f"To {percent(learning.target, 1)}", "Training", f"{hours[:1].upper()}{hours[1:]}"]
     groups = [
-        Group(_heading(group), [_accuracy_cells(row, learning.target, footnotes) for row in group])
+        Group(
+            _heading([row["point"] for row in group]),
+            [_accuracy_cells(row, learning.target, footnotes) for row in group],
+        )
         for group in _by_series(rows)
     ]
     caption = (
         f"Accuracy in study {findings.study.name}, at each run's last evaluation: mean and range of the seeds. "
-        f"{measured_on(rows)}"
+        f"{measured_on(points)}"
     )
-    notes = [("", note) for note in sample_notes(rows)]
+    notes = [("", note) for note in sample_notes(points)]
     return Table("accuracy", caption, _columns(headings), groups, [*footnotes.notes, *notes])
 
 
 def _accuracy_cells(row: Row, target: float | None, footnotes: Footnotes) -> list[Line]:
     cells: list[Line] = [
-        (count(row["gpus"]), *footnotes.raised(*mark_words(row))),
-        (count(row["global_batch"]),),
+        (count(row["point"].gpus), *footnotes.raised(*mark_words(row["point"]))),
+        (count(row["point"].global_batch),),
         (percent(row["accuracy"], 1),),
         (span(row["accuracy_low"], row["accuracy_high"], lambda value: percent(value, 1)),),
         (count(row["seeds"]), *footnotes.raised(seeds_text(row))),
@@ -227,15 +234,15 @@ def _columns(headings: Sequence[str]) -> list[Column]:
 
 
 def _by_series(rows: Sequence[Row]) -> list[list[Row]]:
-    return [list(group) for _, group in groupby(rows, key=lambda row: row["series"])]
+    return [list(group) for _, group in groupby(rows, key=lambda row: row["point"].series)]
 
 
-def _heading(group: Sequence[Row]) -> str:
+def _heading(group: Sequence[Point]) -> str:
     """Return the name of the series and the baseline of its speedups."""
-    bases = [baseline(row) for row in group if row["relative_to_gpus"] is not None]
-    return series_name(group[0]) + (f"; relative to {bases[0]}" if bases else "")
+    bases = [baseline(point) for point in group if point.measured]
+    return group[0].series_name + (f"; relative to {bases[0]}" if bases else "")
 
 
-def _hours(rows: Sequence[Row]) -> str:
-    units = {hours_unit(row["device"]) for row in rows}
+def _hours(points: Sequence[Point]) -> str:
+    units = {hours_unit(point.device) for point in points}
     return next(iter(units)) if len(units) == 1 else "GPU- or rank-hours"

@@ -9,11 +9,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, count, duration, gpus_text, hours_unit, number, percent, span
+from analysis.base.text import DASH, count, duration, hours_unit, number, percent, span
 from analysis.measures.learning import Learning
 from analysis.report.frame import framed
 from analysis.report.sentences import ENOUGH_SEEDS, target_text
-from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from analysis.tables.point import Point
+from analysis.tables.warnings import OVERSUBSCRIBED
 
 LAST_COLUMNS = ["", "test accuracy\nrange", "seeds", "test\nloss", "samples\nepochs"]
 
@@ -21,49 +22,49 @@ LAST_COLUMNS = ["", "test accuracy\nrange", "seeds", "test\nloss", "samples\nepo
 def learning_tables(learning: Learning) -> list[Table]:
     """One per series, under its name: two lines for each point that was evaluated; with a target, what it took to
     reach it."""
-    groups = groupby(learning.points, key=lambda point: point["series"])
+    groups = groupby(learning.points, key=lambda row: row["point"].series)
     return [_table(list(group), learning.target) for _, group in groups]
 
 
-def _table(points: Sequence[Mapping[str, Any]], target: float | None) -> Table:
-    name = ", ".join(filter(None, (points[0]["label"], points[0]["precision"], points[0]["detail"])))
-    table = framed(f"Learning: {name}")
+def _table(rows: Sequence[Mapping[str, Any]], target: float | None) -> Table:
+    first: Point = rows[0]["point"]
+    table = framed(f"Learning: {first.series_name}")
     headings = list(LAST_COLUMNS)
     if target is not None:
-        hours = hours_unit(points[0]["device"])
+        hours = hours_unit(first.device)
         headings += [f"{percent(target, 1)}\nbest", "training\nrange", "samples\nepochs", f"{hours}\nrange"]
     for i, heading in enumerate(headings):
         table.add_column(heading, overflow="fold", justify="right" if i else "left")
-    for point in points:
-        cells = _last_cells(point)
+    for row in rows:
+        cells = _last_cells(row)
         if target is not None:
-            cells += _target_cells(point)
+            cells += _target_cells(row)
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
-def _last_cells(point: Mapping[str, Any]) -> list[str]:
-    few = f"\nfewer than {ENOUGH_SEEDS}" if point["seeds"] < ENOUGH_SEEDS else ""
-    shared = f"\n{OVERSUBSCRIBED}" if OVERSUBSCRIBED in marks_of(point) else ""
+def _last_cells(row: Mapping[str, Any]) -> list[str]:
+    few = f"\nfewer than {ENOUGH_SEEDS}" if row["seeds"] < ENOUGH_SEEDS else ""
+    shared = f"\n{OVERSUBSCRIBED}" if OVERSUBSCRIBED in row["point"].marks else ""
     return [
-        f"{gpus_text(point['gpus'], point['device'])}{shared}",
-        f"{percent(point['accuracy'], 1)}\n{span(point['accuracy_low'], point['accuracy_high'], _tenths)}",
-        f"{point['seeds']}{few}",
-        number(point["loss"]),
-        f"{count(point['samples'])}\n{number(point['epochs'])}",
+        f"{row['point'].size}{shared}",
+        f"{percent(row['accuracy'], 1)}\n{span(row['accuracy_low'], row['accuracy_high'], _tenths)}",
+        f"{row['seeds']}{few}",
+        number(row["loss"]),
+        f"{count(row['samples'])}\n{number(row['epochs'])}",
     ]
 
 
-def _target_cells(point: Mapping[str, Any]) -> list[str]:
-    cells = [f"{target_text(point)}\n{percent(point['best'], 1)}"]
-    if not point["reached"]:
+def _target_cells(row: Mapping[str, Any]) -> list[str]:
+    cells = [f"{target_text(row)}\n{percent(row['best'], 1)}"]
+    if not row["reached"]:
         return [*cells, DASH, DASH, DASH]
-    seconds, hours = ((point[f"to_{name}_low"], point[f"to_{name}_high"]) for name in ("train_seconds", "gpu_hours"))
+    seconds, hours = ((row[f"to_{name}_low"], row[f"to_{name}_high"]) for name in ("train_seconds", "gpu_hours"))
     return [
         *cells,
-        f"{duration(point['to_train_seconds'])}\n{span(*seconds, duration)}",
-        f"{count(point['to_samples'])}\n{number(point['to_epochs'])}",
-        f"{number(point['to_gpu_hours'])}\n{span(*hours)}",
+        f"{duration(row['to_train_seconds'])}\n{span(*seconds, duration)}",
+        f"{count(row['to_samples'])}\n{number(row['to_epochs'])}",
+        f"{number(row['to_gpu_hours'])}\n{span(*hours)}",
     ]
 
 

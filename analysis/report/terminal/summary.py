@@ -7,16 +7,15 @@ why, and where the files are. `--full` adds all that the tables of `analysis.rep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import number, percent, printable, span, times
+from analysis.base.text import DASH, number, percent, printable, span, times
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
@@ -24,7 +23,9 @@ from analysis.report.headline import headline_sentences
 from analysis.report.sentences import accuracy_notes, baseline, is_own_baseline, left_out, sample_notes
 from analysis.report.terminal.learning import learning_tables
 from analysis.report.terminal.tables import MARK_WORDS, WIDTH_OF_ALL_COLUMNS, points_tables, print_tables
-from analysis.tables.warnings import marks_of
+from analysis.stats.intervals import Interval
+from analysis.tables.point import Point
+from analysis.tables.series import by_series
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -47,18 +48,18 @@ NOTE = (
 
 def print_summary(console: Console, findings: Findings, written: Sequence[Path] = (), full: bool = False) -> None:
     """Prints the summary of a study. full: every series, every table, every path."""
-    study, rows = findings.study, findings.rows
+    study, points = findings.study, findings.points
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(statuses(study.runs).items()))
     console.print(Text(f"{printable(study.name)}, {len(study.runs):,} runs: {ended}", style="bold"))
-    _print_some(console, headline_sentences(findings), len(rows) if full else MOST_HEADLINES, "series")
+    _print_some(console, headline_sentences(findings), len(points) if full else MOST_HEADLINES, "series")
     if not full:
         wide = console.width >= WIDTH_OF_ALL_COLUMNS
-        for table in (points_tables if wide else short_tables)("Points", rows[:MOST_ROWS], console.width):
+        for table in (points_tables if wide else short_tables)("Points", points[:MOST_ROWS], console.width):
             console.print()
             console.print(table)
-        if len(rows) > MOST_ROWS:
-            console.print(Text(f"and {len(rows) - MOST_ROWS:,} more points, {MORE}"))
-    print_efficiencies(console, findings, len(rows) if full else MOST_PLOTTED)
+        if len(points) > MOST_ROWS:
+            console.print(Text(f"and {len(points) - MOST_ROWS:,} more points, {MORE}"))
+    print_efficiencies(console, findings, len(points) if full else MOST_PLOTTED)
     if full:
         console.print()
         print_tables(console, findings)
@@ -67,7 +68,7 @@ def print_summary(console: Console, findings: Findings, written: Sequence[Path] 
             for table in learning_tables(findings.learning)[:MOST_PLOTTED]:
                 console.print()
                 console.print(table)
-        notes = [NOTE, *sample_notes(rows), *accuracy_notes(rows)]
+        notes = [NOTE, *sample_notes(points), *accuracy_notes(points)]
         console.print()
         console.print(Text(" ".join(notes), style="dim"))
         others = [run for run in study.runs if not run.completed]
@@ -81,28 +82,22 @@ def print_summary(console: Console, findings: Findings, written: Sequence[Path] 
             console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def short_tables(_: str, rows: Sequence[Mapping[str, Any]], width: int) -> list[Table]:
+def short_tables(_: str, points: Sequence[Point], width: int) -> list[Table]:
     """A table per series, under its name, for terminals without room for one of all; marks stand below throughputs."""
     tables = []
     roomy = width >= WIDTH_OF_ACCURACY
-    for _, group in groupby(rows, key=lambda row: row["series"]):
-        series = list(group)
-        bases = dict.fromkeys(baseline(row) for row in series if row["relative_to_gpus"] is not None)
-        named = (
-            series[0]["label"],
-            series[0]["precision"],
-            series[0]["detail"],
-            *(f"relative to {one}" for one in bases),
-        )
+    for series in by_series(points):
+        bases = dict.fromkeys(baseline(point) for point in series if point.measured)
+        named = (series[0].series_name, *(f"relative to {one}" for one in bases))
         table = Table(
-            title=Text(printable(", ".join(filter(None, named))), style="bold"),
+            title=Text(printable(", ".join(named)), style="bold"),
             title_justify="left",
             box=None,
             padding=(0, 2, 0, 0),
             header_style="bold",
         )
         for heading in (
-            "ranks" if series[0]["device"] == "cpu" else "GPUs",
+            "ranks" if series[0].device == "cpu" else "GPUs",
             "samples/s (95 %)",
             "speedup (95 %)",
             "runs",
@@ -110,56 +105,58 @@ def short_tables(_: str, rows: Sequence[Mapping[str, Any]], width: int) -> list[
             table.add_column(heading, justify="left" if heading.startswith("samples") else "right", overflow="fold")
         if roomy:
             table.add_column("test acc.", justify="right", overflow="fold")
-        for row in series:
-            table.add_row(*_short_cells(row, roomy))
+        for point in series:
+            table.add_row(*_short_cells(point, roomy))
         tables.append(table)
     return tables
 
 
-def _short_cells(row: Mapping[str, Any], roomy: bool) -> list[Text]:
-    rate = Text(_ranged(row, "samples_per_second", number))
-    if row["status"] != COMPLETED:
-        rate.append(f"\n{row['status']}", "red")
-    if marks := ", ".join(MARK_WORDS.get(mark, mark) for mark in marks_of(row)):
+def _short_cells(point: Point, roomy: bool) -> list[Text]:
+    rate = Text(_ranged(point, "samples_per_second", number))
+    if point.status != COMPLETED:
+        rate.append(f"\n{point.status}", "red")
+    if marks := ", ".join(MARK_WORDS.get(mark, mark) for mark in point.marks):
         rate.append(f"\n{marks}", "yellow")
-    runs = str(row["runs_completed"])
-    cells = [Text(str(row["gpus"])), rate, Text(_ranged(row, "speedup", times)), Text(runs)]
-    return [*cells, Text(percent(row["test_accuracy"], 1))] if roomy else cells
+    runs = str(point.runs_completed)
+    cells = [Text(str(point.gpus)), rate, Text(_ranged(point, "speedup", times)), Text(runs)]
+    return [*cells, Text(percent(point.test_accuracy, 1))] if roomy else cells
 
 
-def _ranged(row: Mapping[str, Any], name: str, show: Callable[[float | None], str]) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return show(row[name]) + ("" if low is None else f" ({span(low, high, show)})")
+def _ranged(point: Point, name: str, show: Callable[[float | None], str]) -> str:
+    found = point.interval(name)
+    if found is None:
+        return DASH
+    return show(found.estimate) + ("" if found.low is None else f" ({span(*found.ends, show)})")
 
 
 def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
     """A bar per point of the series that have a speedup: the share of the ideal one that is kept, with its interval."""
-    names = {answer.point["series"]: answer.name for answer in answers_of(findings.rows, findings.losses)}
+    names = {answer.point.series: answer.name for answer in answers_of(findings.points, findings.losses)}
     drawn = []
-    for series, group in groupby(findings.rows, key=lambda row: row["series"]):
-        points = [row for row in group if row["efficiency"] is not None]
-        if any(not is_own_baseline(row) for row in points):
-            drawn.append((names[series], points))
+    for group in by_series(findings.points):
+        kept = [(point, found) for point in group if (found := point.interval("efficiency")) is not None]
+        if any(not is_own_baseline(point) for point, _ in kept):
+            drawn.append((names[group[0].series], kept))
     if not drawn:
         return
-    shown = [row for _, points in drawn[:most] for row in points]
-    top = max(1.0, *(row["efficiency_high"] or row["efficiency"] for row in shown))
-    said = [_said(row) for row in shown]
-    labels = max(len(f"{row['gpus']}") for row in shown)
+    shown = [one for _, kept in drawn[:most] for one in kept]
+    top = max(1.0, *(found.high or found.estimate for _, found in shown))
+    said = [_said(point) for point, _ in shown]
+    labels = max(len(f"{point.gpus}") for point, _ in shown)
     width = min(WIDEST_BAR, console.width - labels - max(map(len, said)) - 6)
-    unit = "ranks" if all(row["device"] == "cpu" for row in shown) else "GPUs"
+    unit = "ranks" if all(point.device == "cpu" for point, _ in shown) else "GPUs"
     legend = f"{KEPT} to its lower end, {WITHIN} the 95 % interval, {LOST} lost, {IDEAL} ideal"
     title = f"Efficiency by {unit}" + (f": {legend}" if width >= NARROWEST_BAR else "")
     console.print()
     console.print(Text(title, style="bold"))
-    for name, points in drawn[:most]:
+    for name, kept in drawn[:most]:
         console.print(Text(f"{name}"))
-        for row in points:
-            line = Text(f"  {row['gpus']:>{labels}} ")
+        for point, found in kept:
+            line = Text(f"  {point.gpus:>{labels}} ")
             if width >= NARROWEST_BAR:
-                line.append(bar(row["efficiency"], row["efficiency_low"], row["efficiency_high"], top, width), "cyan")
-            line.append(f" {_said(row)}")
-            if marks := ", ".join(marks_of(row)):
+                line.append(bar(found, top, width), "cyan")
+            line.append(f" {_said(point)}")
+            if marks := ", ".join(point.marks):
                 apart = "\n" + " " * (labels + 3) if len(line) + len(marks) + 3 > console.width else " "
                 line.append(f"{apart}({marks})", "yellow")
             console.print(line)
@@ -167,17 +164,18 @@ def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
         console.print(Text(f"and {len(drawn) - most:,} more series, {MORE}"))
 
 
-def bar(value: float, low: float | None, high: float | None, top: float, width: int) -> str:
+def bar(value: Interval, top: float, width: int) -> str:
     """`width` characters from 0 to `top`, and one for the ideal, which is 1. Without an interval, KEPT ends at the
     value."""
-    kept, within = (round(width * end / top) for end in ((value, value) if low is None else (low, high or value)))
+    ends = value.estimate if value.low is None else value.low, value.high or value.estimate
+    kept, within = (round(width * end / top) for end in ends)
     ideal = round(width / top)
     cells = (KEPT * kept).ljust(within, WITHIN).ljust(ideal, LOST).ljust(width)
     return cells[:ideal] + IDEAL + cells[ideal:]
 
 
-def _said(row: Mapping[str, Any]) -> str:
-    return f"{_ranged(row, 'efficiency', percent)}, {times(row['speedup'])}"
+def _said(point: Point) -> str:
+    return f"{_ranged(point, 'efficiency', percent)}, {times(point.speedup)}"
 
 
 def _print_some(console: Console, lines: Sequence[str], most: int, what: str, style: str = "") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -37,7 +36,9 @@ from analysis.report.sentences import (
     steadiness_lines,
 )
 from analysis.report.terminal.learning import learning_tables
-from analysis.tables.warnings import OVERSUBSCRIBED, marks_of
+from analysis.tables.point import Point
+from analysis.tables.series import by_series
+from analysis.tables.warnings import OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
@@ -83,16 +84,11 @@ def terminal(stream: TextIO) -> Console:
 def print_tables(console: Console, findings: Findings) -> None:
     """Prints the points, what they come to in words, where their time went, what they cost, what they learned, whether
     their work was the same, and every run that has no figure, with its reason."""
-    study, rows, work, learning, losses = (
-        findings.study,
-        findings.rows,
-        findings.work,
-        findings.learning,
-        findings.losses,
-    )
-    for table in points_tables(study.name, rows, console.width):
+    study, points, work = findings.study, findings.points, findings.work
+    learning, losses = findings.learning, findings.losses
+    for table in points_tables(study.name, points, console.width):
         console.print(table)
-    _print_lines(console, headlines(rows), "series")
+    _print_lines(console, headlines(points), "series")
     if findings.prices:
         _print_lines(console, price_sentences(findings.prices), "points")
         console.print(Text(DATA_NOTE, style="dim"))
@@ -104,7 +100,7 @@ def print_tables(console: Console, findings: Findings) -> None:
         ]
         _print_lines(console, lines)
         console.print(Text(PUBLISHED_NOTE, style="dim"))
-    if lines := steadiness_lines(rows):
+    if lines := steadiness_lines(points):
         _print_lines(console, lines, "points")
     comparisons = findings.comparisons
     _print_lines(console, comparisons.sentences, "comparisons")
@@ -115,7 +111,7 @@ def print_tables(console: Console, findings: Findings) -> None:
         _print_lines(console, findings.failure_costs, "points")
         console.print(Text(FAILURES_NOTE, style="dim"))
     notes = [INTERVAL_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [INTERVAL_NOTE]
-    console.print(Text(" ".join([*notes, *sample_notes(rows), *accuracy_notes(rows)]), style="dim"))
+    console.print(Text(" ".join([*notes, *sample_notes(points), *accuracy_notes(points)]), style="dim"))
     if tables := loss_tables(losses):
         for table in tables[:MOST_LOSS_TABLES]:
             console.print(table)
@@ -146,16 +142,12 @@ def print_tables(console: Console, findings: Findings) -> None:
     _print_lines(console, problems, "problems")
 
 
-def points_tables(title: str, rows: list[dict[str, Any]], width: int) -> list[Table]:
+def points_tables(title: str, points: Sequence[Point], width: int) -> list[Table]:
     """One row per point, two lines each. Where that does not fit, a table per series under the series' name."""
     if width >= WIDTH_OF_ALL_COLUMNS:
-        return [_table(title, rows, all_columns=True, goodput=True)]
-    tables = []
-    for _, group in groupby(rows, key=lambda row: row["series"]):
-        series = list(group)
-        name = ", ".join(filter(None, (series[0]["label"], series[0]["precision"], series[0]["detail"])))
-        tables.append(_table(name, series, all_columns=False, goodput=width >= WIDTH_OF_GOODPUT))
-    return tables
+        return [_table(title, points, all_columns=True, goodput=True)]
+    goodput = width >= WIDTH_OF_GOODPUT
+    return [_table(group[0].series_name, group, all_columns=False, goodput=goodput) for group in by_series(points)]
 
 
 def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
@@ -177,9 +169,9 @@ def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     return table
 
 
-def _table(title: str, rows: list[dict[str, Any]], all_columns: bool, goodput: bool) -> Table:
+def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool) -> Table:
     table = framed(title, all_columns)
-    unit = "ranks" if rows and all(row["device"] == "cpu" for row in rows) else "GPUs"
+    unit = "ranks" if points and all(point.device == "cpu" for point in points) else "GPUs"
     headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -187,9 +179,10 @@ def _table(title: str, rows: list[dict[str, Any]], all_columns: bool, goodput: b
     for heading in [*figures, GOODPUT_COLUMN] if goodput else figures:
         table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
     table.add_column("status\nmarks", overflow="fold")
-    for i, row in enumerate(rows):
-        last = i + 1 == len(rows) or rows[i + 1]["series"] != row["series"]
-        table.add_row(*(_series_cells(row) if all_columns else ()), *_cells(row, goodput), end_section=last)
+    for i, point in enumerate(points):
+        last = i + 1 == len(points) or points[i + 1].series != point.series
+        cells = _series_cells(point.row()) if all_columns else []
+        table.add_row(*cells, *_cells(point, goodput), end_section=last)
     return table
 
 
@@ -200,25 +193,26 @@ def _series_cells(row: Mapping[str, Any]) -> list[Text]:
     return [what, Text(f"{row['model']}\n{row['dataset']}"), Text(f"{row['scaling']}\n{row['precision']}")]
 
 
-def _cells(row: Mapping[str, Any], goodput: bool) -> list[Text]:
-    rate_range = span(row["samples_per_second_low"], row["samples_per_second_high"])
-    relative = DASH if row["relative_to_gpus"] is None else f"to {baseline(row)}"
-    basis = DASH if row["samples_per_second_low"] is None else row["samples_per_second_basis"]
+def _cells(point: Point, goodput: bool) -> list[Text]:
+    rate_range = span(point.samples_per_second_low, point.samples_per_second_high)
+    relative = f"to {baseline(point)}" if point.measured else DASH
+    basis = DASH if point.samples_per_second_low is None else str(point.samples_per_second_basis)
     basis = basis.replace(" one", "\none")  # else that column is wide, and the marks are cut
-    marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in marks_of(row))
-    status = Text(row["status"], style="" if row["status"] == COMPLETED else "red")
+    marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in point.marks)
+    status = Text(point.status, style="" if point.status == COMPLETED else "red")
     status.append("\n" + marks, style="yellow")
+    accuracy_range = span(point.test_accuracy_low, point.test_accuracy_high, _tenths)
     cells = [
-        f"{row['gpus']}\n{row['nodes']} x {row['ranks_per_node']}",
-        f"{count(row['global_batch'])}\n{count(row['batch_per_gpu'])}",
-        f"{number(row['samples_per_second'])}\n{rate_range}",
-        f"{row['runs_completed']}\n{basis}",
-        f"{times(row['speedup'])}\n{relative}",
-        f"{percent(row['efficiency'])}\n{span(row['efficiency_low'], row['efficiency_high'], percent)}",
-        f"{percent(row['test_accuracy'], 1)}\n{span(row['test_accuracy_low'], row['test_accuracy_high'], _tenths)}",
+        f"{point.gpus}\n{point.nodes} x {point.ranks_per_node}",
+        f"{count(point.global_batch)}\n{count(point.batch_per_gpu)}",
+        f"{number(point.samples_per_second)}\n{rate_range}",
+        f"{point.runs_completed}\n{basis}",
+        f"{times(point.speedup)}\n{relative}",
+        f"{percent(point.efficiency)}\n{span(point.efficiency_low, point.efficiency_high, percent)}",
+        f"{percent(point.test_accuracy, 1)}\n{accuracy_range}",
     ]
     if goodput:
-        cells.append(f"{percent(row['goodput'])}\n{span(row['goodput_low'], row['goodput_high'], percent)}")
+        cells.append(f"{percent(point.goodput)}\n{span(point.goodput_low, point.goodput_high, percent)}")
     return [*(Text(cell) for cell in cells), status]
 
 

@@ -49,13 +49,13 @@ def rows_of(text: str) -> list[list[str]]:
 def test_table_holds_the_figures_of_the_points_in_every_format(plain: Findings) -> None:
     documents = proposed(plain, "gpus=4", "runs=40", "epochs=90")
     rows = rows_of(documents["proposal.md"].decode())
-    for row, cells in zip(plain.rows[:3], rows, strict=True):
-        hours = row["gpus"] * 90 * 50_000 / row["samples_per_second"] / 3600
-        interval = span(row["speedup_low"], row["speedup_high"], times)
+    for row, cells in zip(plain.points[:3], rows, strict=True):
+        hours = row.gpus * 90 * 50_000 / row.samples_per_second / 3600
+        interval = span(row.speedup_low, row.speedup_high, times)
         assert cells == [
-            *(str(row["gpus"]), duration(row["step_seconds"]), times(row["speedup"]), interval),
-            percent(row["efficiency"]),
-            span(row["efficiency_low"], row["efficiency_high"], percent),
+            *(str(row.gpus), duration(row.step_seconds), times(row.speedup), interval),
+            percent(row.efficiency),
+            span(row.efficiency_low, row.efficiency_high, percent),
             *(number(hours), "40", number(40 * hours)),
         ]
         assert " & ".join(cell.replace("%", "\\%").replace("–", "--") for cell in cells[-3:]) in re.sub(
@@ -70,7 +70,7 @@ def test_section_names_test_case_machine_method_and_gaps(plain: Findings) -> Non
     assert "no figure for 8 GPUs (failed: pytorch-allreduce-resnet44-8gpu" in text
     assert "40 runs of 6 hours on 4 GPUs each, at 24.0 GPU-hours per run, need 960 GPU-hours" in text
     assert "From 2 to 4 GPUs, each additional GPU contributes " in text
-    assert f"{answers_of(plain.rows, plain.losses)[0].headline} Speedup" in text
+    assert f"{answers_of(plain.points, plain.losses)[0].headline} Speedup" in text
     method = text.split("## Method")[1]
     assert len(re.findall(r"\.(?=\s)", method)) == 2
     assert text.count("FILL IN:") == 5
@@ -85,18 +85,18 @@ def test_length_of_a_run_that_is_not_given_is_a_gap_and_no_number(plain: Finding
 
 def test_steps_are_those_at_the_size_that_is_asked_for(plain: Findings) -> None:
     (cells,) = [cells for cells in rows_of(markdown(plain, "gpus=4", "runs=1", "steps=36000")) if cells[0] == "4"]
-    (row,) = [row for row in plain.rows if row["gpus"] == 4 and row["samples_per_second"]]
-    assert cells[-3] == number(4 * 36_000 * 512 / row["samples_per_second"] / 3600)
+    (row,) = [row for row in plain.points if row.gpus == 4 and row.samples_per_second]
+    assert cells[-3] == number(4 * 36_000 * 512 / row.samples_per_second / 3600)
 
 
 def test_size_that_was_not_measured_is_predicted_and_marked(plain: Findings) -> None:
     documents = proposed(plain, "gpus=16", "runs=2", "epochs=1")
     text = documents["proposal.md"].decode()
-    (source,) = study_series(plain.rows)
+    (source,) = study_series(plain.points)
     found = predict_series(source, (16,), None, None)
     rate = next(one.rate for one in found.predicted if one.size.gpus == 16)
     assert rate is not None
-    base = plain.rows[0]["samples_per_second"]
+    base = plain.points[0].samples_per_second
     cells = rows_of(text)[-1]
     assert cells[:4] == [
         "16",

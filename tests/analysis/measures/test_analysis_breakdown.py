@@ -65,7 +65,7 @@ def losses(study: StudyBuilder) -> Losses:
 
 
 def of(found: Losses, gpus: int, strategy: str = "allreduce") -> Loss:
-    (loss,) = [loss for loss in found.points if (loss.point["gpus"], loss.point["strategy"]) == (gpus, strategy)]
+    (loss,) = [loss for loss in found.points if (loss.point.gpus, loss.point.strategy) == (gpus, strategy)]
     return loss
 
 
@@ -196,9 +196,7 @@ def test_what_is_lost_adds_up_to_the_step_less_the_ideal_one(study: StudyBuilder
     assert values(dict(loss.lost)) == pytest.approx(expected, abs=1e-12)
     assert sum(expected.values()) == pytest.approx(0.137 - 0.205 * work)
     # Shares take 100 % to the efficiency that the table of points has.
-    assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(
-        loss.point["efficiency"], rel=1e-12
-    )
+    assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(loss.point.efficiency, rel=1e-12)
     assert loss.basis == "8 rounds of one run; base: 8 rounds of one run"
 
 
@@ -211,7 +209,7 @@ def test_series_without_the_framework_alone_are_each_relative_to_their_own_small
     found = [loss for loss in losses(study).points if loss.lost]
     assert [loss.lost[COMMUNICATION].estimate for loss in found] == pytest.approx([0.01, 0.02])
     for loss in found:
-        assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(loss.point["efficiency"])
+        assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(loss.point.efficiency)
 
 
 def test_the_interval_of_a_difference_joins_both() -> None:

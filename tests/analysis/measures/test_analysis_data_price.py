@@ -82,7 +82,7 @@ def test_accuracy_of_made_samples_is_never_that_of_the_data_set(study: StudyBuil
     study.add(spec_of(1), Logs(accuracy=0.61))
     study.add(spec_of(1, dataset=MADE), Logs(accuracy=0.97))
     points = points_of(read_study(study.folder).runs)
-    assert {point["dataset"]: point["test_accuracy"] for point in points} == {
+    assert {point.dataset: point.test_accuracy for point in points} == {
         "cifar10": 0.61,
         "cifar10-synthetic": 0.97,
     }

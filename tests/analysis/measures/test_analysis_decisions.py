@@ -62,7 +62,7 @@ def test_a_single_run_has_costs_and_says_that_its_interval_is_of_blocks(study: S
 def test_points_that_are_not_measured_are_in_no_decision(study: StudyBuilder) -> None:
     study.completed(1)
     study.add(spec_of(2), Logs(), result={"status": "failed", "reason": "rank 1: out of memory"})
-    assert [row["gpus"] for row in decisions(study)] == [1]
+    assert [row["point"].gpus for row in decisions(study)] == [1]
 
 
 def test_the_front_keeps_what_no_other_beats() -> None:
@@ -89,4 +89,4 @@ def test_other_work_is_on_no_front(study: StudyBuilder) -> None:
     study.completed(2)
     study.add(spec_of(2, framework="jax"), Logs(block_seconds=[0.1] * 4, parameters=7))
     rows = findings_of(read_study(study.folder)).decisions
-    assert [(row["framework"], row["epoch_front"]) for row in rows] == [("jax", None), ("pytorch", True)]
+    assert [(row["point"].framework, row["epoch_front"]) for row in rows] == [("jax", None), ("pytorch", True)]

@@ -39,7 +39,7 @@ def row_of(study: StudyBuilder, framework: str) -> dict[str, Any]:
 def marks(study: StudyBuilder) -> dict[tuple[str, int], tuple[str, ...]]:
     read = read_study(study.folder)
     points = points_of(read.runs, equal_work(read.folder, read.runs).differing)
-    return {(row["framework"], row["gpus"]): row["marks"] for row in points}
+    return {(row.framework, row.gpus): row.marks for row in points}
 
 
 def test_equal_network_and_equal_first_gradient_are_equal_work(study: StudyBuilder) -> None:
@@ -278,8 +278,8 @@ def test_verify_makes_no_point_of_its_own(study: StudyBuilder) -> None:
     study.completed(2, repeat=1)
     study.completed(1)
     rows = points_of(read_study(study.folder).runs)
-    assert [(row["gpus"], row["runs_completed"]) for row in rows] == [(1, 1), (2, 2)]
-    assert len({row["series"] for row in rows}) == 1
+    assert [(row.gpus, row.runs_completed) for row in rows] == [(1, 1), (2, 2)]
+    assert len({row.series for row in rows}) == 1
 
 
 def test_start_up_is_not_stated_where_verify_took_its_time(study: StudyBuilder) -> None:

@@ -32,9 +32,9 @@ def test_the_staleness_of_a_point_is_the_mean_of_its_runs_and_the_largest(study:
     for seed, mean, largest in ((1, 1.0, 4), (2, 2.0, 9)):
         study.add(spec_of(GPUS, strategy="ps_async", seed=seed), Logs(staleness=applied(mean=mean, max=largest)))
     study.add(spec_of(GPUS))
-    of = {row["strategy"]: row for row in points_of(read_study(study.folder).runs)}
-    assert (of["ps_async"]["staleness_mean"], of["ps_async"]["staleness_max"]) == (1.5, 9)
-    assert (of["allreduce"]["staleness_mean"], of["allreduce"]["staleness_max"]) == (None, None)
+    of = {point.strategy: point for point in points_of(read_study(study.folder).runs)}
+    assert (of["ps_async"].staleness_mean, of["ps_async"].staleness_max) == (1.5, 9)
+    assert (of["allreduce"].staleness_mean, of["allreduce"].staleness_max) == (None, None)
 
 
 def test_the_staleness_is_in_the_report_and_in_the_table_of_figures(study: StudyBuilder) -> None:

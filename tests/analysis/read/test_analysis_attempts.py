@@ -12,6 +12,7 @@ from study_builder import CREATED, RESULT, Logs, StudyBuilder, resume, spec_of, 
 
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
+from analysis.tables.point import Point
 from analysis.tables.throughput import goodput
 from harness.core.events import write_result
 from harness.core.spec import CheckpointSpec, FaultSpec
@@ -31,7 +32,7 @@ def only_run(study: StudyBuilder) -> dict:
     return rows[0]
 
 
-def points(study: StudyBuilder) -> list[dict]:
+def points(study: StudyBuilder) -> list[Point]:
     return points_of(read_study(study.folder).runs)
 
 
@@ -73,9 +74,9 @@ def test_goodput_is_useful_step_time_by_allocated_time(study: StudyBuilder) -> N
     assert run["idle_seconds"] == pytest.approx(100 - 20.5)
     assert run["checkpoint_seconds"] == 0.5
     (point,) = points(study)
-    assert point["goodput"] == pytest.approx(66 / 80.5)
-    assert point["attempts"] == 2
-    assert point["marks"] == ("single run", "continued")
+    assert point.goodput == pytest.approx(66 / 80.5)
+    assert point.attempts == 2
+    assert point.marks == ("single run", "continued")
 
 
 def test_goodput_of_a_point_is_all_useful_by_all_allocated_of_its_runs(study: StudyBuilder) -> None:
@@ -83,9 +84,9 @@ def test_goodput_of_a_point_is_all_useful_by_all_allocated_of_its_runs(study: St
     study.completed(1, seconds=10.0, repeat=1)  # useful 9 + 40, allocated 3 + 49 + 1
     study.add(spec_of(1, repeat=2), Logs(), result={"status": "failed", "reason": "killed"})
     (point,) = points(study)
-    assert point["goodput"] == pytest.approx((13 + 49) / (17 + 53))
-    assert (point["goodput_low"], point["goodput_high"]) == pytest.approx((13 / 17, 49 / 53))
-    assert point["attempts"] == 2
+    assert point.goodput == pytest.approx((13 + 49) / (17 + 53))
+    assert (point.goodput_low, point.goodput_high) == pytest.approx((13 / 17, 49 / 53))
+    assert point.attempts == 2
 
 
 def test_goodput_is_not_made_of_a_part() -> None:
@@ -125,7 +126,7 @@ def test_attempt_that_began_anew_discards_all_and_is_of_one_piece(study: StudyBu
     assert run["useful_seconds"] == 9 + 20
     assert run["allocated_seconds"] == pytest.approx(20.5 + 33)
     assert run["notes"].startswith(f"2 attempts, the last one from step 0; attempt 2: {ignored}")
-    assert points(study)[0]["marks"] == ("single run",)
+    assert points(study)[0].marks == ("single run",)
 
 
 def test_attempt_that_died_before_it_trained_discards_nothing(study: StudyBuilder) -> None:
@@ -189,7 +190,7 @@ def test_unknown_begin_makes_goodput_unknown(study: StudyBuilder) -> None:
     run = only_run(study)
     assert (run["useful_seconds"], run["allocated_seconds"]) == (66, None)
     (point,) = points(study)
-    assert (point["goodput"], point["samples_per_second"]) == (None, pytest.approx(3840 / 49))
+    assert (point.goodput, point.samples_per_second) == (None, pytest.approx(3840 / 49))
 
 
 @pytest.mark.parametrize("name", ["begin.json", "exit.rank0.json"])
@@ -313,7 +314,7 @@ def test_unequal_machines_and_versions_of_attempts_are_said(study: StudyBuilder)
     rest = Logs(REST.block_seconds, device_name="NVIDIA A100", versions={"torch": "2.12.1"}, resume=resume(20, 1))
     study.attempts(spec_of(1), CUT, rest)
     assert "its attempts ran with different versions: torch 2.12.1 / 2.13.0" in only_run(study)["notes"]
-    assert points(study)[0]["marks"] == ("single run", "continued", "mixed machines")
+    assert points(study)[0].marks == ("single run", "continued", "mixed machines")
 
 
 def test_probes_and_evaluation_are_those_of_the_last_attempt(study: StudyBuilder) -> None:
@@ -355,7 +356,7 @@ def test_injected_fault_is_marked_and_is_a_series_of_its_own(study: StudyBuilder
     study.completed(1, fault=FaultSpec("kill_rank", 50))
     study.completed(1, fault=FaultSpec("kill_rank", 50, 3))
     study.completed(1, fault=FaultSpec("slow_rank", 0, 0, 0.05))
-    found = [(p["detail"], p["marks"]) for p in points(study)]
+    found = [(p.detail, p.marks) for p in points(study)]
     assert found == [
         ("", ("single run",)),
         ("fault=kill_rank at step 50", ("fault injected", "single run")),
@@ -366,11 +367,11 @@ def test_injected_fault_is_marked_and_is_a_series_of_its_own(study: StudyBuilder
 
 def test_injected_fault_is_said_also_where_nothing_else_was_measured(study: StudyBuilder) -> None:
     study.completed(1, fault=FaultSpec("hang", 20))
-    assert points(study)[0]["detail"] == "fault=hang at step 20"
+    assert points(study)[0].detail == "fault=hang at step 20"
 
 
 def test_checkpoint_interval_is_said_in_words_where_series_differ_in_it(study: StudyBuilder) -> None:
     study.completed(1)
     study.completed(1, checkpoint=CheckpointSpec(20))
     study.completed(1, model="resnet110", checkpoint=CheckpointSpec(20))
-    assert [p["detail"] for p in points(study)] == ["", "checkpoint every 20 steps", ""]
+    assert [p.detail for p in points(study)] == ["", "checkpoint every 20 steps", ""]

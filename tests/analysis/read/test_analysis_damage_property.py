@@ -166,9 +166,9 @@ def test_no_damage_raises_or_becomes_a_number(
         assert run["accuracy"] in (None, 0.625, 0.5)
         assert run["cached_batch_seconds"] is None or run["cached_batch_seconds"] >= 0
     findings = findings_of(study)
-    for point in findings.rows:
-        for name, value in point.items():
+    for point in findings.points:
+        for name, value in point.row().items():
             assert not isinstance(value, float) or math.isfinite(value), name
-        if point["gpus"] == RANKS and point["samples_per_second"] is not None:
-            assert point["samples_per_second"] == pytest.approx(samples / seconds)
+        if point.gpus == RANKS and point.measured:
+            assert point.samples_per_second == pytest.approx(samples / seconds)
     shutil.rmtree(folder)

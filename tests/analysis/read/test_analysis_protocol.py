@@ -132,8 +132,8 @@ def test_a_point_is_marked_where_a_run_was_not_stationary_or_trained_for_another
     with_event(run_dir, PROBES)
     longer = study.add(spec_of(1, seed=7), Logs(block_seconds=[1.0] * 6, accuracy=0.6))
     (point,) = points_of(read_study(study.folder).runs)
-    assert point["marks"] == ("not stationary", "unequal training")
-    assert (point["test_accuracy"], point["samples_seen"]) == (pytest.approx(0.55), None)
+    assert point.marks == ("not stationary", "unequal training")
+    assert (point.test_accuracy, point.samples_seen) == (pytest.approx(0.55), None)
     done = analyse(study.folder)
     assert done.returncode == 0, done.stderr
     page = (study.folder / "report.html").read_text()

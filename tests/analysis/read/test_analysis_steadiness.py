@@ -17,6 +17,7 @@ from analysis.report.charts.steadiness import MOST_RUNS
 from analysis.report.print.figures import figure_specs
 from analysis.stats.estimates import of_runs
 from analysis.stats.stability import outliers, trend
+from analysis.tables.point import Point
 from analysis.tables.warnings import point_notes, steadiness_marks
 
 # Steady to 1 %, without a trend: in no order of size.
@@ -24,7 +25,7 @@ STEADY = [1.0, 1.008, 0.995, 1.003, 0.99, 1.006, 0.997, 1.001, 0.993, 1.004]
 CALM = {"drift": None, "drift_probability": None, "blocks_error": 0.002, "started": None}
 
 
-def points(study: StudyBuilder) -> list[dict]:
+def points(study: StudyBuilder) -> list[Point]:
     return points_of(read_study(study.folder).runs)
 
 
@@ -92,10 +93,10 @@ def test_what_fell_back_is_marked_and_said_where_the_figure_stands(study: StudyB
     study.add(spec_of(1), Logs(block_seconds=STEADY))
     study.add(spec_of(2), Logs(block_seconds=STEADY, fallbacks=["precision=bf16 was \x1b[2Jemulated <b>"]))
     whole, fell_back = points(study)
-    assert whole["marks"] == ("single run",)
-    assert fell_back["marks"] == ("single run", "fell back")
+    assert whole.marks == ("single run",)
+    assert fell_back.marks == ("single run", "fell back")
     # Once, though both ranks say it, and inert.
-    assert fell_back["notes"] == "precision=bf16 was \ufffd[2Jemulated <b>"
+    assert fell_back.notes == "precision=bf16 was \ufffd[2Jemulated <b>"
     seen = Seen(study)
     assert "emulated <b>" in words(seen.table)
     assert "emulated &lt;b&gt;" in seen.html
@@ -106,9 +107,9 @@ def test_a_run_that_becomes_slower_is_marked_and_says_so(study: StudyBuilder) ->
     study.add(spec_of(1), Logs(block_seconds=[1.0 + 0.01 * i for i in range(12)]))
     study.add(spec_of(2), Logs(block_seconds=STEADY))
     slow, steady = points(study)
-    assert slow["marks"] == ("single run", "drift")
-    assert steady["marks"] == ("single run",)
-    assert slow["notes"] == "the step time drifted within 1 of 1 runs"
+    assert slow.marks == ("single run", "drift")
+    assert steady.marks == ("single run",)
+    assert slow.notes == "the step time drifted within 1 of 1 runs"
     (run,) = (run for run in read_study(study.folder).runs if run["gpus"] == 1)
     # From the first to the last of the blocks 0.11 s, of a median of 1.055 s.
     assert run["notes"].startswith("drift: the step time rose by 10.4 % (Mann-Kendall, p < 0.001)")
@@ -122,8 +123,8 @@ def test_repeats_that_become_slower_one_after_another_are_marked(study: StudyBui
         logs = Logs(block_seconds=[seconds * (1 + 0.02 * repeat) for seconds in STEADY])
         study.add(spec_of(1, repeat=repeat), logs, result={"started": CREATED + 100 * repeat})
     (point,) = points(study)
-    assert point["marks"] == ("drift",)
-    assert "drift between runs: the step time rose by 9.5 %" in point["notes"]  # 0.1 of a median of 1.05
+    assert point.marks == ("drift",)
+    assert "drift between runs: the step time rose by 9.5 %" in point.notes  # 0.1 of a median of 1.05
 
 
 def test_runs_that_differ_more_than_their_blocks_let_expect_say_so(study: StudyBuilder) -> None:
@@ -131,9 +132,9 @@ def test_runs_that_differ_more_than_their_blocks_let_expect_say_so(study: StudyB
         study.add(spec_of(1, repeat=repeat), Logs(block_seconds=[factor * seconds for seconds in STEADY]))
     (point,) = points(study)
     # 1, 1.3, 0.9: standard deviation 0.208 by a mean of 1.067.
-    assert "the runs differ by 19.5 % (standard deviation)" in point["notes"]
-    assert "a single run looks surer than it is" in point["notes"]
-    assert point["marks"] == ()
+    assert "the runs differ by 19.5 % (standard deviation)" in point.notes
+    assert "a single run looks surer than it is" in point.notes
+    assert point.marks == ()
 
 
 def test_throttling_that_a_run_recorded_is_a_mark_and_a_note() -> None:
@@ -149,8 +150,8 @@ def test_throttling_that_a_run_recorded_is_a_mark_and_a_note() -> None:
 def test_outliers_are_counted_shown_and_not_removed(study: StudyBuilder) -> None:
     study.add(spec_of(1), Logs(block_seconds=[*STEADY, 3.0]))
     (point,) = points(study)
-    assert (point["blocks"], point["outlier_blocks"]) == (11, 1)
-    assert point["samples_per_second"] == pytest.approx(1280 * 11 / (sum(STEADY) + 3.0))
+    assert (point.blocks, point.outlier_blocks) == (11, 1)
+    assert point.samples_per_second == pytest.approx(1280 * 11 / (sum(STEADY) + 3.0))
     seen = Seen(study)
     assert (seen.csv[0]["blocks"], seen.csv[0]["outlier_blocks"]) == ("11", "1")
     assert '"Outside the fences">1</td>' in seen.html

@@ -54,7 +54,7 @@ def test_a_traced_run_is_the_point_that_it_is_without_and_one_under_nsys_is_not(
     profiled = study.completed(1, trace="nsys", seed=2)
     log_trace(profiled, 0, file="trace.rank0.nsys-rep", profiler="nsys", steps=None)
     points = points_of(read_study(study.folder).runs)
-    by_runs = {point["runs_all"]: point["marks"] for point in points}
+    by_runs = {point.runs_all: point.marks for point in points}
     assert sorted(by_runs) == [1, 2]
     assert "profiled" in by_runs[1]
     assert "profiled" not in by_runs[2]

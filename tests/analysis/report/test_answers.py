@@ -14,7 +14,7 @@ from harness.core.spec import STRONG
 
 def answers(study: StudyBuilder) -> list[Answer]:
     findings = findings_of(read_study(study.folder))
-    return answers_of(findings.rows, findings.losses)
+    return answers_of(findings.points, findings.losses)
 
 
 def rounds(full: float, no_sync: float) -> dict[str, list[float]]:

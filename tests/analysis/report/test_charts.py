@@ -26,7 +26,7 @@ from analysis.report.charts.study import charts_of
 from analysis.report.charts.theme import themes
 from analysis.report.findings import Findings, findings_of
 from analysis.report.palette import LOOKS, is_hollow
-from analysis.tables.warnings import marks_of
+from analysis.tables.point import Point
 from harness.core.spec import STRONG, Placement
 
 SECTIONS = ("scaling", "breakdown", "learning", "cost", "prediction", "steadiness")
@@ -84,31 +84,31 @@ def test_every_kind_of_drawing_holds_its_figures_and_compiles(study: StudyBuilde
     # Speedup, efficiency and throughput are those of the table of points, with their intervals and marks.
     for name, column in (("speedup",) * 2, ("efficiency",) * 2, ("throughput", "samples_per_second")):
         rows = rows_in(charts[name], "points")
-        assert len(rows) == len(findings.rows) == 6
-        for row in findings.rows:
-            (own,) = (r for r in rows if r["gpus"] == row["gpus"] and r["strategy"] == row["strategy"])
+        assert len(rows) == len(findings.points) == 6
+        for point in findings.points:
+            (own,) = (r for r in rows if same_point(r, point))
             assert (own["value"], own["value_low"], own["value_high"]) == (
-                row[column],
-                row[f"{column}_low"],
-                row[f"{column}_high"],
+                getattr(point, column),
+                getattr(point, f"{column}_low"),
+                getattr(point, f"{column}_high"),
             )
-            assert own["hollow"] == is_hollow(marks_of(row)) == (row["gpus"] == 4)
-            assert own["marks"] == marks_text(row)
-            assert own["batches"].split()[0] == str(row["global_batch"])
+            assert own["hollow"] == is_hollow(point.marks) == (point.gpus == 4)
+            assert own["marks"] == marks_text(point)
+            assert own["batches"].split()[0] == str(point.global_batch)
     assert "oversubscribed" in str(charts["speedup"].note)
     assert charts["prediction"].note is not None
     for row in findings.decisions:
-        (own,) = (r for r in rows_in(charts["cost-epoch"], "costs") if r["name"] and same_point(r, row))
+        (own,) = (r for r in rows_in(charts["cost-epoch"], "costs") if r["name"] and same_point(r, row["point"]))
         assert (own["seconds"], own["hours"]) == (row["epoch_seconds"], row["epoch_gpu_hours"])
         assert own["front"] is row["epoch_front"]
     measured = [loss for loss in findings.losses.points if loss.shares]
     ends = {row["point"]: row["end"] for row in rows_in(charts["waterfall"], "bars") if row["label"] == "measured"}
-    assert sorted(ends.values()) == pytest.approx(sorted(loss.point["efficiency"] for loss in measured))
+    assert sorted(ends.values()) == pytest.approx(sorted(loss.point.efficiency for loss in measured))
     assert rows_in(charts["accuracy-by-samples"], "target")[0]["y"] == 0.6
 
 
-def same_point(own: dict[str, Any], row: dict[str, Any]) -> bool:
-    return own["gpus"] == row["gpus"] and own["strategy"] == row["strategy"]
+def same_point(own: dict[str, Any], point: Point) -> bool:
+    return own["gpus"] == point.gpus and own["strategy"] == point.strategy
 
 
 def test_the_outlook_is_what_the_command_predicts(study: StudyBuilder, analyse: Any) -> None:
@@ -198,7 +198,7 @@ def many(study: StudyBuilder, models: int, repeats: int) -> Findings:
     return dataclasses.replace(
         findings_of(small),
         study=dataclasses.replace(small, runs=runs),
-        rows=points,
+        points=points,
         learning=learning,
         losses=losses_of(points),
         decisions=decisions_of(points, learning, []),

@@ -132,15 +132,15 @@ def test_tables_hold_the_figures_of_the_points(plain: Findings) -> None:
         name: tex.split(f"\\label{{tab:{name}}}")[1].split("\\end{table*}")[0]
         for name in ("scaling", "breakdown", "decisions", "accuracy")
     }
-    for row in plain.rows[:3]:
-        (line,) = re.findall(rf"^{row['gpus']} & {row['nodes']} & .*$", tables["scaling"], flags=re.MULTILINE)
-        shown = (number(row["samples_per_second"]), times(row["speedup"]), percent(row["efficiency"]))
+    for row in plain.points[:3]:
+        (line,) = re.findall(rf"^{row.gpus} & {row.nodes} & .*$", tables["scaling"], flags=re.MULTILINE)
+        shown = (number(row.samples_per_second), times(row.speedup), percent(row.efficiency))
         assert all(f" & {escaped(figure)} & " in line for figure in shown)
-        low, high = (number(row[f"samples_per_second_{end}"]) for end in ("low", "high"))
+        low, high = (number(getattr(row, f"samples_per_second_{end}")) for end in ("low", "high"))
         assert f"{low}--{high}\\textsuperscript" in line
     assert "no figure: failed: pytorch-allreduce-resnet44-8gpu" in tables["scaling"]
     assert "rank 3 ended with signal 9" in tables["scaling"]
-    (loss,) = [loss for loss in plain.losses.points if loss.point["gpus"] == 4]
+    (loss,) = [loss for loss in plain.losses.points if loss.point.gpus == 4]
     assert loss.parts is not None
     assert escaped(duration(loss.parts.step_seconds)) in tables["breakdown"]
     added = plain.decisions[2]
@@ -165,7 +165,7 @@ def test_marks_stand_at_their_figures(study: StudyBuilder) -> None:
 
 def test_report_says_what_was_found_and_names_every_failed_run(plain: Findings, report: bytes) -> None:
     words = re.sub(r"\s+", " ", pdf.words(report).replace("\u00a0", " "))
-    for answer in answers_of(plain.rows, plain.losses):
+    for answer in answers_of(plain.points, plain.losses):
         assert answer.text in words
         assert answer.evidence in words
     assert "PyTorch DDP reaches 3.70 (3." in words

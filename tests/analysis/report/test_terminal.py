@@ -16,6 +16,7 @@ from analysis.report.findings import Findings, findings_of
 from analysis.report.headline import headline_sentences
 from analysis.report.terminal.summary import IDEAL, KEPT, LOST, MOST_ROWS, WITHIN, bar, print_summary
 from analysis.report.terminal.tables import WIDTH_OF_A_FILE, terminal
+from analysis.stats.intervals import Interval
 from harness.core.spec import STRONG, ClusterSpec
 
 GOLDEN = PROJECT / "tests" / "golden" / "analysis_summary.txt"
@@ -75,10 +76,10 @@ def test_all_tables_are_printed_where_they_are_asked_for(findings: Findings) -> 
 
 
 def test_a_bar_shows_what_is_kept_the_interval_and_the_ideal() -> None:
-    assert bar(0.75, 0.5, 1.0, 1.0, 8) == 4 * KEPT + 4 * WITHIN + IDEAL
-    assert bar(0.5, 0.25, 0.625, 1.0, 8) == 2 * KEPT + 3 * WITHIN + 3 * LOST + IDEAL
-    assert bar(0.5, None, None, 1.0, 8) == 4 * KEPT + 4 * LOST + IDEAL
-    assert bar(1.25, 1.0, 1.5, 2.0, 8) == 4 * KEPT + IDEAL + 2 * WITHIN + "  "
+    assert bar(Interval(0.75, 0.5, 1.0), 1.0, 8) == 4 * KEPT + 4 * WITHIN + IDEAL
+    assert bar(Interval(0.5, 0.25, 0.625), 1.0, 8) == 2 * KEPT + 3 * WITHIN + 3 * LOST + IDEAL
+    assert bar(Interval(0.5), 1.0, 8) == 4 * KEPT + 4 * LOST + IDEAL
+    assert bar(Interval(1.25, 1.0, 1.5), 2.0, 8) == 4 * KEPT + IDEAL + 2 * WITHIN + "  "
 
 
 def test_long_studies_are_cut_with_their_number_and_ranks_are_no_gpus(study: StudyBuilder) -> None:

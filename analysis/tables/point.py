@@ -1,0 +1,152 @@
+"""A point of a study as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from analysis.base.text import gpus_text
+from analysis.read.row import Run
+from analysis.stats.estimates import Estimate
+from analysis.stats.intervals import Interval
+
+
+class Message(NamedTuple):
+    """An allreduce alone, of a message of one size."""
+
+    bytes: int | None  # None: not logged
+    seconds: float  # of the slowest rank
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Point:
+    """All runs of a series that differ only in seed and repeat. Figures are those of its completed runs and None if it
+    has none; units are in the names. `_low` and `_high` are the ends of an interval, `_basis` is what it comes from or
+    why there is none, in words.
+    """
+
+    series: str  # JSON of the fields of the spec that the points of the series share
+    framework: str
+    strategy: str
+    model: str
+    dataset: str
+    precision: str
+    scaling: str
+    cluster: str
+    device: str
+    gpus: int
+    nodes: int
+    ranks_per_node: int
+    global_batch: int
+    batch_per_gpu: int
+    status: str  # of its runs
+    run_ids: tuple[str, ...]
+    members: tuple[Run, ...]  # all runs
+    completed: tuple[Run, ...]  # the completed ones
+    runs_completed: int
+    runs_all: int
+    marks: tuple[str, ...]  # what a reader has to know before using the figures
+    label: str = ""  # of the series; series with the same label differ in their details
+    detail: str = ""
+    reasons: str | None = None  # why runs did not complete
+    notes: str | None = None
+    oversubscribed: str | None = None
+    device_names: str | None = None
+    communication: str | None = None
+    versions: str | None = None
+    code_versions: str = ""
+    estimate: Estimate | None = None  # seconds per sample
+    samples_per_second: float | None = None
+    samples_per_second_low: float | None = None
+    samples_per_second_high: float | None = None
+    samples_per_second_basis: str | None = None
+    samples_per_second_min: float | None = None  # over the runs
+    samples_per_second_max: float | None = None
+    relative_to_gpus: int | None = None  # of the baseline
+    relative_to_strategy: str | None = None
+    ideal_speedup: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    speedup_basis: str | None = None
+    efficiency: float | None = None
+    efficiency_low: float | None = None
+    efficiency_high: float | None = None
+    efficiency_basis: str | None = None
+    test_accuracy: float | None = None
+    test_accuracy_low: float | None = None
+    test_accuracy_high: float | None = None
+    test_accuracy_basis: str | None = None
+    test_samples: int | None = None
+    samples_seen: int | None = None
+    goodput: float | None = None
+    goodput_low: float | None = None
+    goodput_high: float | None = None
+    goodput_basis: str | None = None
+    attempts: int | None = None  # of all completed runs together
+    blocks: int | None = None
+    outlier_blocks: int | None = None
+    step_seconds: float | None = None
+    cached_batch_seconds: float | None = None
+    no_sync_seconds: float | None = None
+    data_stall_seconds: float | None = None
+    exposed_communication_seconds: float | None = None
+    startup_seconds: float | None = None
+    first_step_seconds: float | None = None
+    first_block_seconds: float | None = None
+    allreduce: tuple[Message, ...] = ()
+    staleness_mean: float | None = None
+    staleness_max: int | None = None
+
+    @property
+    def measured(self) -> bool:
+        return bool(self.completed)
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of a measured point."""
+        assert self.samples_per_second is not None, "a measured point has a throughput"
+        return self.samples_per_second
+
+    @property
+    def cost(self) -> Estimate:
+        """Seconds per sample of a measured point."""
+        assert self.estimate is not None, "a measured point has an estimate"
+        return self.estimate
+
+    @property
+    def base_gpus(self) -> int:
+        """GPUs of the baseline of a measured point."""
+        assert self.relative_to_gpus is not None, "a measured point has a baseline"
+        return self.relative_to_gpus
+
+    @property
+    def size(self) -> str:
+        """'4 GPUs', '1 CPU rank'."""
+        return gpus_text(self.gpus, self.device)
+
+    @property
+    def series_name(self) -> str:
+        """The full name of its series."""
+        return ", ".join(filter(None, (self.label, self.precision, self.detail)))
+
+    @property
+    def name(self) -> str:
+        """Label and detail of its series."""
+        return f"{self.label} [{self.detail}]" if self.detail else self.label
+
+    def interval(self, figure: str) -> Interval | None:
+        """A figure, by its name, with its interval."""
+        value, low, high = (getattr(self, figure + end) for end in ("", "_low", "_high"))
+        return None if value is None else Interval(value, low, high)
+
+    def row(self) -> dict[str, Any]:
+        """Its columns, for files."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+_KINDS = {"str": "string", "tuple[str, ...]": "string", "int": "Int64", "float": "Float64"}
+# The pandas types of the columns by their names.
+COLUMNS = {
+    field.name: _KINDS[kind] for field in fields(Point) if (kind := str(field.type).removesuffix(" | None")) in _KINDS
+}
