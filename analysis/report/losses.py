@@ -91,7 +91,7 @@ def loss_tables(losses: Losses) -> list[Table]:
         headings = ["step\nefficiency", *(_heading(part) for part in parts), "overlap\nparallel"]
         for heading in headings:
             table.add_column(heading, justify="right", overflow="fold")
-        table.add_column("intervals from\nmarks", overflow="fold")
+        table.add_column("intervals from\nwarnings", overflow="fold")
         for row in rows:
             table.add_row(*_cells(row, parts))
         tables.append(table)

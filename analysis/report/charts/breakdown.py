@@ -116,7 +116,7 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
     colours = [IDEAL.colour, *(look.colour for look in PARTS.values()), IDEAL.colour]
     scale = alt.Scale(domain=names, range=colours)
     hovering = tooltips(
-        label="part", figure="efficiency", basis="interval from", where="on", baseline="relative to", marks="marks"
+        label="part", figure="efficiency", basis="interval from", where="on", baseline="relative to", marks="warnings"
     )
     return [
         layer(
@@ -212,7 +212,7 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
         on="on",
         runs="runs",
         basis="from",
-        marks="marks",
+        marks="warnings",
     )
     offset = alt.XOffset("order:O", scale=alt.Scale(paddingOuter=1))
     return [

@@ -42,7 +42,7 @@ HOVERED = {
     "on_front": "none beaten in both",
     "batches": "batch",
     "basis": "interval from",
-    "marks": "marks",
+    "marks": "warnings",
 }
 
 

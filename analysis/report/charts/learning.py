@@ -45,7 +45,7 @@ HOVERED = {
     "said": "test accuracy",
     "who": "of",
     "seeds": "seeds",
-    "marks": "marks",
+    "marks": "warnings",
 }
 
 

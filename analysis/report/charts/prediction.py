@@ -53,7 +53,7 @@ HOVERED = {
     "rate": "samples per second",
     "trivial": "linear, flat",
     "hours": "an epoch costs",
-    "marks": "marks",
+    "marks": "warnings",
 }
 
 

@@ -66,7 +66,7 @@ HOVERED = {
     "baseline": "relative to",
     "runs": "runs",
     "batches": "batch",
-    "marks": "marks",
+    "marks": "warnings",
 }
 
 

@@ -45,7 +45,7 @@ HOVERED = {
     "said": "step time",
     "from_median": "from the point's median",
     "outside": "outside Tukey's fences",
-    "marks": "marks",
+    "marks": "warnings",
 }
 
 

@@ -49,7 +49,7 @@ def write_tensorboard(run: ExportedRun, out: Path) -> None:
 
 
 def _hparams(run: ExportedRun) -> Mapping[str, str | float]:
-    """Marks and reasons stand beside the figures in TensorBoard's table."""
+    """Warnings and reasons stand beside the figures in TensorBoard's table."""
     said = {name: run.row[name] or "none" for name in ("status", "marks", "reason")}
     return {**parameters_of(run), **said}
 

@@ -178,7 +178,7 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
     figures = FIGURE_COLUMNS if all_columns else NARROW_COLUMNS
     for heading in [*figures, GOODPUT_COLUMN] if goodput else figures:
         table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
-    table.add_column("status\nmarks", overflow="fold")
+    table.add_column("status\nwarnings", overflow="fold")
     for i, point in enumerate(points):
         last = i + 1 == len(points) or points[i + 1].series != point.series
         cells = _series_cells(point.row()) if all_columns else []

@@ -86,7 +86,7 @@ def test_drawings_answer_to_mouse_keyboard_and_signals(page: Any) -> None:
     opened.locator(place).last.hover(force=True)
     tooltip = opened.locator("#vg-tooltip-element")
     tooltip.wait_for(state="visible")
-    for word in ("95 % interval", "relative to", "runs", "batch", "marks"):
+    for word in ("95 % interval", "relative to", "runs", "batch", "warnings"):
         assert word in tooltip.inner_text()
     hostile = opened.locator(place).nth(
         opened.evaluate(
