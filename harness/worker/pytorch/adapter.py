@@ -23,6 +23,8 @@ from models import catalog
 from models import pytorch as networks
 
 Batch = Tuple[torch.Tensor, torch.Tensor]
+# Of the loss, where compiled and eager gradients are compared in fp16: neither overflows nor underflows.
+CHECK_SCALE = 2.0**10
 
 
 def versions() -> Dict[str, str]:
@@ -82,7 +84,9 @@ class Adapter(worker.Adapter):
         self.compiles = bool(options["compile"]) or self.graphs is not None
         self.parameters = list(network.parameters())  # after a strategy may have split them
         mode = options.get("compile_mode", "default")
-        self.network = torch.compile(wrapped, mode=mode) if options["compile"] else wrapped
+        self.network = compiling.compiled(wrapped, mode, options["channels_last"]) if options["compile"] else wrapped
+        # Until the first batch, the network with which the compiled one is compared.
+        self.eager_network: Optional[torch.nn.Module] = wrapped if options["compile"] else None
         rate: Union[float, torch.Tensor] = spec.optimizer.learning_rate(spec.global_batch, 0)
         if self.graphs:  # graphs read it from the device
             rate = torch.tensor(rate, device=self.device)
@@ -128,6 +132,9 @@ class Adapter(worker.Adapter):
         return pixels.contiguous(memory_format=self.memory_format), targets
 
     def train(self, batch: Batch, synchronise: bool) -> None:
+        if self.eager_network is not None:
+            self._check_compiled(self.eager_network, batch)
+            self.eager_network = None
         self._set_rate(self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps))
         if self.graphs:
             self.last_loss = self.graphs.step(self._take, self.parameters, batch, synchronise)
@@ -242,9 +249,7 @@ class Adapter(worker.Adapter):
             part.load_state_dict(state[name])
         for name, part in self._rank_state().items():
             part.load_state_dict(own[name])
-        torch.set_rng_state(own["random"]["cpu"].cpu())
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(own["random"]["cuda"].cpu(), self.device)
+        self._set_random_state(own["random"])
 
     def fence(self) -> None:
         if self.device.type == "cuda":
@@ -269,6 +274,25 @@ class Adapter(worker.Adapter):
             self.scaler.step(self.optimizer)
             self.scaler.update()
         return loss
+
+    def _check_compiled(self, eager: torch.nn.Module, batch: Batch) -> None:
+        """Raise CompileError if the compiled network's gradients are wrong; leave all state as it was."""
+        buffers = [(buffer, buffer.clone()) for buffer in self.plain_network.buffers()]
+        random = self._random_state()
+        scaler = torch.amp.GradScaler(self.device.type, init_scale=CHECK_SCALE, enabled=self.scaler.is_enabled())
+        found = []
+        for network in (self.network, eager):
+            self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
+            with self.strategy.sync_gradients(synchronise=not self.separable):
+                self.strategy.forward_backward(network, scaler, *batch)
+            gradients = [p.grad.detach().clone() for p in self.parameters if p.grad is not None]
+            found.append(self.strategy.full_tensors(gradients))
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            self._set_random_state(random)
+        self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
+        exact = compiling.is_exact(self.plain_network, self.spec.precision)
+        compiling.check_gradients(found[0], found[1], exact)
 
     def _set_rate(self, rate: float) -> None:
         for number, group in enumerate(self.optimizer.param_groups):
@@ -298,6 +322,11 @@ class Adapter(worker.Adapter):
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
         return state
+
+    def _set_random_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        torch.set_rng_state(state["cpu"].cpu())
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"].cpu(), self.device)
 
     def _rebuild_buckets(self) -> None:
         """Run a backward pass and discard its gradients, so that DDP reorders its buckets, as it does after its first

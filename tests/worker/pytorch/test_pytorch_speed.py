@@ -91,6 +91,16 @@ def test_what_torch_compile_leaves_is_said(said: dict[str, Any]) -> None:
     assert after[0].startswith("torch.compile broke the graph 1 times and ran the rest eagerly: ")
 
 
+def test_a_network_that_is_compiled_wrongly_is_not_trained() -> None:
+    """Up to torch 2.13, inductor lost the gradients of max pooling where it changed the memory format."""
+    found = in_environment("pytorch", "speed_side", "compiled_gradients")
+    assert found["apart"] < 1e-4
+    for error in found["errors"]:
+        assert re.match(
+            r"torch\.compile of torch \S+ gives wrong gradients for [12] of \d+ weights of this network", error
+        )
+
+
 def test_a_deterministic_run_holds_pytorch_to_it() -> None:
     found = in_environment("pytorch", "speed_side", "deterministic")
     assert found["enabled"] == [False, True, True]

@@ -54,11 +54,12 @@ def adapter(
     smoothing: float = 0.0,
     slow: bool = False,
     deterministic: bool = False,
+    model: str = "resnet20",
 ) -> Adapter:
     """slow: with slow weights, and larger steps for some."""
     beside = {"lr_end_samples": 64, "norm_bias_factor": 4.0, "lookahead_steps": 3, "lookahead_decay": 0.5}
     spec = make_spec(
-        model="resnet20",
+        model=model,
         framework_options={"compile": False, "channels_last": True, **(options or {})},
         strategy="plain",
         strategy_options={},
@@ -193,6 +194,45 @@ def fallbacks() -> List[List[str]]:
 
     torch.compile(breaks, backend="eager")(torch.ones(2))
     return [before, compiling.fallbacks()]
+
+
+def compiled_gradients() -> Dict[str, Any]:
+    """Return how far a compiled run without channels_last ends from an eager one, and the errors of networks that are
+    compiled wrongly: in one, a layer's gradients vanish."""
+    options = {"compile": True, "channels_last": False}
+    plain: Dict[str, Any] = {"options": {"channels_last": False}, "model": "cnn_small"}  # with max pooling
+    eager = weights_after(4, **plain)
+    moved = np.linalg.norm(eager - flat(adapter(**plain).weights()))
+    apart = float(np.linalg.norm(weights_after(4, **{**plain, "options": options}) - eager) / moved)
+    errors = []
+    for precision in ("fp32", "bf16", "fp16"):
+        trained = adapter(precision=precision, options=options)
+        trained.network = Detached(trained.plain_network)
+        random, statistics = torch.get_rng_state(), [tensor.clone() for tensor in trained.plain_network.buffers()]
+        try:
+            trained.step()
+            errors.append("")
+        except RuntimeError as error:
+            errors.append(str(error))
+        kept = all(map(torch.equal, statistics, trained.plain_network.buffers()))
+        assert kept
+        assert torch.equal(random, torch.get_rng_state())
+    return {"apart": apart, "errors": errors}
+
+
+class Detached(torch.nn.Module):
+    """A network whose first layer gets no gradient, as of a wrong compiler."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.layers = list(network.children())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        first = self.layers[0](images)
+        hidden = first.detach() + 0 * first
+        for layer in self.layers[1:]:
+            hidden = layer(hidden)
+        return hidden
 
 
 def deterministic() -> Dict[str, Any]:
