@@ -18,8 +18,8 @@ from benchmarks.gpu_check import runs
 from benchmarks.gpu_check.figures import Figure
 from benchmarks.gpu_check.harness_runs import needs_hydra
 from benchmarks.gpu_check.sections import Ask, Report, Skipped
-from harness.core.data_errors import DataError
 from harness.core.data_location import locate
+from harness.core.errors import DataError
 from harness.core.spec import RunSpec
 from harness.worker.adapter import Adapter
 from harness.worker.loop import score

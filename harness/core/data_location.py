@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.shards import INDEX
 
 __all__ = ["DataError", "files_in", "locate"]

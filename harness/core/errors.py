@@ -1,4 +1,6 @@
-"""The exception for errors that the user can fix."""
+"""Exceptions for what the user can put right. Standard library only, so that every side can catch them."""
+
+from __future__ import annotations
 
 
 class UserError(ValueError):
@@ -6,3 +8,7 @@ class UserError(ValueError):
 
     The command line prints it without a traceback and exits with code 2.
     """
+
+
+class DataError(ValueError):
+    """A data set is missing, incomplete, unreadable or not as configured. The message says what to do."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 
 VERSION = 1
 INDEX = "index.json"

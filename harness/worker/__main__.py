@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.core import run_files
 from harness.core.checkpoints import latest
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
 from harness.core.rendezvous import from_environment
 from harness.core.serialization import write_json

@@ -94,7 +94,7 @@ def test_deterministic_runs_are_equal_bit_for_bit(framework: str, jit_compile: b
     ],
 )
 def test_ranks_skip_a_step_together(framework: str, strategy: str, options: dict[str, Any]) -> None:
-    said = in_tensorflow("overflows", framework, strategy, options)
+    said = in_environment("tensorflow", "tensorflow_exchange_side", "overflows", framework, strategy, options)
     assert not any(said.pop("codes"))
     assert said == {
         "skipped": [True, True],
@@ -108,7 +108,7 @@ def test_ranks_skip_a_step_together(framework: str, strategy: str, options: dict
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("strategy", ["allreduce", "horovod", "mpi"])
 def test_ranks_have_the_mean_of_their_gradients(framework: str, strategy: str) -> None:
-    said = in_tensorflow("exchanges", framework, strategy)
+    said = in_environment("tensorflow", "tensorflow_exchange_side", "exchanges", framework, strategy)
     assert not any(said.pop("codes"))
     # fp32 rounding of a sum of two.
     assert said.pop("error_of_means") < 1e-6

@@ -9,7 +9,7 @@ from typing import Any, Deque, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.worker.data.augment import augment
 from harness.worker.data.sampling import Draw
 from harness.worker.data.splits import Split

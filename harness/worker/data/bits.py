@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 
 # One stream per purpose, so that equal indices (epoch 0, step 0) give different bits.
 ORDER, AUGMENTATION, SYNTHETIC, SYNTHETIC_TEXT, SHARD_ORDER, WINDOW_ORDER, FIRST_FLIP = 1, 2, 3, 4, 5, 6, 7

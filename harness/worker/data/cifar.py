@@ -11,7 +11,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.worker.data.safe_pickle import load_plain
 from harness.worker.data.splits import ArraySplit
 

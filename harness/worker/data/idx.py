@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.worker.data.splits import ArraySplit
 
 _UNSIGNED_BYTES = 0x00000800

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import HARNESS, RunSpec
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.sampling import Draw

@@ -6,8 +6,8 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from harness.core.data_errors import DataError
 from harness.core.data_location import files_in, locate
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data import cifar, idx, imagefolder, stream, synthetic, text
 from harness.worker.data.splits import Split

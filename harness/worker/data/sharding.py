@@ -6,7 +6,7 @@ from typing import Dict, List
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.worker.data.bits import ORDER, random_bits
 
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.shards import Shard, read_index, share
 from harness.core.spec import DatasetSpec
 from harness.worker.data.batches import Batch, Batches

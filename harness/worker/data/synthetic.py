@@ -6,7 +6,7 @@ from typing import Tuple
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data.bits import SYNTHETIC, random_bits
 from harness.worker.data.splits import ArraySplit

@@ -11,7 +11,7 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data.bits import SYNTHETIC_TEXT, random_bits
 from harness.worker.data.splits import TextSplit

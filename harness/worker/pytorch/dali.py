@@ -15,7 +15,7 @@ from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tup
 import numpy as np
 import torch
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline

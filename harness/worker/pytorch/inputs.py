@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DALI, DEVICE, FRAMEWORK, RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import FRAMEWORK, RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data.augment import augment, crop_offsets, flips
 from harness.worker.data.batches import evaluation_batches

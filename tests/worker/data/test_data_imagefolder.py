@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.splits import Split

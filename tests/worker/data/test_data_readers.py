@@ -14,7 +14,7 @@ import pytest
 import yaml
 from project import PROJECT
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.serialization import from_plain
 from harness.core.spec import DatasetSpec
 from harness.worker.data.readers import open_dataset

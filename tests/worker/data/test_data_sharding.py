@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.worker.data.sharding import SampleOrder, evaluation_shard, rank_batch_size
 
 SAMPLES = st.integers(1, 60)

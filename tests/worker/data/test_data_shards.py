@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from project import PROJECT, Cli
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec
 from harness.worker.data.batches import Batches
 from harness.worker.data.readers import open_dataset

@@ -12,8 +12,8 @@ import yaml
 from builders import TEXT
 from project import PROJECT
 
-from harness.core.data_errors import DataError
 from harness.core.data_location import locate
+from harness.core.errors import DataError
 from harness.core.serialization import from_plain
 from harness.core.spec import DatasetSpec
 from harness.worker.data.batches import evaluation_batches

@@ -13,7 +13,7 @@ from builders import make_spec
 from PIL import Image
 from pipelines_side import opened
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import DatasetSpec, InputSpec, RunSpec
 from harness.worker.data.readers import open_dataset
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, List
 import numpy as np
 from builders import SYNTHETIC, TEXT, make_spec
 
-from harness.core.data_errors import DataError
+from harness.core.errors import DataError
 from harness.core.spec import InputSpec, RunSpec
 from harness.worker.data.batches import Pipeline
 from harness.worker.data.pipelines import open_pipeline
