@@ -18,6 +18,8 @@ AUTO = "auto"
 # Modes of torch.compile that use CUDA graphs, and those that benchmark kernels.
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+# torch.compile splits the graph of DistributedDataParallel after a first bucket of this size.
+FIRST_COMPILED_BUCKET_MB = 1
 
 
 def unsupported(config: Config) -> str | None:
@@ -28,6 +30,7 @@ def unsupported(config: Config) -> str | None:
         or _fused(config)
         or _half_weights(config)
         or _cuda_graph(config)
+        or _compile(config)
         or _compile_mode(config)
     )
 
@@ -154,6 +157,17 @@ def _cuda_graph(config: Config) -> str | None:
     return None
 
 
+def _compile(config: Config) -> str | None:
+    size = getattr(config.strategy.options, "bucket_mb", None)
+    if not getattr(config.framework.options, "compile", False) or size is None or size >= FIRST_COMPILED_BUCKET_MB:
+        return None
+    return (
+        f"framework.options.compile=true with strategy.options.bucket_mb={size:g}: torch.compile splits the network "
+        f"after a first bucket of {FIRST_COMPILED_BUCKET_MB} MB, and later ones may not be smaller; take "
+        f"bucket_mb={FIRST_COMPILED_BUCKET_MB} or more, or compile=false"
+    )
+
+
 def _compile_mode(config: Config) -> str | None:
     mode = _mode(config)
     if mode == "default":
@@ -165,6 +179,11 @@ def _compile_mode(config: Config) -> str | None:
         return (
             f"{asked} uses CUDA graphs, which are not offered with strategy '{config.strategy.name}'; supported with: "
             f"{_listed(lambda row: row.cuda_graph)}; take default or max-autotune-no-cudagraphs"
+        )
+    if strategies.info(config.strategy.name).divides == strategies.WEIGHTS:
+        return (
+            f"{asked} is not offered with strategy '{config.strategy.name}', for whose divided weights torch does not "
+            "find kernels; take default"
         )
     if mode in TUNED_MODES and config.deterministic:
         return f"{asked} chooses kernels by their time, which deterministic=true rules out; take default"

@@ -30,14 +30,18 @@ def loss_scale(adapter: Any) -> float:
 
 
 def reference(
-    spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: str = "", skipped: Sequence[int] = ()
+    spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: str = "", skipped: Sequence[Sequence[int]] = ()
 ) -> List[np.ndarray]:
     torch.set_num_threads(1)
     replicas = [batches(replica * spec.ranks_per_replica) for replica in range(spec.replicas)]
     if spec.strategy in ("ps_async", "ssp"):
         return _in_turns(spec, replicas, defect)
     every = spec.strategy_options["sync_every"] if spec.strategy == "local_sgd" else 0
-    learners = [Learner(spec, defect, skipped) for _ in replicas] if every else [Learner(spec, defect, skipped)]
+    # With local SGD each replica skips steps of its own.
+    skipped = skipped or [()] * spec.gpus
+    learners = [
+        Learner(spec, defect, of_rank) for of_rank in (skipped[:: spec.ranks_per_replica] if every else skipped[:1])
+    ]
     for step in range(STEPS):
         drawn = [next(own) for own in replicas]
         for number, learner in enumerate(learners):

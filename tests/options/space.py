@@ -45,7 +45,8 @@ DEFAULT: Setting = {}
 # something takes, or is of no use without another one, which brings it along in EXTRAS.
 VALUES: dict[str, Sequence[Any] | None] = {
     "framework.options.channels_last": [True, False],
-    "strategy.options.bucket_mb": [0.02],
+    # Compiled networks need 1 MB, and the matrix's networks are larger.
+    "strategy.options.bucket_mb": [0.02, 1.0],
     "strategy.options.first_bucket_mb": [0.01],
     "strategy.options.powersgd_rank": None,
     "strategy.options.sync_every": [1, 3],

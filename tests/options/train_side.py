@@ -13,8 +13,9 @@ framework's reference. A framework adds a file `tests/options/<framework>_side.p
     REFERENCE_OPTIONS: optional; the options of spec.framework_options that the reference has, too.
     ONCE: optional; the strategies that can be joined only once in a process.
     reset(): optional; between two runs in one process.
-    loss_scale(adapter) -> float: optional; reference() then takes `skipped`, the steps of a run in fp16 that its loss
-        scaler skipped: where gradients come close to overflow, rounding decides, and the runs would be a step apart.
+    loss_scale(adapter) -> float: optional; reference() then takes `skipped`, of each rank the steps of a run in fp16
+        that its loss scaler skipped: where gradients come close to overflow, rounding decides, and the runs would be a
+        step apart.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
     framework = importlib.import_module(side)
     groups: Dict[str, List[int]] = {}
     for number, run in enumerate(runs):
-        alone = run["spec"]["strategy"] in getattr(framework, "ONCE", ()) or (_compiled(run) and _forks(run))
+        alone = run["spec"]["strategy"] in getattr(framework, "ONCE", ()) or _forks(run)
         groups.setdefault(f"{_process_of(run)} {number if alone else ''}", []).append(number)
     trained: Dict[int, Any] = {}
     for numbers in groups.values():
@@ -80,7 +81,7 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
         spec = from_plain(RunSpec, run["spec"])
         options = {name: spec.framework_options[name] for name in getattr(framework, "REFERENCE_OPTIONS", ())}
         key = json.dumps({**run["spec"], "framework_options": options, "data": None})
-        given = {"skipped": ranks[0]["skipped"].tolist()} if hasattr(framework, "loss_scale") else {}
+        given = {"skipped": [rank["skipped"].tolist() for rank in ranks]} if hasattr(framework, "loss_scale") else {}
         key += json.dumps(given)
         if key not in known:
             known[key] = flat(framework.reference(spec, _batches_of(spec), **given))
@@ -169,7 +170,8 @@ def _compiled(run: Plain) -> bool:
 
 def _forks(run: Plain) -> bool:
     """DataLoader's workers are forked, as in a real run before the process has threads; later ones crash."""
-    return run["spec"]["data"]["pipeline"] == "framework" and run["spec"]["data"]["workers"] > 0
+    data = run["spec"]["data"]
+    return run["spec"]["framework"] == "pytorch" and data["pipeline"] == "framework" and data["workers"] > 0
 
 
 def _over_mpi(spec: Plain) -> bool:
