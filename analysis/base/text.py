@@ -90,6 +90,11 @@ def percent(fraction: float | None, digits: int = 0) -> str:
     return DASH if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{digits}f} %"
 
 
+def tenths(fraction: float | None) -> str:
+    """0.953 as '95.3 %'."""
+    return percent(fraction, 1)
+
+
 def probability_text(p: float) -> str:
     """0.0123 as '= 0.012'; what is smaller than can be said so as '< 0.001'."""
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"

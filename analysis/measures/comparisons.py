@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from analysis.base.column import COUNT, INTERVAL, REAL, TEXT, Column, figure, table
 from analysis.base.text import count, percent, probability_text, span, times
 from analysis.stats.estimates import ALPHA, ENOUGH_RUNS, POWER, holm, rate_ratio
 from analysis.tables.bases import columns_of
+from analysis.tables.columns import POINT, of_point
 from analysis.tables.pairing import pairing
 from analysis.tables.point import Point
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS
@@ -24,16 +26,26 @@ HOW = ("framework", "framework_options", "environment", "strategy", "strategy_op
 WHERE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "device_names")
 LARGEST_FACTOR = 100.0  # beyond it, no difference that could occur would have been seen
 
-COLUMNS = {
-    **dict.fromkeys(["faster", "slower", "model", "dataset", "precision", "scaling", "cluster"], "string"),
-    **dict.fromkeys(["gpus", "global_batch", "batch_per_gpu", "runs_faster", "runs_slower"], "Int64"),
-    **dict.fromkeys(["ratio", "ratio_low", "ratio_high"], "Float64"),
-    "ratio_basis": "string",
-    **dict.fromkeys(["p", "p_holm", "visible_factor"], "Float64"),
-    **dict.fromkeys(["verdict", "sentence", "marks"], "string"),
-}
-
 FASTER, NOT_SHOWN, NOT_TESTED = "faster", "no difference shown", "not tested"
+
+COLUMNS = table(
+    Column(
+        "faster", TEXT, "the series with the higher throughput, shown to be so or not: verdict says", optional=False
+    ),
+    Column("slower", TEXT, "the other series", optional=False),
+    *of_point("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu"),
+    Column("runs_faster", COUNT, "completed runs of the one"),
+    Column("runs_slower", COUNT, "of the other"),
+    figure("ratio", "1", "of their throughputs", show=times, ends=INTERVAL),
+    Column("p", REAL, "of Welch's t test on the logarithm of seconds per sample, two-sided; null: not tested"),
+    Column("p_holm", REAL, "the same by Holm's correction over all comparisons of the study"),
+    Column(
+        "visible_factor", REAL, "the ratio that would have been seen with a probability of 80 %; null: none up to 100"
+    ),
+    Column("verdict", TEXT, "what the test says", choices=(FASTER, NOT_SHOWN, NOT_TESTED)),
+    Column("sentence", TEXT, "the same in words", optional=False),
+    POINT["marks"],
+)
 
 COMPARISON_NOTE = (
     "Comparisons: series at the same number of GPUs and the same work, by Welch's t test on the logarithm of seconds "

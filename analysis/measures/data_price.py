@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.base.text import DASH, duration, gpus_text, percent, span
+from analysis.base.column import COUNT, RANGE, TEXT, Column, figure, table
+from analysis.base.text import DASH, duration, gpus_text, percent, span, tenths
 from analysis.stats.estimates import mean_difference
 from analysis.tables.bases import columns_of
+from analysis.tables.columns import SERIES, of_point
 from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.point import Point
 
@@ -27,16 +29,18 @@ DATA_NOTE = (
     "more. Pipeline and augmentation are the same: it is the price of reading and decoding."
 )
 
-COLUMNS = {
-    **dict.fromkeys(
-        ["framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device"], "string"
-    ),
-    **dict.fromkeys(["gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu"], "Int64"),
-    **dict.fromkeys(["real_step_seconds", "synthetic_step_seconds"], "Float64"),
-    **dict.fromkeys(["price_seconds", "price_seconds_low", "price_seconds_high", "price_fraction"], "Float64"),
-    **dict.fromkeys(["real_runs", "synthetic_runs"], "Int64"),
-    **dict.fromkeys(["price_basis", "marks", "oversubscribed"], "string"),
-}
+COLUMNS = table(
+    *SERIES,
+    *of_point("device", *SHAPE),
+    figure("real_step_seconds", "s", "of a step with the data set", "Step, real", duration),
+    figure("synthetic_step_seconds", "s", "of a step with made samples in its place", "Step, synthetic", duration),
+    figure("price_seconds", "s", "their difference", "Difference", duration, RANGE, "price_basis"),
+    figure("price_fraction", "1", "the difference by the latter", show=tenths),
+    Column("real_runs", COUNT, "runs with the data set"),
+    Column("synthetic_runs", COUNT, "runs with made samples"),
+    Column("price_basis", TEXT, heading="Runs"),
+    *of_point("marks", "oversubscribed"),
+)
 
 
 def prices(points: Sequence[Point]) -> list[dict[str, Any]]:

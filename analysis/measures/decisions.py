@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import hours_unit, number
+from analysis.base.column import COUNT, LOGICAL, RANGE, TEXT, Column, figure, table
+from analysis.base.text import hours_unit, number, percent
 from analysis.measures.metrics import gpu_hours, karp_flatt
 from analysis.stats.estimates import CONFIDENCE, Estimate, t_critical
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
+from analysis.tables.columns import LAST, PLACE, POINT, SERIES, of_point
 from analysis.tables.pairing import spec_of
-from analysis.tables.point import COLUMNS as POINT_COLUMNS
 from analysis.tables.point import Point
 from analysis.tables.warnings import WORK_DIFFERS
 from harness.core.spec import EMULATED
@@ -24,21 +25,41 @@ from harness.core.spec import EMULATED
 if TYPE_CHECKING:
     from analysis.measures.learning import Learning
 
-COLUMNS = {
-    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
-    **dict.fromkeys(["cluster", "device", "relative_to_strategy"], "string"),
-    **dict.fromkeys(["gpus", "nodes", "global_batch", "batch_per_gpu", "relative_to_gpus"], "Int64"),
-    **dict.fromkeys(["serial_fraction", "serial_fraction_low", "serial_fraction_high"], "Float64"),
-    "added_to_gpus": "Int64",
-    **dict.fromkeys(["marginal_efficiency", "marginal_efficiency_low", "marginal_efficiency_high"], "Float64"),
-    **dict.fromkeys(["epoch_seconds", "epoch_seconds_low", "epoch_seconds_high"], "Float64"),
-    **dict.fromkeys(["epoch_gpu_hours", "epoch_gpu_hours_low", "epoch_gpu_hours_high"], "Float64"),
-    **dict.fromkeys(["epoch_joules", "to_train_seconds", "to_gpu_hours", "to_joules"], "Float64"),
-    **dict.fromkeys(["epoch_front", "target_front"], "boolean"),
-    **dict.fromkeys(["basis", "energy", "marks", "run_ids"], "string"),
-}
+COLUMNS = table(
+    *SERIES,
+    *PLACE,
+    *of_point("relative_to_strategy", "gpus", "nodes", "global_batch", "batch_per_gpu", "relative_to_gpus"),
+    figure("serial_fraction", "1", "Karp and Flatt's, from the speedup", "Serial fraction", number, RANGE, "basis"),
+    Column("added_to_gpus", COUNT, "GPUs of the next smaller size"),
+    figure(
+        "marginal_efficiency",
+        "1",
+        "of the GPUs beyond the next smaller size",
+        "Marginal efficiency",
+        percent,
+        RANGE,
+        "basis",
+        short="Marginal eff.",
+    ),
+    figure("epoch_seconds", "s", "of the steps of an epoch", "Epoch, s", number, RANGE, "basis"),
+    figure("epoch_gpu_hours", "GPU h", "of an epoch; rank-hours on CPUs", "Epoch, GPU-hours", number, RANGE, "basis"),
+    figure("epoch_joules", "J", "of an epoch, as energy says", "Epoch, J"),
+    figure("to_train_seconds", "s", "of training until the target accuracy, mean of the runs"),
+    figure("to_gpu_hours", "GPU h", "until the target accuracy, mean of the runs; rank-hours on CPUs"),
+    figure("to_joules", "J", "until the target accuracy, mean of the runs"),
+    Column(
+        "epoch_front",
+        LOGICAL,
+        "whether no other point of the same work beats it in both time and cost of an epoch; null: not known",
+        "On the front",
+    ),
+    Column("target_front", LOGICAL, "the same of reaching the target"),
+    Column("basis", TEXT),
+    Column("energy", TEXT, "measured, estimated or absent"),
+    *LAST,
+)
 
-OWN_COLUMNS = tuple(name for name in COLUMNS if name not in POINT_COLUMNS)
+OWN_COLUMNS = tuple(name for name in COLUMNS if name not in POINT)
 
 DECISIONS_NOTE = (
     "Serial fraction: Karp and Flatt, from the speedup. Marginal efficiency: the throughput that the GPUs beyond the "

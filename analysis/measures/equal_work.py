@@ -13,26 +13,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.base.column import COUNT, REAL, TEXT, Column, table
 from analysis.base.numbers import relative
 from analysis.base.text import count, gpus_text, listed, scientific
 from analysis.measures.network import BOUNDS, FIRST_GRADIENT, Files
 from analysis.read.row import Run
+from analysis.tables.columns import PLACE, RUNS, of_point
 from analysis.tables.references import NETWORK_SETTINGS, Pair, Point, pairs_of
 from harness.core.strategies import info
 
 EQUAL, REFERENCE, DIFFERS, NOT_CHECKED = "equal", "reference", "differs", "not checked"
 JUDGED_PRECISION = "fp32"
 
-COLUMNS = {
-    **dict.fromkeys(["framework", "strategy", "detail", "model", "dataset", "precision", "scaling"], "string"),
-    **dict.fromkeys(["cluster", "device"], "string"),
-    **dict.fromkeys(["gpus", "global_batch", "runs"], "Int64"),
-    **dict.fromkeys(["seeds", "reference_framework", "reference_strategy"], "string"),
-    **dict.fromkeys(["reference_gpus", "reference_global_batch", "parameters", "reference_parameters"], "Int64"),
-    **dict.fromkeys(["gradient_sum_difference", "gradient_magnitude_difference", "gradient_bound"], "Float64"),
-    **dict.fromkeys([f"{name}_{what}" for name in BOUNDS for what in ("difference", "bound")], "Float64"),
-    **dict.fromkeys(["verdict", "run_ids", "reference_run_ids"], "string"),
-}
+COLUMNS = table(
+    *of_point("framework", "strategy", "detail", "model", "dataset", "precision", "scaling"),
+    *PLACE,
+    *of_point("gpus", "global_batch"),
+    RUNS,
+    *(Column(name, TEXT) for name in ("seeds", "reference_framework", "reference_strategy")),
+    *(Column(name, COUNT) for name in ("reference_gpus", "reference_global_batch")),
+    Column("parameters", COUNT, heading="Parameters", show=count),
+    Column("reference_parameters", COUNT, show=count),
+    *(Column(f"gradient_{name}", REAL) for name in ("sum_difference", "magnitude_difference", "bound")),
+    *(Column(f"{name}_{what}", REAL) for name in BOUNDS for what in ("difference", "bound")),
+    Column("verdict", TEXT, heading="Verdict"),
+    *of_point("run_ids"),
+    Column("reference_run_ids", TEXT),
+)
 
 
 @dataclass(frozen=True)

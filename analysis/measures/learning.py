@@ -7,23 +7,56 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.base.column import COUNT, RANGE, REAL, TEXT, Column, figure, table
+from analysis.base.text import count, duration, energy, number, tenths
 from analysis.measures.metrics import gpu_hours
 from analysis.read.row import Run
 from analysis.stats.intervals import range_of
 from analysis.tables.bases import columns_of
+from analysis.tables.columns import PLACE, POINT, SERIES, of_point
 from analysis.tables.point import Point
 
-COLUMNS = {
-    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
-    **dict.fromkeys(["cluster", "device"], "string"),
-    **dict.fromkeys(["gpus", "global_batch", "batch_per_gpu", "seed", "repeat", "step", "samples"], "Int64"),
-    **dict.fromkeys(
-        ["epochs", "train_seconds", "wall_seconds", "evaluation_seconds", "gpu_hours", "joules"], "Float64"
+COLUMNS = table(
+    *SERIES,
+    *PLACE,
+    *of_point("gpus", "global_batch", "batch_per_gpu"),
+    *(Column(name, COUNT) for name in ("seed", "repeat", "step", "samples")),
+    *(Column(name, REAL) for name in ("epochs", "train_seconds", "wall_seconds", "evaluation_seconds", "gpu_hours")),
+    *(Column(name, REAL) for name in ("joules", "accuracy", "loss")),
+    Column("test_samples", COUNT),
+    POINT["marks"],
+    Column("run_id", TEXT),
+)
+_NOT_ALL = "until the target accuracy; low and high without value: of the runs that reached it, since not all did"
+_LAST = "at the last evaluation, mean and range of the seeds"
+POINT_COLUMNS = table(
+    figure(
+        "accuracy", "1", f"fraction of the test samples that are right {_LAST}", "Test accuracy", tenths, RANGE, "basis"
     ),
-    **dict.fromkeys(["accuracy", "loss"], "Float64"),
-    "test_samples": "Int64",
-    **dict.fromkeys(["marks", "run_id"], "string"),
-}
+    figure("loss", "1", f"mean cross-entropy of the test samples {_LAST}", "Test loss", number, RANGE, "basis"),
+    figure("samples", "samples", "training samples until then", "Samples seen", count, RANGE, "basis"),
+    figure("epochs", "epochs", "the same in passes over the training samples", "Epochs", number, RANGE, "basis"),
+    figure("best", "1", "the highest accuracy of any evaluation of any run", "Best", tenths),
+    figure(
+        "to_train_seconds",
+        "s",
+        f"training {_NOT_ALL}",
+        "Training until there",
+        duration,
+        RANGE,
+        "to_basis",
+        short="Training",
+    ),
+    figure("to_samples", "samples", f"training samples {_NOT_ALL}", "Samples", count, RANGE, "to_basis"),
+    figure("to_epochs", "epochs", f"epochs {_NOT_ALL}", "Epochs", number, RANGE, "to_basis"),
+    figure(
+        "to_gpu_hours", "GPU h", f"GPU-hours, rank-hours on CPUs, {_NOT_ALL}", "GPU-hours", number, RANGE, "to_basis"
+    ),
+    figure("to_joules", "J", f"energy of the devices {_NOT_ALL}", "Energy", energy, RANGE, "to_basis"),
+    Column("seeds", COUNT, "seeds", "Seeds", least=1),
+    Column("runs", COUNT, "runs; null: there is no target"),
+    Column("reached", COUNT, "runs that reached the target; null: there is none"),
+)
 # What reaching a target costs, and the figures of a point's last evaluation.
 COSTS = ("train_seconds", "samples", "epochs", "gpu_hours", "joules")
 

@@ -6,41 +6,68 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.base.column import COUNT, TEXT, Column, figure, table
 from analysis.base.numbers import total_if_known
+from analysis.base.text import count, energy, number, percent, size
 from analysis.read.columns.issue_time import issue_share
 from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
 from analysis.read.row import Run
+from analysis.tables.columns import LAST, PLACE, RUNS, SERIES, of_point
 from analysis.tables.point import Point
 from harness.core.strategies import info
 
 # From the surest to the least sure.
 BASES = (MEASURED, ESTIMATED, ABSENT)
 
-COLUMNS = {
-    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
-    **dict.fromkeys(["cluster", "device"], "string"),
-    **dict.fromkeys(["gpus", "nodes", "global_batch", "runs"], "Int64"),
-    **dict.fromkeys(["energy", "energy_of", "energy_reason"], "string"),
-    **dict.fromkeys(["joules_per_sample", "joules_per_epoch", "processors_joules_per_sample"], "Float64"),
-    "slurm_energy": "string",
-    "slurm_joules_per_run": "Float64",
-    "slurm_reason": "string",
-    **dict.fromkeys(
-        ["host_peak_bytes", "host_peak_children_bytes", "device_peak_bytes", "device_reserved_peak_bytes"], "Int64"
+COLUMNS = table(
+    *SERIES,
+    *PLACE,
+    *of_point("gpus", "nodes", "global_batch"),
+    RUNS,
+    Column("energy", TEXT, "measured, estimated or absent"),
+    Column("energy_of", TEXT, "what was metered"),
+    Column("energy_reason", TEXT, "why energy is not measured"),
+    figure("joules_per_sample", "J/sample", "energy of the devices in the timed steps", "Energy per sample", energy),
+    figure("joules_per_epoch", "J", "the same for an epoch", show=energy),
+    figure(
+        "processors_joules_per_sample",
+        "J/sample",
+        "energy of the machines' processors, where GPUs are metered",
+        show=energy,
     ),
-    "device_peak_source": "string",
-    "cores_busy_per_rank": "Float64",
-    "device_samples": "Int64",
-    **dict.fromkeys(["gpu_utilisation", "power_w", "clocks_mhz", "clocks_max_mhz", "temperature_c"], "Float64"),
-    "throttled": "Float64",
-    "throttle": "string",
-    **dict.fromkeys(["network_bytes_per_step", "network_required_bytes_per_step"], "Float64"),
-    "interfaces": "string",
-    **dict.fromkeys(["read_call_bytes_per_second", "read_storage_bytes_per_second"], "Float64"),
-    "nccl": "string",
-    "issue_share": "Float64",
-    **dict.fromkeys(["marks", "run_ids"], "string"),
-}
+    Column("slurm_energy", TEXT, "estimated or absent"),
+    figure("slurm_joules_per_run", "J", "energy of the nodes from begin to end of a run, as Slurm counts", show=energy),
+    Column("slurm_reason", TEXT, "why absent"),
+    figure("host_peak_bytes", "B", "the most host memory that a rank held", "Memory of the host", size, kind=COUNT),
+    figure("host_peak_children_bytes", "B", "the same of its child processes", show=size, kind=COUNT),
+    figure(
+        "device_peak_bytes", "B", "the most device memory in use on a rank", "Memory of the device", size, kind=COUNT
+    ),
+    figure("device_reserved_peak_bytes", "B", "the most that a framework held there", show=size, kind=COUNT),
+    Column("device_peak_source", TEXT, "who says what the device held"),
+    figure("cores_busy_per_rank", "cores", "processor seconds by seconds", show=number),
+    Column("device_samples", COUNT, "samples of the device's state"),
+    figure("gpu_utilisation", "1", "share of time in which a kernel ran", "Device", percent),
+    figure("power_w", "W", "of a device", show=count),
+    figure("clocks_mhz", "MHz", "mean clock", show=count),
+    figure("clocks_max_mhz", "MHz", "the most that it can be", show=count),
+    figure("temperature_c", "°C", "the highest", show=count),
+    figure("throttled", "1", "share of samples in which clocks were held down", show=percent),
+    Column("throttle", TEXT, "why clocks were held down, joined by ';'"),
+    figure("network_bytes_per_step", "B", "sent per step by all machines", "Sent per step", size),
+    figure("network_required_bytes_per_step", "B", "the least that the exchange needs per step", show=size),
+    Column("interfaces", TEXT, "network interfaces that were counted"),
+    figure("read_call_bytes_per_second", "B/s", "read by all ranks, page cache included", "Read per second", size),
+    figure("read_storage_bytes_per_second", "B/s", "of these from storage", show=size),
+    Column("nccl", TEXT, "what NCCL chose"),
+    figure(
+        "issue_share",
+        "1",
+        "host seconds to issue a step into an empty queue by the seconds of a step, on a GPU",
+        show=percent,
+    ),
+    *LAST,
+)
 
 
 def resources_of(points: Sequence[Point]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from analysis.base.column import COUNT, TEXT, Column, figure, table
 from analysis.base.text import DASH, duration, number, percent, span
 from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
 from analysis.measures.losses import Loss, Losses
@@ -29,11 +30,44 @@ BREAKDOWN_NOTE = (
     "the timed steps took beyond the probes' full step."
 )
 
-POINT_COLUMNS = [
+POINT_COLUMNS = (
     *("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "cluster", "device"),
     *("device_names", "gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "runs_completed"),
     *("relative_to_gpus", "relative_to_strategy", "efficiency", "step_seconds"),
-]
+)
+_COST = "share of efficiency that it costs; 1 less all of them is the efficiency"
+BREAKDOWN = table(
+    *(
+        figure(f"{part}_seconds", "s", f"{name}: seconds of a step", name.capitalize(), basis="parts_basis")
+        for part, name in PART_NAMES.items()
+    ),
+    *(
+        figure(f"efficiency_lost_to_{part}", "1", f"{name}: {_COST}", basis="lost_basis")
+        for part, name in PART_NAMES.items()
+    ),
+    figure("ideal_step_seconds", "s", "of a step, were the efficiency 100 %", show=duration),
+    *(figure(key, "1", f"POP's efficiency: {name}", name.capitalize(), percent) for key, name in EFFICIENCIES.items()),
+    figure("allreduce_seconds", "s", "of an allreduce of the gradients' size alone", basis="parts_basis"),
+    figure("overlap", "1", "share of communication that a step hides", "Overlap"),
+    figure("algorithm_gb_per_s", "GB/s", "algorithm bandwidth of that allreduce, 10^9 bytes"),
+    figure("bus_gb_per_s", "GB/s", "bus bandwidth of that allreduce, 10^9 bytes", "Bus bandwidth"),
+    figure(
+        "step_bus_gb_per_s_at_most",
+        "GB/s",
+        "the most bus bandwidth that the network can have given in a step",
+        "In a step",
+    ),
+    figure("nominal_gb_per_s", "GB/s", "nominal rate of the link"),
+    figure("bus_of_nominal", "1", "bus bandwidth by that rate"),
+    figure("tflops_per_gpu", "TFLOP/s", "achieved by one GPU, 10^12 operations", "TFLOP/s per GPU"),
+    figure("peak_tflops", "TFLOP/s", "nominal peak of one GPU"),
+    figure("model_flops_utilisation", "1", "achieved by nominal peak (MFU)", "MFU"),
+    figure("probe_share", "1", "share of a run's time that the probes took, the largest of the runs"),
+    Column("allreduce_bytes", COUNT, "bytes of that allreduce"),
+    Column("probe_rounds", COUNT, "rounds of the probes, the fewest of the runs"),
+    Column("peak_source", TEXT, "where the nominal peak is from, or why there is none"),
+    Column("notes", TEXT, "what was left out, and why"),
+)
 
 
 def loss_sentences(losses: Losses) -> list[str]:

@@ -8,13 +8,16 @@ least that must go to memory (analysis/scaling/roofline.py; docs/breakdown.md). 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from analysis.base.column import REAL, TEXT, Column, table
+from analysis.base.text import DASH, duration, number, percent, size
 from analysis.measures.flops import training_flops_per_sample
 from analysis.read.row import Run
 from analysis.scaling.roofline import work_of
+from analysis.tables.columns import LAST, PLACE, RUNS, SERIES, of_point
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from harness.core.spec import EMULATED
@@ -31,17 +34,34 @@ ROOFLINE_NOTE = (
     "communication and data included; alone: without what the ranks exchange, from cached batches. This is not the MFU "
     "of the section on lost time, whose ceiling is the maker's figure. docs/breakdown.md."
 )
-COLUMNS = {
-    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
-    **dict.fromkeys(["cluster", "device"], "string"),
-    **dict.fromkeys(["gpus", "nodes", "global_batch", "runs"], "Int64"),
-    **dict.fromkeys(["flops_per_step", "bytes_per_step", "flops_per_byte"], "Float64"),
-    "bytes_basis": "string",
-    **dict.fromkeys(["ceiling_flops_per_second", "ceiling_bytes_per_second"], "Float64"),
-    **dict.fromkeys(["ceiling_basis", "bound"], "string"),
-    **dict.fromkeys(["limit_seconds", "step_seconds", "of_limit", "alone_seconds", "alone_of_limit"], "Float64"),
-    **dict.fromkeys(["reason", "marks", "run_ids"], "string"),
-}
+
+
+def _giga(unit: str) -> Callable[[float | None], str]:
+    """10^9 of a unit, as text."""
+    return lambda value: DASH if value is None else f"{number(value / 1e9)} {unit}"
+
+
+COLUMNS = table(
+    *SERIES,
+    *PLACE,
+    *of_point("gpus", "nodes", "global_batch"),
+    RUNS,
+    Column("flops_per_step", REAL, heading="Operations per step", show=_giga("GFLOP")),
+    Column("bytes_per_step", REAL, heading="Bytes per step", show=size),
+    Column("flops_per_byte", REAL, heading="Operations per byte", show=number),
+    Column("bytes_basis", TEXT),
+    Column("ceiling_flops_per_second", REAL, heading="Matrix product", show=_giga("GFLOP/s")),
+    Column("ceiling_bytes_per_second", REAL, heading="Copy", show=_giga("GB/s")),
+    Column("ceiling_basis", TEXT),
+    Column("bound", TEXT),
+    Column("limit_seconds", REAL, heading="Limit of the step", show=duration),
+    Column("step_seconds", REAL, heading="Measured step", show=duration),
+    Column("of_limit", REAL, heading="Of the limit", show=percent),
+    Column("alone_seconds", REAL),
+    Column("alone_of_limit", REAL, heading="Alone", show=percent),
+    Column("reason", TEXT),
+    *LAST,
+)
 
 
 def roofline_of(points: Sequence[Point]) -> list[dict[str, Any]]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from analysis.base.column import REAL, TEXT, Column, table
 from analysis.base.text import duration, span
 from analysis.read.columns.startup import PARTS
+from analysis.tables.columns import LAST, PLACE, RUNS, SERIES, of_point
 from analysis.tables.point import Point
 
 STAGING = "Staging"
@@ -32,19 +34,18 @@ STARTUP_NOTE = (
     "compilation. Rest: what a run looks up about its machine, a checkpoint, verify=true. Of the first attempt of each "
     "run."
 )
-COLUMNS = {
-    **dict.fromkeys(["framework", "strategy", "model", "dataset", "precision", "scaling", "detail"], "string"),
-    **dict.fromkeys(["cluster", "device"], "string"),
-    **dict.fromkeys(["gpus", "nodes", "global_batch", "runs"], "Int64"),
-    "total_seconds": "Float64",
-    "total_from": "string",
-    "slowest_ranks": "string",
-    "staged": "string",
-    **dict.fromkeys(
-        (f"{part}{end}" for part in PARTS for end in ("_seconds", "_seconds_min", "_seconds_max")), "Float64"
-    ),
-    **dict.fromkeys(["marks", "run_ids"], "string"),
-}
+COLUMNS = table(
+    *SERIES,
+    *PLACE,
+    *of_point("gpus", "nodes", "global_batch"),
+    RUNS,
+    Column("total_seconds", REAL, heading="Until the first step ended", show=duration),
+    Column("total_from", TEXT),
+    Column("slowest_ranks", TEXT, heading="Slowest rank"),
+    Column("staged", TEXT),
+    *(Column(f"{part}_seconds", REAL, ends=("min", "max")) for part in PARTS),
+    *LAST,
+)
 
 
 def startup_of(points: Sequence[Point]) -> list[dict[str, Any]]:

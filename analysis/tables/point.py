@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from analysis.base.text import gpus_text
 from analysis.read.row import Run
 from analysis.stats.estimates import Estimate
 from analysis.stats.intervals import Interval
+from analysis.tables.columns import POINT
 
 
 class Message(NamedTuple):
@@ -142,11 +143,4 @@ class Point:
 
     def row(self) -> dict[str, Any]:
         """Its columns, for files."""
-        return {name: getattr(self, name) for name in COLUMNS}
-
-
-_KINDS = {"str": "string", "tuple[str, ...]": "string", "int": "Int64", "float": "Float64"}
-# The pandas types of the columns by their names.
-COLUMNS = {
-    field.name: _KINDS[kind] for field in fields(Point) if (kind := str(field.type).removesuffix(" | None")) in _KINDS
-}
+        return {name: getattr(self, name) for name in POINT}

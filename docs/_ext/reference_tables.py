@@ -33,7 +33,7 @@ from harness.core import spec as run_spec
 PROJECT = Path(__file__).resolve().parent.parent.parent
 CONF, SCHEMAS = PROJECT / "conf", PROJECT / "harness" / "schemas"
 FENCE = "```"
-KINDS = {runs.TEXT: "text", runs.REAL: "number", runs.WHOLE: "whole number", runs.LOGICAL: "true, false"}
+KINDS = {runs.TEXT: "text", runs.REAL: "number", runs.COUNT: "whole number", runs.LOGICAL: "true, false"}
 # The groups whose options depend on what is chosen.
 OPTIONS = {"framework": schema.FRAMEWORK_OPTIONS, "strategy": schema.STRATEGY_OPTIONS}
 
@@ -84,7 +84,7 @@ class Columns(SphinxDirective):
 
     def run(self) -> list[Any]:
         self.env.note_dependency(runs.__file__)
-        rows = [[code(name), KINDS[kind], what] for name, (kind, what) in runs.COLUMNS.items()]
+        rows = [[code(name), KINDS[column.kind], column.about] for name, column in runs.COLUMNS.items()]
         return self.parse_text_to_nodes(table(["column", "type", "meaning"], rows))
 
 

@@ -1,7 +1,4 @@
-"""report.json: all findings in one document, as analysis/report/data/report.schema.json says.
-
-The schema is read here, too: it names what each part holds, with its unit, so that file and document cannot differ.
-"""
+"""report.json: all findings in one document, as analysis/report/data/report.schema.json says."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ import math
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import printable
 from analysis.measures.resources import is_recorded
 from analysis.read.study import statuses
+from analysis.report.data.schema import PARTS
 from analysis.report.headline import headline_sentences
 from analysis.report.losses import breakdown_row
 from analysis.report.sentences import (
@@ -38,8 +34,6 @@ if TYPE_CHECKING:
 VERSION = 1
 DISTRIBUTION = "scaling-harness"
 PACKAGES = ("numpy", "pandas", "scipy", "pyarrow")
-SCHEMA = Path(__file__).with_name("report.schema.json")
-FIGURE = "#/$defs/figure"
 # Figures of a point without a completed run: null, with its runs' reasons.
 WITHOUT_RUNS = ("samples_per_second_reason", "speedup_reason", "efficiency_reason")
 
@@ -111,33 +105,20 @@ def figure(
 
 
 def _part(name: str, row: Mapping[str, Any], marks: Sequence[str]) -> dict[str, Any]:
-    """What the schema's definition names, from a row: figures where there are any, all else as it is, or null."""
-    plain, figures = _properties(name)
+    """What the schema's definition has of a row: figures where there are any, all else as it is, or null."""
     found: dict[str, Any] = {}
-    for key in plain:
-        value = row.get(key)
-        found[key] = _finite(value) if isinstance(value, float) else value
-    for key, low, high, why, unit, basis in figures:
-        value, reason = row.get(key), row.get(why)
-        if value is None and reason is None and row.get(low) is None:
+    for column in sorted(PARTS[name], key=lambda column: bool(column.unit)):
+        if not column.unit:
+            value = row.get(column.name)
+            found[column.name] = _finite(value) if isinstance(value, float) else value
             continue
-        made = figure(value, unit, marks, (row.get(low), row.get(high)), basis and row.get(basis), reason)
+        value, low, high, reason = (row.get(f"{column.name}{end}") for end in ("", "_low", "_high", "_reason"))
+        if value is None and reason is None and low is None:
+            continue
+        made = figure(value, column.unit, marks, (low, high), row.get(column.basis_name), reason)
         if made is not None:
-            found[key] = made
+            found[column.name] = made
     return found
-
-
-@cache
-def _properties(name: str) -> tuple[tuple[str, ...], tuple[tuple[str, str, str, str, str, str | None], ...]]:
-    """Of the schema's definition: what is taken over as it is; and of each figure the columns of value, low, high and
-    reason, its unit, and the column of its basis."""
-    about = schema()["$defs"][name]["properties"]
-    figures = {key: one for key, one in about.items() if one.get("$ref") == FIGURE}
-    columns = tuple(
-        (key, f"{key}_low", f"{key}_high", f"{key}_reason", one["unit"], one.get("basis"))
-        for key, one in figures.items()
-    )
-    return tuple(key for key in about if key not in figures), columns
 
 
 def _points(findings: Findings) -> list[dict[str, Any]]:
@@ -152,14 +133,16 @@ def _points(findings: Findings) -> list[dict[str, Any]]:
         row, marks = point.row(), point.marks
         equal = next((work[run_id] for run_id in point.run_ids if run_id in work), None)
         why = {} if point.completed else dict.fromkeys(WITHOUT_RUNS, point.reasons or point.status)
-        named = {**row, "series": point.label, "detail": point.detail or None, "marks": list(marks)}
-        values = {
-            **named,
-            "figures": _part("figures", row | why, marks),
-            **{part: _part(part, rows[point], marks) if point in rows else None for part, rows in parts.items()},
-            "equal_work": equal and {"verdict": equal["verdict"], "compared_with": compared_with(equal)},
-        }
-        found.append({name: values[name] for name in schema()["$defs"]["point"]["properties"]})
+        named = {**row, "series": point.label, "detail": point.detail or None}
+        found.append(
+            {
+                **_part("point", named, marks),
+                "marks": list(marks),
+                "figures": _part("figures", row | why, marks),
+                **{part: _part(part, rows[point], marks) if point in rows else None for part, rows in parts.items()},
+                "equal_work": equal and {"verdict": equal["verdict"], "compared_with": compared_with(equal)},
+            }
+        )
     return found
 
 
@@ -202,13 +185,6 @@ def _notes(findings: Findings) -> list[str]:
         *(*notes, LEARNING_NOTE, RESOURCES_NOTE, WORK_NOTE),
         *(*sample_notes(findings.points), *accuracy_notes(findings.points)),
     ]
-
-
-@cache
-def schema() -> dict[str, Any]:
-    """analysis/report/data/report.schema.json"""
-    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return loaded
 
 
 def _finite(value: float | None) -> float | None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.base.column import COUNT, LOGICAL, REAL, TEXT, Column, table
 from analysis.base.frames import frame_of
 from analysis.base.text import printable, versions_text
 from analysis.base.values import number_of
@@ -23,84 +24,83 @@ if TYPE_CHECKING:
     from analysis.read.study import Study
     from analysis.report.findings import Findings
 
-TEXT, WHOLE, REAL, LOGICAL = "string", "Int64", "Float64", "boolean"
-# Name -> (pandas type, what it holds). docs/exports.md shows the same list.
-COLUMNS = {
-    "study": (TEXT, "name of the study"),
-    "run_id": (TEXT, "name of the run's folder in `runs/`"),
-    "status": (TEXT, "completed, failed, unfinished, unreadable, invalid or missing"),
-    "reason": (TEXT, "why it is not completed"),
-    "marks": (TEXT, "what is to be known of its point before figures are used, joined by `;`"),
-    "notes": (TEXT, "what else its logs say of it"),
-    "oversubscribed": (TEXT, "why its ranks shared GPUs or cores; empty: they did not"),
-    "series": (TEXT, "framework, strategy, network, data set, scaling and batch, in words"),
-    "detail": (TEXT, "in what the series differs from others of that name"),
-    "framework": (TEXT, "as `framework=`"),
-    "framework_options": (TEXT, "its options, JSON"),
-    "strategy": (TEXT, "as `strategy=`"),
-    "strategy_options": (TEXT, "its options, JSON"),
-    "model": (TEXT, "as `model=`"),
-    "dataset": (TEXT, "as `dataset=`"),
-    "precision": (TEXT, "fp32, bf16 or fp16"),
-    "scaling": (TEXT, "strong or weak"),
-    "optimizer": (TEXT, "name of the optimiser"),
-    "base_learning_rate": (REAL, "learning rate at `lr_batch` samples per step"),
-    "cluster": (TEXT, "as `cluster=`"),
-    "device": (TEXT, "cuda or cpu"),
-    "device_names": (TEXT, "of GPUs or processors, joined by `;`"),
-    "communication": (TEXT, "what carried the gradients"),
-    "environment": (TEXT, "framework environment, as the configuration names it"),
-    "versions": (TEXT, "of the framework and its libraries"),
-    "code_version": (TEXT, "of this program, when the run was submitted"),
-    "fault": (TEXT, "failure on purpose; empty: none"),
-    "gpus": (WHOLE, "ranks, one GPU each; CPU ranks where device is cpu"),
-    "nodes": (WHOLE, "machines"),
-    "ranks_per_node": (WHOLE, "ranks on each"),
-    "global_batch": (WHOLE, "samples per step, all ranks together"),
-    "batch_per_gpu": (WHOLE, "samples per step of a rank"),
-    "seed": (WHOLE, "of weights and order of samples"),
-    "repeat": (WHOLE, "number of the repetition"),
-    "samples_per_second": (REAL, "throughput of all ranks together, samples/s"),
-    "step_seconds": (REAL, "mean of the timed steps, s"),
-    "measured_seconds": (REAL, "all timed steps, s"),
-    "measured_steps": (WHOLE, "timed steps"),
-    "measured_samples": (WHOLE, "samples in them"),
-    "blocks": (WHOLE, "timed blocks of steps"),
-    "outlier_blocks": (WHOLE, "of these, outside Tukey's fences"),
-    "stationary": (LOGICAL, "whether the step time had settled when timing began; empty: not asked"),
-    "drift_fraction": (REAL, "change of the step time from first to last block, by the median"),
-    "drift_probability": (REAL, "p value of the Mann-Kendall test of it"),
-    "cached_batch_seconds": (REAL, "of a step on a batch that stays on the device, s"),
-    "no_sync_seconds": (REAL, "of such a step without synchronisation, s"),
-    "startup_seconds": (REAL, "imports, data, rendezvous and building of the network, s"),
-    "first_step_seconds": (REAL, "from the start of the ranks to the end of the first step, s"),
-    "first_block_seconds": (REAL, "of the first step, alone, s"),
-    "test_accuracy": (REAL, "fraction of right test samples at the last evaluation"),
-    "test_loss": (REAL, "mean cross-entropy of the test samples then"),
-    "test_samples": (WHOLE, "test samples scored"),
-    "samples_seen": (WHOLE, "training samples seen until then"),
-    "train_samples": (WHOLE, "samples of an epoch"),
-    "parameters": (WHOLE, "trainable parameters of the network"),
-    "gradient_bytes": (WHOLE, "that a rank contributes to an allreduce of all gradients, B"),
-    "staleness_mean": (REAL, "updates by which gradients were late, with parameter servers"),
-    "staleness_max": (WHOLE, "the most of these"),
-    "energy_joules": (REAL, "of the devices in the timed steps, J"),
-    "energy_basis": (TEXT, "measured, estimated or absent"),
-    "goodput": (REAL, "fraction: seconds of steps that count by allocated seconds"),
-    "useful_seconds": (REAL, "of the steps that count, warm-up included, s"),
-    "allocated_seconds": (REAL, "from begin to end of every attempt, s"),
-    "idle_seconds": (REAL, "between attempts, s"),
-    "checkpoint_seconds": (REAL, "saving the state, s"),
-    "attempts": (WHOLE, "how many it took"),
-    "lost_steps": (WHOLE, "done twice, after a restart"),
-    "continued": (LOGICAL, "whether its measurement is of several attempts"),
-    "failed_rank": (WHOLE, "which rank failed first"),
-    "exit_code": (WHOLE, "of that rank's process; negative: minus the signal"),
-    "unreadable_lines": (WHOLE, "damaged lines in its logs"),
-    "job_id": (TEXT, "of the scheduler"),
-    "started": (REAL, "unix seconds"),
-    "ended": (REAL, "unix seconds"),
-}
+# docs/exports.md shows the same list.
+COLUMNS = table(
+    Column("study", TEXT, "name of the study"),
+    Column("run_id", TEXT, "name of the run's folder in `runs/`"),
+    Column("status", TEXT, "completed, failed, unfinished, unreadable, invalid or missing"),
+    Column("reason", TEXT, "why it is not completed"),
+    Column("marks", TEXT, "what is to be known of its point before figures are used, joined by `;`"),
+    Column("notes", TEXT, "what else its logs say of it"),
+    Column("oversubscribed", TEXT, "why its ranks shared GPUs or cores; empty: they did not"),
+    Column("series", TEXT, "framework, strategy, network, data set, scaling and batch, in words"),
+    Column("detail", TEXT, "in what the series differs from others of that name"),
+    Column("framework", TEXT, "as `framework=`"),
+    Column("framework_options", TEXT, "its options, JSON"),
+    Column("strategy", TEXT, "as `strategy=`"),
+    Column("strategy_options", TEXT, "its options, JSON"),
+    Column("model", TEXT, "as `model=`"),
+    Column("dataset", TEXT, "as `dataset=`"),
+    Column("precision", TEXT, "fp32, bf16 or fp16"),
+    Column("scaling", TEXT, "strong or weak"),
+    Column("optimizer", TEXT, "name of the optimiser"),
+    Column("base_learning_rate", REAL, "learning rate at `lr_batch` samples per step"),
+    Column("cluster", TEXT, "as `cluster=`"),
+    Column("device", TEXT, "cuda or cpu"),
+    Column("device_names", TEXT, "of GPUs or processors, joined by `;`"),
+    Column("communication", TEXT, "what carried the gradients"),
+    Column("environment", TEXT, "framework environment, as the configuration names it"),
+    Column("versions", TEXT, "of the framework and its libraries"),
+    Column("code_version", TEXT, "of this program, when the run was submitted"),
+    Column("fault", TEXT, "failure on purpose; empty: none"),
+    Column("gpus", COUNT, "ranks, one GPU each; CPU ranks where device is cpu"),
+    Column("nodes", COUNT, "machines"),
+    Column("ranks_per_node", COUNT, "ranks on each"),
+    Column("global_batch", COUNT, "samples per step, all ranks together"),
+    Column("batch_per_gpu", COUNT, "samples per step of a rank"),
+    Column("seed", COUNT, "of weights and order of samples"),
+    Column("repeat", COUNT, "number of the repetition"),
+    Column("samples_per_second", REAL, "throughput of all ranks together, samples/s"),
+    Column("step_seconds", REAL, "mean of the timed steps, s"),
+    Column("measured_seconds", REAL, "all timed steps, s"),
+    Column("measured_steps", COUNT, "timed steps"),
+    Column("measured_samples", COUNT, "samples in them"),
+    Column("blocks", COUNT, "timed blocks of steps"),
+    Column("outlier_blocks", COUNT, "of these, outside Tukey's fences"),
+    Column("stationary", LOGICAL, "whether the step time had settled when timing began; empty: not asked"),
+    Column("drift_fraction", REAL, "change of the step time from first to last block, by the median"),
+    Column("drift_probability", REAL, "p value of the Mann-Kendall test of it"),
+    Column("cached_batch_seconds", REAL, "of a step on a batch that stays on the device, s"),
+    Column("no_sync_seconds", REAL, "of such a step without synchronisation, s"),
+    Column("startup_seconds", REAL, "imports, data, rendezvous and building of the network, s"),
+    Column("first_step_seconds", REAL, "from the start of the ranks to the end of the first step, s"),
+    Column("first_block_seconds", REAL, "of the first step, alone, s"),
+    Column("test_accuracy", REAL, "fraction of right test samples at the last evaluation"),
+    Column("test_loss", REAL, "mean cross-entropy of the test samples then"),
+    Column("test_samples", COUNT, "test samples scored"),
+    Column("samples_seen", COUNT, "training samples seen until then"),
+    Column("train_samples", COUNT, "samples of an epoch"),
+    Column("parameters", COUNT, "trainable parameters of the network"),
+    Column("gradient_bytes", COUNT, "that a rank contributes to an allreduce of all gradients, B"),
+    Column("staleness_mean", REAL, "updates by which gradients were late, with parameter servers"),
+    Column("staleness_max", COUNT, "the most of these"),
+    Column("energy_joules", REAL, "of the devices in the timed steps, J"),
+    Column("energy_basis", TEXT, "measured, estimated or absent"),
+    Column("goodput", REAL, "fraction: seconds of steps that count by allocated seconds"),
+    Column("useful_seconds", REAL, "of the steps that count, warm-up included, s"),
+    Column("allocated_seconds", REAL, "from begin to end of every attempt, s"),
+    Column("idle_seconds", REAL, "between attempts, s"),
+    Column("checkpoint_seconds", REAL, "saving the state, s"),
+    Column("attempts", COUNT, "how many it took"),
+    Column("lost_steps", COUNT, "done twice, after a restart"),
+    Column("continued", LOGICAL, "whether its measurement is of several attempts"),
+    Column("failed_rank", COUNT, "which rank failed first"),
+    Column("exit_code", COUNT, "of that rank's process; negative: minus the signal"),
+    Column("unreadable_lines", COUNT, "damaged lines in its logs"),
+    Column("job_id", TEXT, "of the scheduler"),
+    Column("started", REAL, "unix seconds"),
+    Column("ended", REAL, "unix seconds"),
+)
 # What analysis.read.run calls it, where that is another name.
 NAMES = {
     "measured_seconds": "seconds",
@@ -114,8 +114,8 @@ NAMES = {
 def runs_table(findings: Findings) -> pd.DataFrame:
     """The columns of COLUMNS, of these types; NA for what is absent or not finite."""
     rows = run_rows(findings.study, findings.points)
-    frame = frame_of(rows, {name: kind for name, (kind, _) in COLUMNS.items()})
-    reals = [name for name, (kind, _) in COLUMNS.items() if kind == REAL]
+    frame = frame_of(rows, {name: column.kind for name, column in COLUMNS.items()})
+    reals = [name for name, column in COLUMNS.items() if column.kind == REAL]
     infinite = frame[reals].isin([float("inf"), float("-inf")])
     frame[reals] = frame[reals].mask(infinite)
     return frame
@@ -130,8 +130,8 @@ def run_rows(study: Study, points: Sequence[Point]) -> list[dict[str, Any]]:
 def runs_csv(table: pd.DataFrame) -> bytes:
     """Absent values are empty; a text that a spreadsheet would run begins with an apostrophe."""
     table = table.copy()
-    for name, (kind, _) in COLUMNS.items():
-        if kind == TEXT:
+    for name, column in COLUMNS.items():
+        if column.kind == TEXT:
             table[name] = table[name].map(inert, na_action="ignore")
     return table.to_csv(index=False, lineterminator="\n").encode("utf-8")
 
@@ -142,7 +142,7 @@ def runs_parquet(table: pd.DataFrame) -> bytes:
     import pyarrow.parquet
 
     arrow = pyarrow.Table.from_pandas(table, preserve_index=False)
-    fields = [field.with_metadata({"description": COLUMNS[field.name][1]}) for field in arrow.schema]
+    fields = [field.with_metadata({"description": COLUMNS[field.name].about}) for field in arrow.schema]
     stream = io.BytesIO()
     pyarrow.parquet.write_table(arrow.cast(pyarrow.schema(fields, metadata=arrow.schema.metadata)), stream)
     return stream.getvalue()

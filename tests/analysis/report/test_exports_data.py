@@ -16,9 +16,10 @@ from study_builder import Logs, StudyBuilder, spec_of
 from analysis.read.study import read_study
 from analysis.report.data.cells import inert, inert_csv
 from analysis.report.data.csv_tables import csv_of
-from analysis.report.data.document import figure, schema
+from analysis.report.data.document import figure
 from analysis.report.data.files import data_of
 from analysis.report.data.runs import COLUMNS
+from analysis.report.data.schema import FILE, schema
 from analysis.report.findings import Findings, findings_of
 from analysis.report.headline import headline_sentences
 
@@ -83,6 +84,10 @@ def test_the_document_has_every_part_and_is_as_its_schema_says(study: StudyBuild
     assert document["statuses"] == {"completed": 13, "failed": 1, "missing": 1}
     assert document["points"][failed["point"]] == four
     assert (missing["point"], missing["reason"]) == (None, "study.json asks for it, and runs/ has no spec.json of it")
+
+
+def test_the_schema_s_file_has_every_column() -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == schema(), "python -m analysis.report.data.schema"
 
 
 def test_the_document_names_every_damaged_file_as_damage_csv_does(study: StudyBuilder) -> None:

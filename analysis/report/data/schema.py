@@ -1,0 +1,104 @@
+"""The columns that report.json takes from the tables, and its JSON Schema, report.schema.json.
+
+After a change of columns, `python -m analysis.report.data.schema` brings the file up to date.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.base.column import COUNT, LOGICAL, REAL, TEXT, Column, table
+from analysis.measures import comparisons, data_price, decisions, learning, resources
+from analysis.read.run import COMPLETED, FAILED, INVALID, MISSING, UNFINISHED, UNREADABLE
+from analysis.report.data.csv_tables import DAMAGE
+from analysis.report.losses import BREAKDOWN
+from analysis.tables.columns import POINT
+
+FILE = Path(__file__).with_name("report.schema.json")
+FIGURE = "#/$defs/figure"
+WIDTH = 160  # characters of a line of the file
+JSON_TYPES = {TEXT: "string", COUNT: "integer", REAL: "number", LOGICAL: "boolean"}
+RUN = table(
+    Column("run_id", TEXT, "name of its folder in runs/", optional=False),
+    Column("status", TEXT, "how it stands", choices=(COMPLETED, FAILED, UNFINISHED, UNREADABLE, INVALID, MISSING)),
+    Column("reason", TEXT, "why it is not completed"),
+    Column("notes", TEXT, "what else its logs say of it"),
+    Column("point", COUNT, "index of its point in points, from 0; null: its spec could not be read"),
+    Column("seed", COUNT, "of its samples' order and its weights"),
+    Column("repeat", COUNT, "number of its repetition"),
+    Column("attempts", COUNT, "how many it took"),
+    Column("code_version", TEXT, "of this program, when it was submitted"),
+)
+
+
+def _described(columns: Mapping[str, Column]) -> list[Column]:
+    """The columns that report.json has."""
+    return [column for column in columns.values() if column.about]
+
+
+def _own(columns: Mapping[str, Column]) -> list[Column]:
+    """The same without those of its point."""
+    return [column for column in _described(columns) if column.name not in POINT]
+
+
+# By the names of the schema's definitions.
+PARTS = {
+    "point": [column for column in _described(POINT) if not column.unit],
+    "figures": [column for column in _described(POINT) if column.unit],
+    "breakdown": _described(BREAKDOWN),
+    "decisions": _own(decisions.COLUMNS),
+    "learning": _described(learning.POINT_COLUMNS),
+    "resources": _own(resources.COLUMNS),
+    "comparison": _described(comparisons.COLUMNS),
+    "data_price": [*(c for c in _described(data_price.COLUMNS) if c.name in POINT), *_own(data_price.COLUMNS)],
+    "run": _described(RUN),
+    "damage": _described(DAMAGE),
+}
+
+
+def schema() -> dict[str, Any]:
+    """report.schema.json with the columns as they are now."""
+    document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    for name, columns in PARTS.items():
+        about = document["$defs"][name]
+        others = _others(about["properties"]) if name == "point" else {}
+        about["properties"] = {column.name: _property(column) for column in columns} | others
+        about["required"] = [*(column.name for column in columns if not column.unit), *others]
+    return document
+
+
+def _others(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a point, what is no column: from its warnings on."""
+    names = list(properties)
+    return {name: properties[name] for name in names[names.index("marks") :]}
+
+
+def _property(column: Column) -> dict[str, Any]:
+    if column.unit:
+        unit = "a number without unit" if column.unit == "1" else f"in {column.unit}"
+        figure = {"$ref": FIGURE, "description": f"{column.about}, {unit}", "unit": column.unit}
+        return figure | ({"basis": column.basis_name} if column.basis_name else {})
+    if column.choices:
+        return {"enum": list(column.choices), "description": column.about}
+    kind = JSON_TYPES[column.kind]
+    least = {"minimum": column.least} if column.kind == COUNT else {}
+    return {"type": [kind, "null"] if column.optional else kind, **least, "description": column.about}
+
+
+def _text(value: Any, key: str = "", indent: str = "") -> str:
+    """JSON; on one line what holds no other objects and fits."""
+    line = key + json.dumps(value, ensure_ascii=False)
+    long = len(indent + line) > WIDTH
+    if not isinstance(value, dict) or not (
+        long or any(isinstance(one, dict) and len(one) > 1 for one in value.values())
+    ):
+        return line
+    inner = (_text(one, f"{json.dumps(name)}: ", indent + "  ") for name, one in value.items())
+    return f"{key}{{\n" + ",\n".join(f"{indent}  {one}" for one in inner) + f"\n{indent}}}"
+
+
+if __name__ == "__main__":
+    FILE.write_text(_text(schema()) + "\n", encoding="utf-8")
