@@ -25,7 +25,7 @@ POINT = table(
     Column("gpus", COUNT, "GPUs, one rank each; CPU ranks where device is cpu", "GPUs", count, least=1),
     Column("nodes", COUNT, "machines, as placed", "Nodes", count, least=1),
     Column("ranks_per_node", COUNT, "ranks on each", least=1),
-    Column("global_batch", COUNT, "samples per step, all ranks together", "Global batch", count, least=1),
+    Column("global_batch", COUNT, "samples per step, all ranks together", "Global batch", count, "Batch", least=1),
     Column("batch_per_gpu", COUNT, "samples per step of a rank", "Batch per GPU", count, least=1),
     Column("status", TEXT, "'completed', or how many of its runs ended how", optional=False),
     Column("runs_completed", COUNT, "completed runs", "Runs", count),

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -15,10 +16,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.base import text
+from analysis.base.column import TEXT, Column
 from analysis.base.text import hours_unit
+from analysis.measures import data_price, decisions, learning, resources
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.comparisons import COMPARISON_NOTE
-from analysis.measures.data_price import DATA_NOTE, interval_text
+from analysis.measures.data_price import DATA_NOTE
 from analysis.measures.decisions import DECISIONS_NOTE, front_sentences
 from analysis.measures.equal_work import differs
 from analysis.measures.network import BOUNDS
@@ -27,6 +30,7 @@ from analysis.measures.resources import is_recorded
 from analysis.read.columns.traces import TRACES_NOTE, traced
 from analysis.read.row import Run
 from analysis.read.study import statuses
+from analysis.report import roofline
 from analysis.report.answers import answers_of
 from analysis.report.charts.study import charts_of
 from analysis.report.charts.vega import kept_vega_script
@@ -65,6 +69,7 @@ from analysis.report.sentences import (
     target_text,
 )
 from analysis.report.startup import SHOWN, STARTUP_NOTE, shown
+from analysis.tables.columns import POINT
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 from analysis.tables.throughput import goodput
@@ -81,6 +86,14 @@ MOST_KEYS = 40  # in which a run without a figure differs from others, named bes
 FEW_RUNS = 12  # up to so many, their tables are open
 # The marks after which a figure is not what it seems; the others say how firmly it stands.
 WARNINGS = ("fault injected", "profiled", "emulated")
+TABLES = {
+    "POINT": POINT,
+    "DATA": data_price.COLUMNS,
+    "DECISIONS": decisions.COLUMNS,
+    "LEARNED": learning.POINT_COLUMNS,
+    "RESOURCES": resources.COLUMNS,
+    "ROOFLINE": roofline.COLUMNS,
+}
 _SECTION = re.compile(r'<section id="([a-z]+)"[^>]*>\s*<h2>([^<]*)</h2>')
 
 
@@ -199,12 +212,11 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {
-        **{f.__name__: f for f in (text.number, text.count, text.percent, text.times, text.span, text.duration)},
-        **{f.__name__: f for f in (text.energy, text.size, text.moment, text.gpus_text, text.scientific)},
+        **{f.__name__: f for f in (text.number, text.count, text.percent, text.span, text.duration)},
+        **{f.__name__: f for f in (text.size, text.moment, text.gpus_text, text.scientific)},
         **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
         **{f.__name__: f for f in (part_text, share_text, network_text)},
         "attempts_cost": attempts_cost,
-        "price_interval": interval_text,
         "run_goodput": lambda run: goodput([run.useful_seconds], [run.allocated_seconds]),
         "startup_cells": shown,
         "contents": _contents,
@@ -217,13 +229,13 @@ def _environment() -> Environment:
         "spec_script": lambda chart: json_script(f"spec-{chart.name}", chart.spec),
         "is_warning": is_warning,
         "BOUNDS": BOUNDS,
+        **TABLES,
+        "WHAT": Column("what", TEXT, heading="What"),
+        "POINT_STATUS": replace(POINT["marks"], heading="Status and warnings"),
+        "INTERVAL": Column("interval", TEXT, heading="95 % interval"),
         "PART_NAMES": PART_NAMES,
         "EFFICIENCIES": EFFICIENCIES,
         "differs": differs,
-        "tenths": lambda f: text.percent(f, 1),
-        "percents": text.percent,
-        "durations": text.duration,
-        "energies": text.energy,
         "ENOUGH_SEEDS": ENOUGH_SEEDS,
     }
     return environment

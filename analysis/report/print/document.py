@@ -55,7 +55,7 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Column:
+class Header:
     heading: str
     right: bool = True  # alignment: numbers right, names left
 
@@ -75,7 +75,7 @@ class Table:
 
     name: str
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[Header]
     groups: Sequence[Group]
     notes: Sequence[tuple[str, str]] = ()
 

@@ -25,10 +25,10 @@ from analysis.report.losses import loss_sentences
 from analysis.report.print.document import (
     Block,
     Bullets,
-    Column,
     Footnotes,
     Gap,
     Group,
+    Header,
     Heading,
     Line,
     Paragraph,
@@ -89,7 +89,7 @@ def proposal_table(request: Request) -> Table:
         f"{point.series_name}: time per step, speedup and efficiency relative to {baseline(point)}, "
         f"and what {_runs_text(request)} cost; the requested size is in bold. {measured_on(request.points)}"
     )
-    columns = [Column(heading, right=number > 0) for number, heading in enumerate(headings)]
+    columns = [Header(heading, right=number > 0) for number, heading in enumerate(headings)]
     return Table("proposal", caption, columns, [Group("", rows, strong)], footnotes.notes)
 
 

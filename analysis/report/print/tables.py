@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import DASH, count, duration, hours_unit, number, percent, shortened, span, times
+from analysis.base.column import Column
+from analysis.base.text import DASH, count, duration, hours_unit, percent, shortened, span
+from analysis.measures import decisions
 from analysis.measures.breakdown import PART_NAMES
+from analysis.measures.learning import POINT_COLUMNS as LEARNED
 from analysis.measures.losses import Loss
 from analysis.report.losses import losses_by_series, part_text, tenths
-from analysis.report.print.document import Column, Footnotes, Group, Line, Table
+from analysis.report.print.document import Footnotes, Group, Header, Line, Table
 from analysis.report.print.latex import tables_tex
 from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
+from analysis.tables.columns import POINT
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 from analysis.tables.warnings import OVERSUBSCRIBED
@@ -21,6 +25,8 @@ from harness.core.spec import EMULATED
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
+FIGURES = tuple(POINT[name] for name in ("samples_per_second", "speedup", "efficiency"))
+SERIAL, MARGINAL = decisions.COLUMNS["serial_fraction"], decisions.COLUMNS["marginal_efficiency"]
 Row = Mapping[str, Any]  # about a point
 MOST_REASON, MOST_WORDS = 300, 400  # characters: reason of a failure; description of the measurement
 MARK_WORDS = {
@@ -68,7 +74,11 @@ def scaling_table(findings: Findings) -> Table:
     points = findings.points
     footnotes = Footnotes()
     what = unit_of(points)
-    headings = [what, "Nodes", "Global batch", "Samples/s", "95 %", "Speedup", "95 %", "Efficiency", "95 %", "Runs"]
+    headings = [
+        *(what, POINT["nodes"].heading, POINT["global_batch"].heading),
+        *(heading for column in FIGURES for heading in (column.heading, "95 %")),
+        POINT["runs_completed"].heading,
+    ]
     groups = [
         Group(_heading(group), [_scaling_cells(point, footnotes) for point in group]) for group in by_series(points)
     ]
@@ -85,18 +95,8 @@ def _scaling_cells(point: Point, footnotes: Footnotes) -> list[Line]:
         reason = shortened(f"no figure: {point.status}: {point.reasons or 'no reason given'}", MOST_REASON)
         cell: Line = (count(point.gpus), *footnotes.raised(reason))
         return [cell, (count(point.nodes),), (count(point.global_batch),), *[(DASH,)] * 6, _runs(point)]
-    return [
-        first,
-        (count(point.nodes),),
-        (count(point.global_batch),),
-        (number(point.samples_per_second),),
-        _interval(point, "samples_per_second", number, footnotes),
-        (times(point.speedup),),
-        _interval(point, "speedup", times, footnotes),
-        (percent(point.efficiency),),
-        _interval(point, "efficiency", percent, footnotes),
-        _runs(point),
-    ]
+    figures = (cell for column in FIGURES for cell in ((column.text(point),), _interval(point, column, footnotes)))
+    return [first, (count(point.nodes),), (count(point.global_batch),), *figures, _runs(point)]
 
 
 def _runs(point: Point) -> Line:
@@ -104,11 +104,11 @@ def _runs(point: Point) -> Line:
     return (count(done) if done == asked else f"{count(done)} of {count(asked)}",)
 
 
-def _interval(point: Point, name: str, show: Any, footnotes: Footnotes) -> Line:
-    low, high, basis = (getattr(point, f"{name}_{end}") for end in ("low", "high", "basis"))
-    if low is None:
+def _interval(point: Point, column: Column, footnotes: Footnotes) -> Line:
+    basis = column.value(point, "basis")
+    if column.value(point, "low") is None:
         return (DASH, *footnotes.raised(basis))
-    return (span(low, high, show), *footnotes.raised(f"95 % interval from {basis}"))
+    return (column.interval(point), *footnotes.raised(f"95 % interval from {basis}"))
 
 
 def breakdown_table(findings: Findings) -> Table:
@@ -160,8 +160,8 @@ def decisions_table(findings: Findings) -> Table:
     footnotes = Footnotes()
     hours = _hours(points)
     headings = [
-        *(unit_of(points), "Serial fraction", "95 %", "Marginal eff.", "95 %"),
-        *("Epoch", f"{hours[:1].upper()}{hours[1:]} per epoch", "On the front"),
+        *(unit_of(points), SERIAL.heading, "95 %", MARGINAL.short, "95 %"),
+        *("Epoch", f"{hours[:1].upper()}{hours[1:]} per epoch", decisions.COLUMNS["epoch_front"].heading),
     ]
     groups = [
         Group(_heading([row["point"] for row in group]), [_decision_cells(row, footnotes) for row in group])
@@ -179,12 +179,9 @@ def decisions_table(findings: Findings) -> Table:
 def _decision_cells(row: Row, footnotes: Footnotes) -> list[Line]:
     return [
         (count(row["point"].gpus), *footnotes.raised(*mark_words(row["point"]))),
-        (number(row["serial_fraction"]),),
-        (span(row["serial_fraction_low"], row["serial_fraction_high"]),),
-        (percent(row["marginal_efficiency"]),),
-        (span(row["marginal_efficiency_low"], row["marginal_efficiency_high"], percent),),
+        *(cell for column in (SERIAL, MARGINAL) for cell in ((column.text(row),), (column.interval(row),))),
         (duration(row["epoch_seconds"]),),
-        (number(row["epoch_gpu_hours"]),),
+        (decisions.COLUMNS["epoch_gpu_hours"].text(row),),
         ({True: "yes", False: "no"}.get(row["epoch_front"], DASH),),
     ]
 
@@ -195,10 +192,15 @@ def accuracy_table(findings: Findings) -> Table:
     rows = learning.points
     points = [row["point"] for row in rows]
     footnotes = Footnotes()
-    headings = [unit_of(points), "Global batch", "Test accuracy", "Range", "Seeds", "Test loss", "Epochs"]
+    accuracy, *others = (LEARNED[name].heading for name in ("accuracy", "seeds", "loss", "epochs"))
+    headings = [unit_of(points), POINT["global_batch"].heading, accuracy, "Range", *others]
     if learning.target is not None:
         hours = _hours(points)
-        headings += [f"To {percent(learning.target, 1)}", "Training", f"{hours[:1].upper()}{hours[1:]}"]
+        headings += [
+            f"To {percent(learning.target, 1)}",
+            LEARNED["to_train_seconds"].short,
+            f"{hours[:1].upper()}{hours[1:]}",
+        ]
     groups = [
         Group(
             _heading([row["point"] for row in group]),
@@ -218,19 +220,19 @@ def _accuracy_cells(row: Row, target: float | None, footnotes: Footnotes) -> lis
     cells: list[Line] = [
         (count(row["point"].gpus), *footnotes.raised(*mark_words(row["point"]))),
         (count(row["point"].global_batch),),
-        (percent(row["accuracy"], 1),),
-        (span(row["accuracy_low"], row["accuracy_high"], lambda value: percent(value, 1)),),
+        (LEARNED["accuracy"].text(row),),
+        (LEARNED["accuracy"].interval(row),),
         (count(row["seeds"]), *footnotes.raised(seeds_text(row))),
-        (number(row["loss"]),),
-        (number(row["epochs"]),),
+        (LEARNED["loss"].text(row),),
+        (LEARNED["epochs"].text(row),),
     ]
     if target is not None:
-        cells += [(target_text(row),), (duration(row["to_train_seconds"]),), (number(row["to_gpu_hours"]),)]
+        cells += [(target_text(row),), *((LEARNED[name].text(row),) for name in ("to_train_seconds", "to_gpu_hours"))]
     return cells
 
 
-def _columns(headings: Sequence[str]) -> list[Column]:
-    return [Column(heading, right=number > 0) for number, heading in enumerate(headings)]
+def _columns(headings: Sequence[str]) -> list[Header]:
+    return [Header(heading, right=number > 0) for number, heading in enumerate(headings)]
 
 
 def _by_series(rows: Sequence[Row]) -> list[list[Row]]:

@@ -9,8 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, count, duration, hours_unit, number, percent, span
-from analysis.measures.learning import Learning
+from analysis.base.text import DASH, hours_unit, percent, span
+from analysis.measures.learning import COSTS, Learning
+from analysis.measures.learning import POINT_COLUMNS as LEARNED
 from analysis.report.frame import framed
 from analysis.report.sentences import ENOUGH_SEEDS, target_text
 from analysis.tables.point import Point
@@ -48,23 +49,23 @@ def _last_cells(row: Mapping[str, Any]) -> list[str]:
     shared = f"\n{OVERSUBSCRIBED}" if OVERSUBSCRIBED in row["point"].marks else ""
     return [
         f"{row['point'].size}{shared}",
-        f"{percent(row['accuracy'], 1)}\n{span(row['accuracy_low'], row['accuracy_high'], _tenths)}",
+        f"{LEARNED['accuracy'].text(row)}\n{span(row['accuracy_low'], row['accuracy_high'], _tenths)}",
         f"{row['seeds']}{few}",
-        number(row["loss"]),
-        f"{count(row['samples'])}\n{number(row['epochs'])}",
+        LEARNED["loss"].text(row),
+        f"{LEARNED['samples'].text(row)}\n{LEARNED['epochs'].text(row)}",
     ]
 
 
 def _target_cells(row: Mapping[str, Any]) -> list[str]:
-    cells = [f"{target_text(row)}\n{percent(row['best'], 1)}"]
+    cells = [f"{target_text(row)}\n{LEARNED['best'].text(row)}"]
     if not row["reached"]:
         return [*cells, DASH, DASH, DASH]
-    seconds, hours = ((row[f"to_{name}_low"], row[f"to_{name}_high"]) for name in ("train_seconds", "gpu_hours"))
+    seconds, samples, epochs, hours = (LEARNED[f"to_{cost}"] for cost in COSTS[:4])
     return [
         *cells,
-        f"{duration(row['to_train_seconds'])}\n{span(*seconds, duration)}",
-        f"{count(row['to_samples'])}\n{number(row['to_epochs'])}",
-        f"{number(row['to_gpu_hours'])}\n{span(*hours)}",
+        f"{seconds.text(row)}\n{seconds.interval(row)}",
+        f"{samples.text(row)}\n{epochs.text(row)}",
+        f"{hours.text(row)}\n{hours.interval(row)}",
     ]
 
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, count, number, percent, printable, scientific, shortened, span, times
+from analysis.base.column import Column
+from analysis.base.text import DASH, count, percent, printable, scientific, shortened, span
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, price_sentences
 from analysis.measures.decisions import front_sentences
@@ -36,6 +37,7 @@ from analysis.report.sentences import (
     steadiness_lines,
 )
 from analysis.report.terminal.learning import learning_tables
+from analysis.tables.columns import POINT
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 from analysis.tables.warnings import OVERSUBSCRIBED
@@ -50,20 +52,18 @@ MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
 WIDTH_OF_A_FILE = 160  # columns, where the output is no terminal
 WIDTH_OF_ALL_COLUMNS = 150
 WIDTH_OF_GOODPUT = 95  # less has no room for it
+LONGEST_HEADING = 12  # characters; the short one instead
 SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
-FIGURE_COLUMNS = [
-    *("global batch\nper GPU", "samples/s\n95 %", "runs\n95 % from", "speedup\nrelative to"),
-    *("efficiency\n95 %", "test acc.\nrange"),
-]
-NARROW_COLUMNS = [
-    "batch\nper GPU",
-    "samples/s\n95 %",
-    "runs\n95 % of",
-    "speedup\nrelative",
-    "eff.\n95 %",
-    "test acc.\nrange",
-]
-GOODPUT_COLUMN = "goodput\nrange"
+# The columns of figures with the second lines of their headings, wide and narrow.
+FIGURES = {
+    "global_batch": ("per GPU", "per GPU"),
+    "samples_per_second": ("95 %", "95 %"),
+    "runs_completed": ("95 % from", "95 % of"),
+    "speedup": ("relative to", "relative"),
+    "efficiency": ("95 %", "95 %"),
+    "test_accuracy": ("range", "range"),
+    "goodput": ("range", "range"),
+}
 MARK_WORDS = {
     OVERSUBSCRIBED: "oversubscribed: not a scaling result",
     EMULATED: "emulated: its costs were set, not found",
@@ -175,15 +175,21 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
     headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    figures = FIGURE_COLUMNS if all_columns else NARROW_COLUMNS
-    for heading in [*figures, GOODPUT_COLUMN] if goodput else figures:
-        table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
+    for name, below in FIGURES.items():
+        if goodput or name != "goodput":
+            heading = f"{_heading(POINT[name], all_columns)}\n{below[not all_columns]}"
+            table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
     table.add_column("status\nwarnings", overflow="fold")
     for i, point in enumerate(points):
         last = i + 1 == len(points) or points[i + 1].series != point.series
         cells = _series_cells(point.row()) if all_columns else []
         table.add_row(*cells, *_cells(point, goodput), end_section=last)
     return table
+
+
+def _heading(column: Column, wide: bool) -> str:
+    whole = wide and len(column.heading) <= LONGEST_HEADING
+    return (column.heading if whole else column.short or column.heading).lower()
 
 
 def _series_cells(row: Mapping[str, Any]) -> list[Text]:
@@ -194,7 +200,6 @@ def _series_cells(row: Mapping[str, Any]) -> list[Text]:
 
 
 def _cells(point: Point, goodput: bool) -> list[Text]:
-    rate_range = span(point.samples_per_second_low, point.samples_per_second_high)
     relative = f"to {baseline(point)}" if point.measured else DASH
     basis = DASH if point.samples_per_second_low is None else str(point.samples_per_second_basis)
     basis = basis.replace(" one", "\none")  # else that column is wide, and the marks are cut
@@ -205,15 +210,19 @@ def _cells(point: Point, goodput: bool) -> list[Text]:
     cells = [
         f"{point.gpus}\n{point.nodes} x {point.ranks_per_node}",
         f"{count(point.global_batch)}\n{count(point.batch_per_gpu)}",
-        f"{number(point.samples_per_second)}\n{rate_range}",
+        _with_interval(point, "samples_per_second"),
         f"{point.runs_completed}\n{basis}",
-        f"{times(point.speedup)}\n{relative}",
-        f"{percent(point.efficiency)}\n{span(point.efficiency_low, point.efficiency_high, percent)}",
-        f"{percent(point.test_accuracy, 1)}\n{accuracy_range}",
+        f"{POINT['speedup'].text(point)}\n{relative}",
+        _with_interval(point, "efficiency"),
+        f"{POINT['test_accuracy'].text(point)}\n{accuracy_range}",
     ]
     if goodput:
-        cells.append(f"{percent(point.goodput)}\n{span(point.goodput_low, point.goodput_high, percent)}")
+        cells.append(_with_interval(point, "goodput"))
     return [*(Text(cell) for cell in cells), status]
+
+
+def _with_interval(point: Point, name: str) -> str:
+    return f"{POINT[name].text(point)}\n{POINT[name].interval(point)}"
 
 
 def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
