@@ -3,10 +3,8 @@ hours and energy of an epoch and to a target, and which points no other one beat
 
 from __future__ import annotations
 
-import json
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +15,9 @@ from analysis.stats.estimates import CONFIDENCE, Estimate, t_critical
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.columns import LAST, PLACE, POINT, SERIES, of_point
-from analysis.tables.pairing import spec_of
+from analysis.tables.pairing import pairing
 from analysis.tables.point import Point
 from analysis.tables.warnings import WORK_DIFFERS
-from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
     from analysis.measures.learning import Learning
@@ -124,11 +121,9 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]
 
 
-def work_of(point: Point) -> str:
-    """What points that are compared in time and cost share: model, data set, cluster, and whether it is emulated."""
-    spec = spec_of(point.series)
-    key = [spec["model"], spec["dataset"], spec["cluster"], point.framework == EMULATED]
-    return json.dumps(key, sort_keys=True)
+def same_work(points: Iterable[Point]) -> list[list[Point]]:
+    """Groups of points that are compared in time and cost: of one model, data set and cluster."""
+    return list(pairing(points, fields=("model", "dataset", "cluster")).values())
 
 
 def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -186,10 +181,8 @@ def _target(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_work(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[work_of(row["point"])].append(row)
-    return list(groups.values())
+    row_of = {row["point"]: row for row in rows}
+    return [[row_of[point] for point in group] for group in same_work(row_of)]
 
 
 def _with_fronts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

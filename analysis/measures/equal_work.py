@@ -19,7 +19,7 @@ from analysis.base.text import count, gpus_text, listed, scientific
 from analysis.measures.network import BOUNDS, FIRST_GRADIENT, Files
 from analysis.read.row import Run
 from analysis.tables.columns import PLACE, RUNS, of_point
-from analysis.tables.references import NETWORK_SETTINGS, Pair, Point, pairs_of
+from analysis.tables.references import NETWORK_SETTINGS, Candidate, Pair, pairs_of
 from harness.core.strategies import info
 
 EQUAL, REFERENCE, DIFFERS, NOT_CHECKED = "equal", "reference", "differs", "not checked"
@@ -99,7 +99,7 @@ def differs(row: Mapping[str, Any]) -> bool:
     return bool(row["verdict"].startswith(DIFFERS))
 
 
-def _columns(point: Point) -> dict[str, Any]:
+def _columns(point: Candidate) -> dict[str, Any]:
     kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device")
     parameters = _parameters(point)
     return {
@@ -112,7 +112,7 @@ def _columns(point: Point) -> dict[str, Any]:
     }
 
 
-def _compared(pair: Pair, reference: Point, files: Files) -> _Findings:
+def _compared(pair: Pair, reference: Candidate, files: Files) -> _Findings:
     point, findings = pair.point, _Findings()
     unlike = point.unlike(reference)
     if "dataset" not in unlike:
@@ -128,18 +128,18 @@ def _compared(pair: Pair, reference: Point, files: Files) -> _Findings:
     return findings
 
 
-def _compare_parameters(findings: _Findings, point: Point, reference: Point) -> None:
+def _compare_parameters(findings: _Findings, point: Candidate, reference: Candidate) -> None:
     own, other = _parameters(point), _parameters(reference)
     if own and other and own != other:
         texts = [listed(map(count, numbers), "and") for numbers in (own, other)]
         findings.differing["parameters"] = f"{texts[0]} parameters instead of {texts[1]}"
 
 
-def _parameters(point: Point) -> list[int]:
+def _parameters(point: Candidate) -> list[int]:
     return sorted({run.parameters for run in point.runs if run.parameters is not None})
 
 
-def _other_gradient(point: Point, reference: Point) -> str | None:
+def _other_gradient(point: Candidate, reference: Candidate) -> str | None:
     """Why the first gradients of two synchronous points are not the same, where they need not be."""
     if point.normalised != reference.normalised:
         return (
@@ -155,7 +155,7 @@ def _other_gradient(point: Point, reference: Point) -> str | None:
     return None
 
 
-def _compare_first_gradients(findings: _Findings, point: Point, reference: Point) -> None:
+def _compare_first_gradients(findings: _Findings, point: Candidate, reference: Candidate) -> None:
     """Of every run with the reference's of the same seed; the largest difference counts."""
     names, precision = ("gradient_sum", "gradient_magnitude"), point.row["precision"]
     pairs = _of_equal_seed(point.runs, reference.runs)
@@ -182,7 +182,7 @@ def _compare_first_gradients(findings: _Findings, point: Point, reference: Point
             findings.differing["first gradient"] = _excess("first gradient", worst, FIRST_GRADIENT)
 
 
-def _compare_networks(findings: _Findings, point: Point, reference: Point, files: Files) -> None:
+def _compare_networks(findings: _Findings, point: Candidate, reference: Candidate, files: Files) -> None:
     """By the files of verify=true: one pair of runs with the same seed is enough to show the network."""
     own, other = ([run for run in p.runs if run.verify] for p in (point, reference))
     pairs = _of_equal_seed(own, other)
@@ -209,7 +209,7 @@ def _of_equal_seed(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run
     return [(run, first[run.seed]) for run in runs if run.seed in first]
 
 
-def _seeds(point: Point) -> set[int]:
+def _seeds(point: Candidate) -> set[int]:
     return {run.seed for run in point.runs if run.seed is not None}
 
 
@@ -217,7 +217,7 @@ def _excess(what: str, value: float, bound: float) -> str:
     return f"{what} by {scientific(value)} (bound {scientific(bound)})"
 
 
-def _problem(point: Point, reference: Point, differing: Mapping[str, str]) -> str:
+def _problem(point: Candidate, reference: Candidate, differing: Mapping[str, str]) -> str:
     row, detail = point.row, f" [{point.detail}]" if point.detail else ""
     settings: Sequence[str] = (
         f"{row['model']} on {row['dataset']}",

@@ -1,4 +1,4 @@
-"""Which points did the same work but for something: the one way in which points are matched."""
+"""Matching points that did the same work."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from analysis.tables.point import Point
 from harness.core.spec import EMULATED
 
 
@@ -25,19 +24,44 @@ def without(key: str, *fields: str) -> str:
     return json.dumps({name: value for name, value in spec_of(key).items() if name not in fields}, sort_keys=True)
 
 
-def pairing(
-    points: Iterable[Point],
-    without_fields: Collection[str],
-    where: Sequence[str] = (),
-    also: Callable[[Point], Hashable] = lambda point: None,
-) -> dict[Hashable, list[Point]]:
-    """The points that did the same work, by that work; in the order of the points.
+def only(key: str, *fields: str) -> str:
+    """These fields of the key of a series or point."""
+    return json.dumps([spec_of(key)[name] for name in fields], sort_keys=True)
 
-    without_fields: of the spec, those in which they may differ. where: columns that are equal too. also: what else is.
-    What is emulated waits instead of computing, and does no work that another framework does.
+
+class Work(Protocol):
+    """A point, or what stands for one."""
+
+    @property
+    def series(self) -> str: ...
+
+    @property
+    def framework(self) -> str: ...
+
+
+P = TypeVar("P", bound=Work)
+
+
+def pairing(
+    points: Iterable[P],
+    without_fields: Collection[str] = (),
+    where: Sequence[str] = (),
+    also: Callable[[P], Hashable] = lambda point: None,
+    fields: Collection[str] | None = None,
+) -> dict[Hashable, list[P]]:
+    """Groups of points that did the same work, by that work, in the order of the points.
+
+    Emulated points wait instead of computing; they do no work that another framework does.
+
+    Args:
+        without_fields: of the spec, in which they may differ.
+        where: attributes that are equal too.
+        also: what else is equal.
+        fields: of the spec, if only these are equal and not all but without_fields.
     """
-    groups: dict[Hashable, list[Point]] = defaultdict(list)
+    groups: dict[Hashable, list[P]] = defaultdict(list)
     for point in points:
-        shared = (without(point.series, *without_fields), point.framework == EMULATED)
-        groups[(*shared, *(getattr(point, name) for name in where), also(point))].append(point)
+        shared = without(point.series, *without_fields) if fields is None else only(point.series, *fields)
+        own = (getattr(point, name) for name in where)
+        groups[(shared, point.framework == EMULATED, *own, also(point))].append(point)
     return dict(groups)

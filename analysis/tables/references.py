@@ -13,7 +13,7 @@ from typing import Any
 from analysis.base.constants import PLAIN
 from analysis.base.text import listed
 from analysis.read.row import Run
-from analysis.tables.pairing import spec_of
+from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.series import name_series, natural_order
 from harness.core.serialization import from_plain
 from harness.core.spec import DALI, EMULATED, RunSpec
@@ -28,19 +28,24 @@ FAMILY = ("model", "dataset", "cluster", "device")
 NETWORK_SETTINGS = {"dataset": "settings of the data set", "optimizer": "optimiser"}
 STEP_SETTINGS = {"precision": "precision", "gpus": "number of GPUs", "global_batch": "global batch"}
 SETTINGS = {**NETWORK_SETTINGS, **STEP_SETTINGS}
+SERIES_SETTINGS = tuple(name for name in SETTINGS if name not in ("gpus", "global_batch"))
 
 
 @dataclass(frozen=True)
-class Point:
-    """A point of the study. key: as its runs name it. row: one of its runs. runs: the completed ones; also none."""
+class Candidate:
+    """A point before it is known whether its work is that of others."""
 
-    key: str
-    row: Run
-    detail: str
-    runs: tuple[Run, ...]
+    key: str  # as its runs name it
+    row: Run  # one of its runs
+    detail: str  # of its series
+    runs: tuple[Run, ...]  # the completed ones; may be none
 
     def __str__(self) -> str:
         return f"{self.framework} {self.strategy}"
+
+    @property
+    def series(self) -> str:
+        return str(self.row["series"])
 
     @property
     def framework(self) -> str:
@@ -49,6 +54,15 @@ class Point:
     @property
     def strategy(self) -> str:
         return str(self.row["strategy"])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """GPUs and global batch."""
+        return self.row["gpus"], self.row["global_batch"]
+
+    @property
+    def family_order(self) -> tuple[Any, ...]:
+        return [natural_order(self.row[name]) for name in FAMILY], self.framework == EMULATED
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -94,7 +108,7 @@ class Point:
             self.key,
         )
 
-    def unlike(self, other: Point) -> list[str]:
+    def unlike(self, other: Candidate) -> list[str]:
         """The settings in which the two differ."""
         return [name for name in SETTINGS if self.settings[name] != other.settings[name]]
 
@@ -106,8 +120,8 @@ class Pair:
     why_not: why there is none with all the same settings.
     """
 
-    point: Point
-    reference: Point | None
+    point: Candidate
+    reference: Candidate | None
     why_not: str | None = None
 
 
@@ -116,17 +130,15 @@ def pairs_of(runs: Iterable[Run]) -> Iterator[Pair]:
     settings, and, in a study of several frameworks, those whose settings no other one was asked for with.
     """
     for family in _families(runs):
-        alike: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
-        for point in family:
-            alike[(point.row["gpus"], point.row["global_batch"], *point.settings.values())].append(point)
         several_frameworks = len({point.framework for point in family}) > 1
-        for key in sorted(alike):
-            completed = _completed(alike[key])
+        alike = pairing(family, fields=SERIES_SETTINGS, also=lambda point: point.size)
+        for points in sorted(alike.values(), key=lambda points: (points[0].size, *points[0].settings.values())):
+            completed = _completed(points)
             if len({str(point) for point in completed}) > 1:
                 yield from _with_equal_settings(completed, family)
             elif several_frameworks:
                 yield from (_with_nearest(point, family) for point in completed)
-            elif len({str(point) for point in alike[key]}) > 1:
+            elif len({str(point) for point in points}) > 1:
                 yield from (Pair(point, None, "nothing else has completed with these settings") for point in completed)
 
 
@@ -137,26 +149,23 @@ def in_words(settings: Sequence[str]) -> str:
     return f"a different {listed([SETTINGS[name] for name in settings], 'and')}"
 
 
-def _families(runs: Iterable[Run]) -> list[list[Point]]:
+def _families(runs: Iterable[Run]) -> list[list[Candidate]]:
     """The points that have a model, a data set and a machine in common."""
     by_point: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if run.point is not None:
             by_point[run.point].append(run)
     names = name_series({group[0]["series"]: group[0] for group in by_point.values()})
-    families: dict[tuple[str, ...], list[Point]] = defaultdict(list)
+    found = []
     for key, group in by_point.items():
         completed = sorted((run for run in group if run.completed), key=lambda run: (run.seed, run.repeat))
         _, detail = names[group[0]["series"]]
-        # What waits instead of computing is compared with nothing that computes.
-        emulated = str(group[0]["framework"] == EMULATED)
-        families[(*(group[0][name] for name in FAMILY), emulated)].append(
-            Point(key, group[0], detail, tuple(completed))
-        )
-    return [families[key] for key in sorted(families, key=lambda key: [natural_order(part) for part in key])]
+        found.append(Candidate(key, group[0], detail, tuple(completed)))
+    families = pairing(found, fields=(), also=lambda point: tuple(point.row[name] for name in FAMILY)).values()
+    return sorted(families, key=lambda family: family[0].family_order)
 
 
-def _with_equal_settings(points: Sequence[Point], family: Sequence[Point]) -> Iterator[Pair]:
+def _with_equal_settings(points: Sequence[Candidate], family: Sequence[Candidate]) -> Iterator[Pair]:
     """The framework of the first is the reference of the others: its point of the same strategy, or else the first; of
     those with the same pixels, where there is another."""
     first = points[0]
@@ -170,7 +179,7 @@ def _with_equal_settings(points: Sequence[Point], family: Sequence[Point]) -> It
             yield Pair(point, base if point.framework == first.framework else next(same, base))
 
 
-def _with_nearest(point: Point, family: Sequence[Point]) -> Pair:
+def _with_nearest(point: Candidate, family: Sequence[Candidate]) -> Pair:
     """The step of such a point can be compared with no other, but its network can: with that of the reference
     framework, in the point that has the most settings in common.
     """
@@ -184,6 +193,6 @@ def _with_nearest(point: Point, family: Sequence[Point]) -> Pair:
     return Pair(point, None if mine else nearest, why)
 
 
-def _completed(points: Sequence[Point]) -> list[Point]:
+def _completed(points: Sequence[Candidate]) -> list[Candidate]:
     """Those with completed runs; the first is of the reference framework."""
     return sorted((point for point in points if point.runs), key=lambda point: point.order)

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from analysis.base.text import duration, hours_unit, number, printable, span
-from analysis.measures.decisions import work_of
+from analysis.measures.decisions import same_work
 from analysis.report.charts.axes import by_x, by_y, log_axis, log_x_axis
 from analysis.report.charts.chart import (
     HEIGHT,
@@ -62,8 +62,8 @@ def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any
     name, title, _, _, on_front = kind
     # Pareto-optimal points first, since one chooses among them.
     shown = sorted(rows, key=lambda row: not row[on_front])[:MOST_POINTS]
-    works = list(dict.fromkeys(work_of(row["point"]) for row in shown))
-    data = [_row(row, kind, works.index(work_of(row["point"])), looks) for row in shown]
+    work = {point: i for i, group in enumerate(same_work(row["point"] for row in shown)) for point in group}
+    data = [_row(row, kind, work[row["point"]], looks) for row in shown]
     units = {hours_unit(row["point"].device) for row in rows}
     unit = units.pop() if len(units) == 1 else "GPU-hours or rank-hours"
     parts = ["dashed: points that no other of the same work beats in both time and cost"]
