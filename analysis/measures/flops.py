@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,23 +42,24 @@ def training_flops_per_sample(model: str, dataset: Mapping[str, Any]) -> int | N
     return TRAINING_BY_FORWARD * catalog.forward_flops(layers, size)
 
 
-def peak_of(device: str | None, device_names: str | None, precision: str, configured: float | None) -> Peak:
-    """Of one GPU in that precision. device_names: of the runs of a point, joined by ';'. configured: TFLOP/s that the
-    cluster's configuration says; it wins over the table."""
+def peak_of(device: str | None, device_names: Sequence[str], precision: str, configured: float | None) -> Peak:
+    """Of one GPU in that precision. device_names: of the runs of a point. configured: TFLOP/s that the cluster's
+    configuration says; it wins over the table."""
     if configured is not None:
         return Peak(configured, "cluster.peak_tflops")
     if device == "cpu":
         return Peak(None, "no peak of CPUs is known: set cluster.peak_tflops")
-    if not device_names or ";" in device_names:
+    if len(device_names) != 1:
         return Peak(None, "no one device" if device_names else "the device is not known")
-    if SLICE.search(device_names):
-        return Peak(None, f"{device_names} is a part of a GPU")
+    (name,) = device_names
+    if SLICE.search(name):
+        return Peak(None, f"{name} is a part of a GPU")
     for known in _devices():
         # Whole words: a GH200 is no H200.
-        if all(re.search(rf"\b{word}\b", device_names, re.IGNORECASE) for word in known["words"]):
+        if all(re.search(rf"\b{word}\b", name, re.IGNORECASE) for word in known["words"]):
             tflops = known["peak_tflops"].get(precision)
-            return Peak(tflops, known["source"] if tflops else f"no peak of {device_names} in {precision} is known")
-    return Peak(None, f"no peak of {device_names} is known: set cluster.peak_tflops")
+            return Peak(tflops, known["source"] if tflops else f"no peak of {name} in {precision} is known")
+    return Peak(None, f"no peak of {name} is known: set cluster.peak_tflops")
 
 
 @cache

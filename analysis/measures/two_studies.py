@@ -126,10 +126,9 @@ def _tested(
 
 def _pair(before: Point, after: Point, found: Ratio | None, p: float | None, threshold: float) -> Pair:
     marks = tuple(dict.fromkeys([*before.marks, *after.marks]))
+    first, second = before.row(), after.row()
     differences = tuple(
-        f"{name.replace('_', ' ')}: {old} | {new}"
-        for name in SAID
-        if (old := getattr(before, name)) != (new := getattr(after, name))
+        f"{name.replace('_', ' ')}: {first[name]} | {second[name]}" for name in SAID if first[name] != second[name]
     )
     if found is None:
         lost = before.runs_completed > 0

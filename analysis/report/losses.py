@@ -195,7 +195,8 @@ def breakdown_csv(losses: Losses) -> str:
 def breakdown_row(loss: Loss) -> dict[str, Any]:
     """What breakdown.csv has of a point, by the names of its columns."""
     point, parts, network = loss.point, loss.parts, loss.network
-    row: dict[str, Any] = {name: getattr(point, name) for name in POINT_COLUMNS}
+    of_point = point.row()
+    row: dict[str, Any] = {name: of_point[name] for name in POINT_COLUMNS}
     row["ideal_step_seconds"] = loss.ideal_seconds
     for name in PART_NAMES:
         row |= columns_of(f"{name}_seconds", parts.seconds.get(name) if parts else None)

@@ -113,7 +113,7 @@ def _own(point: Point) -> str:
         f"{times(point.speedup)} on {point.size} relative to {baseline(point)} "
         f"({interval_text(point, 'speedup', times)}): "
         f"{point.framework} {point.strategy}, {point.model} on {point.dataset}; "
-        f"{point.nodes} x {point.ranks_per_node} on {point.device_names or 'hardware not logged'}, "
+        f"{point.nodes} x {point.ranks_per_node} on {point.devices or 'hardware not logged'}, "
         f"cluster {point.cluster}; {point.scaling} scaling, global batch {count(point.global_batch)}, "
         f"{count(point.batch_per_gpu)} per {unit}, {point.precision}"
     )
@@ -124,8 +124,8 @@ def _differences(figure: Published, point: Point) -> list[str]:
     said = []
     if point.device == "cpu":
         said.append("this study ran on CPUs, not on GPUs")
-    elif figure.gpu is not None and figure.gpu not in (point.device_names or ""):
-        said.append(f"another GPU: {point.device_names or 'not logged'}, not {figure.gpu}")
+    elif figure.gpu is not None and figure.gpu not in point.devices:
+        said.append(f"another GPU: {point.devices or 'not logged'}, not {figure.gpu}")
     if point.gpus != figure.gpus:
         said.append(f"another number of GPUs: {point.gpus}, not {figure.gpus}")
     elif figure.gpus_per_node is not None and point.ranks_per_node != min(figure.gpus, figure.gpus_per_node):

@@ -52,10 +52,10 @@ class Point:
     reasons: str | None = None  # why runs did not complete
     notes: str | None = None
     oversubscribed: str | None = None
-    device_names: str | None = None
+    device_names: tuple[str, ...] = ()
     communication: str | None = None
     versions: str | None = None
-    code_versions: str = ""
+    code_versions: tuple[str, ...] = ()
     estimate: Estimate | None = None  # seconds per sample
     samples_per_second: float | None = None
     samples_per_second_low: float | None = None
@@ -142,5 +142,11 @@ class Point:
         return None if value is None else Interval(value, low, high)
 
     def row(self) -> dict[str, Any]:
-        """Its columns, for files."""
-        return {name: getattr(self, name) for name in POINT}
+        """Its columns, for files: several values joined by ';'."""
+        values = {name: getattr(self, name) for name in POINT}
+        return {name: ";".join(value) or None if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @property
+    def devices(self) -> str:
+        """'NVIDIA H200', or empty if no run logged it."""
+        return ";".join(self.device_names)

@@ -43,7 +43,6 @@ def _point(group: Sequence[Run], work_differs: bool) -> Point:
     kept = ("series", "framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device")
     counts = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
     oversubscribed = _distinct(run.oversubscribed for run in (completed or group))
-    devices = _distinct(name for run in completed for name in run.device_names)
     others = [f"{run.run_id}: {run.status}, {run.reason}" for run in group if not run.completed]
     return Point(
         **{name: group[0][name] for name in (*kept, *counts)},
@@ -58,10 +57,10 @@ def _point(group: Sequence[Run], work_differs: bool) -> Point:
         runs_all=len(group),
         marks=tuple(point_marks(group, completed, bool(oversubscribed), work_differs)),
         oversubscribed="; ".join(oversubscribed) or None,
-        device_names=";".join(devices) or None,
+        device_names=tuple(_distinct(name for run in completed for name in run.device_names)),
         communication=" / ".join(_distinct(run.communication for run in completed)) or None,
         versions=versions_text(run.versions for run in completed) or None,
-        code_versions=";".join(_distinct(run.code_version for run in (completed or group))),
+        code_versions=tuple(_distinct(run.code_version for run in (completed or group))),
     )
 
 

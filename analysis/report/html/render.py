@@ -252,7 +252,7 @@ def series_facts(group: Sequence[Point]) -> list[str]:
     def every(name: str, separator: str = " / ") -> str:
         return separator.join(dict.fromkeys(filter(None, (getattr(point, name) for point in group))))
 
-    parts = [every("precision"), every("cluster"), every("device_names") or every("device"), every("detail")]
+    parts = [every("precision"), every("cluster"), every("devices") or every("device"), every("detail")]
     return [
         *filter(None, parts),
         f"communication: {every('communication') or text.DASH}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -50,16 +50,16 @@ def tex_of(findings: Findings) -> dict[str, bytes]:
 def measured_on(points: Sequence[Point]) -> str:
     """List all devices, clusters, communication libraries, versions and code versions of the points."""
 
-    def every(name: str) -> str:
-        values = dict.fromkeys(part for point in points for part in (getattr(point, name) or "").split(";") if part)
-        return shortened(" / ".join(values), MOST_WORDS)
+    def every(values: Iterable[str | None]) -> str:
+        return shortened(" / ".join(dict.fromkeys(filter(None, values))), MOST_WORDS)
 
+    code = every(version for point in points for version in point.code_versions)
     parts = [
-        every("device_names") or every("device"),
-        f"cluster {every('cluster')}",
-        every("communication"),
-        every("versions"),
-        f"code {every('code_versions')}" if every("code_versions") else "",
+        every(name for point in points for name in point.device_names) or every(point.device for point in points),
+        f"cluster {every(point.cluster for point in points)}",
+        every(part for point in points for part in (point.communication or "").split(";")),
+        every(point.versions for point in points),
+        f"code {code}" if code else "",
     ]
     return f"Measured on {'; '.join(filter(None, parts))}."
 

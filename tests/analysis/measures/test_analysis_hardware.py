@@ -119,12 +119,12 @@ def test_of_text_a_sample_is_a_sequence() -> None:
     ],
 )
 def test_peaks_are_of_the_device_as_nvidia_smi_names_it(name: str, precision: str, tflops: float | None) -> None:
-    assert peak_of("cuda", name, precision, None).tflops == tflops
+    assert peak_of("cuda", name.split(";"), precision, None).tflops == tflops
 
 
 def test_a_peak_that_the_cluster_gives_wins_and_a_cpu_has_none_else(study: StudyBuilder) -> None:
-    assert peak_of("cuda", "NVIDIA H200", "fp32", 60.0) == (60.0, "cluster.peak_tflops")
-    assert peak_of("cpu", "some CPU", "fp32", None).tflops is None
+    assert peak_of("cuda", ["NVIDIA H200"], "fp32", 60.0) == (60.0, "cluster.peak_tflops")
+    assert peak_of("cpu", ["some CPU"], "fp32", None).tflops is None
     site = {"peak_tflops": {"fp32": 2.0, "bf16": 4.0}}
     spec = spec_of(1, cluster=ClusterSpec("atlas", "cpu", 8))
     study.add(spec, Logs(block_seconds=steps(0.1), device_name="some CPU"), site=site)

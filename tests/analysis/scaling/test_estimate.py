@@ -70,7 +70,7 @@ def test_share_of_the_roofline_is_that_of_the_published_lines() -> None:
         model = names[line["model"]]
         flops = training_flops_per_sample(model, dataset)
         # The P100 of a DGX-1 are SXM2; the table does not say so.
-        peak = peak_of("cuda", gpu if "SXM2" in gpu else f"{gpu}-SXM2", "fp32", None).tflops
+        peak = peak_of("cuda", [gpu if "SXM2" in gpu else f"{gpu}-SXM2"], "fp32", None).tflops
         assert flops is not None
         assert peak is not None
         layers = catalog.network(model).layers(3, 1000, 224)
