@@ -100,11 +100,9 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
     testable = [i for i, found in enumerate(ratios) if not found.missing]
     p = {i: ratios[i].p_value() for i in testable}
     corrected = dict(zip(testable, holm([p[i] for i in testable]), strict=True))
-    shared = ("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu")
     rows = []
     for i, (pair, found) in enumerate(zip(pairs, ratios, strict=True)):
-        row: dict[str, Any] = {name: getattr(pair.fast, name) for name in shared}
-        row |= {"faster": _name(pair.fast), "slower": _name(pair.slow)}
+        row = pair.fast.row() | {"faster": _name(pair.fast), "slower": _name(pair.slow)}
         row |= dict(zip(("runs_faster", "runs_slower"), pair.runs, strict=True))
         row |= columns_of("ratio", found.interval(), basis=True)
         row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}

@@ -82,12 +82,11 @@ def _data(point: Point) -> str:
 
 def _price(real: Point, synthetic: Point) -> dict[str, Any]:
     real_steps, synthetic_steps = ([run.step_seconds for run in point.completed] for point in (real, synthetic))
-    kept = ("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "device")
     price = mean_difference(real_steps, synthetic_steps)
     marks = [*real.marks, *synthetic.marks]
     reasons = [point.oversubscribed for point in (real, synthetic) if point.oversubscribed]
     return {
-        **{name: getattr(real, name) for name in (*kept, *SHAPE)},
+        **real.row(),
         "real_step_seconds": fmean(real_steps),
         "synthetic_step_seconds": fmean(synthetic_steps),
         **columns_of("price_seconds", price),

@@ -103,9 +103,8 @@ def learning_of(points: Sequence[Point], target: float | None) -> Learning:
 
 
 def _curve(run: Run, point: Point) -> list[dict[str, Any]]:
-    of_run = ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster", "device", "run_id")
-    counts = ("gpus", "global_batch", "batch_per_gpu", "seed", "repeat")
-    shared = {name: run[name] for name in (*of_run, *counts)} | {"detail": point.detail, "marks": point.marks}
+    shared = {name: value for name, value in point.row().items() if name in COLUMNS}
+    shared |= {"run_id": run.run_id, "seed": run.seed, "repeat": run.repeat, "marks": point.marks}
     return [
         {
             **shared,
