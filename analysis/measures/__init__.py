@@ -1,1 +1,1 @@
-"""What is computed from runs and points: speedup, breakdown, cost and the rest."""
+"""Measures of runs and points: speedup, breakdown, cost, learning and more."""

@@ -1,12 +1,14 @@
-"""What the network gave: an allreduce of the gradients' size alone, and how much of it a step hides.
+"""Network bandwidth of an allreduce as large as the gradients, and how much of it overlaps with computation.
 
-Bandwidths are those of nccl-tests (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), in 10^9 bytes per second:
+Bandwidths as nccl-tests defines them (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), in 10^9 bytes per
+second:
 
     algorithm bandwidth = bytes / seconds
     bus bandwidth       = bytes / seconds x 2 (n - 1) / n, for n ranks
 
-The latter does not depend on the number of ranks where a link is the limit, and is compared with that link's nominal
-rate in one direction: between nodes where the run had several, else of a GPU inside its node.
+If a link is the bottleneck, the bus bandwidth does not depend on the number of ranks. It is compared with the nominal
+rate of that link in one direction: of the link between nodes for runs on several nodes, else of the link of a GPU
+inside its node.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ NO_NOMINAL = "no nominal rate of the link in the cluster's configuration"
 
 @dataclass(frozen=True)
 class Network:
-    """What is known of the network at a point; None where it is not, and `notes` say why.
+    """What is known of the network at a point; None if unknown, for the reasons in `notes`.
 
-    step_bus_gb_per_s: the bus bandwidth that the gradients' bytes and the exposed time give. Exposed time is the least
-    that communication took in a step, so this is the most that the network can have given: no measurement of it.
-    nominal_gb_per_s: of the link. bus_of_nominal: bus bandwidth alone, as a fraction of it.
+    step_bus_gb_per_s: an upper bound, not a measurement: the bandwidth if the gradients' bytes had taken only the
+    exposed time, which is the least that communication took in a step. nominal_gb_per_s: of the link. bus_of_nominal:
+    bus bandwidth as a fraction of it.
     """
 
     overlap: Interval | None = None
@@ -51,7 +53,7 @@ def network_of(
     link_gb_per_s: float | None,
     gpu_link_gb_per_s: float | None,
 ) -> Network:
-    """link_gb_per_s, gpu_link_gb_per_s: nominal, between nodes and inside a node; None: not known."""
+    """link_gb_per_s, gpu_link_gb_per_s: nominal rates between nodes and inside a node; None if unknown."""
     alone, size = parts.allreduce, parts.allreduce_bytes
     if gpus == 1 or alone is None or alone.estimate <= 0:
         return Network()
@@ -90,11 +92,12 @@ def network_of(
 
 
 def bus_bandwidth(n_bytes: int, seconds: float, ranks: int) -> float:
-    """Of an allreduce, in 10^9 bytes per second."""
+    """Bus bandwidth of an allreduce in 10^9 bytes per second."""
     return n_bytes / seconds * 2 * (ranks - 1) / ranks / GB
 
 
 def hidden(exposed: Interval, alone: Interval) -> Interval:
-    """Overlap: 1 - exposed / alone. Below 0 where a step waits longer than the message takes alone; above 1 where the
-    exposed time is noise below 0. The interval is that of the exposed time; the error of `alone` is not in it."""
+    """Overlap: 1 - exposed / alone. It is negative if a step waits longer than the message alone takes, and above 1
+    if noise makes the exposed time negative. The interval is that of the exposed time and ignores the error of
+    `alone`."""
     return exposed.times(1 / alone.estimate).mapped(lambda share: 1 - share, falling=True)

@@ -1,7 +1,8 @@
-"""Where the time of a step went: its parts, the same for all frameworks, and what each costs relative to a base.
+"""Breakdown of a step's time into parts that are the same for all frameworks, and what each part costs relative to a
+baseline.
 
-The parts come from the probes that a run takes in rounds when its training is done (docs/breakdown.md). Of each round,
-in seconds per step: F the full step of the slowest rank, C the same on a cached batch, U without synchronisation.
+The parts come from probes that a run takes in rounds after training (docs/breakdown.md). Per round, in seconds per
+step: F is the full step of the slowest rank, C the same on a cached batch, U without synchronisation.
 
     data stall             F - C
     exposed communication  C - max(U)
@@ -9,8 +10,8 @@ in seconds per step: F the full step of the slowest rank, C the same on a cached
     compute                mean(U)
     unexplained            step time of the timed steps, less all of these
 
-The differences are made within a round, against drift, and a part is their median over the rounds. Nothing is clamped:
-a small negative part is noise of the measurement, and shows how large that is.
+Differences are taken within a round, which cancels drift; a part is their median over the rounds. Nothing is clamped: a
+small negative part is measurement noise and shows how large the noise is.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_rounds, of_runs
 from harness.core.strategies import info
 
 DATA, COMMUNICATION, IMBALANCE, COMPUTE = "data_stall", "exposed_communication", "imbalance", "compute"
-# Compute, communication and imbalance together, where a step cannot be taken without what the ranks exchange in it.
+# Compute, communication and imbalance together, for strategies that cannot take a step without communication.
 UNDIVIDED = "undivided"
 UNEXPLAINED = "unexplained"
-# In the order in which a waterfall shows them.
+# In the order of the waterfall chart.
 PART_NAMES = {
     DATA: "data stall",
     COMMUNICATION: "exposed communication",
@@ -38,18 +39,18 @@ PART_NAMES = {
     UNDIVIDED: "compute and communication",
     UNEXPLAINED: "unexplained",
 }
-ROUNDING = 1e-9  # relative; less is no difference between two step times
-INSEPARABLE = (COMMUNICATION, IMBALANCE, COMPUTE)  # what UNDIVIDED stands for
+ROUNDING = 1e-9  # relative difference of step times that counts as none
+INSEPARABLE = (COMMUNICATION, IMBALANCE, COMPUTE)  # what UNDIVIDED replaces
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of the step of one run, or of all runs of a point.
+    """The parts of the step of a run, or of all runs of a point.
 
-    step_seconds: of the timed steps. seconds: of each part, in the order of PART_NAMES, those that are known; they add
-    up to step_seconds. cached: of the step on a cached batch. basis: what the intervals come from, or why there are
-    none. rounds: of the run, or the fewest of several. notes: what was left out, and why; one sentence each.
-    allreduce, allreduce_bytes: seconds of an allreduce of the gradients' size alone; None: not measured.
+    step_seconds: of the timed steps. seconds: of each known part, in the order of PART_NAMES; they add up to
+    step_seconds. cached: of the step on a cached batch. basis: what the intervals come from, or why there are none.
+    rounds: of the run, or the fewest of several runs. notes: what was left out and why, one sentence each. allreduce,
+    allreduce_bytes: an allreduce as large as the gradients; None if not measured.
     """
 
     step_seconds: float
@@ -66,7 +67,7 @@ class Parts:
         return UNDIVIDED not in self.seconds
 
     def together(self) -> Parts:
-        """The same with compute, communication and imbalance as one part."""
+        """The same parts with compute, communication and imbalance merged into one."""
         if not self.divided:
             return self
         whole = sum(self.seconds[name].estimate for name in INSEPARABLE if name in self.seconds)
@@ -78,13 +79,13 @@ class Parts:
 def run_parts(
     probes: Mapping[str, Any], step_seconds: float, blocks: Sequence[float] = (), asynchronous: bool = False
 ) -> Parts | None:
-    """The parts of one run's step; None without the probe of the cached batch.
+    """The parts of one run's step; None if the run did not probe a cached batch.
 
-    probes: of each kind {"slowest": [...], "mean": [...]}, seconds per step by round, of the slowest rank and the mean
-    over the ranks; of the allreduce also "bytes". blocks: seconds per step of each timed block. asynchronous: ranks do
-    not wait for each other in each step, so that what imbalance costs is not known: compute is that of the slowest one.
+    probes: by kind {"slowest": [...], "mean": [...]}: seconds per step in each round, of the slowest rank and averaged
+    over the ranks; for the allreduce also "bytes". blocks: seconds per step of each timed block. asynchronous: ranks do
+    not wait for each other in each step, so the cost of imbalance is unknown and compute is that of the slowest rank.
 
-    Logs from before the probes had rounds have no "full": the timed steps stand for it, and nothing is unexplained.
+    Older logs, whose probes had no rounds, have no "full": the timed steps replace it, and nothing is unexplained.
     """
     if "cached_batch" not in probes:
         return None
@@ -122,14 +123,14 @@ def run_parts(
 
 
 def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None:
-    """The parts of a point, from the rows of its completed runs; None where no run has probes."""
+    """The parts of a point, from its completed runs; None if no run has probes."""
     found = [parts for run in completed if (parts := _parts_of_run(run)) is not None]
-    if len(found) == 1:  # of several runs the interval is from them, not from the blocks of each
+    if len(found) == 1:  # intervals of several runs come from the runs, not from their blocks
         found = [parts for run in completed if (parts := _parts_of_run(run, with_blocks=True)) is not None]
     if not found:
         return None
     point = point_parts(found, step_seconds)
-    # A probe that would have taken too long is left out of the others' rounds.
+    # The rounds leave out a probe that would have taken too long.
     notes = [f"probes: {run.probes_skipped}" for run in completed if run.probes_json and run.probes_skipped]
     if len(found) < len(completed):
         notes.append(f"{len(completed) - len(found)} of {len(completed)} runs have no probes")
@@ -146,9 +147,9 @@ def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
 
 
 def point_parts(runs: Sequence[Parts], step_seconds: float) -> Parts:
-    """The parts of a point: of its one run, or the means of several with an interval from the runs.
+    """The parts of a point: those of its only run, or means over its runs with an interval from the runs.
 
-    runs: at least one. step_seconds: of the point; what the runs' own differ from it by is in the part `unexplained`.
+    runs: at least one. step_seconds: of the point; its difference from the runs' own step time counts as `unexplained`.
     """
     if len(runs) == 1:
         return _with_step(runs[0], step_seconds)
@@ -172,10 +173,10 @@ def point_parts(runs: Sequence[Parts], step_seconds: float) -> Parts:
 
 
 def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Interval]:
-    """Seconds that each part of a step takes beyond what it would with perfect scaling; they add up to the step time
-    less the ideal one, base.step_seconds x work.
+    """Seconds that each part takes beyond perfect scaling. They add up to the step time less the ideal step time,
+    base.step_seconds x work.
 
-    work: samples per GPU and step relative to the base's: 1 in weak scaling, base GPUs / GPUs in strong scaling.
+    work: samples per GPU and step relative to the baseline: 1 in weak scaling, baseline GPUs / GPUs in strong scaling.
     """
     if parts.divided != base.divided:
         parts, base = parts.together(), base.together()
@@ -191,18 +192,18 @@ def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Interval]:
 
 
 def work_relative_to(global_batch: int, gpus: int, base_global_batch: int, base_gpus: int) -> float:
-    """Samples per GPU and step, relative to those of the base."""
+    """Samples per GPU and step, relative to those of the baseline."""
     return (global_batch / gpus) / (base_global_batch / base_gpus)
 
 
 def shares(lost: Mapping[str, Interval], step_seconds: float) -> dict[str, Interval]:
-    """Of efficiency: each lost part by the step time, so that 1 less all of them is the measured efficiency. The error
-    of the step time itself is not in the intervals."""
+    """Each lost part divided by the step time, so that 1 less their sum is the measured efficiency. The intervals
+    ignore the error of the step time itself."""
     return {name: part.times(1 / step_seconds) for name, part in lost.items()}
 
 
 def _with_step(parts: Parts, step_seconds: float) -> Parts:
-    """The same of another step time: what it differs by is unexplained."""
+    """The same parts for another step time; the difference is unexplained."""
     rest = step_seconds - parts.step_seconds
     if abs(rest) < ROUNDING * step_seconds:
         return parts

@@ -1,7 +1,7 @@
-"""Which of two series is faster at the same number of GPUs and the same work: said only where a test says so.
+"""Which of two series is faster at equal work and an equal number of GPUs, if a significance test shows it.
 
-Welch's t test of the runs' seconds per sample on the scale of logarithms (`analysis.stats.estimates.Ratio`), two-sided,
-corrected by Holm over all pairs of a report: of all that it calls faster, all are with a probability of 95 %.
+Two-sided Welch's t test of log seconds per sample over runs (`analysis.stats.estimates.Ratio`), with Holm's correction
+over all pairs of a report: a family-wise error rate of 5 %.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from analysis.tables.pairing import pairing
 from analysis.tables.point import Point
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS
 
-# In what two series may differ that do the same work: how it is done. All else in their specs is the same.
+# Fields in which two series of equal work may differ: how the work is done. All other fields are equal.
 HOW = ("framework", "framework_options", "environment", "strategy", "strategy_options", "env")
-# Of a point: where the work was done.
+# Columns of a point: where the work was done.
 WHERE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "device_names")
-LARGEST_FACTOR = 100.0  # beyond it, no difference that could occur would have been seen
+LARGEST_FACTOR = 100.0  # larger detectable ratios are not reported
 
 FASTER, NOT_SHOWN, NOT_TESTED = "faster", "no difference shown", "not tested"
 
@@ -55,7 +55,7 @@ COMPARISON_NOTE = (
 
 
 class _Pair(NamedTuple):
-    """Two points, the one with the higher throughput first."""
+    """Two points, the faster one first."""
 
     fast: Point
     slow: Point
@@ -67,7 +67,7 @@ class _Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparisons:
-    """rows: keys of COLUMNS, one per pair, ordered as the points are. left_out: in sentences, what was not tested."""
+    """rows: keys of COLUMNS, one per pair, in the order of the points. left_out: sentences on what was not tested."""
 
     rows: tuple[Mapping[str, Any], ...]
     left_out: tuple[str, ...]
@@ -78,9 +78,8 @@ class Comparisons:
 
 
 def comparisons_of(points: Sequence[Point]) -> Comparisons:
-    """Every pair of measured points of different series whose work is the same; the points as
-    `analysis.measures.speedup` makes them. One whose work is known to differ is not compared, one with a single run
-    cannot be."""
+    """Every pair of measured points of different series that did the same work. Skips points whose work is known to
+    differ, and points with a single run. points: from `analysis.measures.speedup`."""
     work_differs = single = 0
     pairs: list[_Pair] = []
     for members in pairing((point for point in points if point.completed), HOW, WHERE).values():
@@ -108,7 +107,7 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
         row |= {"p": p.get(i), "p_holm": corrected.get(i), "visible_factor": None}
         row["verdict"] = NOT_TESTED if i not in p else FASTER if corrected[i] < ALPHA else NOT_SHOWN
         if i in p:
-            # At the level of Holm's first step: the strictest that a pair of the report can meet.
+            # At the level of Holm's first step, the strictest.
             visible = found.min_detectable_ratio(ALPHA / len(testable))
             row["visible_factor"] = visible if visible <= LARGEST_FACTOR else None
         row["marks"] = tuple(dict.fromkeys([*pair.fast.marks, *pair.slow.marks]))

@@ -1,7 +1,7 @@
-"""The price of real data: the step time of each point with its data set, less that with made samples in its place.
+"""The cost of real data: step time with the data set, less step time with synthetic samples in its place.
 
-Two points are a pair where they differ in nothing but that (DatasetSpec.stands_for). The two are measured in separate
-runs, so that the interval of the difference comes from the runs.
+A pair of points differs in nothing else (DatasetSpec.stands_for). The two are measured in separate runs, so the
+interval of the difference comes from the runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.point import Point
 
 SHAPE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu")
-# Of the two data sets' specs, what is to differ.
+# Fields in which the specs of the two data sets differ.
 OF_THE_SOURCE = ("name", "reader", "train_samples", "test_samples", "shuffle_buffer", "stands_for")
 
 DATA_NOTE = (
@@ -44,10 +44,10 @@ COLUMNS = table(
 
 
 def prices(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """One row (keys of COLUMNS) for each pair of points that both have a completed run, in the order of the points.
+    """One row (keys of COLUMNS) per pair of points with completed runs, in the order of the points.
 
-    price_fraction: of the step time with made samples. price_basis: '3 and 3 runs', or that a single run gives no
-    interval; low and high are None then. marks: those of both points, each once.
+    price_fraction: relative to the step time with synthetic samples. price_basis: '3 and 3 runs', or that a single run
+    has no interval; low and high are None then. marks: warnings of both points.
     """
     measured = [point for point in points if point.completed]
     rows = []
@@ -59,7 +59,7 @@ def prices(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def price_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One for each pair, with its marks."""
+    """One sentence per pair, with its warnings."""
     return [_sentence(row) for row in rows]
 
 
@@ -69,12 +69,12 @@ def interval_text(row: Mapping[str, Any]) -> str:
 
 
 def _stands_for(point: Point) -> str:
-    """The data set whose samples are made in its place; empty where they are its own."""
+    """The data set that synthetic samples replace; empty for a data set of its own."""
     return spec_of(point.series)["dataset"].get("stands_for") or ""
 
 
 def _data(point: Point) -> str:
-    """What the data sets of both halves of a pair share."""
+    """What the data sets of both points of a pair share."""
     data = spec_of(point.series)["dataset"]
     shared = {name: value for name, value in data.items() if name not in OF_THE_SOURCE}
     return json.dumps([_stands_for(point) or data["name"], shared], sort_keys=True)

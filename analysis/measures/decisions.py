@@ -1,5 +1,5 @@
-"""What each number of GPUs gives and costs, for whoever has to choose one: serial fraction, what the last GPUs added,
-hours and energy of an epoch and to a target, and which points no other one beats in both time and cost."""
+"""What each number of GPUs gains and costs: serial fraction, marginal efficiency, time, GPU-hours and energy per
+epoch and to a target accuracy, and which points are Pareto-optimal in time and cost."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ DECISIONS_NOTE = (
 def decisions_of(
     points: Sequence[Point], learning: Learning, resources: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One row per measured point, in their order: the point, and those of COLUMNS that it lacks.
+    """One row per measured point, in order: the point, and the columns of COLUMNS that it lacks.
 
-    resources: rows of `analysis.measures.resources`, which have the energy.
+    resources: rows of `analysis.measures.resources`, for the energy.
     """
     energy = {row["point"]: row for row in resources}
     learned = {row["point"]: row for row in learning.points}
@@ -99,10 +99,10 @@ def decisions_of(
 
 
 def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int, one: float) -> Interval:
-    """Throughput that each of the GPUs from `fewer` to `gpus` added, by `one`, that of one GPU, in samples per second.
+    """Throughput added per GPU from `fewer` to `gpus`, relative to `one`, the samples per second of one GPU.
 
-    own, smaller: seconds per sample on so many GPUs. The interval is Student's t of the difference, with the fewer of
-    both degrees of freedom; the error of `one` is not in it.
+    own, smaller: seconds per sample at these sizes. The interval is Student's t of the difference, with the smaller of
+    both degrees of freedom; it ignores the error of `one`.
     """
     added = (1 / own.mean - 1 / smaller.mean) / ((gpus - fewer) * one)
     missing = own.missing or smaller.missing
@@ -114,7 +114,7 @@ def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int,
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Of (time, cost) pairs: whether no other one is at least as good in both, and better in one (Pareto)."""
+    """Whether each (time, cost) pair is Pareto-optimal: no other is as good in both and better in one."""
     return [
         not any(o[0] <= p[0] and o[1] <= p[1] and (o[0] < p[0] or o[1] < p[1]) for o in points if o is not p)
         for p in points
@@ -127,7 +127,7 @@ def same_work(points: Iterable[Point]) -> list[list[Point]]:
 
 
 def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The front of each model and data set in words, quickest first."""
+    """The Pareto front of each model and data set in words, fastest first."""
     said = []
     for group in _by_work(rows):
         chosen = sorted((row for row in group if row["epoch_front"]), key=lambda row: row["epoch_seconds"])
@@ -191,7 +191,7 @@ def _with_fronts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ("target_front", "to_train_seconds", "to_gpu_hours"),
     ):
         for group in _by_work(rows):
-            # What did other work is no choice for this one.
+            # Points whose work differs are no alternatives.
             alike = [row for row in group if WORK_DIFFERS not in row["point"].marks]
             known = [row for row in alike if row.get(time) is not None and row.get(cost) is not None]
             for row, best in zip(known, front([(row[time], row[cost]) for row in known]), strict=True):

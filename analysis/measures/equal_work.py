@@ -1,9 +1,8 @@
-"""Whether the frameworks and strategies of a study did the same work: each of its points against a reference.
+"""Whether the frameworks and strategies of a study did the same work: each point against a reference.
 
-All start from the same weights and see the same samples in the same order, so two runs of equal seed, number of GPUs
-and global batch have the same first gradient, whatever computed it and whatever carried it between the ranks. With
-verify=true a run has also shown what its network computes, alone and in fp32: a file of
-harness/worker/checks/verify.py.
+All runs start from the same weights and see the same samples in the same order. So two runs with equal seed, number of
+GPUs and global batch have the same first gradient, whatever computes and communicates it. With verify=true a run also
+records what its network computes, alone and in fp32 (harness/worker/checks/verify.py).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ COLUMNS = table(
 
 @dataclass(frozen=True)
 class EqualWork:
-    """rows: keys of COLUMNS, one per point that was to be compared. differing: the points, as runs name them, whose
-    work is not that of their reference. problems: a sentence on each of these."""
+    """rows: keys of COLUMNS, one per point to compare. differing: keys of the points whose work differs from their
+    reference. problems: one sentence on each of them."""
 
     rows: tuple[Mapping[str, Any], ...]
     differing: frozenset[str]
@@ -54,8 +53,8 @@ class EqualWork:
 
 @dataclass
 class _Findings:
-    """columns: the figures. differing: what differs, each with a few words on how much. gradient, network: why they
-    were not checked; None where they were."""
+    """columns: the figures. differing: what differs, with a few words on how much. gradient, network: why they were
+    not checked; None if they were."""
 
     columns: dict[str, Any] = field(default_factory=dict)
     differing: dict[str, str] = field(default_factory=dict)
@@ -140,7 +139,7 @@ def _parameters(point: Candidate) -> list[int]:
 
 
 def _other_gradient(point: Candidate, reference: Candidate) -> str | None:
-    """Why the first gradients of two synchronous points are not the same, where they need not be."""
+    """Why the first gradients of two synchronous points may differ; None if they may not."""
     if point.normalised != reference.normalised:
         return (
             f"BatchNorm takes its statistics from {point.normalised} samples at once, and in {reference} from "
@@ -156,7 +155,7 @@ def _other_gradient(point: Candidate, reference: Candidate) -> str | None:
 
 
 def _compare_first_gradients(findings: _Findings, point: Candidate, reference: Candidate) -> None:
-    """Of every run with the reference's of the same seed; the largest difference counts."""
+    """Compare every run with the reference's run of the same seed; the largest difference counts."""
     names, precision = ("gradient_sum", "gradient_magnitude"), point.row["precision"]
     pairs = _of_equal_seed(point.runs, reference.runs)
     known = [pair for pair in pairs if all(run[name] is not None for run in pair for name in names)]
@@ -183,7 +182,7 @@ def _compare_first_gradients(findings: _Findings, point: Candidate, reference: C
 
 
 def _compare_networks(findings: _Findings, point: Candidate, reference: Candidate, files: Files) -> None:
-    """By the files of verify=true: one pair of runs with the same seed is enough to show the network."""
+    """Compare files of verify=true; one pair of runs with the same seed is enough."""
     own, other = ([run for run in p.runs if run.verify] for p in (point, reference))
     pairs = _of_equal_seed(own, other)
     if not own or not other:
@@ -204,7 +203,7 @@ def _compare_networks(findings: _Findings, point: Candidate, reference: Candidat
 
 
 def _of_equal_seed(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Each of the runs with the first of the others that has its seed."""
+    """Each run with the first of the others that has its seed."""
     first = {run.seed: run for run in reversed(others)}
     return [(run, first[run.seed]) for run in runs if run.seed in first]
 

@@ -1,8 +1,8 @@
 """Achieved floating-point operations per second of a GPU, and model FLOPs utilisation (MFU).
 
-The operations are those that the network needs, by the catalogue's arithmetic, and not those that a library ran: a
-training step takes 3 x forward (forward, and two products of the same size backward). MFU is the achieved rate by the
-device's peak (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B).
+Operations are those that the network needs by the catalogue's arithmetic, not those that a library executes: a training
+step takes 3 x the forward pass (the forward pass and two products of the same size backward). MFU is the achieved rate
+divided by the device's peak (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from models import catalog
 
 TERA = 1e12
 TRAINING_BY_FORWARD = 3
-# How a name says that only a part of a GPU was there.
+# Names of parts of a GPU.
 SLICE = re.compile(r"\b(MIG|GRID)\b")
 
 
 class Peak(NamedTuple):
-    """tflops: 10^12 operations per second of one GPU; None: not known, and `source` says why."""
+    """tflops: 10^12 operations per second of one GPU; None if unknown, for the reason in `source`."""
 
     tflops: float | None
     source: str
 
 
 def training_flops_per_sample(model: str, dataset: Mapping[str, Any]) -> int | None:
-    """Floating-point operations of a training step by samples of it; None for what the catalogue does not have.
+    """Floating-point operations per sample of a training step; None if the catalogue lacks the model.
 
-    dataset: the fields of a DatasetSpec. Of text, a sample is a sequence.
+    dataset: fields of a DatasetSpec. A sample of text is a sequence.
     """
     try:
         size = dataset.get("context") or dataset["image_size"]
@@ -43,8 +43,8 @@ def training_flops_per_sample(model: str, dataset: Mapping[str, Any]) -> int | N
 
 
 def peak_of(device: str | None, device_names: Sequence[str], precision: str, configured: float | None) -> Peak:
-    """Of one GPU in that precision. device_names: of the runs of a point. configured: TFLOP/s that the cluster's
-    configuration says; it wins over the table."""
+    """Peak of one GPU. device_names: of the runs of a point. configured: TFLOP/s from the cluster's configuration,
+    which take precedence."""
     if configured is not None:
         return Peak(configured, "cluster.peak_tflops")
     if device == "cpu":
@@ -55,7 +55,7 @@ def peak_of(device: str | None, device_names: Sequence[str], precision: str, con
     if SLICE.search(name):
         return Peak(None, f"{name} is a part of a GPU")
     for known in _devices():
-        # Whole words: a GH200 is no H200.
+        # Whole words: GH200 is not H200.
         if all(re.search(rf"\b{word}\b", name, re.IGNORECASE) for word in known["words"]):
             tflops = known["peak_tflops"].get(precision)
             return Peak(tflops, known["source"] if tflops else f"no peak of {name} in {precision} is known")

@@ -1,5 +1,4 @@
-"""What the runs of a study learned: accuracy against samples, seconds and GPU-hours, its spread over seeds, and what it
-took to reach a target."""
+"""Learning: accuracy against samples, time and GPU-hours, its spread over seeds, and the cost to reach a target."""
 
 from __future__ import annotations
 
@@ -57,20 +56,20 @@ POINT_COLUMNS = table(
     Column("runs", COUNT, "runs; null: there is no target"),
     Column("reached", COUNT, "runs that reached the target; null: there is none"),
 )
-# What reaching a target costs, and the figures of a point's last evaluation.
+# Costs of reaching a target.
 COSTS = ("train_seconds", "samples", "epochs", "gpu_hours", "joules")
 
 
 @dataclass(frozen=True)
 class Learning:
-    """rows: keys of COLUMNS, one per completed run and evaluation, ordered as the points are. target: the accuracy
-    whose cost is asked for, or None. points: one per point with an evaluated run: the point, and
+    """rows: keys of COLUMNS, one per completed run and evaluation, in the order of the points. target: accuracy whose
+    cost is requested, or None. points: one per point with an evaluated run: the point, and
 
-    - seeds: how many; curves: the evaluations of each of its runs, rows each;
-    - accuracy, loss, samples, epochs: of the last evaluations: means over the seeds, of each seed's own runs; _low and
-      _high: their range, where there are several seeds;
-    - with a target: runs, reached: how many, and how many of them reached it; best: the highest accuracy of any; and
-      of those that reached it `to_<cost>`, the mean, where all did, with _low and _high, also of one where not all did.
+    - seeds: their number; curves: the evaluations of each of its runs, as rows;
+    - accuracy, loss, samples, epochs: of the last evaluations: means over the seeds, of the means of each seed's runs;
+      _low and _high: their range over several seeds;
+    - with a target: runs, reached: how many there are, and how many reached it; best: the highest accuracy of any; and
+      `to_<cost>`: its mean if all runs reached it, with _low and _high over the runs that did.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -83,14 +82,14 @@ class Learning:
 
     @property
     def asked_for(self) -> bool:
-        """Whether there is more to tell than the last accuracy of one seed, which is in the table of points."""
+        """Whether there is more to report than the last accuracy of a single seed, which the table of points has."""
         return bool(self.points) and (
             self.target is not None or self.has_curves or any(point["seeds"] > 1 for point in self.points)
         )
 
 
 def learning_of(points: Sequence[Point], target: float | None) -> Learning:
-    """Of the completed runs; the points as `analysis.measures.speedup` makes them."""
+    """points: from `analysis.measures.speedup`."""
     rows: list[Mapping[str, Any]] = []
     found = []
     for point in points:
@@ -122,7 +121,7 @@ def _last(curves: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
         by_seed.setdefault(curve[-1]["seed"], []).append(curve[-1])
     columns: dict[str, Any] = {"seeds": len(by_seed)}
     for name in ("accuracy", "loss", "samples", "epochs"):
-        # Repeats of a seed are no further seeds: each seed counts once.
+        # Each seed counts once, however often it was repeated.
         of_seeds = [range_of([last[name] for last in lasts]) for lasts in by_seed.values()]
         columns |= columns_of(name, range_of([None if one is None else one.estimate for one in of_seeds]))
     return columns
@@ -139,7 +138,7 @@ def _to_target(curves: Sequence[Sequence[Mapping[str, Any]]], target: float | No
         costs = [row[name] for row in reached]
         ranged = columns_of(f"to_{name}", range_of(costs))
         if costs and len(reached) < len(curves) and None not in costs:
-            # Without the runs that did not reach it, a mean would be of the fast ones alone.
+            # A mean over only the runs that reached it would be biased towards fast runs.
             ranged = {f"to_{name}": None, f"to_{name}_low": min(costs), f"to_{name}_high": max(costs)}
         columns |= ranged
     return columns

@@ -1,4 +1,4 @@
-"""What each point lost, and to what: its parts against those of the point that it is relative to."""
+"""What each point lost, and to what: its parts against those of its baseline."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from analysis.tables.series import without_strategy
 from harness.core.spec import EMULATED
 
 NO_PROBES = "no probes in the logs"
-Base = tuple[str | None, int | None, str]  # strategy and GPUs of what points are relative to, and of which series
+Base = tuple[str | None, int | None, str]  # strategy, GPUs and series of a baseline
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Where the time of one measured point went.
+    """Where the time of a measured point went.
 
-    parts: None where none of its runs has probes. lost: seconds of each part
-    beyond the ideal step, and shares: of efficiency; both empty where there is nothing to compare with, or the point is
-    its own base. ideal_seconds: of a step, were the efficiency 100 %. basis: what the intervals of `lost` come from.
-    efficiencies: by the names of analysis.measures.pop. tflops: achieved, of one GPU, in 10^12 operations per second;
-    None: not known. utilisation: MFU. probe_rounds, probe_share: the fewest and the largest of its runs.
+    parts: None if none of its runs has probes. lost: seconds of each part beyond the ideal step; shares: the same as
+    shares of efficiency; both empty without a baseline other than itself. ideal_seconds: step time at 100 % efficiency.
+    basis: what the intervals of `lost` come from. efficiencies: by the names of analysis.measures.pop. tflops: achieved
+    by one GPU, in 10^12 operations per second; None if unknown. utilisation: MFU. probe_rounds, probe_share: the
+    minimum and the maximum over its runs.
     """
 
     point: Point
@@ -58,15 +58,15 @@ class Loss:
 
 @dataclass(frozen=True)
 class Losses:
-    """points: every point with a figure, in the order of the table of points. lacking: why completed runs have no
-    probes, and which they are."""
+    """points: every measured point, in the order of the table of points. lacking: completed runs without probes, by
+    reason."""
 
     points: tuple[Loss, ...]
     lacking: Mapping[str, Sequence[str]]
 
 
 def losses_of(points: Sequence[Point]) -> Losses:
-    """Of the points of a study."""
+    """The losses of the points of a study."""
     measured = [point for point in points if point.measured]
     parts = [parts_of_runs(point.completed, _step_seconds(point)) for point in measured]
     bases = _bases(measured)
@@ -79,14 +79,14 @@ def losses_of(points: Sequence[Point]) -> Losses:
 
 
 def _step_seconds(point: Point) -> float:
-    """Of the point's throughput, so that the shares are those of its efficiency: the step time of its runs, but where
-    parameter servers lost samples."""
+    """The step time that the point's throughput implies, so that the shares add up with its efficiency: that of its
+    runs, except if parameter servers lost samples."""
     return point.global_batch / point.rate
 
 
 def _bases(points: Sequence[Point]) -> dict[Base, int]:
-    """Where in the points the one is that others are relative to (analysis/tables/points.py): the first of its series
-    with so many GPUs, or the framework alone."""
+    """The indices of the points that are baselines (analysis/tables/points.py): the first of a series with so many
+    GPUs, or the framework alone."""
     found: dict[Base, int] = {}
     for i, point in enumerate(points):
         found.setdefault(_key(point.strategy, point.gpus, point.series), i)
@@ -140,7 +140,7 @@ def _loss(
 
 
 def _tflops(point: Point, spec: Mapping[str, Any]) -> float | None:
-    """Achieved by one GPU: samples per second of all, by the number of GPUs, times what a sample needs."""
+    """Achieved by one GPU: samples per second per GPU, times operations per sample."""
     needed = None if point.framework == EMULATED else training_flops_per_sample(point.model, spec["dataset"])
     return None if needed is None else needed * point.rate / point.gpus / TERA
 
@@ -152,7 +152,7 @@ def _peak(point: Point) -> Peak:
 
 
 def _only(runs: Sequence[Run], column: str) -> float | None:
-    """The value that all runs share."""
+    """The value that all runs share, or None."""
     values = {run[column] for run in runs}
     return values.pop() if len(values) == 1 else None
 

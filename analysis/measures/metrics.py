@@ -1,4 +1,4 @@
-"""The figures of merit, one function each."""
+"""Speedup, efficiency, serial fraction, GPU-hours."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def efficiency(rate: float, gpus: int, base_rate: float, base_gpus: int) -> floa
 
 
 def karp_flatt(speedup: float, gpus: float) -> float:
-    """The experimentally determined serial fraction (Karp and Flatt, CACM 33(5), 1990): which part of the work, done by
-    one GPU at a time, would give this speedup on so many GPUs. In weak scaling: of the grown work. Above 1 where more
-    GPUs are slower, below 0 where the speedup is more than ideal."""
+    """The experimentally determined serial fraction (Karp and Flatt, CACM 33(5), 1990): the share of the work that,
+    done by one GPU at a time, would give this speedup on so many GPUs; in weak scaling, of the scaled work. Above 1
+    if more GPUs are slower, below 0 if speedup is superlinear."""
     return (1 / speedup - 1 / gpus) / (1 - 1 / gpus)
 
 
 def gpu_hours(gpus: int, seconds: float) -> float:
-    """Of so many GPUs (on a CPU machine: ranks) for so many seconds."""
+    """Hours of so many GPUs, or ranks on a CPU machine, for so many seconds."""
     return gpus * seconds / 3600

@@ -1,6 +1,6 @@
-"""What two frameworks' networks compute, side by side: the files of verify=true (harness/worker/checks/verify.py).
+"""Comparison of what two frameworks' networks compute, from the files of verify=true (harness/worker/checks/verify.py).
 
-The bounds of all comparisons stand here, each with its reason. NumPy only.
+The tolerances of all comparisons are here, each with its reason. NumPy only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BOUNDS = {"logits": "logits", "gradients": "gradients", "losses": "loss curve"}
 
 
 class Difference(NamedTuple):
-    """value: how far two things are apart; infinite where one of them is no number. bound: how far they may be."""
+    """value: relative difference; infinite if one side is not a number. bound: tolerance."""
 
     value: float
     bound: float
@@ -52,7 +52,7 @@ class Difference(NamedTuple):
 
 
 class Files:
-    """The verify.npz of a study's runs. Those that many runs are compared with are read once."""
+    """The verify.npz files of a study's runs. References of many runs are read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Files:
 
 
 def differences(own: Arrays, other: Arrays) -> dict[str, Difference]:
-    """By the names of BOUNDS, relative to `other`. Raises ValueError where batch, classes or steps are not the same."""
+    """By the names of BOUNDS, relative to `other`. Raises ValueError if batch, classes or steps differ."""
     if any(own[name].shape != other[name].shape for name in ("logits", "losses")):
         raise ValueError("their verify.npz hold different batches or steps")
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What each point used besides its time: energy per sample and per epoch, memory, the device, network, files."""
+"""Resources of each point besides time: energy per sample and epoch, memory, device state, network and file traffic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analysis.tables.columns import LAST, PLACE, RUNS, SERIES, of_point
 from analysis.tables.point import Point
 from harness.core.strategies import info
 
-# From the surest to the least sure.
+# From most to least reliable.
 BASES = (MEASURED, ESTIMATED, ABSENT)
 
 COLUMNS = table(
@@ -71,9 +71,9 @@ COLUMNS = table(
 
 
 def resources_of(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """One row per point that has a completed run, in their order: the point, and those of COLUMNS that it lacks.
+    """One row per point with completed runs, in order: the point, and the columns of COLUMNS that it lacks.
 
-    Rates are sums over the runs, divided once. Peaks are of the rank and the run that had most.
+    Rates are sums over the runs divided by sums. Peaks are maxima over ranks and runs.
     """
     rows = []
     for point in points:
@@ -87,7 +87,7 @@ def resources_of(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def is_recorded(row: Mapping[str, Any]) -> bool:
-    """Whether there is anything to say of a point: logs may be older, or recording was off."""
+    """Whether anything was recorded; it was not in older logs, or with recording off."""
     return row["energy"] != ABSENT or row["slurm_energy"] != ABSENT or row.get("host_peak_bytes") is not None
 
 
@@ -101,7 +101,7 @@ def required_bytes(strategy: str, gpus: int, nodes: int, gradient_bytes: int | N
 
 
 def _energy(members: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """As sure as the least sure of the runs: a mean of those that were metered would pass for all."""
+    """As reliable as the least reliable run: a mean over only the metered runs would look like one over all."""
     told = [one["energy"] for one in found]
     basis = max((one["basis"] for one in told), key=BASES.index)
     reasons = sorted({one["reason"] for one in told if one["reason"]})
@@ -124,7 +124,8 @@ def _energy(members: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _slurm(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of whole attempts and whole nodes: start-up, evaluation, probes are in it, so there is no figure per sample."""
+    """Of whole attempts and whole nodes, including start-up, evaluation and probes; so there is no figure per
+    sample."""
     told = [one["slurm"] for one in found]
     joules = total_if_known(None if one is None else one["joules"] for one in told)
     if joules is not None:
@@ -186,7 +187,7 @@ def _nccl_text(told: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _mean(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Over all samples of all runs."""
+    """Mean over all samples of all runs."""
     known = [one for one in told if one[name] is not None]
     return _by(math.fsum(one[name] * one["samples"] for one in known), sum(one["samples"] for one in known))
 

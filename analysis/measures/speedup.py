@@ -1,7 +1,7 @@
-"""The table of points, each with its speedup and efficiency, and what they are relative to.
+"""The points of a study with speedup, efficiency and their baselines.
 
-Speedup and efficiency are relative to the framework alone: the strategy `plain` at one GPU, the same in all else; where
-the study has no such point, to the smallest measured number of GPUs of the series.
+The baseline is the framework alone, strategy `plain` on one GPU with all else equal; if the study has no such point,
+the smallest measured number of GPUs of the series.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OWN_BASELINE = "it is what the others are relative to"
 
 
 def points_of(runs: Iterable[Run], differing: Collection[str] = ()) -> list[Point]:
-    """The points, ordered by series, then by GPUs and nodes; those without a completed run have no figures.
+    """The points, ordered by series, then by GPUs and nodes; points without a completed run have no figures.
 
-    differing: points, as runs name them, whose work differs from the others' (analysis/measures/equal_work.py). Runs
-    whose spec could not be read belong to no point.
+    differing: keys of points whose work differs (analysis/measures/equal_work.py). Runs with an unreadable spec belong
+    to no point.
     """
     series = measured_series(runs, differing)
     names = name_series({key: points[0] for key, points in series.items()})
@@ -49,7 +49,7 @@ def points_of(runs: Iterable[Run], differing: Collection[str] = ()) -> list[Poin
 
 
 def _alone(series: Mapping[str, Sequence[Point]]) -> dict[str, Point]:
-    """The measured points of a framework alone at one GPU, by what the series that are relative to them share."""
+    """The measured points of a framework alone on one GPU, by what the series that are relative to them share."""
     found: dict[str, Point] = {}
     for key, points in series.items():
         for point in points:
@@ -59,7 +59,7 @@ def _alone(series: Mapping[str, Sequence[Point]]) -> dict[str, Point]:
 
 
 def _related(point: Point, base: Point | None, of_series: tuple[str, ...]) -> dict[str, Any]:
-    """What follows from the series of a point: speedup, efficiency and the warnings of the whole series."""
+    """Figures relative to the series: speedup, efficiency, and warnings of the whole series."""
     if base is None or not point.completed:
         return {}
     parts = parts_of_runs(point.completed, step_seconds_of(point.completed))
@@ -87,8 +87,8 @@ def _related(point: Point, base: Point | None, of_series: tuple[str, ...]) -> di
 
 
 def _messages(completed: Sequence[Run], parts: Parts | None) -> tuple[Message, ...]:
-    """An allreduce of the gradients' size as among the parts; of other sizes, which older logs may hold, the mean over
-    the runs."""
+    """An allreduce as large as the gradients, as among the parts; for other sizes in older logs, means over the
+    runs."""
     by_size: dict[int | None, list[float]] = defaultdict(list)
     for run in completed:
         for message in run.allreduce:

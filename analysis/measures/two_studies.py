@@ -1,9 +1,8 @@
-"""`python -m analysis compare A B`: two studies side by side, of two machines, or of two versions of the code. Which
-points became faster or slower, and which of those differences a test shows.
+"""`python -m analysis compare A B`: two studies of two machines, or of two versions of the code: which points became
+faster or slower, and which differences are significant.
 
-A point of one study stands beside that of the other which does the same work: all of the spec is equal but what the
-study may be about (ELSEWHERE). The test is that of `analysis.measures.comparisons`: Welch's, on logarithms, with Holm's
-correction.
+Points match if their specs are equal except for ELSEWHERE, what the comparison may be about. The test is that of
+`analysis.measures.comparisons`: Welch's t test on logarithms with Holm's correction.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from analysis.tables.point import Point
 if TYPE_CHECKING:
     from analysis.read.study import Study
 
-# Fields of a spec in which the two may differ: on what, and for how long, it was measured.
+# Fields in which specs of matching points may differ: where, and for how long, it was measured.
 ELSEWHERE = ("cluster", "environment", "env", "placement", "measure", "checkpoint")
 SIZE = ("gpus", "global_batch", "batch_per_gpu")
-# What of a point is said where it differs between the two.
+# Columns of a point whose differences are reported.
 SAID = ("cluster", "device_names", "nodes", "communication", "versions", "code_versions")
 
 REGRESSION, FASTER, LOST = "regression", "faster", "lost"
@@ -40,9 +39,9 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Pair:
-    """One point in both studies. ratio: throughput in the second by that in the first; None where one has none. basis:
-    what its interval comes from, or why there is none. p: corrected; None where it could not be tested. differences: on
-    what else the two differ, in words."""
+    """One point in both studies. ratio: throughput in the second divided by that in the first; None if one has none.
+    basis: what its interval comes from, or why there is none. p: corrected; None if not tested. differences: other
+    differences between the two, in words."""
 
     name: str
     marks: tuple[str, ...]
@@ -71,15 +70,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """pairs: in the order of the first study's points. only: points that the one study has and the other has not, or
-    that cannot be told apart in one of them, in sentences."""
+    """pairs: in the order of the first study's points. only: sentences on points that only one study has, or that
+    are ambiguous in one."""
 
     pairs: tuple[Pair, ...]
     only: tuple[str, ...]
 
     def exit_code(self) -> int:
-        """0: tested, and nothing became worse; 1: a regression, or a point that no longer completes; 3: nothing
-        could be tested."""
+        """0: tested, no regression; 1: a regression, or a point that no longer completes; 3: nothing could be
+        tested."""
         if any(pair.verdict in (REGRESSION, LOST) for pair in self.pairs):
             return 1
         return 0 if any(pair.p is not None for pair in self.pairs) else 3
@@ -89,7 +88,7 @@ Measured = tuple["Study", Sequence[Point]]
 
 
 def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
-    """first, second: studies with the points of `analysis.measures.speedup`. threshold: the least relative change of
+    """first, second: studies with their points (`analysis.measures.speedup`). threshold: smallest relative change of
     throughput that counts."""
     before, after = (pairing(points, ELSEWHERE, SIZE) for _, points in (first, second))
     names = [study.name for study, _ in (first, second)]
@@ -154,7 +153,7 @@ def _name(points: Sequence[Point]) -> str:
 
 
 def sentences(comparison: Comparison, threshold: float) -> list[str]:
-    """All of it in words: what became worse first."""
+    """All results in words, the worst first."""
     order = (LOST, REGRESSION, FASTER, BELOW_THRESHOLD, NOT_SHOWN, NOT_TESTED)
     ordered = sorted(comparison.pairs, key=lambda pair: order.index(pair.verdict))
     worse = sum(pair.verdict in (LOST, REGRESSION) for pair in ordered)

@@ -1,4 +1,4 @@
-"""An interval as columns of a table, and what it comes from, or why there is none, in words."""
+"""Intervals as columns of a table, with their basis in words."""
 
 from __future__ import annotations
 

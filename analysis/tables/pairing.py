@@ -13,14 +13,14 @@ from harness.core.spec import EMULATED
 
 @lru_cache(maxsize=4096)
 def spec_of(key: str) -> Mapping[str, Any]:
-    """The fields that the points of a series, or the runs of a point, share. key: of the series or point."""
+    """The fields of the spec behind the key of a series or point."""
     spec: Mapping[str, Any] = json.loads(key)
     return spec
 
 
 @lru_cache(maxsize=4096)
 def without(key: str, *fields: str) -> str:
-    """The key of a series or point without these fields: equal for all that differ in nothing else."""
+    """The key without these fields; equal for all series or points that differ in nothing else."""
     return json.dumps({name: value for name, value in spec_of(key).items() if name not in fields}, sort_keys=True)
 
 

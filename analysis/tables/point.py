@@ -1,4 +1,4 @@
-"""A point of a study as a value."""
+"""A point of a study."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Point:
-    """All runs of a series that differ only in seed and repeat. Figures are those of its completed runs and None if it
-    has none; units are in the names. `_low` and `_high` are the ends of an interval, `_basis` is what it comes from or
-    why there is none, in words.
-    """
+    """All runs of a series that differ only in seed and repeat. Figures are those of its completed runs, or None
+    without any; units are in the names. `_low` and `_high` are the ends of an interval; `_basis` says what it comes
+    from, or why there is none."""
 
     series: str  # JSON of the fields of the spec that the points of the series share
     framework: str

@@ -1,8 +1,8 @@
-"""The points of a study: what each is, its throughput and its warnings.
+"""The points of a study: identity, throughput, warnings.
 
-A point is all completed runs that differ only in seed and repeat. A series is all points that differ only in the
-number of GPUs, their placement, and the batch that follows from it (the global batch in weak scaling, the batch per
-GPU in strong scaling).
+A point is all runs that differ only in seed and repeat. A series is all points that differ only in the number of GPUs,
+their placement, and the batch size that follows from it (the global batch in weak scaling, the batch per GPU in strong
+scaling).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from analysis.tables.warnings import point_marks, point_notes
 
 
 def measured_series(runs: Iterable[Run], differing: Collection[str]) -> dict[str, list[Point]]:
-    """The points of each series, by GPUs and nodes, without what they are relative to.
+    """The points of each series, ordered by GPUs and nodes, without figures relative to a baseline.
 
-    differing: points, as runs name them, whose work differs from the others' (analysis/measures/equal_work.py). Runs
-    whose spec could not be read belong to no point.
+    differing: keys of points whose work differs (analysis/measures/equal_work.py). Runs with an unreadable spec belong
+    to no point.
     """
     by_point: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
@@ -97,7 +97,7 @@ def _measured_columns(completed: Sequence[Run]) -> dict[str, Any]:
 
 
 def _goodput_columns(completed: Sequence[Run]) -> dict[str, Any]:
-    """attempts: of all completed runs together. Low and high: of the runs, where there is more than one."""
+    """attempts: of all completed runs. low, high: range over several runs."""
     if not completed:
         return {}
     rates = [goodput([run.useful_seconds], [run.allocated_seconds]) for run in completed]
@@ -113,12 +113,12 @@ def _goodput_columns(completed: Sequence[Run]) -> dict[str, Any]:
 
 
 def step_seconds_of(completed: Sequence[Run]) -> float:
-    """Of several runs, each counts once, however many steps it took."""
+    """Mean over the runs; each counts once, however many steps it took."""
     return fmean(run.step_seconds for run in completed)
 
 
 def _status_text(statuses: Iterable[str]) -> str:
-    """'completed' where all runs are; otherwise how many ended how."""
+    """'completed' if all runs are; otherwise the number of runs by status."""
     counted = Counter(statuses)
     if len(counted) == 1:
         return next(iter(counted))
@@ -131,7 +131,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _common(values: Iterable[int | None]) -> int | None:
-    """The value that all runs share; None where they differ, since no one number would be true of the point."""
+    """The value that all runs share, or None."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Which points of a study are to be compared with which others, before their work is
+"""Which points of a study are compared with which, to check that their work is equal
 (analysis/measures/equal_work.py)."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.core.spec import DALI, EMULATED, RunSpec
 from models import catalog
 
 REFERENCE_FRAMEWORK = "pytorch"
-STRATEGY_ORDER = (PLAIN, "allreduce")  # the nearest to the framework itself first, the others by name
+STRATEGY_ORDER = (PLAIN, "allreduce")  # closest to the framework itself first, then by name
 
 # What two points have to share to be compared at all, and what else, to be compared in full: their networks, and their
 # steps.
@@ -33,7 +33,7 @@ SERIES_SETTINGS = tuple(name for name in SETTINGS if name not in ("gpus", "globa
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point before it is known whether its work is that of others."""
+    """A point whose work may be compared with that of others."""
 
     key: str  # as its runs name it
     row: Run  # one of its runs
@@ -76,28 +76,29 @@ class Candidate:
 
     @property
     def shares(self) -> int | None:
-        """Of a data set in shards, how many parts of it are read side by side; None where all readers see one order."""
+        """For a sharded data set, the number of parts that are read in parallel; None if all readers see the same
+        order."""
         return self.spec.replicas if self.spec.dataset.reader == "shards" else None
 
     @property
     def decoded_by_dali(self) -> bool:
-        """Whether its images have other pixel values than with the other input pipelines."""
+        """Whether its images have slightly different pixel values than with other input pipelines."""
         return self.spec.data.pipeline == DALI
 
     @cached_property
     def normalised(self) -> int | None:
-        """Samples that BatchNorm takes its statistics from, in training; None in a network without it."""
+        """Samples in the training statistics of BatchNorm; None for networks without it."""
         spec = self.spec
         data = spec.dataset
         try:
             layers = catalog.network(spec.model).layers(data.channels, data.classes, data.size)
-        except ValueError:  # of another version of this program
+        except ValueError:  # from another version of this program
             return spec.microbatch
         return spec.microbatch if any(isinstance(layer, catalog.BatchNorm) for layer in catalog.flat(layers)) else None
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """The first of several points is what the others are compared with."""
+        """Sort key; the first of several points is the reference."""
         place = STRATEGY_ORDER.index(self.strategy) if self.strategy in STRATEGY_ORDER else len(STRATEGY_ORDER)
         return (
             self.framework != REFERENCE_FRAMEWORK,
@@ -115,9 +116,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Pair:
-    """A completed point with its reference: itself, where it is that of others; None, where there is none.
+    """A completed point with its reference: itself, if it is the reference of others; None, if there is none.
 
-    why_not: why there is none with all the same settings.
+    why_not: why no reference has the same settings.
     """
 
     point: Candidate
@@ -126,9 +127,8 @@ class Pair:
 
 
 def pairs_of(runs: Iterable[Run]) -> Iterator[Pair]:
-    """The points that are to be compared: where more than one framework or strategy was asked for with the same
-    settings, and, in a study of several frameworks, those whose settings no other one was asked for with.
-    """
+    """The points to compare: those with the settings of another framework or strategy and, in a study of several
+    frameworks, those without such a counterpart."""
     for family in _families(runs):
         several_frameworks = len({point.framework for point in family}) > 1
         alike = pairing(family, fields=SERIES_SETTINGS, also=lambda point: point.size)
@@ -150,7 +150,7 @@ def in_words(settings: Sequence[str]) -> str:
 
 
 def _families(runs: Iterable[Run]) -> list[list[Candidate]]:
-    """The points that have a model, a data set and a machine in common."""
+    """Points of the same model, data set and machine."""
     by_point: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if run.point is not None:
@@ -166,8 +166,8 @@ def _families(runs: Iterable[Run]) -> list[list[Candidate]]:
 
 
 def _with_equal_settings(points: Sequence[Candidate], family: Sequence[Candidate]) -> Iterator[Pair]:
-    """The framework of the first is the reference of the others: its point of the same strategy, or else the first; of
-    those with the same pixels, where there is another."""
+    """The framework of the first point is the reference: its point of the same strategy, else its first point;
+    preferably one with identical pixels."""
     first = points[0]
     for point in points:
         own = [p for p in points if p.framework == first.framework and p.decoded_by_dali == point.decoded_by_dali]
@@ -180,9 +180,8 @@ def _with_equal_settings(points: Sequence[Candidate], family: Sequence[Candidate
 
 
 def _with_nearest(point: Candidate, family: Sequence[Candidate]) -> Pair:
-    """The step of such a point can be compared with no other, but its network can: with that of the reference
-    framework, in the point that has the most settings in common.
-    """
+    """No other point has the same settings, so steps cannot be compared. Networks can: with the reference
+    framework's point that shares the most settings."""
     completed = _completed(family)
     mine = point.framework == completed[0].framework
     others = [other for other in completed if (other.framework == completed[0].framework) != mine]
@@ -194,5 +193,5 @@ def _with_nearest(point: Candidate, family: Sequence[Candidate]) -> Pair:
 
 
 def _completed(points: Sequence[Candidate]) -> list[Candidate]:
-    """Those with completed runs; the first is of the reference framework."""
+    """Candidates with completed runs, the reference framework's first."""
     return sorted((point for point in points if point.runs), key=lambda point: point.order)

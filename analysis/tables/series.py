@@ -1,4 +1,4 @@
-"""What a series is called: the same words in table, plot and report, and no two series with the same words."""
+"""Names of series: unique, and the same in tables, charts and the report."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from harness.core.spec import WEAK
 def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]:
     """(label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
 
-    The detail says in which fields of the spec this series differs from the others with the same label. A failure on
-    purpose is always said, also where there is no other series: nobody is to take it for a plain measurement.
+    The detail names the fields of the spec in which series with the same label differ. Injected faults are always
+    named, so that nobody takes the series for a plain measurement.
     """
     by_label: dict[str, list[str]] = defaultdict(list)
     for key, run in series.items():
@@ -39,7 +39,7 @@ def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]
 
 
 def without_strategy(key: str) -> str:
-    """What a series, given by its key, shares with those of the same framework that differ only in the strategy."""
+    """The key of a series without its strategy."""
     return without(key, "strategy", "strategy_options")
 
 
@@ -49,9 +49,8 @@ def by_series(points: Iterable[Point]) -> list[list[Point]]:
 
 
 def series_in_order(points: Sequence[Point]) -> list[list[Point]]:
-    """The measured points of each series that is drawn, those with the most counts of GPUs first. A framework alone
-    that others are relative to is not: its speedup is 1 on one GPU by definition.
-    """
+    """The measured points of each series to plot, most sizes first. Leaves out a framework alone that is the
+    baseline of others: its speedup is 1 on one GPU by definition."""
     every = by_series([point for point in points if point.measured])
     wrapped = {without_strategy(group[0].series) for group in every if group[0].strategy != PLAIN}
     series = [g for g in every if g[0].strategy != PLAIN or without_strategy(g[0].series) not in wrapped]
@@ -66,7 +65,7 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
 
 
 def scaling_text(run: Run | Point) -> str:
-    """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024': of a run, or of a point."""
+    """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024'."""
     if run.scaling == WEAK:
         batch = f"{count(run.batch_per_gpu)} per {'rank' if run.device == 'cpu' else 'GPU'}"
     else:
@@ -79,7 +78,7 @@ def _label(run: Run | Point) -> str:
 
 
 def _fields(spec: dict[str, Any]) -> dict[str, str]:
-    """The fields of a spec as texts, by their dotted names; the two whose parts say little alone, in words."""
+    """The fields of a spec as texts by dotted names; checkpoint and fault in words."""
     checkpoint, fault = spec.pop("checkpoint", {}), spec.pop("fault", {})
     return flat(spec) | {CHECKPOINT: _checkpoint(**checkpoint), FAULT: _fault(**fault)}
 

@@ -1,4 +1,4 @@
-"""The marks of a point: what a reader has to know before using its figures; and the notes that say more of some."""
+"""Warnings of a point, to know before using its figures, and notes with details."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from harness.core.spec import DALI, EMULATED
 
 OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED = "oversubscribed", "baseline oversubscribed"
 WORK_DIFFERS, BASELINE_WORK_DIFFERS = "work differs", "baseline work differs"
-# What a point takes over from the one that it is relative to, and in which words.
+# Warnings of the baseline that apply to a point, and their wording.
 BASELINE_MARKS = {OVERSUBSCRIBED: BASELINE_OVERSUBSCRIBED, WORK_DIFFERS: BASELINE_WORK_DIFFERS}
 SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "mixed machines"
-# Of a run that went on from a checkpoint, its measurement is not of one piece.
+# A resumed run was measured in several pieces.
 CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
-# Its images have slightly other pixel values than with the other input pipelines.
+# Slightly different pixel values than with other input pipelines.
 DECODED_BY_DALI = "decoded by DALI"
-# The step time was still changing when the timed steps began; runs whose accuracies are averaged took other steps.
+# Step time was still changing when timing began; averaged accuracies are of different numbers of steps.
 NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
 # Each test image was scored in several views: no accuracy to set beside one of images as they are.
 SEVERAL_VIEWS = "accuracy of several views"
@@ -34,7 +34,7 @@ WIDER = 3.0
 
 
 def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: bool, work_differs: bool) -> list[str]:
-    """group: all runs of the point; completed: those of them that are."""
+    """group: all runs of the point; completed: the completed ones."""
     marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
     if group[0]["framework"] == EMULATED:
         marks.append(EMULATED)
@@ -60,8 +60,8 @@ def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: 
 
 
 def steadiness_marks(completed: Sequence[Run]) -> list[str]:
-    """Of a point's completed runs: whether one of them drifted, or they did from the first to the last; whether a GPU
-    of theirs lowered its clocks; and whether something was not done as it was asked for."""
+    """Warnings of completed runs: drift within a run or over the runs, lowered GPU clocks, and requests that were
+    not honoured."""
     within = any(run.trend is not None and run.trend.is_drift for run in completed)
     between = _between(completed)
     drifted = within or (between is not None and between.is_drift)
@@ -73,7 +73,7 @@ def steadiness_marks(completed: Sequence[Run]) -> list[str]:
 
 
 def series_marks(completed: Sequence[Run]) -> list[str]:
-    """Of all completed runs of a series, and of those that they are relative to."""
+    """Warnings of all completed runs of a series and of its baseline."""
     marks = []
     if len({run.code_version for run in completed}) > 1:
         marks.append(MIXED_CODE)
@@ -83,7 +83,7 @@ def series_marks(completed: Sequence[Run]) -> list[str]:
 
 
 def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
-    """What a reader should know of how a point's runs differ."""
+    """How the runs of a point differ."""
     notes = []
     drifted = sum(run.trend is not None and run.trend.is_drift for run in completed)
     if drifted:
@@ -109,20 +109,20 @@ def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
 
 
 def _throttled(run: Run) -> tuple[float, list[str]]:
-    """(share of the samples of its devices' state that give a reason for lower clocks, the reasons), as the run
-    recorded them (column `resources`); (0, []) where it recorded none."""
+    """(share of device samples with a reason for lower clocks, the reasons) from the column `resources`; (0, [])
+    without records."""
     device = run.resources.get("device") or {}
     return device.get("throttled") or 0.0, device.get("throttle") or []
 
 
 def _within_error(runs: Sequence[Run]) -> float | None:
-    """The standard error, relative, that the blocks of one of these runs promise; None where one has too few."""
+    """Relative standard error that the blocks of one of these runs predict; None if there are too few."""
     errors = [run.blocks_error for run in runs if run.blocks_error is not None]
     return math.sqrt(fmean(error**2 for error in errors)) if len(errors) == len(runs) else None
 
 
 def _between(completed: Sequence[Run]) -> Trend | None:
-    """Of the runs' step times, in the order in which they were started; None where that is not known of one."""
+    """Step times of the runs in the order of their starts; None if a start is unknown."""
     if any(run.started is None for run in completed):
         return None
     runs = sorted(completed, key=lambda run: run.started or 0.0)
