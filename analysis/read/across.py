@@ -1,6 +1,6 @@
-"""What only several runs of a study together can show: copies of a run, and frameworks that were given different work.
+"""Checks that need several runs of a study: copied runs, and frameworks that were given different work.
 
-The rows are changed in place, after the cache has been written: what is kept of a run must not depend on other runs.
+They change rows in place after the cache was written: what is cached of a run must not depend on other runs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from analysis.base.text import count, gpus_text, listed
 from analysis.read.run import COMPLETED, INVALID
 
-# What two runs have to share, besides the global batch, before their frameworks are compared.
+# What runs share, besides the global batch, for their frameworks to be compared.
 COMPARED = ("model", "dataset", "precision", "scaling", "gpus", "cluster")
 
 
 def refuse_copies(rows: list[dict[str, Any]]) -> list[str]:
-    """Folders whose name is not their spec's run id; where that run is here too, the copy becomes invalid.
+    """Folders whose name is not the run id of their spec; if the study has that run too, the copy becomes invalid.
 
-    A copied folder would otherwise count as a repeat, and make a spread of zero.
+    A copied folder would otherwise count as a repeat with zero spread.
     """
     problems = []
     here: dict[str, list[int]] = defaultdict(list)
@@ -37,9 +37,10 @@ def refuse_copies(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def refuse_unequal_batches(rows: list[dict[str, Any]]) -> list[str]:
-    """Makes all completed runs of two frameworks invalid that have no global batch in common at a number of GPUs.
+    """Makes completed runs of two frameworks invalid that share no global batch at a number of GPUs.
 
-    They are no comparison, whatever else they share. A sweep over batches that both took part in is one at each batch.
+    They cannot be compared, whatever else they share. A sweep over batches in which both took part is compared per
+    batch.
     """
     problems = []
     groups: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))

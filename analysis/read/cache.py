@@ -15,7 +15,7 @@ from analysis.base.frames import frame_of
 from analysis.read.attempts import is_read
 from analysis.read.row import COLUMNS
 
-# Part of every signature: a change of what a row holds or means must not meet rows of before the change.
+# Part of every signature; to be raised when the content or meaning of a row changes.
 ROW_VERSION = 15
 CACHE_COLUMNS = {"signature": "string", **COLUMNS}
 SPEC = "spec.json"
@@ -32,8 +32,7 @@ class Signature(NamedTuple):
 
 
 def signature(run_dir: str) -> Signature:
-    """What the ranks printed is not looked at: with many ranks and attempts, to ask for each file is what takes the
-    time."""
+    """Ignores what the ranks printed: with many ranks and attempts, a stat of each file would dominate the time."""
     files: list[str] = []
     attempts, log_bytes, has_spec = [], 0, False
     for name, entry in _listed(run_dir):
@@ -75,18 +74,17 @@ def cache_path(folder: Path) -> Path:
 
 
 def read_cache(path: Path) -> pd.DataFrame:
-    """The cached rows, each with its signature; none where there is no cache, or one that is damaged or of other
-    columns."""
+    """The cached rows with their signatures; none without a cache, or with one that is damaged or has other columns."""
     try:
         with pq.ParquetFile(path) as file:  # pandas.read_parquet loads what reads many files as one
             frame = file.read(use_threads=False).to_pandas()
-    except Exception:  # a damaged cache fails in as many ways as Parquet has parts, and is no worse than none
+    except Exception:  # a damaged Parquet file raises many kinds of errors; any of them means no cache
         return frame_of([], CACHE_COLUMNS)
     return frame if list(frame.columns) == list(CACHE_COLUMNS) else frame_of([], CACHE_COLUMNS)
 
 
 def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Writes the cache by rename; returns what went wrong, as a remark, since a report can do without it."""
+    """Writes the cache atomically; returns what went wrong as a remark, since a report can do without the cache."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""What can be wrong with a run's files, and the words for it: counted by file and kind, named in the report.
+"""Kinds of damage to a run's files and their wording; counted by file and kind, and listed in the report.
 
-Nothing of it is fatal. What is damaged is left out of every figure. docs/run-directory.md says the same to users.
+Damage is never fatal. Damaged parts are left out of every figure. docs/run-directory.md tells users the same.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ OTHER_VERSION, TWO_ATTEMPTS = "another version", "overlapping attempts"
 
 LONGEST_LINE_BYTES = 1 << 20
 MOST_EVENTS = 1_000_000
-# A rank's clock may be set right by so much without a word.
+# Adjustments of a rank's clock up to this are ignored.
 CLOCK_SECONDS = 1.0
-# Nothing that a rank logs takes so long without being in the event's own seconds.
+# Longer gaps between a rank's events are included in the events' own seconds.
 GAP_SECONDS = 6 * 3600.0
 
 # Of each kind: what it is, in the words of the report. "line" and "lines" count it; kinds without a count say so alone.
@@ -46,7 +46,7 @@ KINDS: Mapping[str, str] = {
 }
 # Kinds that are lines which could not be read: what the column `unreadable_lines` counts.
 UNREADABLE_LINES = (TORN, NOT_JSON, NOT_TEXT, NESTED, TOO_LONG, NO_EVENT, VALUE)
-# What damages a clock: no time of day of such a log is a figure.
+# Clock damage: times of day in such a log are not used.
 CLOCKS = (CLOCK_BACK, CLOCK_GAP)
 
 
@@ -65,13 +65,13 @@ def sentence(kind: str, count: int) -> str:
 
 
 def damage_text(found: Iterable[Damage]) -> str | None:
-    """As a column of a run's row holds it: JSON, a list of [file, kind, count]; None for none."""
+    """As in a run's row: JSON, a list of [file, kind, count]; None without damage."""
     listed = [list(each) for each in found]
     return json.dumps(listed) if listed else None
 
 
 def damage_rows(runs: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Of all runs, in their order: run_id, file, kind, count, sentence."""
+    """Of all runs, in order: run_id, file, kind, count, sentence."""
     return tuple(
         {"run_id": run["run_id"], "file": file, "kind": kind, "count": count, "sentence": sentence(kind, count)}
         for run in runs
@@ -81,7 +81,7 @@ def damage_rows(runs: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
 
 
 def damage_problems(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for all unreadable lines together, and one for each other kind that there is."""
+    """One sentence for all unreadable lines together, and one for each other kind."""
     counts: dict[str, list[int]] = defaultdict(list)
     runs: dict[str, set[str]] = defaultdict(set)
     for row in rows:

@@ -1,7 +1,7 @@
-"""What an attempt ran on, of its env.json: every leaf that other runs can have otherwise for a reason.
+"""What an attempt ran on, from its env.json: every leaf that may differ between runs for a reason.
 
-Left out is what is each run's own by nature: the version of the file, numbers of jobs, processes and ports, and what
-names a machine or a GPU. The machines' names are kept apart from the rest (`Environment.hosts`).
+Leaves out what differs by nature: the version of the file, ids of jobs, processes and ports, and names of machines and
+GPUs. Machine names are kept separately (`Environment.hosts`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Environment(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Two runs with the same one ran on the same, as far as it was recorded."""
+        """Runs with equal digests ran on the same, as far as recorded."""
         return hashlib.sha256(json.dumps(self.leaves, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_environment(path: Path) -> Environment | None:
-    """None where the file cannot be read, or holds no JSON object: no figure depends on it."""
+    """None if the file cannot be read or holds no JSON object; no figure depends on it."""
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT_BYTES:
@@ -85,7 +85,7 @@ def _compared(document: Mapping[str, Any], path: Path) -> dict[str, str]:
 
 
 def _without_job(interpreter: str, document: Mapping[str, Any]) -> str:
-    """A staged environment lies in a folder that is named after the job and the node."""
+    """A staged environment lies in a folder named after job and node."""
     variables = _variables(document)
     places = [str(document.get("host")), *(variables.get(name, "") for name in (*_JOBS, *_NODES))]
     for place in places:
@@ -104,7 +104,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _short(value: str) -> str:
-    """Two values are the same text only where they are the same."""
+    """Equal texts only for equal values."""
     if len(value) <= LONGEST_VALUE:
         return value
     digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The blocks of an attempt, matched over its ranks: a step of synchronous training ends with its slowest rank."""
+"""Matches the blocks of an attempt over its ranks; a step of synchronous training ends with its slowest rank."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from analysis.read.log.values import Block, Return
 
 
 def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
-    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None where not known.
+    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None if unknown.
 
-    A step of synchronous training ends with its slowest rank. Where a rank logged a step twice, apart from each other,
-    none of both is known to be the right one.
+    If a rank logged a step twice in different places, neither is used, since it is unknown which is right.
     """
     for rank in ranks.values():
         steps = {block.step for block in rank.blocks}
@@ -44,7 +43,7 @@ def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tup
 
 
 def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...] | None:
-    """The blocks of ranks that logged the same ones in the order of steps, as nearly all do; None of others."""
+    """The blocks if all ranks logged the same ones in the order of steps, as nearly all do; else None."""
     logs = [rank.blocks for rank in ranks.values()]
     if not logs or len({len(log) for log in logs}) > 1:
         return None
@@ -61,7 +60,7 @@ def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...
 
 
 def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
-    """A block of all ranks. metered: which of them meter a device that no other does."""
+    """One block for all ranks. metered: the ranks that meter a device that no other rank meters."""
     seconds, samples = max(block.seconds for block in parts), sum(block.samples for block in parts)
     metering = [block.joules for block, has in zip(parts, metered, strict=True) if has]
     return parts[0]._replace(
@@ -74,7 +73,7 @@ def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
 
 
 def _largest(parts: Iterable[float | None]) -> float | None:
-    """None where one of them is not known."""
+    """None if one is unknown."""
     largest = 0.0
     for part in parts:
         if part is None:
@@ -84,7 +83,7 @@ def _largest(parts: Iterable[float | None]) -> float | None:
 
 
 def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
-    """The ranks whose meters together hold each device once; none where one of the devices is not metered."""
+    """Ranks whose meters together cover each device once; none if a device is not metered."""
     first: dict[tuple[str, str], int] = {}
     for number, rank in ranks.items():
         start = rank.start or {}
@@ -95,5 +94,5 @@ def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
 
 
 def returns_of(ranks: Mapping[int, RankLog]) -> list[Return]:
-    """Of parameter servers, in the order of steps."""
+    """Returns of parameter servers in the order of steps."""
     return sorted(back for rank in ranks.values() for back in rank.returns)

@@ -1,7 +1,7 @@
-"""The rows of many runs, read by several processes: one that dies takes the run that it was reading with it, no other.
+"""Reads the rows of many runs with several processes; if a process dies, only the run that it was reading is lost.
 
-Each is a Python of its own that imports no pandas, and is spoken to over a pipe of its own: so it is known who was at
-which run. (A `concurrent.futures` pool is broken as a whole where one of its processes dies.)
+Each process is a Python of its own, without pandas, with its own pipe, so it is known which run it was reading. (A
+`concurrent.futures` pool breaks as a whole if one process dies.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from analysis.base.text import printable
 from analysis.read.damage import NO_FILE, Damage, damage_text
 from analysis.read.run import UNREADABLE, read_run_row
 
-# A process takes 0.15 s to start, and reads some 30 MB of logs a second: of less, it would save nothing.
+# A process takes 0.15 s to start and reads some 30 MB of logs per second; for less it does not pay.
 BYTES_OF_A_PROCESS = 16e6
 MOST_PROCESSES = 8
 CHUNK = 16  # runs that are handed over at once
@@ -41,7 +41,7 @@ class _Process:
 
 
 def read_rows(run_dirs: Sequence[Path], n_bytes: float, processes: int | None = None) -> list[dict[str, Any]]:
-    """`read_run_row` of each, in this order. n_bytes: of their logs, together. processes: None: as many as pay."""
+    """`read_run_row` of each run, in order. n_bytes: of all their logs. processes: None for as many as pay off."""
     if processes is None:
         processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, int(n_bytes / BYTES_OF_A_PROCESS))
     if processes < 2:
@@ -59,7 +59,7 @@ def read_rows(run_dirs: Sequence[Path], n_bytes: float, processes: int | None = 
                 if not _hear(process, rows):
                     del working[process.pipe]
                     code = _end(process)
-                    if not process.ready:  # it cannot work here at all: what is left is read without it
+                    if not process.ready:  # processes do not work here; read the rest without them
                         processes = 0
                     elif process.runs:
                         lost = process.runs.popleft()
@@ -75,9 +75,9 @@ def read_rows(run_dirs: Sequence[Path], n_bytes: float, processes: int | None = 
 
 
 def work(descriptor: int) -> None:
-    """What each process does: reads the runs that it is handed, until there are none."""
+    """What each process does: read runs until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear; it ends us
-    gc.set_threshold(200_000)  # a log is many small objects, and no cycles
+    gc.set_threshold(200_000)  # logs are many small objects without cycles
     pipe = Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):  # whoever asked has ended
         pipe.send(READY)
@@ -98,7 +98,7 @@ def _start() -> _Process:
 
 
 def _hear(process: _Process, rows: list[dict[str, Any] | None]) -> bool:
-    """Takes what the process sends; False where it sends nothing more."""
+    """Takes what the process sends; False once it sends nothing more."""
     try:
         message = process.pipe.recv()
     except (EOFError, OSError):

@@ -1,6 +1,6 @@
-"""What a study answers, one answer per series: how far it scales, and what it loses most to.
+"""Answers of a study, one per series: how far it scales, and where it loses most.
 
-The page, the PDF, the proposal and the terminal open with the same sentences.
+Page, PDF, proposal and terminal begin with the same sentences.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All of it in one line, with its marks, for outputs that have no other place for them."""
+        """Everything on one line, with warnings."""
         marks = f" ({', '.join(self.marks)})." if self.marks else "."
         return " ".join(filter(None, (self.headline.removesuffix(".") + marks, self.loss, self.gaps, self.warning)))
 
 
 def answers_of(points: Sequence[Point], losses: Losses) -> list[Answer]:
-    """One per series with a measured point, in the order of the points (rows of `analysis.measures.speedup`)."""
+    """One answer per series with a measured point, in the order of the points."""
     lost: dict[str, Loss] = {}
     for loss in losses.points:
         if loss.shares:
@@ -139,7 +139,7 @@ def _warning(point: Point) -> str | None:
 
 
 def _names(points: Sequence[Point]) -> dict[str, str]:
-    """By series: framework and strategy, and of several of these as little as tells them apart."""
+    """By series: framework and strategy, with the least detail that tells series apart."""
     names: dict[str, str] = {}
 
     def told(name: str, several: Sequence[Point], fields: Sequence[Callable[[Any], str]]) -> None:

@@ -1,4 +1,4 @@
-"""What failures on purpose cost: each point with one beside the same point without."""
+"""Cost of injected faults: each point with a fault against the same point without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Runs = Sequence[Run]
 
 
 def failure_costs(points: Sequence[Point]) -> list[str]:
-    """A sentence for each of the points that has a failure, completed runs, and a counterpart that has them."""
+    """One sentence per point with a fault, if it and its counterpart have completed runs."""
     by_point = {point.members[0]["point"]: point.completed for point in points if point.completed}
     whole = {without(key, FAULT): key for key in by_point if spec_of(key)[FAULT]["name"] == NO_FAULT}
     found = []
@@ -49,7 +49,7 @@ def _sentence(point: Point, failed: Runs, whole: Runs) -> str:
 
 
 def _mean(runs: Runs, name: str) -> float | None:
-    """None where it is not known of one of them."""
+    """None if one value is unknown."""
     values = [run[name] for run in runs]
     return None if None in values else fmean(values)
 

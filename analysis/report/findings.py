@@ -1,4 +1,4 @@
-"""All that is said of a study, worked out once: the report, the terminal and the files show parts of the same."""
+"""All findings of a study, computed once; report, terminal and files show parts of them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Findings:
 
     @cached_property
     def outlook(self) -> list[Outlook]:
-        """What larger sizes would give, of the series that have a look of their own in the drawings."""
+        """Forecast for larger sizes, of the series with a colour of their own in the charts."""
         return outlook_of(self.points, len(LOOKS))
 
 
 def findings_of(study: Study, target: float | None = None) -> Findings:
-    """target: the accuracy whose cost is asked for; None: that of the study's commands."""
+    """target: accuracy whose cost is requested; None: that of the study's commands."""
     work = equal_work(study.folder, study.runs)
     points = points_of(study.runs, work.differing)
     learning = learning_of(points, study.target_accuracy if target is None else target)

@@ -1,5 +1,4 @@
-"""What a study comes to, as texts in the order in which they are worth reading; `analysis.report.answers` has the
-words."""
+"""The main results of a study as texts, the most important first; `analysis.report.answers` has the wording."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def headline_sentences(findings: Findings) -> list[str]:
-    """One text per series: those with a speedup, those that are no scaling result, those with a throughput alone, and
-    at last those without any figure. Each group is in the order of the points."""
+    """One text per series: series with a speedup first, then those that are no scaling result, those with only a
+    throughput, and those without figures; each group in the order of the points."""
     answers = sorted(answers_of(findings.points, findings.losses), key=_rank)
     said = [answer.text for answer in answers]
     for series in by_series(findings.points):

@@ -1,4 +1,4 @@
-"""Where the time went, in words, as a table for the terminal, and as CSV."""
+"""The breakdown in words, as terminal tables, as columns of report.json, and as CSV."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from analysis.stats.intervals import Interval
 from analysis.tables.bases import columns_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 
-# Of a part that is larger than in the base.
+# Names of parts that are larger than in the baseline.
 LOSS_NAMES = {**PART_NAMES, COMPUTE: "slower compute", UNDIVIDED: "compute and communication together"}
 
 BREAKDOWN_NOTE = (
@@ -71,8 +71,8 @@ BREAKDOWN = table(
 
 
 def loss_sentences(losses: Losses) -> list[str]:
-    """One sentence per series, on its largest point that has parts; none where the interval of the largest loss holds
-    0, or there is no interval."""
+    """One sentence per series, on its largest point with parts; none if the largest loss has no interval, or one
+    that contains 0."""
     sentences = []
     for _, group in groupby(losses.points, key=lambda loss: loss.point.series):
         with_parts = [loss for loss in group if loss.shares]
@@ -102,7 +102,7 @@ def _sentence(loss: Loss) -> str | None:
 
 
 def lacking_sentences(losses: Losses, most: int) -> list[str]:
-    """Which runs have no probes, and why; of each reason so many by name."""
+    """Runs without probes, by reason, naming at most so many per reason."""
     sentences = []
     for reason, ids in losses.lacking.items():
         more = f" and {len(ids) - most:,} more" if len(ids) > most else ""
@@ -164,12 +164,12 @@ def share_text(share: Interval | None) -> str:
 
 
 def tenths(share: float | None) -> str:
-    """In percent; what is rounded to 0 has no sign."""
+    """Percent with one digit; never '-0.0'."""
     return percent(None if share is None else round(share, 3) + 0.0, 1)
 
 
 def network_text(loss: Loss) -> str:
-    """The bus bandwidth with what it is compared with, in one line."""
+    """Bus bandwidth and the nominal rate in one line."""
     network = loss.network
     if network.bus_gb_per_s is None:
         return DASH
@@ -180,8 +180,7 @@ def network_text(loss: Loss) -> str:
 
 
 def breakdown_csv(losses: Losses) -> str:
-    """One row per point with a figure; units in the names of the columns, absent values empty. Bandwidths and rates in
-    10^9 bytes and 10^12 operations per second."""
+    """One row per measured point. Bandwidths and rates in 10^9 bytes and 10^12 operations per second."""
     import pandas as pd
 
     stream = io.StringIO()
@@ -193,7 +192,7 @@ def breakdown_csv(losses: Losses) -> str:
 
 
 def breakdown_row(loss: Loss) -> dict[str, Any]:
-    """What breakdown.csv has of a point, by the names of its columns."""
+    """The row of a point in breakdown.csv, by column."""
     point, parts, network = loss.point, loss.parts, loss.network
     of_point = point.row()
     row: dict[str, Any] = {name: of_point[name] for name in POINT_COLUMNS}

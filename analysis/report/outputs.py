@@ -1,6 +1,6 @@
-"""What `python -m analysis` writes of a study, by kind: each is a function of the findings.
+"""The outputs of `python -m analysis` by kind, each a function of the findings.
 
-A kind's module is imported when it is asked for: a table needs no library that draws.
+A kind's module is imported on demand, so that a table needs no plotting library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OUTPUTS = {
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:
-    """The kinds that a text such as "html,csv" names; None: all. Raises StudyError for one that there is not."""
+    """The kinds named by a text such as "html,csv"; None for all. Raises StudyError for unknown kinds."""
     if text is None:
         return tuple(OUTPUTS)
     kinds = tuple(dict.fromkeys(kind.strip() for kind in text.split(",")))
@@ -38,7 +38,7 @@ def kinds_of(text: str | None) -> tuple[str, ...]:
 
 
 def documents_of(findings: Findings, kinds: Iterable[str], paper: Paper | None = None) -> Mapping[str, bytes]:
-    """The content of the files of these kinds, by their names. paper: of the figures."""
+    """The files of these kinds by name. paper: settings of the figures."""
     documents: dict[str, bytes] = {}
     for kind in kinds:
         module, function, _ = OUTPUTS[kind]

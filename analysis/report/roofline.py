@@ -65,8 +65,8 @@ COLUMNS = table(
 
 
 def roofline_of(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """One row per point that has a completed run with a word about its ceilings: the row of the point, and keys of
-    COLUMNS. Rates and bytes are of one rank."""
+    """One row per point with completed runs that recorded ceilings: the point, and keys of COLUMNS. Rates and bytes
+    are per rank."""
     rows = []
     for point in points:
         members = [run for run in point.completed if run.ceilings_json]
@@ -105,10 +105,10 @@ def _row(members: Sequence[Run], point: Point) -> dict[str, Any]:
 
 
 def _work(spec: Mapping[str, Any], batch: int) -> tuple[float, float] | str:
-    """(floating-point operations, bytes at least) of a rank's step; or why they are not known. spec: plain values."""
+    """(floating-point operations, least bytes) of a rank's step, or why they are unknown. spec: plain values."""
     if spec.get("framework") == EMULATED:
         return "an emulated framework computes nothing"
-    if info(spec["strategy"]).divides:  # the bytes of a rank are not those counted
+    if info(spec["strategy"]).divides:  # bytes per rank are unknown
         return f"strategy={spec['strategy']} divides the network, or its update, between ranks: not counted per rank"
     dataset = spec["dataset"]
     per_sample = training_flops_per_sample(spec["model"], dataset)

@@ -1,4 +1,4 @@
-"""The figures in plain sentences, the same in the terminal and in the report."""
+"""The results in sentences, the same in terminal and report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DALI_NOTE = (
 )
 
 
-# Of fewer seeds, a range says little of what the next one gives.
+# A range of fewer seeds says little about the next one.
 ENOUGH_SEEDS = 3
 
 LEARNING_NOTE = (
@@ -68,9 +68,8 @@ RESOURCES_NOTE = (
 
 
 def sample_notes(points: Sequence[Point]) -> list[str]:
-    """What a sample is, of each data set that does not hold images, and of each that stands for another; and that not
-    all points see the same pixels, where DALI decodes them."""
-    # A series is known by the JSON of what its points share.
+    """What a sample is, for data sets other than images and for stand-ins; and whether DALI changes pixel values."""
+    # The key of a series is the JSON of its spec.
     specs = [spec_of(point.series) for point in points]
     datasets = [spec["dataset"] for spec in specs]
     notes = [
@@ -90,11 +89,11 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
 
 
 def accuracy_notes(points: Sequence[Point]) -> list[str]:
-    """That accuracies are no comparison, where the step time decided how long each run trained; and that they are of
-    several views of each test image, where they are."""
+    """Why accuracies are not comparable: if runs trained for different numbers of steps, or scored several views of
+    each test image."""
     measures = [spec_of(point.series)["measure"] for point in points if point.test_accuracy is not None]
     notes = []
-    # Of any type: it is what a file holds.
+    # May be of any type, since it comes from a file.
     if any(measure.get("evaluate_views", 1) != 1 for measure in measures):
         notes.append(
             "Where measure.evaluate_views is above 1, accuracy and loss are of the mean logits of several views of a "
@@ -110,7 +109,7 @@ def accuracy_notes(points: Sequence[Point]) -> list[str]:
 
 
 def headlines(points: Sequence[Point]) -> list[str]:
-    """One sentence per series, on its largest measured point. The points come ordered by series, then by GPUs."""
+    """One sentence per series, on its largest measured point. points: ordered by series, then by GPUs."""
     sentences = []
     for group in by_series(points):
         measured = [point for point in group if point.measured]
@@ -122,7 +121,7 @@ def headlines(points: Sequence[Point]) -> list[str]:
 
 
 def sentence(point: Point) -> str:
-    """What the point shows, with all its marks; for an oversubscribed one, that it is no scaling result and why."""
+    """The result of a point with its warnings; of an oversubscribed point, that it is no scaling result, and why."""
     marks = point.marks
     if is_own_baseline(point):
         rate = f"{number(point.samples_per_second)} samples/s on {point.size}"
@@ -151,19 +150,19 @@ def interval_text(point: Point, name: str, show: Callable[[float | None], str]) 
 
 
 def baseline(point: Point) -> str:
-    """What the speedup and the efficiency of a measured point are relative to: '1 GPU', or '1 GPU, plain'."""
+    """The baseline of a measured point: '1 GPU', or '1 GPU, plain'."""
     plain = f", {PLAIN}" if point.relative_to_strategy == PLAIN else ""
     return gpus_text(point.base_gpus, point.device) + plain
 
 
 def is_own_baseline(point: Point) -> bool:
-    """Whether the point has no more GPUs than what it is relative to, and the same strategy."""
+    """Whether the point is the baseline of its series."""
     own = (point.gpus, point.strategy)
     return own == (point.relative_to_gpus, point.relative_to_strategy)
 
 
 def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
-    """The reference of a row of the equal work: framework, strategy, and the number of GPUs where that is another."""
+    """The reference of a row of the equal work: framework, strategy, and GPUs if their number differs."""
     if row.get("reference_framework") is None:
         return DASH
     gpus = row["reference_gpus"]
@@ -178,12 +177,12 @@ def unit_of(points: Iterable[Point]) -> str:
 
 
 def left_out(study: Study) -> list[str]:
-    """What the study's sweeps left out, in full sentences."""
+    """What the study's sweeps left out, in sentences."""
     return [f"left out, because it does not exist: {sentence}" for sentence in study.skipped]
 
 
 def seeds_text(row: Mapping[str, Any]) -> str:
-    """On how many seeds the figures of a point's learning stand; said where they are too few for a spread."""
+    """The number of seeds, and whether it is too small for a spread."""
     n = row["seeds"]
     if n == 1:
         return "1 seed: no spread"
@@ -198,5 +197,5 @@ def target_text(row: Mapping[str, Any]) -> str:
 
 
 def steadiness_lines(points: Sequence[Point]) -> list[str]:
-    """The notes of the points, for the terminal."""
+    """Notes of the points for the terminal."""
     return [f"{point.name}, {point.size}: {point.notes}" for point in points if point.notes]

@@ -1,4 +1,4 @@
-"""What is waited for at the start of each point's runs: a table of analysis/read/columns/startup.py's parts."""
+"""Start-up time of each point's runs by part (analysis/read/columns/startup.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analysis.tables.columns import LAST, PLACE, RUNS, SERIES, of_point
 from analysis.tables.point import Point
 
 STAGING = "Staging"
-# What the page shows together.
+# Columns of the page and their parts.
 SHOWN = {
     "Batch script": ("job",),
     STAGING: ("stage",),
@@ -49,8 +49,8 @@ COLUMNS = table(
 
 
 def startup_of(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """One row per point that has a completed run with a start-up that is told: the row of the point, and keys of
-    COLUMNS. Means over the runs; shortest and longest over all of their ranks."""
+    """One row per point with completed runs that recorded their start-up: the point, and keys of COLUMNS. Means over
+    the runs; minimum and maximum over all of their ranks."""
     rows = []
     for point in points:
         told = [run.startup_split for run in point.completed if run.startup_split_json]
@@ -60,7 +60,7 @@ def startup_of(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By the headings of SHOWN: (of the slowest rank, shortest to longest) as text; "" where nothing is known."""
+    """By the headings of SHOWN: texts (slowest rank, minimum to maximum); "" if unknown."""
     cells = {}
     for heading, parts in SHOWN.items():
         there = [part for part in parts if row.get(f"{part}_seconds") is not None]

@@ -1,5 +1,5 @@
-"""report.html: one file that needs nothing from outside itself and shows every run of the study.
+"""report.html: one self-contained file that shows every run of the study.
 
-render: the page from the findings, through Jinja's autoescape; runs: what each run says; glance: the key figures;
-folding: how 10,000 runs fit. templates/ has the words, style.css the looks, page.js what the page does in a browser.
+render: the page from the findings, through Jinja's autoescape; runs: details of each run; glance: key figures; folding:
+how 10,000 runs fit. templates/ has the text, style.css the style, page.js the behaviour.
 """

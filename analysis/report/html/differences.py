@@ -1,4 +1,4 @@
-"""In what the runs of a study differ: first their configuration, then what they ran on."""
+"""Differences between the runs of a study: in configuration, and in what they ran on."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Settings:
     left_out: int = 0
 
     def differing_of(self, run: int) -> Mapping[str, str]:
-        """What of a run's settings is otherwise in others."""
+        """The settings of a run that differ from other runs."""
         return {key: value for key, value in (self.of_runs[run] or {}).items() if key in self.differing}
 
 
 def configurations(runs: Sequence[Run]) -> Settings:
-    """What the runs were asked to be, of the rows of `analysis.read.run`."""
+    """The configurations of the runs."""
     return _compared([_configuration(run) for run in runs])
 
 
@@ -84,7 +84,7 @@ def _recorded(files: Mapping[str, Path], times: Counter[str]) -> tuple[dict[str,
 
 
 def hosts(runs: Sequence[Run]) -> Sequence[tuple[str, int]]:
-    """The machines that runs ran on, each with their number, most frequent first."""
+    """The machines that runs ran on with the number of runs, most frequent first."""
     return Counter(run.hosts for run in runs if run.hosts).most_common()
 
 
@@ -114,7 +114,7 @@ def _compared(every: Sequence[Mapping[str, str]]) -> Settings:
 
 
 def _configuration(run: Run) -> dict[str, str]:
-    """Empty where the run's spec could not be read."""
+    """Empty if the run's spec could not be read."""
     if run.point is None:
         return {}
     return {

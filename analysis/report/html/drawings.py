@@ -1,4 +1,4 @@
-"""The drawings in the page: by section, and one configuration for both themes."""
+"""The charts of the page by section, with one configuration for both themes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECTIONS = ("scaling", "breakdown", "learning", "cost", "prediction", "steadines
 
 
 def by_section(drawn: Iterable[Chart]) -> dict[str, list[Chart]]:
-    """Every section has its list, also an empty one."""
+    """Every section has a list, which may be empty."""
     found: dict[str, list[Chart]] = {section: [] for section in SECTIONS}
     for chart in drawn:
         found[chart.section].append(chart)
@@ -20,8 +20,8 @@ def by_section(drawn: Iterable[Chart]) -> dict[str, list[Chart]]:
 
 
 def one_theme() -> tuple[dict[str, Any], str, str]:
-    """(Vega-Lite's configuration, CSS of the light theme, CSS of the dark one). What the themes differ in are CSS
-    variables: what is drawn follows a switch of the theme, and the printer, without being drawn again."""
+    """(Vega-Lite configuration, CSS of the light theme, CSS of the dark theme). The themes differ in CSS variables,
+    so charts follow a change of theme, and printing, without being redrawn."""
     both = themes()
     light: list[str] = []
     dark: list[str] = []

@@ -1,6 +1,6 @@
-"""How a page of 10,000 runs stays small: what is beyond a length travels compressed, and opens on demand.
+"""Keeps a page of 10,000 runs small: rows beyond a limit are compressed and unfold on demand.
 
-Nothing is dropped: where rows are folded the page says how many, and which file has them for a browser without script.
+Nothing is dropped: the page says how many rows are folded and, for browsers without JavaScript, which file has them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOR_SCRIPTS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def deflated(text: str) -> str:
-    """zlib's format in base64, as the browser's DecompressionStream("deflate") takes it."""
+    """zlib format in base64, for the browser's DecompressionStream("deflate")."""
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
 
 

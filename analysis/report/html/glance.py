@@ -1,4 +1,4 @@
-"""The figures of a study that one looks for first."""
+"""The key figures of a study."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from harness.core.spec import EMULATED
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-# Points with one of these are taken only where there is no other: what they show is not how training scales here.
+# Points with these warnings are used only if there are no others, since they do not show how training scales.
 DOUBTFUL = {OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED, WORK_DIFFERS, BASELINE_WORK_DIFFERS, EMULATED}
-# Below it computing centres ask for reasons.
+# Computing centres question lower efficiencies.
 GOOD_EFFICIENCY = 0.7
 
 
 @dataclass(frozen=True)
 class Figure:
-    """name: what it is. value: with its unit. of: where it was measured. marks: those of its point."""
+    """name: what it is. value: with unit. of: the point where it was measured. marks: warnings of that point."""
 
     name: str
     value: str
@@ -38,7 +38,7 @@ class Figure:
 
 
 def figures_at_a_glance(findings: Findings, names: Mapping[str, str]) -> list[Figure]:
-    """The best point for each figure, sound ones before doubtful ones; figures that no point has are left out.
+    """The best point for each figure, preferring points without serious warnings; skips figures that no point has.
 
     names: of the series, as in the answers.
     """

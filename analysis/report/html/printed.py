@@ -1,7 +1,7 @@
-"""The last lines that the ranks of a run without a result printed, read from their files as they are now.
+"""The last lines printed by the ranks of runs without a result, read from their current files.
 
-A result holds the last lines of the rank that failed first. Of a run that still goes on, was cancelled, or lost its
-node, nobody has chosen a rank.
+A result holds the last lines of the rank that failed first. A run that is still running, was cancelled, or lost its
+node has no such rank.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Printed(NamedTuple):
     of: str
 
     def last(self, most: int) -> list[str]:
-        """So many lines of all ranks together, or one of each, with its rank where there are several; 0: none."""
+        """At most so many lines of all ranks together, but at least one of each; with rank numbers for several
+        ranks; 0: none."""
         share = max(1, most // len(self.ranks)) if most else 0
         several = len(self.ranks) > 1
         return [
@@ -44,7 +45,7 @@ class Printed(NamedTuple):
 
 
 def printed_of(runs: Sequence[Run], folder: Path) -> dict[str, Printed]:
-    """By run id, of the runs without a result of which a rank has printed anything. folder: of the study."""
+    """By run id, for runs without a result in which a rank printed something. folder: of the study."""
     asked = [run.run_id for run in runs if run.stderr_tail_json is None and run.status != MISSING]
     most_bytes = TAIL_BYTES if len(asked) <= MANY else TAIL_BYTES_OF_MANY
     found = {run_id: _printed(folder / "runs" / run_id, most_bytes) for run_id in asked}
@@ -52,7 +53,7 @@ def printed_of(runs: Sequence[Run], folder: Path) -> dict[str, Printed]:
 
 
 def _printed(run_dir: Path, most_bytes: int) -> Printed | None:
-    """Of the last attempt in which a rank printed something."""
+    """From the last attempt in which a rank printed something."""
     try:
         for attempt in reversed(attempt_dirs(run_dir)):
             sizes = _sizes(attempt)
@@ -66,7 +67,7 @@ def _printed(run_dir: Path, most_bytes: int) -> Printed | None:
 
 
 def _sizes(attempt: Path) -> dict[int, int]:
-    """Bytes that each rank has printed, of those that have."""
+    """Bytes printed by each rank that printed something."""
     with os.scandir(attempt) as entries:
         named = [(match, entry) for entry in entries if (match := _STDERR.fullmatch(entry.name))]
         sizes = {int(match[1]): entry.stat().st_size for match, entry in named if entry.is_file(follow_symlinks=False)}

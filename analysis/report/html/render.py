@@ -1,4 +1,4 @@
-"""The report from the findings. All text goes through Jinja's autoescape; what is Markup here was written by us."""
+"""report.html from the findings. Jinja's autoescape escapes all text; Markup is only used for our own texts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ MOST_COMPARISONS = 200
 FEW_COMPARISONS = 6
 MOST_KEYS = 40  # in which a run without a figure differs from others, named beside it
 FEW_RUNS = 12  # up to so many, their tables are open
-# The marks after which a figure is not what it seems; the others say how firmly it stands.
+# Warnings that a figure is not what it seems; all others qualify its reliability.
 WARNINGS = ("fault injected", "profiled", "emulated")
 TABLES = {
     "POINT": POINT,
@@ -193,12 +193,12 @@ def render_report(findings: Findings) -> str:
 
 
 def source(name: str) -> Markup:
-    """A file of this folder that stands in the page as it is."""
+    """A file of this folder, included verbatim."""
     return Markup((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def is_warning(mark: str) -> bool:
-    """Whether a figure with such a mark is not what it seems to be."""
+    """Whether figures with this warning are not what they seem."""
     return mark in WARNINGS or "oversubscribed" in mark or "work differs" in mark
 
 
@@ -242,12 +242,12 @@ def _environment() -> Environment:
 
 
 def _contents(main: str) -> list[tuple[str, Markup]]:
-    """(id, title) of every section that is there, as our templates write them."""
+    """(id, title) of every section."""
     return [(name, Markup(title)) for name, title in _SECTION.findall(main)]
 
 
 def series_facts(group: Sequence[Point]) -> list[str]:
-    """What all points of a series ran on, and with; every value that occurs."""
+    """What the points of a series ran on: all values that occur."""
 
     def every(name: str, separator: str = " / ") -> str:
         return separator.join(dict.fromkeys(filter(None, (getattr(point, name) for point in group))))
@@ -261,7 +261,7 @@ def series_facts(group: Sequence[Point]) -> list[str]:
 
 
 def _by_series(rows: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """rows: about points each."""
+    """rows: of points."""
     return [list(group) for _, group in groupby(rows, key=lambda row: row["point"].series)]
 
 
@@ -270,7 +270,7 @@ def _runs_by_series(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
-    """One command of study.json, as one would type it; parts of another form than ours are left out."""
+    """One command of study.json, as typed; unknown forms are left out."""
     command = invocation.get("command")
     runs = invocation.get("runs")
     return {
@@ -283,7 +283,7 @@ def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What the runs ran on: clusters, devices, code and versions, each with every value that occurs."""
+    """What the runs ran on: clusters, devices, code and versions, each with all values that occur."""
     versions: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     for run in runs:
         if run.versions:
@@ -298,13 +298,13 @@ def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _choices(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """What the runs can be chosen by, and every value that occurs; nothing to choose from is no choice."""
+    """Filters of the page with all values that occur; filters with a single value are left out."""
     found = {name: sorted({run[name] for run in runs if run[name]}) for name in ("framework", "model", "strategy")}
     found["status"] = sorted({run.status for run in runs})
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
 def _place(run: Run, series: Mapping[str, int]) -> tuple[int, ...]:
-    """Where a run stands among the others: by series as the points do, then by size."""
+    """Sort key of a run: by series as the points, then by size."""
     numbers = (run.gpus, run.nodes, run.seed, run.repeat)
     return series[str(run.series)], *(number or 0 for number in numbers)

@@ -1,4 +1,4 @@
-"""What each run says of itself: how it went, what it printed last, and in what it differs from others."""
+"""Details of each run: outcome, last lines printed, and differences from other runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from analysis.report.html.folding import deflated
 from analysis.report.html.printed import MOST_LINE_LENGTH, MOST_LINES, Printed
 from analysis.tables.throughput import goodput
 
-# Of a study with very many runs, so many lines of each as still fit; and at last none of what they ran on.
+# For very many runs: fewer lines of each, and at last no environments.
 FEWER = ((MOST_LINES, True), (10, True), (3, True), (0, True), (0, False))
 MOST_DETAILS = 2_500_000  # characters, compressed
-MANY_OTHERS = 200  # runs without a figure whose whole tails stand in the page
+MANY_OTHERS = 200  # runs without figures whose whole tails are in the page
 FEW_OF_MANY = 3  # lines of each of more
 
 
@@ -40,8 +40,8 @@ def other_runs(
     environment: Settings,
     printed: Mapping[str, Printed],
 ) -> list[dict[str, Any]]:
-    """The runs without a figure, each with `lines`, the last of its stderr, `of`, whose those are, and `differing`, its
-    settings that others have otherwise: first of its configuration, then of its environment."""
+    """The runs without figures, each with `lines`, the last of its stderr, `of`, whose lines they are, and
+    `differing`, its settings that differ from other runs': configuration first, then environment."""
     others = [(i, run) for i, run in enumerate(runs) if not run.completed]
     most = MOST_LINES if len(others) <= MANY_OTHERS else FEW_OF_MANY
     return [
@@ -56,7 +56,7 @@ def other_runs(
 
 
 def tail(run: Run, printed: Mapping[str, Printed], most: int) -> list[str]:
-    """The last lines of a run's stderr, without the rest of very long ones: as its result has them, or its files."""
+    """The last lines of a run's stderr, from its result or its files; very long lines are shortened."""
     if run.run_id in printed:
         return printed[run.run_id].last(most)
     lines = run.stderr_tail
@@ -64,7 +64,7 @@ def tail(run: Run, printed: Mapping[str, Printed], most: int) -> list[str]:
 
 
 def whose(run: Run, printed: Mapping[str, Printed]) -> str | None:
-    """Of which rank, or ranks, these lines are; None: it is not said."""
+    """The rank, or ranks, that printed these lines; None if unknown."""
     if run.run_id in printed:
         return printed[run.run_id].of
     return None if run.failed_rank is None else f"rank {run.failed_rank}"
@@ -76,7 +76,7 @@ def details_block(
     environment: Settings,
     printed: Mapping[str, Printed],
 ) -> Details:
-    """As much as there is room for."""
+    """The details of all runs, as far as there is room."""
     distinct = {id(own): own for own in environment.of_runs if own is not None}
     places = {key: place for place, key in enumerate(distinct)}
     for most, whole in FEWER:
@@ -104,7 +104,7 @@ def details_block(
 
 
 def attempts_cost(run: Columns) -> str:
-    """What the attempts of a run took, and what of it was of use."""
+    """Time spent in the attempts of a run, and its useful share."""
     share = text.percent(goodput([run["useful_seconds"]], [run["allocated_seconds"]]))
     return (
         f"{run['attempts']} attempts: {text.duration(run['useful_seconds'])} useful of "
@@ -115,7 +115,7 @@ def attempts_cost(run: Columns) -> str:
 
 
 def damages(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """(run, what the reader passed over in its logs), of every run where there was such."""
+    """(run, what the reader skipped in its logs) of each run with damaged logs."""
     found = []
     for run in runs:
         said = []

@@ -1,4 +1,4 @@
-"""What the points learned, as tables for the terminal."""
+"""Learning of the points as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ LAST_COLUMNS = ["", "test accuracy\nrange", "seeds", "test\nloss", "samples\nepo
 
 
 def learning_tables(learning: Learning) -> list[Table]:
-    """One per series, under its name: two lines for each point that was evaluated; with a target, what it took to
-    reach it."""
+    """One table per series, two lines per evaluated point; with a target, the cost of reaching it."""
     groups = groupby(learning.points, key=lambda row: row["point"].series)
     return [_table(list(group), learning.target) for _, group in groups]
 
@@ -70,4 +69,4 @@ def _target_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _tenths(fraction: float | None) -> str:
-    return percent(fraction, 1).removesuffix(" %")  # the figure above it has the unit
+    return percent(fraction, 1).removesuffix(" %")  # the figure above has the unit

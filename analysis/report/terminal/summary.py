@@ -1,7 +1,7 @@
 """What `python -m analysis results/<study>` prints: a summary that needs no file to be opened.
 
-First what the study comes to, then the points, how much of the ideal speedup each size keeps, what has no figure and
-why, and where the files are. `--full` adds all that the tables of `analysis.report.terminal.tables` say.
+Headlines first, then the points, the efficiency at each size, runs without figures and their reasons, and the paths of
+the files. `--full` adds all tables of `analysis.report.terminal.tables`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_ROWS = 40  # of the table: two screens
 MOST_PLOTTED = 4  # series
 MOST_NAMED = 5  # runs, problems
 WIDEST_BAR, NARROWEST_BAR = 40, 8
-WIDTH_OF_ACCURACY = 66  # less has no room for it
+WIDTH_OF_ACCURACY = 66  # in narrower terminals it is left out
 # To the lower end of the interval, within it, and lost; analysis.base.text has what they are where a terminal lacks
 # them.
 KEPT, WITHIN, LOST, IDEAL = "█", "▓", "░", "│"
@@ -83,7 +83,7 @@ def print_summary(console: Console, findings: Findings, written: Sequence[Path] 
 
 
 def short_tables(_: str, points: Sequence[Point], width: int) -> list[Table]:
-    """A table per series, under its name, for terminals without room for one of all; marks stand below throughputs."""
+    """A table per series, for narrow terminals; warnings stand below throughputs."""
     tables = []
     roomy = width >= WIDTH_OF_ACCURACY
     for series in by_series(points):
@@ -130,7 +130,7 @@ def _ranged(point: Point, name: str, show: Callable[[float | None], str]) -> str
 
 
 def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
-    """A bar per point of the series that have a speedup: the share of the ideal one that is kept, with its interval."""
+    """A bar per point with a speedup: its efficiency with the interval."""
     names = {answer.point.series: answer.name for answer in answers_of(findings.points, findings.losses)}
     drawn = []
     for group in by_series(findings.points):
@@ -165,8 +165,7 @@ def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
 
 
 def bar(value: Interval, top: float, width: int) -> str:
-    """`width` characters from 0 to `top`, and one for the ideal, which is 1. Without an interval, KEPT ends at the
-    value."""
+    """`width` characters from 0 to `top`, and one for the ideal, 1. Without an interval, KEPT ends at the value."""
     ends = value.estimate if value.low is None else value.low, value.high or value.estimate
     kept, within = (round(width * end / top) for end in ends)
     ideal = round(width / top)
@@ -186,7 +185,7 @@ def _print_some(console: Console, lines: Sequence[str], most: int, what: str, st
 
 
 def _places(written: Sequence[Path], full: bool) -> list[str]:
-    """The files; those of a folder within the report's by their number."""
+    """The files; for a folder within the report's folder, their number."""
     if full:
         return [str(path) for path in written]
     top = min(len(path.parts) for path in written)

@@ -51,7 +51,7 @@ MOST_LACKING = 3  # runs named for each reason why they have no probes
 MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
 WIDTH_OF_A_FILE = 160  # columns, where the output is no terminal
 WIDTH_OF_ALL_COLUMNS = 150
-WIDTH_OF_GOODPUT = 95  # less has no room for it
+WIDTH_OF_GOODPUT = 95  # in narrower terminals it is left out
 LONGEST_HEADING = 12  # characters; the short one instead
 SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
 # The columns of figures with the second lines of their headings, wide and narrow.
@@ -76,14 +76,14 @@ NARROW_WORK_COLUMNS = ["what", "{unit}\nbatch", "compared\nwith", "verdict"]
 
 
 def terminal(stream: TextIO) -> Console:
-    """A console on the stream: as wide as the terminal, or wide enough for the table where there is none."""
+    """A console as wide as the terminal; if there is none, wide enough for the tables."""
     width = None if stream.isatty() or "COLUMNS" in os.environ else WIDTH_OF_A_FILE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_tables(console: Console, findings: Findings) -> None:
-    """Prints the points, what they come to in words, where their time went, what they cost, what they learned, whether
-    their work was the same, and every run that has no figure, with its reason."""
+    """Prints the points, headlines, breakdown, costs, learning, equal work, and every run without figures with its
+    reason."""
     study, points, work = findings.study, findings.points, findings.work
     learning, losses = findings.learning, findings.losses
     for table in points_tables(study.name, points, console.width):
@@ -143,7 +143,7 @@ def print_tables(console: Console, findings: Findings) -> None:
 
 
 def points_tables(title: str, points: Sequence[Point], width: int) -> list[Table]:
-    """One row per point, two lines each. Where that does not fit, a table per series under the series' name."""
+    """One row of two lines per point; in narrow terminals, a table per series."""
     if width >= WIDTH_OF_ALL_COLUMNS:
         return [_table(title, points, all_columns=True, goodput=True)]
     goodput = width >= WIDTH_OF_GOODPUT
@@ -151,7 +151,7 @@ def points_tables(title: str, points: Sequence[Point], width: int) -> list[Table
 
 
 def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """Whether the work was the same: two lines for each point that was to be compared."""
+    """Equal work: two lines per compared point."""
     wide = width >= WIDTH_OF_ALL_COLUMNS
     table = framed("Equal work", wide)
     unit = "ranks" if all(row["device"] == "cpu" for row in rows) else "GPUs"
@@ -178,7 +178,9 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
     for name, below in FIGURES.items():
         if goodput or name != "goodput":
             heading = f"{_heading(POINT[name], all_columns)}\n{below[not all_columns]}"
-            table.add_column(heading, justify="right", overflow="fold")  # folded, since a cut number is a wrong number
+            table.add_column(
+                heading, justify="right", overflow="fold"
+            )  # folded, since a truncated number would be wrong
     table.add_column("status\nwarnings", overflow="fold")
     for i, point in enumerate(points):
         last = i + 1 == len(points) or points[i + 1].series != point.series
@@ -202,7 +204,7 @@ def _series_cells(row: Mapping[str, Any]) -> list[Text]:
 def _cells(point: Point, goodput: bool) -> list[Text]:
     relative = f"to {baseline(point)}" if point.measured else DASH
     basis = DASH if point.samples_per_second_low is None else str(point.samples_per_second_basis)
-    basis = basis.replace(" one", "\none")  # else that column is wide, and the marks are cut
+    basis = basis.replace(" one", "\none")  # else that column is wide, and warnings are truncated
     marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in point.marks)
     status = Text(point.status, style="" if point.status == COMPLETED else "red")
     status.append("\n" + marks, style="yellow")
@@ -226,7 +228,7 @@ def _with_interval(point: Point, name: str) -> str:
 
 
 def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
-    """Each figure over its bound."""
+    """Each figure above its bound."""
     gradient = dict.fromkeys(scientific(row.get(f"gradient_{name}_difference")) for name in ("sum", "magnitude"))
     cells = [
         f"{count(row['parameters'])}\n{count(row.get('reference_parameters'))}",
@@ -237,7 +239,7 @@ def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
 
 
 def _tenths(fraction: float | None) -> str:
-    return percent(fraction, 1).removesuffix(" %")  # the figure above it has the unit
+    return percent(fraction, 1).removesuffix(" %")  # the figure above has the unit
 
 
 def _print_lines(console: Console, lines: list[str], what: str = "lines") -> None:
