@@ -1,5 +1,5 @@
-"""How well the laws would have predicted what was measured: the largest size from all up to half of it, and each size
-from all others."""
+"""Backtest of the laws: how well they predict the largest size from sizes up to half of it, and each size from all
+others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PEERS: Mapping[str, Callable[[Series, Size], float | None]] = {
 
 @dataclass(frozen=True)
 class Fold:
-    """A measurement that was left out, and what the rest predicted; rates in samples per second."""
+    """A held-out measurement and its prediction from the rest; rates in samples per second."""
 
     size: Size
     measured: float
@@ -42,9 +42,10 @@ class Fold:
 
 @dataclass(frozen=True)
 class SeriesBacktest:
-    """Of one series. largest: the largest size from those up to half of it; None: `why_not` says why. peers: what they
-    predict of it, samples per second; None where a peer cannot. left_out: each size from all others.
-    one_node: the largest size from the sizes on one node and a bandwidth; None where that does not apply."""
+    """Backtest of one series. largest: the largest size, predicted from those up to half of it; None for the reason
+    in `why_not`. peers: predictions of the trivial predictors and others in samples per second; None if one cannot
+    predict. left_out: each size from all others. one_node: the largest size, from the sizes on one node and a
+    bandwidth; None if it does not apply."""
 
     series: Series
     used: tuple[Size, ...]
@@ -57,7 +58,7 @@ class SeriesBacktest:
 
 @dataclass(frozen=True)
 class Summary:
-    """Of one predictor over several series: mean and worst absolute relative error of the largest size."""
+    """One predictor over several series: mean and largest absolute relative error of the largest size."""
 
     count: int
     mean: float | None
@@ -65,7 +66,7 @@ class Summary:
 
 
 def try_series(series: Series, bandwidth: float | None = None) -> SeriesBacktest:
-    """bandwidth: bytes per second between nodes; None: the one that the series' system text names, if it does."""
+    """bandwidth: bytes per second between nodes; None: the one named by the series' system, if any."""
     keep = series.up_to_half()
     if len(series.sizes) == 1:
         return SeriesBacktest(series, (), None, "one size only: how it scales cannot be concluded", {}, (), None)
@@ -92,7 +93,7 @@ def try_series(series: Series, bandwidth: float | None = None) -> SeriesBacktest
 
 
 def summary(tests: Sequence[SeriesBacktest], peer: str | None = None) -> Summary:
-    """Of a peer, or of the pooled law; over the series that it predicts."""
+    """Of a peer or the pooled law, over the series that it predicts."""
     errors = []
     for test in tests:
         if test.largest is None:
@@ -109,14 +110,14 @@ def summary_of(errors: Sequence[float]) -> Summary:
 
 
 def coverage(folds: Sequence[Fold]) -> tuple[float, float] | None:
-    """Shares of the folds that lie in their 50 % and in their 90 % interval."""
+    """Shares of the folds within their 50 % and 90 % intervals."""
     if not folds:
         return None
     return sum(fold.in_50 for fold in folds) / len(folds), sum(fold.in_90 for fold in folds) / len(folds)
 
 
 def all_folds(tests: Sequence[SeriesBacktest]) -> list[Fold]:
-    """Every prediction of the pooled law: of the largest sizes, and of each size from all others."""
+    """Every prediction of the pooled law."""
     largest = [test.largest for test in tests if test.largest is not None]
     return largest + [fold for test in tests for fold in test.left_out]
 

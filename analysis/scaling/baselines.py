@@ -1,4 +1,4 @@
-"""The trivial predictors, which every prediction is printed beside."""
+"""Trivial predictors, printed beside every prediction."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LINEAR, FLAT, RING, BEST_LAW, EXTRA_P = "linear", "flat", "ring term", "best law
 
 
 def linear(series: Series, size: Size) -> float:
-    """Samples per second: those per GPU of the smallest measured size, on every GPU."""
+    """Samples per second at the per-GPU rate of the smallest measured size."""
     return series.rates[0] / series.sizes[0].gpus * size.gpus
 
 
 def flat(series: Series, size: Size) -> float:
-    """Samples per second: those per GPU of the largest measured size, on every GPU."""
+    """Samples per second at the per-GPU rate of the largest measured size."""
     return series.rates[-1] / series.largest.gpus * size.gpus
 
 
@@ -41,7 +41,7 @@ def ring_term(series: Series, size: Size) -> float:
 
 
 def best_law(series: Series, size: Size) -> float | None:
-    """By the law of the textbooks that has the smallest leave-one-out error; None where none can be judged."""
+    """The textbook law with the smallest leave-one-out error; None if none can be judged."""
     law = best_by_leave_one_out(series)
     fitted = None if law is None else fit(law, series)
     return None if fitted is None else fitted.rate(size)

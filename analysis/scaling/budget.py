@@ -1,4 +1,4 @@
-"""What a training costs at each size, and which size a budget allows."""
+"""Cost of a training at each size, and the size that a budget allows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from analysis.stats.intervals import Interval
 
 @dataclass(frozen=True)
 class Cost:
-    """Of training on so many samples at one size; hours on the clock, start-up and evaluation not included, with the
-    90 % interval."""
+    """Cost of training on so many samples at one size: wall-clock hours without start-up and evaluation, with the 90
+    % interval."""
 
     predicted: Predicted
     clock: Interval
@@ -37,7 +37,7 @@ class Cost:
 
 
 def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
-    """Of every size that is not refused."""
+    """Of every size with a prediction."""
     return [
         Cost(one, one.rate.central90.mapped(lambda rate: samples / rate / 3600, falling=True))
         for one in predicted
@@ -46,7 +46,7 @@ def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
 
 
 def best_plan(found: Sequence[Cost], budget_gpu_hours: float) -> Cost | None:
-    """The fastest of those whose GPU-hours are within the budget also at the upper end of the 90 % interval."""
+    """The fastest size whose GPU-hours stay within the budget even at the upper end of the 90 % interval."""
     within = [cost for cost in found if cost.gpu_hours_high <= budget_gpu_hours]
     return min(within, key=lambda cost: cost.hours, default=None)
 

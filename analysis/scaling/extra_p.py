@@ -1,6 +1,6 @@
-"""Extra-P as a peer (Calotoiu et al. 2013; https://github.com/extra-p/extrap), in an environment of its own.
+"""Extra-P as a peer (Calotoiu et al. 2013; https://github.com/extra-p/extrap), run in its own environment.
 
-It needs NumPy 1 and PySide6, so it is no dependency of this program: it is run as a process of its own.
+It needs NumPy 1 and PySide6, so it is not a dependency but runs as a process of its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which size to measure next: the one that narrows the prediction of a target most per node-hour.
 
-For each size a run there is imagined: the law says what it would measure, with its uncertainty and the study's own
-noise; with each of a few such values in the series the law is fitted again, and the mean width of the 90 % interval at
-the target is what the run would leave (preposterior analysis: Raiffa and Schlaifer 1961, Applied Statistical Decision
-Theory, chapter 5). The interval is that of the mean of many runs at the target: how far a single run is from it no
-measurement narrows.
+For each size, a run is simulated: the law predicts what it would measure, with its uncertainty and the study's own
+noise. The law is refitted with each of a few such values, and the mean width of the 90 % interval at the target is what
+the run would leave (preposterior analysis: Raiffa and Schlaifer 1961, Applied Statistical Decision Theory, chapter 5).
+The interval is that of the mean of many runs at the target; no measurement narrows the deviation of a single run from
+it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NOTHING = 0.05
 
 @dataclass(frozen=True)
 class Candidate:
-    """One more run. repeat: its number among repeated runs, where the size was measured; None: a new size. width: of
-    the 90 % interval at the target, relative to its median, expected after it. narrowing: of that width, as a share of
-    today's. node_hours: of a run as long as those on the nearest measured size; None: not known."""
+    """One more run. repeat: its number among repeated runs if the size was measured; None for a new size. width:
+    expected width of the 90 % interval at the target, relative to its median. narrowing: reduction of that width, as
+    a share of today's. node_hours: of a run as long as those on the nearest measured size; None if unknown."""
 
     size: Size
     repeat: int | None
@@ -110,7 +110,8 @@ def _none(source: StudySeries, why: str) -> NextSizes:
 
 
 def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]:
-    """Up to the target, not measured yet: powers of two, and nodes in powers of two and three times them."""
+    """Sizes up to the target that were not measured: powers of two, and nodes in powers of two and three times
+    those."""
     counts = {target.gpus}
     for i in range(target.gpus.bit_length()):
         counts |= {2**i} | ({2**i * per_node, 3 * 2**i * per_node} if per_node else set())
@@ -164,7 +165,7 @@ def _candidate(
 
 
 def _hours(source: StudySeries, size: Size) -> float | None:
-    """Of a run on the nearest measured size, from its start to its end, on average."""
+    """Mean duration of a run on the nearest measured size."""
     spans: list[tuple[float, float]] = []
     for own, runs in zip(source.series.sizes, source.runs, strict=True):
         seconds = _seconds(runs)
