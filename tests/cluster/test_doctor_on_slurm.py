@@ -199,7 +199,7 @@ def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: 
     assert found["probe: ranks"] == f"srun started 4 of 4 ranks on {host}"
     assert found["probe: GPUs"].startswith(f"{host} ")
     assert "torch " in found["probe: pytorch"]
-    assert found["probe: data set synthetic"] == f"on {host}: made from the seed"
+    assert found["probe: data set synthetic"] == f"on {host}: generated from the seed"
     # Tiny runs of the real worker, with as many ranks as the node has GPUs.
     computed = {name.removeprefix("probe: pytorch: "): text for name, text in found.items() if "pytorch: " in name}
     assert set(computed) == {"convolution, fp32", "convolution, bf16", "compile=true", "allreduce, 4 ranks"}
