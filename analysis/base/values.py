@@ -12,7 +12,7 @@ LONGEST_SECONDS = 1e12
 
 
 class Columns(Protocol):
-    """What has columns by their names: a run, or a row of a table."""
+    """An object with named columns: a run, or a row of a table."""
 
     def __getitem__(self, column: str, /) -> Any: ...
 

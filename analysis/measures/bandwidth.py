@@ -28,7 +28,7 @@ NO_NOMINAL = "no nominal rate of the link in the cluster's configuration"
 
 @dataclass(frozen=True)
 class Network:
-    """What is known of the network at a point; None if unknown, for the reasons in `notes`.
+    """The network as measured at a point; None if unknown, for the reasons in `notes`.
 
     step_bus_gb_per_s: an upper bound, not a measurement: the bandwidth if the gradients' bytes had taken only the
     exposed time, which is the least that communication took in a step. nominal_gb_per_s: of the link. bus_of_nominal:

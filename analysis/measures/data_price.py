@@ -74,7 +74,7 @@ def _stands_for(point: Point) -> str:
 
 
 def _data(point: Point) -> str:
-    """What the data sets of both points of a pair share."""
+    """Facts of the data set that both points of a pair share."""
     data = spec_of(point.series)["dataset"]
     shared = {name: value for name, value in data.items() if name not in OF_THE_SOURCE}
     return json.dumps([_stands_for(point) or data["name"], shared], sort_keys=True)

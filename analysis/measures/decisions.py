@@ -1,4 +1,4 @@
-"""What each number of GPUs gains and costs: serial fraction, marginal efficiency, time, GPU-hours and energy per
+"""Gain and cost of each number of GPUs: serial fraction, marginal efficiency, time, GPU-hours and energy per
 epoch and to a target accuracy, and which points are Pareto-optimal in time and cost."""
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def marginal_efficiency(own: Estimate, gpus: int, smaller: Estimate, fewer: int,
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Whether each (time, cost) pair is Pareto-optimal: no other is as good in both and better in one."""
+    """Return whether each (time, cost) pair is Pareto-optimal: no other is as good in both and better in one."""
     return [
         not any(o[0] <= p[0] and o[1] <= p[1] and (o[0] < p[0] or o[1] < p[1]) for o in points if o is not p)
         for p in points

@@ -1,4 +1,4 @@
-"""Whether the frameworks and strategies of a study did the same work: each point against a reference.
+"""Check that the frameworks and strategies of a study did the same work: each point against a reference.
 
 All runs start from the same weights and see the same samples in the same order. So two runs with equal seed, number of
 GPUs and global batch have the same first gradient, whatever computes and communicates it. With verify=true a run also

@@ -82,7 +82,7 @@ class Learning:
 
     @property
     def asked_for(self) -> bool:
-        """Whether there is more to report than the last accuracy of a single seed, which the table of points has."""
+        """Return whether there is more than the last accuracy of a single seed, which the table of points has."""
         return bool(self.points) and (
             self.target is not None or self.has_curves or any(point["seeds"] > 1 for point in self.points)
         )

@@ -1,4 +1,4 @@
-"""What each point lost, and to what: its parts against those of its baseline."""
+"""Time that each point lost, by cause: its parts against those of its baseline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Base = tuple[str | None, int | None, str]  # strategy, GPUs and series of a base
 
 @dataclass(frozen=True)
 class Loss:
-    """Where the time of a measured point went.
+    """The step time of a measured point, by its parts.
 
     parts: None if none of its runs has probes. lost: seconds of each part beyond the ideal step; shares: the same as
     shares of efficiency; both empty without a baseline other than itself. ideal_seconds: step time at 100 % efficiency.

@@ -87,7 +87,7 @@ def resources_of(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def is_recorded(row: Mapping[str, Any]) -> bool:
-    """Whether anything was recorded; it was not in older logs, or with recording off."""
+    """Return whether anything was recorded; older logs and runs with recording off have nothing."""
     return row["energy"] != ABSENT or row["slurm_energy"] != ABSENT or row.get("host_peak_bytes") is not None
 
 
