@@ -144,8 +144,7 @@ def _section(
             while (code := process.poll()) is None and time.monotonic() - begin < share:
                 if report.stat().st_size != size:
                     size = report.stat().st_size
-                    document[section.name] = _read("running", report, log, begin)
-                    write_json(asked.out, document)
+                    _record(_read("running", report, log, begin), section, asked.out, document)
                 time.sleep(POLL_SECONDS)
             status = "timeout" if code is None else "error" if code else "passed"
         except KeyboardInterrupt:
@@ -153,12 +152,17 @@ def _section(
             raise
         finally:
             _end(process)
-            document[section.name] = _read(status, report, log, begin, share)
-            if "no_gpu" not in document[section.name]:
-                write_json(asked.out, document)
+            _record(_read(status, report, log, begin, share), section, asked.out, document)
     if why := document[section.name].get("no_gpu"):
         raise Refused(why)
     shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _record(entry: dict[str, Any], section: Section, out: Path, document: Document) -> None:
+    """Keep a section's entry and rewrite the file, which a machine without a GPU never gets."""
+    document[section.name] = entry
+    if "no_gpu" not in entry:
+        write_json(out, document)
 
 
 def _read(status: str, report: Path, log: Path, begin: float, share: float = 0.0) -> dict[str, Any]:
