@@ -26,6 +26,7 @@ ELSEWHERE = ("cluster", "environment", "env", "placement", "measure", "checkpoin
 SIZE = ("gpus", "global_batch", "batch_per_gpu")
 # Columns of a point whose differences are reported.
 SAID = ("cluster", "device_names", "nodes", "communication", "versions", "code_versions")
+UNKNOWN = "unknown"  # no run logged it
 
 REGRESSION, FASTER, LOST = "regression", "faster", "lost"
 NOT_SHOWN, BELOW_THRESHOLD, NOT_TESTED = "no difference shown", "below the threshold", "not tested"
@@ -127,7 +128,9 @@ def _pair(before: Point, after: Point, found: Ratio | None, p: float | None, thr
     marks = tuple(dict.fromkeys([*before.marks, *after.marks]))
     first, second = before.row(), after.row()
     differences = tuple(
-        f"{name.replace('_', ' ')}: {first[name]} | {second[name]}" for name in SAID if first[name] != second[name]
+        f"{name.replace('_', ' ')}: {first[name] or UNKNOWN} | {second[name] or UNKNOWN}"
+        for name in SAID
+        if first[name] != second[name]
     )
     if found is None:
         lost = before.runs_completed > 0

@@ -57,7 +57,7 @@ def measured_on(points: Sequence[Point]) -> str:
     parts = [
         every(name for point in points for name in point.device_names) or every(point.device for point in points),
         f"cluster {every(point.cluster for point in points)}",
-        every(part for point in points for part in (point.communication or "").split(";")),
+        every(point.communication for point in points),
         every(point.versions for point in points),
         f"code {code}" if code else "",
     ]

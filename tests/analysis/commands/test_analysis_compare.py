@@ -63,6 +63,7 @@ def test_a_point_that_no_longer_completes_is_as_bad_as_a_slow_one(tmp_path: Path
     done = analyse("compare", before.folder, after.folder)
     assert done.returncode == 1
     assert "2 GPUs: lost" in done.stdout
+    assert "device names: NVIDIA H100 | unknown" in done.stdout  # no run got so far as to log it
     assert "4 GPUs: only in before" in done.stdout
 
 

@@ -149,6 +149,14 @@ def test_tables_hold_the_figures_of_the_points(plain: Findings) -> None:
     assert "Measured on NVIDIA H100; cluster atlas; nccl" in tex
 
 
+def test_caption_keeps_a_description_of_communication_whole(study: StudyBuilder) -> None:
+    pipeline = "gloo, pipeline of 2 stages (idle for 20 % of a step; the largest has 61 % of the FLOPs)"
+    study.completed(1)
+    study.add(spec_of(2), Logs(communication=pipeline))
+    tex = tex_of(findings_of(read_study(study.folder)))["tables.tex"].decode("ascii")
+    assert f"cluster atlas; nccl / {escaped(pipeline)}; " in tex
+
+
 def test_marks_stand_at_their_figures(study: StudyBuilder) -> None:
     study.completed(1)
     study.add(spec_of(2), Logs(), result={"oversubscribed": "2 ranks share 1 GPU"})
