@@ -52,6 +52,8 @@ def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
         if f.name not in plain:
             continue
         value, hint = plain[f.name], hints[f.name]
+        if value is not None:
+            hint = next(filter(dataclasses.is_dataclass, typing.get_args(hint)), hint)  # of Optional[cls]
         if dataclasses.is_dataclass(hint):
             value = from_plain(hint, value)  # type: ignore[arg-type]
         elif isinstance(value, list):

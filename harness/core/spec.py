@@ -24,6 +24,10 @@ STRONG, WEAK = "strong", "weak"
 # A framework that waits instead of computing. Its measurements are never those of a real framework.
 EMULATED = "emulated"
 
+# Kinds of a workload of the user's own, in the place of a framework; and what only that workload itself knows.
+SCRIPT, COMMAND = "script", "command"
+OWN = "own"
+
 # Value of the option `placement` of parameter-server strategies.
 OWN_NODES = "own_nodes"
 # Input pipelines. A configuration may say `auto`; a spec always names one of these.
@@ -208,6 +212,52 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True)
+class WorkloadSpec:
+    """The user's own training. What it computes is unknown here; only its steps are measured.
+
+    Texts may contain placeholders in braces, such as '{batch_per_gpu}' (harness/core/templates.py).
+
+    Attributes:
+        kind: SCRIPT, a Python script or module; COMMAND, any program.
+        name: display name: the script's file name without suffix, the module, or the program.
+        command: what followed `--`. For SCRIPT: the script, or '-m' and a module, and their arguments.
+        params: the user's own placeholders and their values.
+        code: identity of the script's code: the git commit of its repository, with a hash of the changed tracked files
+            if there are any, else a hash of the script; empty if unknown.
+        samples_per_step: samples (or tokens, see `unit`) per optimiser step over all ranks.
+        unit: what is counted, in the plural.
+        cwd: working directory; None: the folder from which the study was started.
+        shell: `command` is one text for `sh -c`.
+        launcher: who starts the ranks: 'harness', or the command itself in one process per node ('own').
+        processes_per_node: 'gpu': one process per GPU; 'node': one process, which drives all GPUs of its node.
+        single: whether a single process gets the variables of a distributed run ('distributed') or not ('plain').
+        step: the optimiser class or function whose calls are the steps; None: found by itself.
+        pattern: regular expression over the output, or the name of a preset; None: the steps are seen from inside.
+        stop: end the training once enough steps were measured.
+        resume_args: arguments added when an interrupted run starts again; without them it starts from step 0.
+        signals: deliver SIGUSR1 and SIGUSR2 to the program, as Slurm does.
+    """
+
+    kind: str
+    name: str
+    command: typing.Tuple[str, ...]
+    params: Mapping[str, Any]
+    code: str
+    samples_per_step: int
+    unit: str = "samples"
+    cwd: Optional[str] = None
+    shell: bool = False
+    launcher: str = "harness"
+    processes_per_node: str = "gpu"
+    single: str = "distributed"
+    step: Optional[str] = None
+    pattern: Optional[str] = None
+    stop: bool = True
+    resume_args: typing.Tuple[str, ...] = ()
+    signals: bool = False
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """Everything that determines a measurement, and nothing else.
 
@@ -221,6 +271,8 @@ class RunSpec:
         trace: CHROME: after all measurements, each rank traces `trace_steps` more steps; NSYS: nsys profiles each rank
             from start to end, which invalidates the measurement; NO_TRACE: neither.
         deterministic: restrict the framework to bitwise reproducible algorithms.
+        workload: the user's own training, or None for a network of the catalogue. With one, `framework` is its kind,
+            `model` its name, and strategy, dataset and precision are OWN, since only the training itself knows them.
     """
 
     framework: str
@@ -249,6 +301,7 @@ class RunSpec:
     trace: str = field(default=NO_TRACE, metadata=LATER)
     trace_steps: int = field(default=3, metadata=LATER)
     deterministic: bool = field(default=False, metadata=LATER)
+    workload: Optional[WorkloadSpec] = field(default=None, metadata=LATER)
 
     @functools.cached_property
     def run_id(self) -> str:

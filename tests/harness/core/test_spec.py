@@ -56,6 +56,20 @@ def test_spec_json_follows_its_schema(tmp_path: Path) -> None:
     jsonschema.validate(json.loads(path.read_text()), schema)
 
 
+def test_the_spec_of_a_workload_survives_the_file_and_follows_its_schema(tmp_path: Path) -> None:
+    workload = spec.WorkloadSpec(
+        spec.SCRIPT, "train", ("train.py", "--lr", "{lr}"), {"lr": 0.1}, "0123abc", samples_per_step=64
+    )
+    made = make_spec(framework=spec.SCRIPT, strategy=spec.OWN, model="train", workload=workload)
+    schema = json.loads((PROJECT / "harness/schemas/spec.schema.json").read_text())
+    path = spec.write_run(tmp_path, made, make_site())
+    jsonschema.validate(json.loads(path.read_text()), schema)
+    assert spec.read_run(tmp_path)[0] == made
+    assert made.run_id.startswith("script-own-train-")
+    other = dataclasses.replace(workload, params={"lr": 0.2})
+    assert dataclasses.replace(made, workload=other).run_id != made.run_id
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v": 99}', '{"v": 1}', '{"v": 1, "spec": {}, "site": {}}'])
 def test_a_foreign_spec_json_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "spec.json").write_text(text)
