@@ -1,6 +1,6 @@
 """Checks that need several runs of a study: copied runs, and frameworks that were given different work.
 
-They change rows in place after the cache was written: what is cached of a run must not depend on other runs.
+They change rows in place after the cache was written, since a cached row must not depend on other runs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from analysis.base.text import count, gpus_text, listed
 from analysis.read.run import COMPLETED, INVALID
 
-# What runs share, besides the global batch, for their frameworks to be compared.
+# What runs must share, besides the global batch, for their frameworks to be compared.
 COMPARED = ("model", "dataset", "precision", "scaling", "gpus", "cluster")
 
 
 def refuse_copies(rows: list[dict[str, Any]]) -> list[str]:
-    """Folders whose name is not the run id of their spec; if the study has that run too, the copy becomes invalid.
+    """Report folders whose name is not the run id of their spec, and invalidate copies of another run of the study.
 
     A copied folder would otherwise count as a repeat with zero spread.
     """
@@ -37,9 +37,9 @@ def refuse_copies(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def refuse_unequal_batches(rows: list[dict[str, Any]]) -> list[str]:
-    """Makes completed runs of two frameworks invalid that share no global batch at a number of GPUs.
+    """Invalidate completed runs of two frameworks that share no global batch at a number of GPUs.
 
-    They cannot be compared, whatever else they share. A sweep over batches in which both took part is compared per
+    They cannot be compared, whatever else they share. If both took part in a sweep over batches, they are compared per
     batch.
     """
     problems = []

@@ -1,9 +1,9 @@
-"""The attempts of a run: which of them are one measurement, whose steps count, and what time they took.
+"""The attempts of a run: which belong to the current measurement, which of their steps count, and their durations.
 
-A run that was cut short (its wall limit, a preemption, a failure) goes on in a new attempt from its last checkpoint.
-What the run trained is then a chain of pieces: the last attempt from the step of its checkpoint on, before it the
-attempt that had written that checkpoint, up to there, and so on back to step 0. Steps that an attempt had done after
-the checkpoint were lost, and done again: they count once, as the chain did them.
+A run that was cut short (by its time limit, a preemption, a failure) resumes in a new attempt from its last checkpoint.
+Its training is then a chain of pieces: the last attempt from its checkpoint on, before it the attempt that wrote that
+checkpoint, up to that step, and so on back to step 0. Steps done after the checkpoint were lost and repeated; only the
+repetition in the chain counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.core.events import COMPLETED, LEFT, attempt_dirs
 
 BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
 SLURM_ENERGY = "slurm_energy.json"
-VERIFY = "verify.npz"  # what the network computes, as harness/worker/checks/verify.py shows it
+VERIFY = "verify.npz"  # written by harness/worker/checks/verify.py
 _LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
 _EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
 _FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
@@ -39,17 +39,16 @@ _READ = re.compile("|".join([_LOG.pattern, _EXIT.pattern, *map(re.escape, _FIXED
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt left behind.
+    """One attempt as read from its folder. None means unknown unless stated otherwise.
 
-    blocks: those that every rank logged once and alike, by their first step: seconds of the slowest rank, samples of
-    all, without those whose updates a parameter server lost. unmatched: (first step, steps) of the others. begin: unix
-    seconds when its ranks were started; None: not known. last_sign: unix seconds of the last sign of life, the latest
-    exit or event of any rank, or the begin itself; None: not known, since a file that would tell it cannot be read, or
-    because there is none.
-    why_ended: what ended it, as far as its files say. verify: whether it showed what the network computes.
-    slurm_energy: what Slurm's accounting says of its energy; None: it was not asked. environment: what it ran on; None:
-    not known. damage: what its files lack.
-    clock_jumped: a clock of its ranks, or the one that said when it began: no difference of its times is known.
+    blocks: blocks that every rank logged exactly once, ordered by first step; seconds of the slowest rank, samples of
+    all ranks, excluding updates lost by a parameter server. unmatched: (first step, steps) of all other blocks. begin:
+    unix seconds at which its ranks were started. last_sign: unix seconds of the last exit or event of any rank, or
+    `begin` if there is none; None also if a file needed for it is unreadable.
+    why_ended: the recorded reason. verify: whether it wrote VERIFY.
+    slurm_energy: energy from Slurm's accounting; None if not queried. environment: from its env.json. damage: damage to
+    its files.
+    clock_jumped: a clock involved was set while it ran, so differences between its timestamps are unusable.
     """
 
     number: int
@@ -67,7 +66,7 @@ class Attempt:
 
     @property
     def resume(self) -> Resume | None:
-        """As the first rank that logged it says; that all say the same is for `analysis.read.columns.validity`."""
+        """The first one logged by any rank; `analysis.read.columns.validity` checks that all ranks agree."""
         return next((rank.resume for rank in self.ranks.values() if rank.resume), None)
 
     @property
@@ -76,13 +75,13 @@ class Attempt:
 
     @property
     def trained(self) -> bool:
-        """Whether it got as far as training; what ended while it started has changed nothing."""
+        """Whether it reached training; an attempt that ended during start-up changed nothing."""
         return self.resume is not None or bool(self.blocks or self.unmatched)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of an attempt that counts. left_out: how many blocks lie in it that did not match over the ranks."""
+    """The part of an attempt that counts. left_out: number of its blocks that did not match across ranks."""
 
     attempt: Attempt
     blocks: tuple[Block, ...]
@@ -90,15 +89,15 @@ class Piece:
 
 
 def is_read(name: str) -> bool:
-    """Whether a file of an attempt's folder can change the run's row."""
+    """Return whether this file in an attempt's folder can affect the run's row."""
     return _READ.fullmatch(name) is not None
 
 
 def read_attempts(run_dir: Path) -> list[Attempt]:
-    """The attempts of the present measurement that have begun, first attempt first.
+    """Read the attempts of the current measurement that have begun, in order.
 
-    An attempt that was completed, and all before it, are of a measurement that was replaced: they are not read. Raises
-    UnknownVersion, OSError, and ValueError for a replaced result that is no result.
+    A completed earlier attempt and all before it belong to a measurement that was replaced; they are not read. Raises
+    UnknownVersion, OSError, and ValueError if a replaced result is invalid.
     """
     found: list[Attempt] = []
     for folder in reversed(attempt_dirs(run_dir)):
@@ -113,10 +112,10 @@ def read_attempts(run_dir: Path) -> list[Attempt]:
 
 
 def pieces_of(attempts: Sequence[Attempt], completed: bool) -> list[Piece]:
-    """The chain of pieces that the run's training consists of, first piece first.
+    """Return the chain of pieces that make up the run's training, in order.
 
-    Each attempt names the one whose checkpoint it went on from: attempts in between have no part in it. An attempt
-    without a resume event began at step 0. The last attempt of a completed run is part of the chain in any case.
+    Each attempt names the one whose checkpoint it resumed from; attempts in between are not part of the chain. An
+    attempt without a resume event began at step 0. The last attempt of a completed run is always part of the chain.
     """
     pieces: list[Piece] = []
     limit, wanted = math.inf, None
@@ -125,7 +124,7 @@ def pieces_of(attempts: Sequence[Attempt], completed: bool) -> list[Piece]:
         if not needed and not (completed and attempt is attempts[-1]):
             continue
         first = attempt.first_step
-        # Also a block that reaches over the checkpoint's step is not of this chain: no step counts twice.
+        # A block that spans the checkpoint's step is not part of the chain either, so that no step counts twice.
         blocks = tuple(b for b in attempt.blocks if first <= b.step and b.end <= limit)
         left_out = sum(first <= step < limit for step, _ in attempt.unmatched)
         pieces.append(Piece(attempt, blocks, left_out))
@@ -136,14 +135,14 @@ def pieces_of(attempts: Sequence[Attempt], completed: bool) -> list[Piece]:
 
 
 def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
-    """What the run's attempts cost: counts of attempts and steps, and seconds; None for what is not known."""
+    """Return the columns on what the attempts cost: counts of attempts and steps, and seconds; None if unknown."""
     if not attempts:
         return {"attempts": 0}
     counted = [block for piece in pieces for block in piece.blocks]
     return {
         "attempts": len(attempts),
         "continued": len(pieces) > 1,
-        # Where the beginning of the chain is not there, neither is the time that it took.
+        # Without the beginning of the chain, its duration is unknown too.
         "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
         "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),
         "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
@@ -153,7 +152,7 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
 
 
 def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[str]:
-    """What a reader should know of a run that took several attempts, or was made to fail."""
+    """Return notes on a run with several attempts or injected faults."""
     notes = []
     if len(pieces) > 1:
         notes.append(f"continued over {len(attempts)} attempts")
@@ -181,14 +180,14 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
 
 
 def allocated(attempt: Attempt) -> float | None:
-    """Seconds from the begin of an attempt to its last sign of life."""
+    """Return the seconds from the start of an attempt to its last sign of life."""
     if attempt.begin is None or attempt.last_sign is None:
         return None
     return attempt.last_sign - attempt.begin
 
 
 def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any]) -> Attempt | None:
-    """None where no rank has begun: the attempt waits in the queue, or was cancelled there."""
+    """Read an attempt; None if no rank has begun: it is pending, or was cancelled while pending."""
     logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
     documents = {
         name: json_object(folder / name)
@@ -236,14 +235,14 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
 def _jump(
     begin: float | None, last_sign: float | None, ranks: Mapping[int, RankLog], blocks: Sequence[Block]
 ) -> str | None:
-    """Whether a clock has jumped between the begin of an attempt, its logs, and the exits of its ranks: a kind."""
+    """Return the kind of clock damage between the start of an attempt, its logs and its ranks' exits, if any."""
     if begin is None or last_sign is None or not ranks:
         return None
     first = min((rank.first_t for rank in ranks.values() if rank.first_t is not None), default=begin)
     last = max((rank.last_t for rank in ranks.values() if rank.last_t is not None), default=last_sign)
     if first - begin > GAP_SECONDS or last_sign - last > GAP_SECONDS:
         return CLOCK_GAP
-    # It cannot have been shorter than what was timed in it.
+    # An attempt cannot be shorter than the blocks timed in it.
     if last_sign - begin < 0.95 * math.fsum(block.seconds for block in blocks) - CLOCK_SECONDS:
         return CLOCK_BACK
     return None
@@ -269,14 +268,14 @@ def _why_ended(
 
 
 def _idle(former: Attempt, latter: Attempt) -> float | None:
-    """Seconds between two attempts: in the queue, mostly."""
+    """Return the seconds between two attempts, mostly spent in the queue."""
     if former.last_sign is None or latter.begin is None:
         return None
-    return max(0.0, latter.begin - former.last_sign)  # the clocks of two nodes
+    return max(0.0, latter.begin - former.last_sign)  # clocks of two nodes: may be negative
 
 
 def _lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
-    """Steps that are in the log of a rank, and not in the chain: as far as is known, the last block may be longer."""
+    """Return the logged steps outside the chain: a lower bound, since the last block may not have been logged."""
     done = sum(b.n for attempt in attempts for b in attempt.blocks) - sum(b.n for p in pieces for b in p.blocks)
     limits = {piece.attempt.number: after.attempt.first_step for piece, after in pairwise(pieces)}
     if pieces:
@@ -285,7 +284,7 @@ def _lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
 
 
 def _checkpoint_seconds(attempt: Attempt) -> float:
-    """Of all its checkpoints, each as long as its slowest rank took."""
+    """Return the seconds of all its checkpoints, each on its slowest rank."""
     slowest: dict[int, float] = defaultdict(float)
     for rank in attempt.ranks.values():
         for step, seconds in rank.checkpoints.items():
@@ -294,7 +293,7 @@ def _checkpoint_seconds(attempt: Attempt) -> float:
 
 
 def _torn(pieces: Sequence[Piece]) -> bool:
-    """Whether the attempt is missing that wrote the first piece's checkpoint."""
+    """Return whether the attempt that wrote the first piece's checkpoint is missing."""
     return bool(pieces) and pieces[0].attempt.first_step > 0
 
 
@@ -313,7 +312,7 @@ def _steps(n: int, kind: str = "") -> str:
 def _replaced_result(folder: Path) -> Mapping[str, Any]:
     path = folder / REPLACED_RESULT
     document = json_object(path)
-    # Taken for a failed attempt, a replaced measurement would become part of the present one.
+    # If it passed for a failed attempt, a replaced measurement would become part of the current one.
     if "status" not in document:
         raise ValueError(f"{path} is not a result")
     return document

@@ -1,4 +1,4 @@
-"""What was read of a study's runs, kept in `<study>/analysis/runs.parquet` under a signature of each run's files."""
+"""The cache of a study's rows, `<study>/analysis/runs.parquet`, keyed by a signature of each run's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analysis.base.frames import frame_of
 from analysis.read.attempts import is_read
 from analysis.read.row import COLUMNS
 
-# Part of every signature; to be raised when the content or meaning of a row changes.
+# Part of every signature; increase it when the content or meaning of a row changes.
 ROW_VERSION = 15
 CACHE_COLUMNS = {"signature": "string", **COLUMNS}
 SPEC = "spec.json"
@@ -23,8 +23,8 @@ _ATTEMPT = re.compile(r"attempt-[0-9]+", re.ASCII)
 
 
 class Signature(NamedTuple):
-    """digest: changes when a file of the run, or one of any attempt that its row is made of, is added, removed or
-    written to. log_bytes: of the logs among them. has_spec: whether the folder is that of a run."""
+    """digest: changes when a file on which the run's row depends is added, removed or written to. log_bytes: total size
+    of its logs. has_spec: whether the folder is a run's."""
 
     digest: str
     log_bytes: int
@@ -32,7 +32,7 @@ class Signature(NamedTuple):
 
 
 def signature(run_dir: str) -> Signature:
-    """Ignores what the ranks printed: with many ranks and attempts, a stat of each file would dominate the time."""
+    """Sign a run's files, except the ranks' output: with many ranks and attempts, its stat calls would dominate."""
     files: list[str] = []
     attempts, log_bytes, has_spec = [], 0, False
     for name, entry in _listed(run_dir):
@@ -49,7 +49,7 @@ def signature(run_dir: str) -> Signature:
                     log_bytes += found.st_size
     attempts.sort()
     files.sort()
-    # No name has one of the two characters that stand between them.
+    # Names contain neither of the two separators.
     text = "\0".join([str(ROW_VERSION), os.path.basename(run_dir), "/".join(attempts), *files])
     return Signature(hashlib.sha256(os.fsencode(text)).hexdigest(), log_bytes, has_spec)
 
@@ -58,7 +58,7 @@ def _listed(folder: str) -> list[tuple[str, os.DirEntry[str]]]:
     try:
         with os.scandir(folder) as entries:
             return [(entry.name, entry) for entry in entries]
-    except OSError:  # the row says so
+    except OSError:  # reported in the row
         return []
 
 
@@ -74,9 +74,9 @@ def cache_path(folder: Path) -> Path:
 
 
 def read_cache(path: Path) -> pd.DataFrame:
-    """The cached rows with their signatures; none without a cache, or with one that is damaged or has other columns."""
+    """Return the cached rows with their signatures; empty if the cache is missing, damaged or has other columns."""
     try:
-        with pq.ParquetFile(path) as file:  # pandas.read_parquet loads what reads many files as one
+        with pq.ParquetFile(path) as file:  # pandas.read_parquet would import the dataset reader
             frame = file.read(use_threads=False).to_pandas()
     except Exception:  # a damaged Parquet file raises many kinds of errors; any of them means no cache
         return frame_of([], CACHE_COLUMNS)
@@ -84,7 +84,7 @@ def read_cache(path: Path) -> pd.DataFrame:
 
 
 def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Writes the cache atomically; returns what went wrong as a remark, since a report can do without the cache."""
+    """Write the cache atomically. Return errors as remarks, since a report can do without the cache."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)

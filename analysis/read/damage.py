@@ -24,7 +24,7 @@ CLOCK_SECONDS = 1.0
 # Longer gaps between a rank's events are included in the events' own seconds.
 GAP_SECONDS = 6 * 3600.0
 
-# Of each kind: what it is, in the words of the report. "line" and "lines" count it; kinds without a count say so alone.
+# Wording of each kind in the report; {lines} and {times} are replaced by the count.
 KINDS: Mapping[str, str] = {
     TORN: "its last line is cut (normal after a kill, and while a run writes)",
     EMPTY: "the log is empty: its rank ended, or was ended, before it wrote a line",
@@ -51,7 +51,7 @@ CLOCKS = (CLOCK_BACK, CLOCK_GAP)
 
 
 class Damage(NamedTuple):
-    """file: as seen from the run's folder. kind: one of KINDS. times: how many lines, or how often."""
+    """file: relative to the run's folder. kind: one of KINDS. times: number of lines or occurrences."""
 
     file: str
     kind: str
@@ -65,13 +65,13 @@ def sentence(kind: str, count: int) -> str:
 
 
 def damage_text(found: Iterable[Damage]) -> str | None:
-    """As in a run's row: JSON, a list of [file, kind, count]; None without damage."""
+    """Encode damage for a run's row, as a JSON list of [file, kind, count]; None without damage."""
     listed = [list(each) for each in found]
     return json.dumps(listed) if listed else None
 
 
 def damage_rows(runs: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Of all runs, in order: run_id, file, kind, count, sentence."""
+    """Return the damage of all runs, in order: run_id, file, kind, count, sentence."""
     return tuple(
         {"run_id": run["run_id"], "file": file, "kind": kind, "count": count, "sentence": sentence(kind, count)}
         for run in runs
@@ -81,7 +81,7 @@ def damage_rows(runs: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
 
 
 def damage_problems(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One sentence for all unreadable lines together, and one for each other kind."""
+    """Return one sentence for all unreadable lines together, and one for each other kind."""
     counts: dict[str, list[int]] = defaultdict(list)
     runs: dict[str, set[str]] = defaultdict(set)
     for row in rows:

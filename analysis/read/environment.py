@@ -1,7 +1,7 @@
-"""What an attempt ran on, from its env.json: every leaf that may differ between runs for a reason.
+"""Reads the environment of an attempt from its env.json: every leaf whose difference between runs means something.
 
-Leaves out what differs by nature: the version of the file, ids of jobs, processes and ports, and names of machines and
-GPUs. Machine names are kept separately (`Environment.hosts`).
+Excluded is what always differs: the file's version, ids of jobs, processes and ports, and names of machines and GPUs.
+Machine names are kept separately (`Environment.hosts`).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ MOST_LEAVES = 500
 LONGEST_VALUE = 300  # characters
 VERSION = "version of "
 OWN = ("v", "host", "t")
-# Names of variables: of the scheduler's and Open MPI's that number a job, a process or a port, and name a machine.
+# Variables of the scheduler and Open MPI that contain ids of jobs, processes or ports, or names of machines.
 _OWN_VARIABLE = re.compile(
     r"(JOB_?ID|JOB_NAME|TASK_ID|PID|PORT|URI|ADDR(ESS)?|COMM_ID|HOST(NAME|S)?|NODENAME|NODELIST|TRANSPORTS)$",
     re.IGNORECASE,
 )
 _JOBS = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID")
 _NODES = ("SLURM_JOB_NODELIST", "SLURMD_NODENAME")
-# Of a GPU, or of a part of one, as the NVIDIA driver writes it.
+# UUID of a GPU or MIG device as the NVIDIA driver prints it.
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 class Environment(NamedTuple):
-    """leaves: by dotted names, as printable text. hosts: rank 0's machine, and those of its job where it says so."""
+    """leaves: printable text by dotted name. hosts: rank 0's machine, and those of its job if recorded."""
 
     leaves: Mapping[str, str]
     hosts: str | None
 
     @property
     def digest(self) -> str:
-        """Runs with equal digests ran on the same, as far as recorded."""
+        """Hash of the leaves: equal for runs in equal environments, as far as recorded."""
         return hashlib.sha256(json.dumps(self.leaves, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_environment(path: Path) -> Environment | None:
-    """None if the file cannot be read or holds no JSON object; no figure depends on it."""
+    """Return None if the file cannot be read or is not a JSON object; no figure depends on it."""
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT_BYTES:
@@ -73,7 +73,7 @@ def _compared(document: Mapping[str, Any], path: Path) -> dict[str, str]:
         if name == "interpreter":
             value = _without_job(value, document)
         if len(found) < MOST_LEAVES:
-            # As the rows of runs name what they have of the same.
+            # The runs' rows use the same names for versions.
             shown = f"{VERSION}{name.removeprefix('versions.')}" if name.startswith("versions.") else name
             found[printable(shown)] = _short(printable(value))
         else:
@@ -85,7 +85,7 @@ def _compared(document: Mapping[str, Any], path: Path) -> dict[str, str]:
 
 
 def _without_job(interpreter: str, document: Mapping[str, Any]) -> str:
-    """A staged environment lies in a folder named after job and node."""
+    """Replace names of job and node in the path of an interpreter, since staged environments are in such folders."""
     variables = _variables(document)
     places = [str(document.get("host")), *(variables.get(name, "") for name in (*_JOBS, *_NODES))]
     for place in places:
@@ -95,7 +95,7 @@ def _without_job(interpreter: str, document: Mapping[str, Any]) -> str:
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Texts as they are, all else as JSON; an empty list or object has none."""
+    """Yield (dotted name, text): strings as they are, other values as JSON; nothing for an empty list or object."""
     if isinstance(value, (dict, list)):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _leaves(inner, f"{name}.{key}" if name else str(key))
@@ -104,7 +104,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _short(value: str) -> str:
-    """Equal texts only for equal values."""
+    """Shorten a long value; results are equal only for equal values."""
     if len(value) <= LONGEST_VALUE:
         return value
     digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Matches the blocks of an attempt over its ranks; a step of synchronous training ends with its slowest rank."""
+"""Matches the blocks of an attempt across ranks; a step of synchronous training ends with its slowest rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analysis.read.log.values import Block, Return
 
 
 def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
-    """(blocks that every rank logged once and alike, (first step, steps) of the others). Joules: None if unknown.
+    """Return the blocks that every rank logged exactly once, and (first step, steps) of all others.
 
     If a rank logged a step twice in different places, neither is used, since it is unknown which is right.
     """
@@ -43,7 +43,7 @@ def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tup
 
 
 def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...] | None:
-    """The blocks if all ranks logged the same ones in the order of steps, as nearly all do; else None."""
+    """Return the blocks if all ranks logged the same ones in step order, the usual case; else None."""
     logs = [rank.blocks for rank in ranks.values()]
     if not logs or len({len(log) for log in logs}) > 1:
         return None
@@ -60,7 +60,7 @@ def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...
 
 
 def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
-    """One block for all ranks. metered: the ranks that meter a device that no other rank meters."""
+    """Merge the ranks' parts of a block. metered: which ranks meter a device that no other rank meters."""
     seconds, samples = max(block.seconds for block in parts), sum(block.samples for block in parts)
     metering = [block.joules for block, has in zip(parts, metered, strict=True) if has]
     return parts[0]._replace(
@@ -73,7 +73,7 @@ def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
 
 
 def _largest(parts: Iterable[float | None]) -> float | None:
-    """None if one is unknown."""
+    """Return the maximum; None if one is unknown."""
     largest = 0.0
     for part in parts:
         if part is None:
@@ -83,7 +83,7 @@ def _largest(parts: Iterable[float | None]) -> float | None:
 
 
 def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
-    """Ranks whose meters together cover each device once; none if a device is not metered."""
+    """Return ranks whose meters together cover each device once; empty if a device is not metered."""
     first: dict[tuple[str, str], int] = {}
     for number, rank in ranks.items():
         start = rank.start or {}
@@ -94,5 +94,5 @@ def _metering(ranks: Mapping[int, RankLog]) -> set[int]:
 
 
 def returns_of(ranks: Mapping[int, RankLog]) -> list[Return]:
-    """Returns of parameter servers in the order of steps."""
+    """Collect the returns of parameter servers, ordered by step."""
     return sorted(back for rank in ranks.values() for back in rank.returns)

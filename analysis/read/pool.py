@@ -1,6 +1,6 @@
 """Reads the rows of many runs with several processes; if a process dies, only the run that it was reading is lost.
 
-Each process is a Python of its own, without pandas, with its own pipe, so it is known which run it was reading. (A
+Each process is a fresh interpreter without pandas and has its own pipe, so it is known which run it was reading. (A
 `concurrent.futures` pool breaks as a whole if one process dies.)
 """
 
@@ -24,10 +24,10 @@ from analysis.base.text import printable
 from analysis.read.damage import NO_FILE, Damage, damage_text
 from analysis.read.run import UNREADABLE, read_run_row
 
-# A process takes 0.15 s to start and reads some 30 MB of logs per second; for less it does not pay.
+# A process takes 0.15 s to start and reads about 30 MB of logs per second; fewer bytes do not justify one.
 BYTES_OF_A_PROCESS = 16e6
 MOST_PROCESSES = 8
-CHUNK = 16  # runs that are handed over at once
+CHUNK = 16  # runs handed over at once
 READY = "ready"
 _CODE = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import work; work(int(sys.argv[1]))"
 
@@ -41,7 +41,7 @@ class _Process:
 
 
 def read_rows(run_dirs: Sequence[Path], n_bytes: float, processes: int | None = None) -> list[dict[str, Any]]:
-    """`read_run_row` of each run, in order. n_bytes: of all their logs. processes: None for as many as pay off."""
+    """Apply `read_run_row` to each run, in order. n_bytes: total size of their logs. processes: None: by n_bytes."""
     if processes is None:
         processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, int(n_bytes / BYTES_OF_A_PROCESS))
     if processes < 2:
@@ -75,11 +75,11 @@ def read_rows(run_dirs: Sequence[Path], n_bytes: float, processes: int | None = 
 
 
 def work(descriptor: int) -> None:
-    """What each process does: read runs until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear; it ends us
+    """Main loop of each process: read runs until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     gc.set_threshold(200_000)  # logs are many small objects without cycles
     pipe = Connection(descriptor)
-    with contextlib.suppress(EOFError, OSError):  # whoever asked has ended
+    with contextlib.suppress(EOFError, OSError):  # the parent has ended
         pipe.send(READY)
         while run_dirs := pipe.recv():
             for run_dir in run_dirs:
@@ -98,7 +98,7 @@ def _start() -> _Process:
 
 
 def _hear(process: _Process, rows: list[dict[str, Any] | None]) -> bool:
-    """Takes what the process sends; False once it sends nothing more."""
+    """Receive the next rows from the process; return False once it has closed its pipe."""
     try:
         message = process.pipe.recv()
     except (EOFError, OSError):
@@ -112,7 +112,7 @@ def _hear(process: _Process, rows: list[dict[str, Any] | None]) -> bool:
 
 def _hand(process: _Process, waiting: deque[int], run_dirs: Sequence[Path]) -> None:
     process.runs.extend(waiting.popleft() for _ in range(min(CHUNK, len(waiting))))
-    with contextlib.suppress(OSError):  # it has died; its end of the pipe says so next
+    with contextlib.suppress(OSError):  # it has died; the next read of its pipe reports that
         process.pipe.send([os.fspath(run_dirs[i]) for i in process.runs])
 
 

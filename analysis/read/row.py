@@ -1,4 +1,4 @@
-"""One run of a study, as a value: what it was asked to be, how it ended, and what its ranks measured."""
+"""One run of a study as a value: its spec, how it ended, and what its ranks measured."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from analysis.read.log.packed import Blocks, unpacked
 from analysis.stats.stability import Trend
 from harness.core.events import COMPLETED
 
-_NESTED = "_json"  # ends the names of fields that hold several values: as text, so that a run is as the cache has it
+_NESTED = "_json"  # suffix of fields with several values, kept as JSON text as in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What is absent or not known is None. The columns of `analysis/runs.parquet`, in its order, are the fields; those
-    that hold several values are JSON there, and are read by the properties below when they are asked for.
-    Units are in the names; the modules of analysis/read/columns say what each of them holds.
+    """One run; absent or unknown values are None. The fields are the columns of `analysis/runs.parquet`, in order.
+    Columns with several values are JSON, which the properties below parse on access.
+    Units are in the names; the modules of analysis/read/columns document the contents.
     """
 
     run_id: str
@@ -123,16 +123,16 @@ class Run:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Run:
-        """Of a row of the cache, or of what was read of a folder."""
+        """Build a run from a row of the cache or of `read_run_row`."""
         run = cls.__new__(cls)
-        # Not by __init__, which sets each of a hundred fields apart: of ten thousand runs that takes a second.
+        # __init__ sets a hundred fields one by one, which takes a second for ten thousand runs.
         run.__dict__.update(row)
         for column, field in _NESTED_FIELDS.items():
             run.__dict__[field] = run.__dict__.pop(column, None)
         return run
 
     def __getitem__(self, column: str) -> Any:
-        """A column by its name, as a table has it."""
+        """Return a column by its name in the table."""
         return getattr(self, _NESTED_FIELDS.get(column, column))
 
     def keys(self) -> Sequence[str]:
@@ -144,22 +144,22 @@ class Run:
 
     @property
     def seconds_per_sample(self) -> float:
-        """Of a completed run: what the intervals and tests are made of."""
+        """Cost per sample of a completed run, on which intervals and tests are computed."""
         return _known(self.seconds) / _known(self.samples)
 
     @property
     def samples_per_second(self) -> float:
-        """Of a completed run."""
+        """Throughput of a completed run."""
         return _known(self.samples) / _known(self.seconds)
 
     @property
     def step_seconds(self) -> float:
-        """Mean of the timed steps of a completed run."""
+        """Mean duration of the timed steps of a completed run."""
         return _known(self.seconds) / _known(self.steps)
 
     @property
     def trend(self) -> Trend | None:
-        """Over the measured blocks; None where there are too few."""
+        """Trend over the measured blocks; None if there are too few."""
         return None if self.drift is None else Trend(self.drift, _known(self.drift_probability))
 
     @property
@@ -169,7 +169,7 @@ class Run:
 
     @property
     def block_step_seconds(self) -> list[float]:
-        """Of each measured block, in the order of time: seconds per step."""
+        """Seconds per step of each measured block, in time order."""
         blocks = self.blocks
         return [seconds / n for seconds, n in zip(blocks.seconds, blocks.steps, strict=True)]
 
@@ -183,7 +183,7 @@ class Run:
 
     @property
     def stderr_tail(self) -> list[str]:
-        """The last lines, as the run's result has them."""
+        """The last lines of stderr, from result.json."""
         return self._read(self.stderr_tail_json, [])
 
     @property
@@ -203,7 +203,7 @@ class Run:
 
     @property
     def traces(self) -> list[Mapping[str, Any]] | None:
-        """analysis/read/columns/traces.py; None where it was not asked for traces."""
+        """analysis/read/columns/traces.py; None if no traces were requested."""
         return self._read(self.traces_json, None)
 
     @property
@@ -213,7 +213,7 @@ class Run:
 
     @cached_property
     def fallbacks(self) -> list[str]:
-        """What was not done as it was asked for."""
+        """Deviations from what the run requested."""
         return self._read(self.fallbacks_json, [])
 
     @property
@@ -238,5 +238,5 @@ def _known(value: float | None) -> float:
 
 _KINDS = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 _NESTED_FIELDS = {field.name.removesuffix(_NESTED): field.name for field in fields(Run) if field.name.endswith(_NESTED)}
-# The pandas types of the columns by their names.
+# Pandas types by column name.
 COLUMNS = {field.name.removesuffix(_NESTED): _KINDS[str(field.type).split(" ")[0]] for field in fields(Run)}

@@ -1,6 +1,6 @@
-"""One run's folder -> one row: its spec, how it ended, and what its ranks measured.
+"""Reads one run's folder into one row: its spec, how it ended, and what its ranks measured.
 
-Nothing here raises for what a file holds: a run that cannot be read is a row that says so.
+File contents never raise: a run that cannot be read becomes a row that says so.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from harness.core.strategies import info
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
 _FILE = re.compile(r"(attempt-[0-9]+/)?[\w.-]+\.(jsonl?|npz)")
 
-OVERLAP_SECONDS = 60.0  # by which the clocks of two nodes may differ, without a word
-CLOCK_SECONDS = 1e-9  # the resolution of a rank's clock: less is no time measured
+OVERLAP_SECONDS = 60.0  # tolerated difference between the clocks of two nodes
+CLOCK_SECONDS = 1e-9  # resolution of a rank's clock; anything shorter was not measured
 
 
 def read_run_row(run_dir: Path) -> dict[str, Any]:
-    """The row of one run (columns of `Run`; absent ones left out). Never raises for the contents of the folder."""
+    """Return the row of one run: columns of `Run`, without absent ones. Never raises for the folder's contents."""
     row: dict[str, Any] = {"run_id": printable(run_dir.name)}
     try:
         for name in ("spec.json", "result.json"):
@@ -95,7 +95,7 @@ def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, A
 
 
 def _last_attempt(run_dir: Path) -> dict[str, Any]:
-    """The number of the last attempt, also where it has not begun."""
+    """Return the number of the last attempt, even if it has not begun."""
     folders = attempt_dirs(run_dir)
     if not folders:
         return {}
@@ -127,7 +127,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
         columns["fallbacks"] = json.dumps(fallbacks)
         notes += fallbacks
     if spec.verify:
-        # Rank 0 checks its network first, and the others wait for it: no start-up that a user would see otherwise.
+        # The other ranks wait while rank 0 verifies its network, so this start-up is not typical.
         notes.append("start-up not stated: verify=true takes its time there")
     else:
         columns |= _startup_columns(attempts, ranks)
@@ -155,7 +155,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
 
 
 def _damage(spec: RunSpec, attempts: Sequence[Attempt], status: str) -> list[Damage]:
-    """What is wrong with the files of the run's attempts; of one that still runs, not that it is not there yet."""
+    """Return the damage to the attempts' files; logs count as missing only once the run has ended."""
     found = [each for attempt in attempts for each in attempt.damage]
     for former, latter in pairwise(attempts):
         ended, begun = former.last_sign, latter.begin
@@ -168,12 +168,12 @@ def _damage(spec: RunSpec, attempts: Sequence[Attempt], status: str) -> list[Dam
 
 
 def _last_logs(attempts: Sequence[Attempt]) -> Mapping[int, RankLog]:
-    """Of the last attempt that logged anything: start-up, probes, evaluation and end are of that one alone."""
+    """Return the logs of the last attempt that has any; start-up, probes, evaluation and end come from it alone."""
     return next((attempt.ranks for attempt in reversed(attempts) if attempt.ranks), {})
 
 
 def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dict[str, Any]:
-    """On what the steps that count were done, all attempts together."""
+    """Return the devices on which the counted steps ran, over all attempts."""
     logs = [*(piece.attempt.ranks for piece in pieces), last]
     starts = [rank.start for ranks in logs for rank in ranks.values() if rank.start is not None]
     names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
@@ -181,8 +181,8 @@ def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dic
 
 
 def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """Of the last attempt that recorded it. What is in it is read again where it is shown: nearly all runs of a study
-    have the same, and the digest says which."""
+    """Return file, digest and hosts of the last recorded environment. Its contents are read again only where they are
+    shown, once per digest, since nearly all runs of a study share one."""
     for attempt in reversed(attempts):
         if (found := attempt.environment) is not None:
             file = f"attempt-{attempt.number}/{ENV}"
@@ -191,7 +191,7 @@ def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def _version_notes(pieces: Sequence[Piece]) -> list[str]:
-    """That an environment was changed between two attempts whose steps count."""
+    """Return a note if the environment changed between two attempts whose steps count."""
     versions: dict[str, set[str]] = defaultdict(set)
     for piece in pieces:
         first = next((rank.start for rank in piece.attempt.ranks.values() if rank.start is not None), {})
@@ -203,14 +203,14 @@ def _version_notes(pieces: Sequence[Piece]) -> list[str]:
 
 
 def _stream_notes(ranks: Mapping[int, RankLog]) -> list[str]:
-    """Of a data set in shards: which ranks' shares differ, and among how many samples they are shuffled."""
+    """Return a note for a sharded data set: its shuffle buffer, and the ranks' shares if they differ."""
     streams = [s for rank in ranks.values() if isinstance(s := (rank.start or {}).get("stream"), dict)]
     shares, buffers = ([n for s in streams if (n := count_of(s, k, 1))] for k in ("samples", "buffer_samples"))
     if not shares or not buffers:
         return []
     fewest, most = min(shares), max(shares)
     note = f"each rank read its share of the shards, shuffled among {max(buffers):,} samples"
-    if most > 1.01 * fewest:  # as harness/core/shards.py says it in the plan
+    if most > 1.01 * fewest:  # the plan uses the same threshold (harness/core/shards.py)
         note += f"; the shares are {fewest:,} to {most:,} samples: those of a small one were seen more often"
     return [note]
 
@@ -233,8 +233,8 @@ def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
 
 
 def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """Seconds of the start-up's parts, of the slowest rank; and from the begin of the run's first attempt to its first
-    step, of the slowest rank, where every rank came so far."""
+    """Return the seconds of each part of the start-up, and from the start of the first attempt to the first step if
+    every rank reached it; both on the slowest rank."""
     columns: dict[str, Any] = {}
     logged = [rank.start.get("startup_seconds") for rank in ranks.values() if rank.start is not None]
     parts = [part for part in logged if isinstance(part, dict)]
@@ -248,14 +248,14 @@ def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) 
     if first.begin is not None and first.ranks and first.first_step == 0:
         begun = [rank.first_step_t for rank in first.ranks.values()]
         known = [t - first.begin for t in begun if t is not None]
-        # Before its begin: the clocks of two nodes differ by more than the start-up took.
+        # Negative if the clocks of two nodes differ by more than the start-up took.
         if len(known) == len(begun) and max(known) >= 0:
             columns["first_step_seconds"] = max(known)
     return columns
 
 
 def _work_columns(spec: RunSpec, attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
-    """What shows whether another run did the same work: the gradient of step 0, and the file of verify=true."""
+    """Return what identifies equal work across runs: the gradient of step 0, and the file of verify=true."""
     columns: dict[str, Any] = {}
     number = next((attempt.number for attempt in reversed(attempts) if attempt.verify), None)
     if number is not None:
@@ -268,14 +268,14 @@ def _work_columns(spec: RunSpec, attempts: Sequence[Attempt], pieces: Sequence[P
 
 
 def _eval_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """The last evaluation that rank 0 logged."""
+    """Return the last evaluation logged by rank 0."""
     if 0 not in ranks or ranks[0].accuracy is None:
         return {}
     return dict(zip(("accuracy", "test_samples", "samples_seen"), ranks[0].accuracy, strict=True))
 
 
 def _staleness_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """In updates, of the whole run; where parameter servers apply them."""
+    """Return the staleness over the whole run, in updates; empty without parameter servers."""
     found = next((rank.staleness for rank in ranks.values() if rank.staleness is not None), None)
     return {} if found is None else {"staleness_mean": found.mean, "staleness_max": found.largest}
 
@@ -285,7 +285,7 @@ def _joined(*parts: str | None) -> str | None:
 
 
 def _message(error: BaseException, run_dir: Path) -> str:
-    """What went wrong, with paths as seen from the run's folder."""
+    """Return the error's message with paths relative to the run's folder."""
     if isinstance(error, RecursionError):
         return "a file is nested too deeply to be JSON of ours"
     if isinstance(error, OSError) and error.filename:
@@ -296,6 +296,6 @@ def _message(error: BaseException, run_dir: Path) -> str:
 
 
 def _named(message: str, run_dir: Path) -> str:
-    """The file that a message begins with, or is about."""
+    """Return the file that a message names."""
     found = _FILE.search(message)
     return printable(found[0]) if found else printable(run_dir.name)

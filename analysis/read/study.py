@@ -1,7 +1,7 @@
-"""A study's folder -> a table with one row per run, whatever state the runs are in.
+"""Reads a study's folder into a table with one row per run, whatever state the runs are in.
 
-What was read is kept in `<study>/analysis/runs.parquet`, under a signature of each run's files, so that the next
-report reads only the runs that changed.
+Rows are cached in `<study>/analysis/runs.parquet` by a signature of each run's files, so that the next report reads
+only runs that changed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from harness.core.events import STUDY_VERSION
 
 @dataclass(frozen=True)
 class Study:
-    """What a study's folder holds.
+    """The contents of a study's folder.
 
-    folder: where it is. invocations: as in study.json, only objects. runs: all of them.
-    skipped: what its sweeps left out, because it does not exist, one sentence each.
-    target_accuracy: whose cost is asked for: what the last of its commands that names one says.
-    problems: what in the folder is not as it should be, one sentence each, for the report.
+    invocations: from study.json, only objects. runs: all runs, in any state.
+    skipped: combinations that its sweeps left out as unsupported, one sentence each.
+    target_accuracy: accuracy whose cost is reported, from the last command that names one.
+    problems: what is wrong in the folder, one sentence each, for the report.
     remarks: what the user should know about this reading, one sentence each, for stderr.
-    damage: what is wrong with the runs' files, by file and kind: the rows of `analysis.read.damage.damage_rows`.
-    reread: how many runs were read from their files; the others came from the cache.
+    damage: damage to the runs' files by file and kind: the rows of `analysis.read.damage.damage_rows`.
+    reread: number of runs read from their files; the others came from the cache.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Study:
 
 
 def read_study(folder: Path, keep: bool = True) -> Study:
-    """Reads every run of the study. keep: what was read, for the next time. Raises StudyError where the folder is not a
-    study, or holds no run at all."""
+    """Read every run of the study. keep: update the cache. Raises StudyError if the folder is not a study or has no
+    runs."""
     document = _read_study_json(folder)
     signatures, problems = _runs(folder / "runs")
     requested = _texts(document["invocations"], "runs")
@@ -67,7 +67,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
         )
     kept = records(read_cache(cache_path(folder)))
     cached = {row["signature"]: row for row in kept}
-    # A file that could not be read may be readable now, without any sign of it in its name, time or size.
+    # An unreadable file may have become readable without a change of its name, time or size.
     known = {
         name: row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None
         for name, s in signatures.items()
@@ -85,7 +85,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     problems += damage_problems(damage)
     rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
     if len(rows) != len(kept) or not all(map(operator.is_, rows, kept)):
-        rows = records(frame_of(rows, COLUMNS))  # of the same types as from the cache
+        rows = records(frame_of(rows, COLUMNS))  # gives the same types as the cache
     return Study(
         name=printable(document["study"]),
         folder=folder,
@@ -133,7 +133,7 @@ def _read_study_json(folder: Path) -> dict[str, Any]:
 
 
 def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
-    """The folders that hold a spec.json, by name, and a sentence on everything else that lies there."""
+    """Return the signatures of folders with a spec.json, by name, and a sentence on each other entry."""
     found, problems = {}, []
     try:
         with os.scandir(runs) as entries:
@@ -143,7 +143,7 @@ def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
     except OSError as error:
         raise StudyError(f"cannot read {runs}: {error.strerror}") from None
     for entry in ordered:
-        signed = signature(entry.path)  # of what is no folder, that of an empty one
+        signed = signature(entry.path)  # a file has the signature of an empty folder
         try:
             if signed.has_spec or (Path(entry.path) / SPEC).exists():
                 found[entry.name] = signed
@@ -155,7 +155,7 @@ def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
 
 
 def _foreign(path: Path) -> str:
-    """What lies in runs/ and is no run. Raises OSError."""
+    """Describe an entry of runs/ that is not a run. Raises OSError."""
     name = f"runs/{printable(path.name)}"
     if not path.is_dir():
         return f"{name} is a file that is not part of a study; it was left alone"
@@ -165,7 +165,7 @@ def _foreign(path: Path) -> str:
 
 
 def _texts(invocations: Iterable[Mapping[str, Any]], key: str) -> list[str]:
-    """The texts that the invocations list under a key, such as the run ids that they ask for: each once, in order."""
+    """Return the distinct texts that the invocations list under a key, such as requested run ids, in order."""
     lists = [texts for invocation in invocations if isinstance(texts := invocation.get(key), list)]
     return list(dict.fromkeys(text for texts in lists for text in texts if isinstance(text, str)))
 
@@ -182,5 +182,5 @@ def _missing_row(run_id: str) -> dict[str, Any]:
 
 
 def statuses(runs: Iterable[Run]) -> Counter[str]:
-    """How many runs ended how."""
+    """Count runs by status."""
     return Counter(run.status for run in runs)

@@ -1,4 +1,4 @@
-"""The evaluations of a run that count, and what its training had cost until then."""
+"""The evaluations of a run that count, and the cost of training up to each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from analysis.read.log.values import Evaluation
 
 
 def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dict[str, Any]:
-    """`evaluations`: JSON, a list of objects by step; nothing where rank 0 logged none.
+    """Return the column `evaluations`: a JSON list of objects ordered by step; no column if rank 0 logged none.
 
-    step, samples: of training, so far. train_seconds: of all steps until there, warm-up and re-warm-up included, each
-    step once and as long as its slowest rank took; evaluations are not in it. wall_seconds: allocated, from the begin
-    of the first attempt on, everything included but the time between attempts. joules: that the devices took in
-    train_seconds. None: not known.
+    step, samples: training so far. train_seconds: duration of all steps so far, including warm-up and re-warm-up but
+    not evaluations; each step counts once, on its slowest rank. wall_seconds: allocated time since the start of the
+    first attempt, without the time between attempts. joules: energy of the devices in train_seconds. None: unknown.
     """
     counting = _counting(pieces)
     if not counting:
@@ -31,7 +30,7 @@ def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> 
 
 
 def _counting(pieces: Sequence[Piece]) -> list[tuple[Attempt, Evaluation]]:
-    """Those of the chain of pieces, each step once: where an attempt went on from, it may have evaluated again."""
+    """Return the evaluations of the chain, one per step: a resumed attempt may repeat that of its checkpoint."""
     counting: dict[int, tuple[Attempt, Evaluation]] = {}
     limits = {before.attempt.number: after.attempt.first_step for before, after in pairwise(pieces)}
     for piece in pieces:
@@ -44,7 +43,7 @@ def _counting(pieces: Sequence[Piece]) -> list[tuple[Attempt, Evaluation]]:
 
 
 class _Trained:
-    """What the steps of a run's chain took until each of them."""
+    """Cumulative cost of the steps in a run's chain."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         blocks = sorted((block for piece in pieces for block in piece.blocks), key=lambda block: block.end)
@@ -54,9 +53,9 @@ class _Trained:
         self._joules = [block.joules for block in blocks]
 
     def until(self, step: int) -> tuple[float | None, float | None]:
-        """(seconds, joules) of all steps until there, together."""
+        """Return the total (seconds, joules) of all steps up to this one."""
         n = bisect_right(self._ends, step)
-        # Where a step is not in the logs of all ranks, neither is what it took.
+        # A step that is missing from a rank's log has no known cost.
         if self._steps[n] != step:
             return None, None
         return math.fsum(self._seconds[:n]), total_if_known(self._joules[:n])

@@ -1,7 +1,7 @@
-"""Host time to issue the steps beside the time that they took: whether a run is launch-bound.
+"""Host time to issue the steps compared with their duration: whether a run is launch-bound.
 
-A GPU computes behind the host, which issues kernels in advance. Where issuing them takes as long as the steps, the GPU
-waits for the host, and the run scales as the host does: a faster GPU, or a larger one, changes nothing.
+The host issues kernels ahead of the GPU. If issuing takes as long as the steps, the GPU waits for the host, and the
+scaling is the host's: a faster GPU changes nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from analysis.read.log.values import Block
 from analysis.read.row import Run
 
 LAUNCH_BOUND = "launch-bound"
-# From here on, the share counts as the whole step: the first step of a block stands for all of them, give or take.
+# Shares above this count as the whole step, since they are extrapolated from the first step of each block.
 LEAST_SHARE = 0.95
 
 
 def issue_columns(blocks: Iterable[Block]) -> dict[str, Any]:
-    """Columns of a run from its measured blocks; empty for a log that does not hold them.
+    """Return the columns from a run's measured blocks; empty if its log lacks issue times.
 
     issue_seconds: host seconds to issue the blocks before their closing fences. issue_share: host seconds to issue a
-    step into an empty queue, as a share of the seconds that a step took.
+    step into an empty queue, relative to the duration of a step.
     """
     issued = [block for block in blocks if block.issue_seconds is not None and block.first_issue_seconds is not None]
     seconds = math.fsum(block.seconds for block in issued)
@@ -34,8 +34,8 @@ def issue_columns(blocks: Iterable[Block]) -> dict[str, Any]:
 
 
 def is_launch_bound(run: Run) -> bool:
-    """False on a CPU, where issuing a step and computing it are the same thing; and where the probe with a cached batch
-    shows that the host waits for data, or was not taken: the wait is part of what the host needs to issue a step."""
+    """Return whether the host limits the step time. False on CPUs, where issuing a step is computing it; and if the
+    cached-batch probe is missing or shows waiting for data, which would count as issue time."""
     share, cached = run.issue_share, run.cached_batch_seconds
     if share is None or cached is None or run.device == "cpu":
         return False
@@ -43,14 +43,14 @@ def is_launch_bound(run: Run) -> bool:
 
 
 def issue_share(completed: Sequence[Run]) -> float | None:
-    """The mean over the runs of a point; None on CPUs and where one of them does not have it."""
+    """Return the mean over a point's runs; None on CPUs or if a run lacks it."""
     shares = [None if run.device == "cpu" else run.issue_share for run in completed]
     known = [share for share in shares if share is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(shares) else None
 
 
 def issue_notes(completed: Sequence[Run]) -> list[str]:
-    """Notes for a launch-bound point; empty for any other."""
+    """Return the note for a launch-bound point; empty for others."""
     bound = [run.issue_share for run in completed if run.issue_share is not None and is_launch_bound(run)]
     if not bound:
         return []

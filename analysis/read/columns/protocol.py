@@ -1,4 +1,4 @@
-"""What the ranks logged of how they measured: the first step, why the steps ended, and the rounds of the probes."""
+"""Columns on how the ranks measured: the first step, why the steps ended, and the rounds of the probes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST, Outcome, Probing
 
-# In the order of a round: see docs/method.md.
+# In the order of a round (docs/method.md).
 PROBES = ("full", "cached_batch", "no_sync", "allreduce")
 
 
 def protocol_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """Of the attempt that these are the logs of. first_block_seconds: of its first step, on the slowest rank."""
+    """Return the columns of one attempt's logs. first_block_seconds: its first step, on the slowest rank."""
     columns: dict[str, Any] = {}
     firsts = [[block.seconds for block in rank.blocks if block.phase == FIRST] for rank in ranks.values()]
     if firsts and all(firsts):
@@ -38,7 +38,7 @@ def protocol_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
 
 
 def protocol_notes(ranks: Mapping[int, RankLog]) -> list[str]:
-    """What a reader should know of how the run was measured; nothing where all is as it was asked for."""
+    """Return notes on how the run was measured; empty if everything went as requested."""
     notes = []
     outcome, probing = _said(ranks)
     if outcome is not None:
@@ -57,10 +57,10 @@ def protocol_notes(ranks: Mapping[int, RankLog]) -> list[str]:
 
 
 def probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """Seconds per step, or per message; only of probes that every rank logged.
+    """Return seconds per step or per message, for probes that every rank logged.
 
-    probes: JSON {probe: {"slowest": [...], "mean": [...]}}, the maximum and the mean over the ranks, of each round that
-    all ranks logged; with allreduce also its "bytes". Other columns: of the slowest rank, over all rounds together.
+    probes: JSON {probe: {"slowest": [...], "mean": [...]}}, maximum and mean over the ranks for each round that all
+    ranks logged; allreduce also has "bytes". Other columns: the slowest rank over all rounds together.
     """
     columns: dict[str, Any] = {}
     messages, rounds = [], {}
@@ -72,7 +72,7 @@ def probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
         if probe in PROBES:
             common = sorted(set(logged[0]).intersection(*logged[1:]))
             steps = [[own[number][1] / own[number][0] for own in logged] for number in common]
-            # Of several sizes of a message, which older logs may hold, the largest: they come in that order.
+            # Older logs may have several message sizes; the last, largest one stays.
             rounds[probe] = {
                 "slowest": [max(step) for step in steps],
                 "mean": [sum(step) / len(step) for step in steps],
@@ -92,6 +92,6 @@ def probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
 
 
 def _said(ranks: Mapping[int, RankLog]) -> tuple[Outcome | None, Probing | None]:
-    """What all ranks log alike, as the first one that logged it has it."""
+    """Return what all ranks log alike, from the first rank that logged it."""
     outcome = next((rank.outcome for rank in ranks.values() if rank.outcome), None)
     return outcome, next((rank.probing for rank in ranks.values() if rank.probing), None)

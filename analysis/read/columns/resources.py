@@ -1,7 +1,7 @@
-"""What the ranks of a run recorded beside their time: energy, memory, the device's state, network, files, NCCL.
+"""Resources that the ranks of a run recorded: energy, memory, device state, network, file reads, NCCL.
 
-One JSON column of a run's row, `resources`, so that a row is the same whether it comes from the logs or from the cache.
-Sums stay sums: what is a rate is made of them for a whole point (analysis/measures/resources.py).
+They are one JSON column, `resources`, so that a row is the same whether it comes from the logs or from the cache.
+Sums stay sums; analysis/measures/resources.py divides them into rates for a whole point.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEASURED, ESTIMATED, ABSENT = "measured", "estimated", "absent"
 LOOPBACK = "lo"
 PEAKS = ("host_peak_bytes", "host_peak_children_bytes", "device_peak_bytes", "device_reserved_peak_bytes")
 SUMS = ("read_call_bytes", "read_storage_bytes")
-# Of the samples of a device's state: how those of a run are told in one number.
+# How the samples of a device's state are reduced to one number per run.
 STATES: Mapping[str, Callable[[list[float]], float]] = {
     **dict.fromkeys(["gpu_utilisation", "power_w", "clocks_sm_mhz", "clocks_core_mhz"], fmean),
     **dict.fromkeys(["clocks_sm_max_mhz", "clocks_core_max_mhz", "temperature_c", "memory_used_bytes"], max),
@@ -34,7 +34,7 @@ STATES: Mapping[str, Callable[[list[float]], float]] = {
 def resource_columns(
     attempts: Sequence[Attempt], pieces: Sequence[Piece], ranks: Mapping[int, RankLog], nodes: int
 ) -> dict[str, Any]:
-    """`resources`: JSON, an object with `energy`, and as far as it was recorded with what the functions below give.
+    """Return the column `resources`: a JSON object with `energy` and, if recorded, the results of the functions below.
     ranks: those of the last attempt."""
     if not ranks:
         return {}
@@ -48,11 +48,11 @@ def resource_columns(
 
 
 def _used(events: Sequence[Mapping[str, Any]], nodes: int) -> dict[str, Any]:
-    """Of the steps that count: peaks are those of the rank that had most, sums are over the ranks, seconds those of the
-    slowest. sent_bytes: over the network, by all machines; on one node what went through its loopback interface."""
+    """Summarise the counted steps: peaks and seconds are maxima over the ranks, the rest sums.
+    sent_bytes: sent over the network by all machines; on one node, over its loopback interface."""
     peaks = {name: [n for event in events if (n := count_of(event, name, 0)) is not None] for name in PEAKS}
     source = next((said for event in events if isinstance(said := event.get("device_peak_source"), str)), "")
-    # Of each machine, the rank that also read its network.
+    # One rank per machine reads its network counters.
     machines = [event for event in events if isinstance(event.get("network_bytes"), dict)]
     used: dict[str, Any] = {
         "steps": max(event["steps"] for event in events),
@@ -75,8 +75,8 @@ def _used(events: Sequence[Mapping[str, Any]], nodes: int) -> dict[str, Any]:
 
 
 def _energy(pieces: Sequence[Piece]) -> dict[str, Any]:
-    """joules: of the steps that count, of every device once. of: what was metered. basis: MEASURED, ESTIMATED or
-    ABSENT; reason: why not the first."""
+    """Sum the energy of the counted steps. joules: each device once. of: what was metered. basis: MEASURED, ESTIMATED
+    or ABSENT; reason: why it is not MEASURED."""
     blocks = [block for piece in pieces for block in piece.blocks if block.phase == MEASURE]
     joules = total_if_known(block.joules for block in blocks) if blocks else None
     starts = [rank.start for piece in pieces for rank in piece.attempt.ranks.values() if rank.start is not None]
@@ -99,7 +99,7 @@ def _energy(pieces: Sequence[Piece]) -> dict[str, Any]:
 
 
 def _shared(starts: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why the counters of processors may hold what others took; None where the run's ranks had all of the cores."""
+    """Return why processor counters may include other jobs; None if the run's ranks had all cores."""
     cores: dict[str, int] = {}
     own: dict[str, set[int]] = defaultdict(set)
     for start in starts:
@@ -116,7 +116,7 @@ def _shared(starts: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _slurm(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
-    """joules: that Slurm counted for all attempts, of their nodes, from begin to end. None: no attempt of Slurm."""
+    """Sum Slurm's energy of the nodes over all attempts, from start to end; None if Slurm was never queried."""
     told = [attempt.slurm_energy for attempt in attempts]
     if all(one is None for one in told):
         return None
@@ -128,8 +128,8 @@ def _slurm(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
 
 
 def _device(ranks: Mapping[int, RankLog]) -> dict[str, Any] | None:
-    """The samples of all ranks at ends of blocks that count. samples: how many. throttled: share of them with a reason;
-    throttle: which."""
+    """Reduce the ranks' device samples at the ends of measured blocks. samples: their number. throttled: share of them
+    with a throttle reason; throttle: the reasons."""
     samples = []
     for rank in ranks.values():
         ends = {block.end for block in rank.blocks if block.phase == MEASURE}
@@ -147,7 +147,7 @@ def _device(ranks: Mapping[int, RankLog]) -> dict[str, Any] | None:
 
 
 def _nccl(events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What the ranks' NCCL chose, all together."""
+    """Merge the choices that NCCL logged on all ranks."""
     told = [event["nccl"] for event in events if isinstance(event.get("nccl"), dict)]
     if not told:
         return None

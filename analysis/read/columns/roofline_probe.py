@@ -1,4 +1,4 @@
-"""What the devices of a run gave at best, measured by the run itself (harness/worker/roofline_probe.py)."""
+"""Attainable rates of a run's devices, measured by the run itself (harness/worker/roofline_probe.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from analysis.read.log.rank import RankLog
 
 
 def ceiling_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """`ceilings`, as JSON: {"flops", "bytes": per second, of the rank that had least; "reason": why there are none}.
-    Nothing of logs from before they were measured."""
+    """Return the column `ceilings` as JSON: {"flops", "bytes": per second on the slowest rank; "reason": why they are
+    missing}. No column for logs that predate the probe."""
     events = [rank.ceiling for rank in ranks.values()]
     told = [event for event in events if event is not None]
     if not told or len(told) != len(events):

@@ -1,4 +1,4 @@
-"""What a run was asked to be: its spec.json as columns, with what a spec's form does not check."""
+"""Columns from a run's spec.json, including checks of values that parsing the spec does not make."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from harness.core.strategies import info
 
 
 def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
-    """spec, site: of the folder's spec.json. Raises ValueError for a value of another type than its own, or one that
-    nothing can be counted with."""
+    """Return the columns of the folder's spec.json. Raises ValueError for a value of the wrong type or out of range."""
     columns = {
         "framework": spec.framework,
         "strategy": spec.strategy,
@@ -37,7 +36,7 @@ def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
         "global_batch": spec.global_batch,
         "batch_per_gpu": spec.batch_per_gpu,
     }
-    # `from_plain` checks the form of a spec, not the types of its values.
+    # `from_plain` checks the structure of a spec, not the types of its values.
     for name, value in columns.items():
         if not isinstance(value, str):
             raise ValueError(f"spec.json: {name} is {value!r}, expected a text")
@@ -55,7 +54,7 @@ def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
     if not isinstance(spec.trace, str):
         raise ValueError(f"spec.json: trace is {spec.trace!r}, expected a text")
     del plain["trace_steps"]
-    if spec.trace != NSYS:  # the others have no part in what is measured
+    if spec.trace != NSYS:  # only nsys affects the measurement
         del plain["trace"]
     point = json.dumps(plain, sort_keys=True)
     for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
@@ -73,7 +72,7 @@ def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
 
 
 def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
-    """What the machine could do, as the cluster's configuration says it; what is no number above 0 is not known."""
+    """Return the machine's nominal rates from the cluster's configuration; None unless a positive number."""
     links = {"link_gb_per_s": site.link_gb_per_s, "gpu_link_gb_per_s": site.gpu_link_gb_per_s}
     peaks = site.peak_tflops if isinstance(site.peak_tflops, Mapping) else {}
     return {name: number_of(links, name) or None for name in links} | {
@@ -82,7 +81,7 @@ def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
 
 
 def _check_replicas(spec: RunSpec, ranks_option: str) -> None:
-    """Raises ValueError where the ranks of a replica cannot be counted."""
+    """Raise ValueError if the ranks per replica are invalid."""
     options = spec.strategy_options
     for name in (ranks_option, "microbatches"):
         n = options.get(name, 1) if isinstance(options, Mapping) else options
@@ -93,10 +92,10 @@ def _check_replicas(spec: RunSpec, ranks_option: str) -> None:
 
 
 def _run_id(run_dir: Path) -> str | None:
-    """The id that spec.json was written under; a later RunSpec may have fields that give another hash."""
+    """Return the id in spec.json; a later RunSpec may have fields that change the hash."""
     return text_or_none(json.loads((run_dir / "spec.json").read_bytes()).get("run_id"))
 
 
 def _batch_that_follows(scaling: str) -> tuple[str, ...]:
-    """Of the two batches, the one that the number of GPUs determines along a series."""
+    """Return which of the two batches varies with the number of GPUs within a series."""
     return {WEAK: ("global_batch",), STRONG: ("batch_per_gpu",)}.get(scaling, ())

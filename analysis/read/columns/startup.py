@@ -1,11 +1,11 @@
-"""What is waited for between the start of a job and the end of its first step, in parts: of the rank that met the
-others last, and of all.
+"""Splits the time from the start of a job to the end of its first step into parts, for all ranks and for the rank that
+reached the rendezvous last.
 
-Of a run's first attempt, since the next one's start-up is another (it loads a checkpoint). Parts, in order, of a rank:
-the batch script before the ranks' watchers (job), but for the unpacking of a staged environment (stage), until the
-rank's process runs (launch), what the rank's start event says (interpreter, imports, data, rendezvous, build, facts;
-docs/recording.md), from there to its first step (resume), and that step itself with what it compiles (first_step).
-launch is by the clocks of two nodes: where those differ by too much, it is left out.
+Only a run's first attempt counts, since later ones also load a checkpoint. Parts of a rank, in order: the batch script
+up to the ranks' supervisors (job), except for unpacking a staged environment (stage); until the rank's process runs
+(launch); the parts in the rank's start event (interpreter, imports, data, rendezvous, build, facts; docs/recording.md);
+until its first step (resume); and that step, including compilation (first_step).
+launch compares the clocks of two nodes; it is left out if they differ too much.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from analysis.read.attempts import BEGIN, Attempt
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST
 
-# In order. rendezvous_and_build: of logs from before the two were told apart.
+# In order. rendezvous_and_build: from older logs, which do not separate the two.
 PARTS = (
     *("job", "stage", "launch", "interpreter", "verify", "imports", "data", "rendezvous", "rendezvous_and_build"),
     *("build", "facts", "resume", "first_step"),
 )
-# What a rank does by itself, before it meets the others.
+# What a rank does before it first waits for the others.
 ALONE = ("launch", "interpreter", "verify", "imports", "data")
-# The begin is that of rank 0's watcher: the others' begin a little before or after. What is earlier by more is a clock
-# that goes wrong.
+# begin.json is written by rank 0's supervisor; others start slightly before or after. A larger lead is clock error.
 WATCHERS_APART_SECONDS = 2.0
 
 
 def startup_columns(run_dir: Path, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """startup_split of a run, as JSON: {"total", "from", "slowest_rank", "staged", "parts": {part: [of that rank,
-    shortest, longest]}}, in seconds; staged: tar, sbcast, or None. Nothing where no rank has begun a step."""
+    """Return the column startup_split as JSON: {"total", "from", "slowest_rank", "staged", "parts": {part: [slowest
+    rank, shortest, longest]}}, in seconds; staged: tar, sbcast, or None. No column if a rank took no step."""
     if not attempts or not attempts[0].ranks or attempts[0].first_step != 0:
         return {}
     first = attempts[0]
@@ -60,7 +59,7 @@ def startup_columns(run_dir: Path, attempts: Sequence[Attempt]) -> dict[str, Any
 
 
 def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
-    """Seconds of a rank's parts; empty where it took no first step of a run that is its own."""
+    """Return the seconds of a rank's parts; empty if its log has no first step or no start-up times."""
     logged = log.start.get("startup_seconds") if log.start is not None else None
     if log.start is None or not isinstance(logged, dict) or not log.blocks or log.blocks[0].phase != FIRST:
         return {}
@@ -69,7 +68,7 @@ def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
     if said is not None and stepped is not None and stepped >= said:
         parts["resume"] = stepped - said
     if said is not None and begin is not None and "interpreter" in parts:
-        # Between the begin, by rank 0's watcher, and the birth of this rank's process.
+        # From the begin written by rank 0's supervisor to the start of this rank's process.
         launch = said - sum(v for part, v in parts.items() if part != "resume") - begin
         if launch > -WATCHERS_APART_SECONDS:
             parts["launch"] = max(0.0, launch)
@@ -77,8 +76,8 @@ def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
 
 
 def _before_watchers(path: Path, begin: float | None) -> tuple[dict[str, float], str | None]:
-    """From the begin of the batch script to that of the watchers, as begin.json has both, and of it what the staging of
-    the environment took; empty where that is not known. And which way it was staged."""
+    """Return the seconds from the start of the batch script to that of the supervisors (from begin.json), with staging
+    of the environment apart, empty if unknown; and how it was staged."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -88,7 +87,7 @@ def _before_watchers(path: Path, begin: float | None) -> tuple[dict[str, float],
     started, staged = number_of(document, "job_started"), document.get("staged")
     seconds, way = None, None
     if isinstance(staged, dict):
-        # Files from before there were two ways do not say which.
+        # Older files, from when there was one way, do not name it.
         seconds, way = seconds_of(staged, "seconds"), str(staged.get("way", "tar"))
     if started is None or begin is None or begin < started:
         return {}, way

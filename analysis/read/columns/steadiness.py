@@ -1,4 +1,4 @@
-"""Whether a run was steady: outlier blocks and drift. Neither is removed from the figures."""
+"""Outlier blocks and drift of a run. Neither is removed from the figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRIFT = "drift"
 
 
 def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
-    """blocks: the measured ones of a run, in time order."""
+    """Return the columns from a run's measured blocks, in time order."""
     seconds, samples = [block.seconds for block in blocks], [block.samples for block in blocks]
     columns: dict[str, Any] = {"blocks": packed(blocks), "measured_blocks": len(blocks)}
     per_step = [block.seconds / block.n for block in blocks]
@@ -28,7 +28,7 @@ def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
 
 
 def run_notes(columns: Mapping[str, Any]) -> list[str]:
-    """What a reader should know of a run's step times."""
+    """Return a note if the run's step times drift."""
     if columns.get("drift") is None:
         return []
     found = Trend(columns["drift"], columns["drift_probability"])
@@ -36,7 +36,7 @@ def run_notes(columns: Mapping[str, Any]) -> list[str]:
 
 
 def moved(found: Trend) -> str:
-    """'the step time rose by 3.1 % (Mann-Kendall, p 0.002)'."""
+    """Return e.g. 'the step time rose by 3.1 % (Mann-Kendall, p 0.002)'."""
     verb = "rose" if found.change > 0 else "fell"
     p = probability_text(found.p_value)
     return f"the step time {verb} by {percent(abs(found.change), 1)} (Mann-Kendall, p {p})"

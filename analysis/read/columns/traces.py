@@ -1,4 +1,4 @@
-"""The traces that runs left (trace=true, trace=nsys): which files, what they show, and what is missing."""
+"""The traces that runs wrote (trace=true, trace=nsys): their files, what they contain, and which are missing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TRACES_NOTE = (
     "take is allocated time, as that of the probes. With trace=nsys the profiler was there all the time: those figures "
     "are no measurement."
 )
-# So many are named one by one.
+# Up to this many ranks are listed.
 MOST_RANKS = 8
 OWN = "the harness's own ranges alone"
 
 
 class Traced(NamedTuple):
-    """What a run left. paths: relative to the study's folder, of all ranks and attempts. how: by what, and how many
-    steps. missing: what is not there, and why."""
+    """A run's traces. paths: relative to the study's folder, for all ranks and attempts. how: profilers and numbers of
+    steps. missing: absent traces, with reasons."""
 
     run_id: str
     paths: tuple[str, ...]
@@ -34,7 +34,7 @@ class Traced(NamedTuple):
 
 
 def trace_columns(run_dir: Path, asked: str, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """`traces`: JSON text, a list of objects: attempt, rank, file (None: there is none), profiler, steps, reason."""
+    """Return the column `traces`: a JSON list of attempt, rank, file (None: missing), profiler, steps, reason."""
     found = [
         {"attempt": attempt.number, "rank": rank, **_checked(run_dir / f"attempt-{attempt.number}", rank, log.trace)}
         for attempt in attempts
@@ -45,7 +45,7 @@ def trace_columns(run_dir: Path, asked: str, attempts: Sequence[Attempt]) -> dic
 
 
 def traced(run: Run) -> Traced | None:
-    """None where the run was not asked for traces."""
+    """Return the run's traces; None if none were requested."""
     if run.traces is None:
         return None
     traces = run.traces
@@ -62,7 +62,7 @@ def traced(run: Run) -> Traced | None:
 
 
 def _checked(folder: Path, rank: int, trace: Mapping[str, Any]) -> dict[str, Any]:
-    """The event, with the file under the name that ours have, and None where it is not there."""
+    """Return the event with our own file name, or None and a reason if the file is missing."""
     if trace["file"] is None:
         return dict(trace)
     file = (run_files.NSYS_REPORT if trace["profiler"] == NSYS else run_files.TRACE).format(rank=rank)

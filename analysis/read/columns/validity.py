@@ -1,4 +1,4 @@
-"""Whether the figures of a completed run can be trusted: that it ran as its spec asks, on all ranks alike."""
+"""Validity checks of a completed run: it ran as specified, with all ranks in agreement."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from analysis.read.log.rank import RankLog
 from harness.core.spec import RunSpec
 from harness.core.strategies import BOUNDED, SYNCHRONOUS, info
 
-# Relative. What an allreduce keeps equal differs by nothing, or, where each rank adds in an order of its own, by the
-# rounding of single precision, 6e-8. Ranks that were not synchronised differ in the first digits.
+# Relative. After an allreduce the ranks are equal or, if each adds in its own order, differ by the rounding of single
+# precision, 6e-8. Ranks that were not synchronised differ in the first digits.
 AGREEMENT = 1e-6
 
 
 def faults_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
-    """Why the figures of a completed run cannot be trusted, one sentence each; empty when they can.
+    """Return why the figures of a completed run cannot be trusted, one sentence each; empty if they can.
 
-    Every attempt that a figure comes from is held to the spec; the weights are those of the last one, which ended.
+    Every attempt that contributes figures is checked against the spec; weights are those of the last attempt.
     """
     if not pieces:
         return _attempt_faults(spec, {})
@@ -33,7 +33,7 @@ def faults_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
 
 
 def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
-    """What of a completed run was not checked, because its logs do not hold it: they may be older than the check."""
+    """Return which checks were skipped because the logs lack their data; the logs may predate the check."""
     last = pieces[-1].attempt.ranks if pieces else {}
     if not last:
         return []
@@ -59,7 +59,7 @@ def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
 
 
 def _held(pieces: Sequence[Piece]) -> list[Attempt]:
-    """The attempts that a figure comes from, and the one that ended the run."""
+    """Return the attempts that contribute figures, and the last one."""
     return [piece.attempt for piece in pieces if piece.blocks or piece is pieces[-1]]
 
 
@@ -91,7 +91,7 @@ def _start_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
             break
     if len({rank.world_size for rank in ranks.values()} - {None}) > 1:
         faults.append("the ranks disagree on the world size")
-    # A silent fall-back to the CPU, or to another batch, would make a figure of another measurement.
+    # A silent fallback to the CPU or to another batch would be a different measurement.
     asked = {
         "device": spec.cluster.device,
         "global_batch": spec.global_batch,
@@ -108,7 +108,7 @@ def _start_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
 
 
 def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
-    """That the ranks took their first step with different gradients: they were not synchronised."""
+    """Report ranks whose first gradients differ: they were not synchronised."""
     logged = {number: rank.gradients for number, rank in ranks.items() if rank.gradients is not None}
     if not logged:
         return []
@@ -128,8 +128,8 @@ def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
 
 
 def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
-    """That a rank trained on other samples than its steps say, as one that skips batches does, or stops early. Of what
-    the ranks of a replica train on together, its steps hold its part."""
+    """Report a rank that consumed more or fewer samples than its steps account for, e.g. by skipping batches. The
+    ranks of a replica consume the same samples; each logs its part."""
     for number, rank in ranks.items():
         if rank.end is None or rank.end.samples is None or not _complete(rank):
             continue
@@ -140,8 +140,8 @@ def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
 
 
 def _updates_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
-    """That not all that the ranks computed has reached the model, or later than the strategy allows. Of the whole run,
-    which the servers' counters outlive in its checkpoints."""
+    """Report updates that did not reach the model, or later than the strategy allows. Covers the whole run, since
+    checkpoints keep the servers' counters."""
     faults = []
     for rank in ranks.values():
         if rank.staleness is None:
@@ -161,7 +161,7 @@ def _updates_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
 
 
 def _complete(rank: RankLog) -> bool:
-    """Whether all steps that the rank did in this attempt are in its log: a line can be lost."""
+    """Return whether the log has all steps of the rank in this attempt; lines can be lost."""
     if rank.end is None or rank.end.steps is None:
         return False
     first = rank.resume.step if rank.resume else 0
