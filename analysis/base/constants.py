@@ -1,8 +1,8 @@
-"""Names that a spec has for what is special in this package."""
+"""Names in specs that this package treats specially."""
 
 from __future__ import annotations
 
 CHECKPOINT, FAULT = "checkpoint", "fault"  # fields of a spec
 NO_FAULT = "none"
-# The strategy of a framework alone, on one GPU, with nothing around the network.
+# The framework alone on one GPU, without a distributed wrapper.
 PLAIN = "plain"

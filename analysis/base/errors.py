@@ -1,5 +1,5 @@
-"""The errors of this room. Each is a sentence for the user: what was given, what would be valid, what to do."""
+"""Errors of the analysis. Each is a sentence for the user: what was given, what is valid, what to do."""
 
 
 class StudyError(ValueError):
-    """What the user can put right: a folder that is no study, a version we cannot read, an output not writable."""
+    """An error the user can fix: the folder is not a study, its version is unknown, the output is not writable."""

@@ -1,4 +1,4 @@
-"""Writing files: the only effects of this room, besides what it prints."""
+"""Writes files: the only side effect of the analysis besides printing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from analysis.base.errors import StudyError
 
 
 def prepare_folder(folder: Path) -> None:
-    """Makes the output folder if it is not there. Raises StudyError where nothing can be written to it."""
+    """Create the output folder if necessary. Raises StudyError if it is not writable."""
     probe = folder / f".writable.{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -21,12 +21,12 @@ def prepare_folder(folder: Path) -> None:
 
 
 def write_files(folder: Path, documents: Mapping[str, bytes]) -> list[Path]:
-    """Writes each document under its name and returns the paths. Raises StudyError where a file cannot be written."""
+    """Write each document under its name and return the paths. Raises StudyError if a file cannot be written."""
     return [write_file(folder / name, content) for name, content in documents.items()]
 
 
 def write_file(path: Path, content: bytes) -> Path:
-    """Writes to a temporary name and renames it, so that a browser that reloads never sees half a report."""
+    """Write atomically by renaming a temporary file, so that a reloading browser never sees half a report."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Sums and ratios of figures that may be absent or nothing."""
+"""Sums and ratios of figures that may be missing or zero."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 def total_if_known(parts: Iterable[float | None]) -> float | None:
-    """The sum, or None where a part of it is not known: it is not guessed."""
+    """Return the sum, or None if a part is unknown."""
     values = list(parts)
     known = [value for value in values if value is not None]
     return math.fsum(known) if len(known) == len(values) else None
 
 
 def relative(difference: float, scale: float) -> float:
-    """The difference by what it is a part of; infinite where that is nothing, and the difference is not."""
+    """Return difference / scale; infinite if only the scale is zero, 0 if both are."""
     if not scale:
         return math.inf if difference else 0.0
     return difference / scale

@@ -1,4 +1,4 @@
-"""name=value on the command lines of `python -m analysis <command>`, and the numbers among the values."""
+"""Parses name=value arguments of `python -m analysis <command>`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_GPUS = 10_000_000
 
 
 def settings_of(texts: Sequence[str], known: Collection[str]) -> dict[str, str]:
-    """The values by their names. StudyError for what is not name=value, not known, or given twice."""
+    """Return the values by name. Raises StudyError if one is not name=value, unknown, or given twice."""
     values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -24,14 +24,14 @@ def settings_of(texts: Sequence[str], known: Collection[str]) -> dict[str, str]:
 
 
 def whole(name: str, text: str) -> int:
-    """The value of a setting that counts something. Raises StudyError."""
+    """Parse a count. Raises StudyError."""
     if not text.strip().isdecimal() or not 0 < int(text) <= MOST_GPUS:
         raise StudyError(f"{name}={text}: give whole numbers from 1 to {MOST_GPUS:,}")
     return int(text)
 
 
 def positive(name: str, text: str | None) -> float | None:
-    """The value of a setting that measures something; None where it is not given. Raises StudyError."""
+    """Parse a positive number; None if not given. Raises StudyError."""
     if text is None:
         return None
     try:

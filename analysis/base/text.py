@@ -1,4 +1,4 @@
-"""Numbers and names as people read them. What is absent or not finite is a dash, never a made-up number."""
+"""Formats numbers and names for people. Missing or non-finite values become a dash."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ DASH = "–"
 
 
 def printable(text: str) -> str:
-    """The text with every character that a terminal or a markup parser might obey replaced by U+FFFD.
+    """Replace every character that a terminal or a markup parser might interpret by U+FFFD.
 
-    Names and log lines come from other programs: terminal escapes, bidirectional overrides and lone surrogates
-    (which no file can be written with) end here.
+    Names and log lines come from other programs and may contain terminal escapes, bidirectional overrides, or lone
+    surrogates, which cannot be written to a file.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def text_or_none(value: Any) -> str | None:
-    """Whatever a file holds, as printable text; None for its null."""
+    """Convert any value from a file to printable text; None stays None."""
     return None if value is None else printable(str(value))
 
 
-# What stands for a character that a terminal's encoding does not have; '?' for all others.
+# Replacements for characters that the terminal's encoding lacks; all others become '?'.
 SUBSTITUTES = {
     **dict.fromkeys("–−—", "-"),
     "█": "#",
@@ -42,7 +42,7 @@ SUBSTITUTES = {
 
 
 def encodable(stream: TextIO) -> None:
-    """From here on the stream writes a substitute for what its encoding lacks, and raises nothing for it."""
+    """Make the stream write substitutes for characters that its encoding lacks instead of raising."""
 
     def substitute(error: UnicodeError) -> tuple[str, int]:
         if not isinstance(error, UnicodeEncodeError):
@@ -55,12 +55,12 @@ def encodable(stream: TextIO) -> None:
 
 
 def shortened(text: str, length: int) -> str:
-    """At most `length` characters, the rest shown as an ellipsis."""
+    """Cut the text to `length` characters, ending in an ellipsis."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """`digits` significant digits; whole numbers with separators from 1,000 on."""
+    """Format with `digits` significant digits; from 1,000 on as a whole number with separators."""
     if value is None or not math.isfinite(value):
         return DASH
     if value == 0:
@@ -72,7 +72,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def scientific(value: float | None) -> str:
-    """A small number, such as a difference that ought to be none: '2.3e-05', '0'."""
+    """Format a small number, such as a difference that should be zero: '2.3e-05', '0'."""
     if value is None or math.isnan(value):
         return DASH
     if math.isinf(value):
@@ -81,32 +81,32 @@ def scientific(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with separators."""
+    """Format a whole number with separators."""
     return DASH if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
 def percent(fraction: float | None, digits: int = 0) -> str:
-    """0.953 as '95 %'."""
+    """Format 0.953 as '95 %'."""
     return DASH if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{digits}f} %"
 
 
 def tenths(fraction: float | None) -> str:
-    """0.953 as '95.3 %'."""
+    """Format 0.953 as '95.3 %'."""
     return percent(fraction, 1)
 
 
 def probability_text(p: float) -> str:
-    """0.0123 as '= 0.012'; what is smaller than can be said so as '< 0.001'."""
+    """Format 0.0123 as '= 0.012', smaller values as '< 0.001'."""
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def times(ratio: float | None) -> str:
-    """3.8 as '3.80x'."""
+    """Format 3.8 as '3.80x'."""
     return DASH if ratio is None or not math.isfinite(ratio) else number(ratio) + "x"
 
 
 def span(low: float | None, high: float | None, show=number) -> str:
-    """A range from `low` to `high`, each as `show` writes it; the unit only once."""
+    """Format the range from `low` to `high` with `show`, writing the unit once."""
     first, last = show(low), show(high)
     if DASH in (first, last):
         return DASH
@@ -118,7 +118,7 @@ def span(low: float | None, high: float | None, show=number) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, milliseconds or microseconds, whichever reads best; the unit is part of the text."""
+    """Format a duration with its unit, in the scale that reads best."""
     if seconds is None or not math.isfinite(seconds):
         return DASH
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
@@ -128,7 +128,7 @@ def duration(seconds: float | None) -> str:
 
 
 def energy(joules: float | None) -> str:
-    """Joules, in the largest unit that leaves at least one."""
+    """Format joules in the largest unit of which there is at least one."""
     if joules is None or not math.isfinite(joules):
         return DASH
     for scale, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
@@ -138,7 +138,7 @@ def energy(joules: float | None) -> str:
 
 
 def size(n_bytes: float | None) -> str:
-    """Bytes in the largest binary unit that leaves at least one."""
+    """Format bytes in the largest binary unit of which there is at least one."""
     if n_bytes is None or not math.isfinite(n_bytes):
         return DASH
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -149,7 +149,7 @@ def size(n_bytes: float | None) -> str:
 
 
 def moment(unix_seconds: float | None) -> str:
-    """A point in time, in UTC so that a report reads the same everywhere."""
+    """Format a point in time in UTC, so that a report reads the same everywhere."""
     try:
         return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, OSError):
@@ -157,13 +157,13 @@ def moment(unix_seconds: float | None) -> str:
 
 
 def listed(texts: Iterable[str], last: str) -> str:
-    """'a', 'a and b', 'a, b and c', with `last` as the last word between them."""
+    """Join as 'a', 'a and b', 'a, b and c', with `last` for 'and'."""
     *former, final = texts
     return f"{', '.join(former)} {last} {final}" if former else final
 
 
 def versions_text(documents: Iterable[Mapping[str, str]]) -> str:
-    """The versions that occur, by name: 'nccl 2.27, torch 2.12.1 / 2.13.0'."""
+    """Format all versions that occur, by name: 'nccl 2.27, torch 2.12.1 / 2.13.0'."""
     versions: dict[str, set[str]] = {}
     for document in documents:
         for name, version in document.items():
@@ -172,16 +172,16 @@ def versions_text(documents: Iterable[Mapping[str, str]]) -> str:
 
 
 def gpus_text(gpus: int, device: str | None) -> str:
-    """'1 GPU', '4 GPUs'; on a CPU machine a rank has no GPU and the words say so."""
+    """Format as '1 GPU', '4 GPUs'; on CPUs as '4 CPU ranks'."""
     unit = "CPU rank" if device == "cpu" else "GPU"
     return f"{gpus} {unit}" if gpus == 1 else f"{gpus} {unit}s"
 
 
 def hours_unit(device: str | None) -> str:
-    """What GPU-hours are called: on a CPU machine a rank has no GPU."""
+    """Return 'GPU-hours', or 'rank-hours' on CPUs."""
     return "rank-hours" if device == "cpu" else "GPU-hours"
 
 
 def unit(device: str | None) -> str:
-    """What is counted: GPUs, or ranks on a CPU machine."""
+    """Return 'GPUs', or 'CPU ranks' on CPUs."""
     return "CPU ranks" if device == "cpu" else "GPUs"

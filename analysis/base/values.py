@@ -1,4 +1,4 @@
-"""Values of files, checked: a count, a number, seconds, or nothing; a file may hold anything."""
+"""Validates values read from files, which may contain anything: a count, a number, seconds, or None."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-LARGEST_COUNT = 2**63 - 1  # what a column of whole numbers holds
+LARGEST_COUNT = 2**63 - 1  # limit of an integer column
 # A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
 LONGEST_SECONDS = 1e12
 
@@ -27,7 +27,7 @@ def count_of(record: Mapping[str, Any], key: str, minimum: int) -> int | None:
 
 
 def number_of(record: Mapping[str, Any], key: str, minimum: float = 0.0) -> float | None:
-    """A finite number from `minimum` on, or None: JSON readers take NaN, infinities and 400-digit integers too."""
+    """Return a finite number of at least `minimum`, or None; JSON readers accept NaN, infinities and huge integers."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -39,6 +39,6 @@ def number_of(record: Mapping[str, Any], key: str, minimum: float = 0.0) -> floa
 
 
 def seconds_of(record: Mapping[str, Any], key: str) -> float | None:
-    """A duration, or None where the value is none that a run could have taken."""
+    """Return a duration in seconds, or None if the value is implausible."""
     seconds = number_of(record, key)
     return seconds if seconds is not None and seconds <= LONGEST_SECONDS else None

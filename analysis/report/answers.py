@@ -23,7 +23,7 @@ from harness.core.strategies import info
 if TYPE_CHECKING:
     from analysis.measures.losses import Loss, Losses
 
-# As their makers write them; others stand as they are configured.
+# Official spellings; other names appear as configured.
 FRAMEWORK_NAMES = {
     "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",
@@ -32,7 +32,7 @@ FRAMEWORK_NAMES = {
     "jax": "JAX",
     EMULATED: "Emulated",
 }
-# What tells series of one framework and strategy apart, what one looks at first before all else.
+# Details that distinguish series of one framework and strategy, the most telling first.
 TOLD_BY: tuple[Callable[[Point], str], ...] = (
     lambda point: point.model,
     lambda point: point.dataset,
@@ -47,11 +47,11 @@ TOLD_BY: tuple[Callable[[Point], str], ...] = (
 class Answer:
     """One series in plain sentences.
 
-    point: the largest measured point, which the headline is about. name: what the series is called; two of a study have
-    different ones. headline: "PyTorch DDP reaches 10.1 (9.6–10.7) on 12 GPUs: 84 % efficiency." loss: "The largest loss
-    is exposed communication, 9 %."; None where it is not known, or its interval holds 0. gaps: the sizes without a
-    figure; None: there is none. warning: why this is no scaling result; None: it is one. evidence: the headline with
-    what it is relative to, where its interval comes from, and every mark.
+    point: the largest measured point, the subject of the headline. name: name of the series, unique in the study.
+    headline: "PyTorch DDP reaches 10.1 (9.6–10.7) on 12 GPUs: 84 % efficiency." loss: "The largest loss is exposed
+    communication, 9 %."; None if unknown or its interval contains 0. gaps: sizes without a figure; None: there are
+    none. warning: why this is no scaling result; None: it is one. evidence: the headline with its baseline, the basis
+    of its interval, and all warnings.
     """
 
     point: Point

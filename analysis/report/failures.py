@@ -49,7 +49,7 @@ def _sentence(point: Point, failed: Runs, whole: Runs) -> str:
 
 
 def _mean(runs: Runs, name: str) -> float | None:
-    """None if one value is unknown."""
+    """Return the mean; None if one value is unknown."""
     values = [run[name] for run in runs]
     return None if None in values else fmean(values)
 

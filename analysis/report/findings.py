@@ -26,8 +26,8 @@ from analysis.tables.point import Point
 
 @dataclass(frozen=True)
 class Findings:
-    """study: as read. points: those of `analysis.measures.speedup`. All else is what the
-    function that makes it says."""
+    """study: as read. points: those of `analysis.measures.speedup`. The other fields are documented at the functions
+    that compute them."""
 
     study: Study
     points: list[Point]
@@ -50,7 +50,7 @@ class Findings:
 
 
 def findings_of(study: Study, target: float | None = None) -> Findings:
-    """target: accuracy whose cost is requested; None: that of the study's commands."""
+    """Compute the findings. target: accuracy whose cost is requested; None: that of the study's commands."""
     work = equal_work(study.folder, study.runs)
     points = points_of(study.runs, work.differing)
     learning = learning_of(points, study.target_accuracy if target is None else target)

@@ -115,7 +115,7 @@ def losses_by_series(losses: Iterable[Loss]) -> list[list[Loss]]:
 
 
 def loss_tables(losses: Losses) -> list[Table]:
-    """One per series that has parts, two lines for each point."""
+    """Return one table per series that has parts, with two lines per point."""
     tables = []
     for rows in losses_by_series(loss for loss in losses.points if loss.parts is not None):
         point = rows[0].point
@@ -156,7 +156,7 @@ def part_text(part: Interval | None) -> str:
 
 
 def share_text(share: Interval | None) -> str:
-    """'9.1 % (7.0-11.2 %)', or without an interval '9.1 %'."""
+    """Format as '9.1 % (7.0-11.2 %)', without an interval as '9.1 %'."""
     if share is None:
         return DASH
     interval = "" if share.low is None else f" ({span(share.low, share.high, tenths)})"
@@ -164,12 +164,12 @@ def share_text(share: Interval | None) -> str:
 
 
 def tenths(share: float | None) -> str:
-    """Percent with one digit; never '-0.0'."""
+    """Format as percent with one decimal; never '-0.0'."""
     return percent(None if share is None else round(share, 3) + 0.0, 1)
 
 
 def network_text(loss: Loss) -> str:
-    """Bus bandwidth and the nominal rate in one line."""
+    """Format bus bandwidth and the nominal rate in one line."""
     network = loss.network
     if network.bus_gb_per_s is None:
         return DASH

@@ -1,6 +1,6 @@
-"""How series are told apart in every drawing: a colour and a shape each, the same for a series wherever it is drawn.
+"""Colours and shapes of series, the same in every chart.
 
-Colours are those of Okabe and Ito (2008), told apart by the colour-blind; no drawing relies on colour alone.
+The colours are those of Okabe and Ito (2008), distinguishable to the colour-blind; no chart relies on colour alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.core.spec import EMULATED
 
 @dataclass(frozen=True)
 class Look:
-    """colour: on white; dark: on a dark page. shape: Vega's name, or an SVG path."""
+    """colour: on white; dark: on a dark page. shape: Vega's name or an SVG path."""
 
     colour: str
     dark: str
@@ -23,11 +23,11 @@ class Look:
 
 
 CROSS = "M-.35,-1L.35,-1L.35,-.35L1,-.35L1,.35L.35,.35L.35,1L-.35,1L-.35,.35L-1,.35L-1,-.35L-.35,-.35Z"
-# An X and a star, which Vega has no names for, as SVG paths within [-1, 1].
+# An X and a star, which Vega does not offer, as SVG paths within [-1, 1].
 EX = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
 STAR = "M0,-1L.26,-.36L.95,-.31L.42,.14L.59,.81L0,.44L-.59,.81L-.42,.14L-.95,-.31L-.26,-.36Z"
 
-# Of the series in the order of `analysis.tables.series.series_in_order`.
+# Looks of the series, in the order of `analysis.tables.series.series_in_order`.
 LOOKS = (
     Look("#0072B2", "#4AA3DF", "circle"),
     Look("#D55E00", "#F0803C", "square"),
@@ -38,8 +38,8 @@ LOOKS = (
     Look("#000000", "#F3F4F6", EX),
     Look("#7A4E9E", "#B08AD0", STAR),
 )
-UNNAMED = Look("#B4B9C0", "#5B626D", "circle")  # of the series beyond the eighth
-IDEAL = Look("#6B7280", "#9CA3AF", "circle")  # what is measured against: ideal lines, targets
+UNNAMED = Look("#B4B9C0", "#5B626D", "circle")  # series beyond the eighth
+IDEAL = Look("#6B7280", "#9CA3AF", "circle")  # references: ideal lines, targets
 
 # The parts of a step, and of lost efficiency.
 PARTS = {
@@ -51,7 +51,7 @@ PARTS = {
     UNEXPLAINED: Look("#7A4E9E", "#B08AD0", ""),
 }
 
-# Points of these are drawn hollow: their figures are no scaling result, or nothing says how far a next run would be.
+# Points with these warnings are drawn hollow: not a scaling result, or of unknown spread.
 HOLLOW = (OVERSUBSCRIBED, EMULATED, SINGLE_RUN)
 
 

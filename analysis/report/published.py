@@ -1,8 +1,7 @@
-"""Published speedups beside those of a study: what each was measured on, and in what the two differ.
+"""Compares a study's speedups with published ones, and lists how the two measurements differ.
 
-The figures are in published.json: only what its source says, null and `not_known` for the rest. A figure belongs to
-the series of its framework, strategy, model and data set; null: the source does not say which, any is taken. No source
-gives a spread.
+published.json has only what each source states; the rest is null and listed in `not_known`. A figure is compared with
+series of its framework, strategy, model and data set; null matches any. No source gives a spread.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ PUBLISHED_NOTE = (
 
 @dataclass(frozen=True)
 class Published:
-    """One published speedup. page: of this project, on the study. trained: what, in the source's words. speedup: on
-    `gpus`, relative to `base_gpus`. hardware: in words. gpu: as in the device's name. scaling: 'strong' or 'weak'.
-    None: not known. not_known: what else the source does not say."""
+    """One published speedup. page: this project's page on the study. trained: the training in the source's words.
+    speedup: on `gpus`, relative to `base_gpus`. hardware: in words. gpu: as in the device's name. scaling: 'strong' or
+    'weak'. None: unknown. not_known: what else the source does not state."""
 
     source: str
     page: str
@@ -52,8 +51,8 @@ class Published:
 
 @dataclass(frozen=True)
 class Beside:
-    """A series beside a published figure, in sentences. differs: why the two cannot be compared. scaling: the study's,
-    where the source does not say which one it means; else None."""
+    """A series and a published figure, in sentences. differs: why the two are not comparable. scaling: the study's if
+    the source does not state its own; else None."""
 
     published: str
     own: str
@@ -76,8 +75,8 @@ def published() -> tuple[Published, ...]:
 
 
 def beside_published(points: Sequence[Point]) -> list[Beside]:
-    """Of each series that a published figure belongs to, the point with as many GPUs, else the nearest one measured,
-    fewer GPUs first. The points come ordered by series."""
+    """Compare each matching series at the published number of GPUs, else at the nearest measured one (on a tie, the
+    smaller). points: ordered by series."""
     found = []
     for series in by_series(points):
         for figure in published():
@@ -120,7 +119,7 @@ def _own(point: Point) -> str:
 
 
 def _differences(figure: Published, point: Point) -> list[str]:
-    """Of what the figure's source states; and what makes the point no scaling result."""
+    """Return differences from what the source states, and warnings that make the point no scaling result."""
     said = []
     if point.device == "cpu":
         said.append("this study ran on CPUs, not on GPUs")

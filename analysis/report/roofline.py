@@ -1,9 +1,9 @@
-"""How far each point's step is from what its devices give: a roofline with measured ceilings.
+"""Compares each point's step with the roofline of its devices, using measured ceilings.
 
 Williams, Waterman and Patterson 2009 (Roofline, CACM 52(4)): a step takes at least the larger of its operations at the
 rate of a matrix product, and its bytes at that of a copy. The operations are the catalogue's arithmetic, the bytes the
-least that must go to memory (analysis/scaling/roofline.py; docs/breakdown.md). Other than MFU
-(analysis/measures/flops.py), whose ceiling is the maker's.
+least that must go to memory (analysis/scaling/roofline.py; docs/breakdown.md). MFU, by contrast, uses the vendor's peak
+(analysis/measures/flops.py).
 """
 
 from __future__ import annotations

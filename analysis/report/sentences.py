@@ -42,7 +42,7 @@ DALI_NOTE = (
 )
 
 
-# A range of fewer seeds says little about the next one.
+# The range over fewer seeds says little about the next one.
 ENOUGH_SEEDS = 3
 
 LEARNING_NOTE = (
@@ -68,7 +68,7 @@ RESOURCES_NOTE = (
 
 
 def sample_notes(points: Sequence[Point]) -> list[str]:
-    """What a sample is, for data sets other than images and for stand-ins; and whether DALI changes pixel values."""
+    """Return notes on what a sample is (stand-ins, data sets other than images), and on pixels changed by DALI."""
     # The key of a series is the JSON of its spec.
     specs = [spec_of(point.series) for point in points]
     datasets = [spec["dataset"] for spec in specs]
@@ -89,8 +89,7 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
 
 
 def accuracy_notes(points: Sequence[Point]) -> list[str]:
-    """Why accuracies are not comparable: if runs trained for different numbers of steps, or scored several views of
-    each test image."""
+    """Return why accuracies are not comparable: different numbers of steps, or several views of each test image."""
     measures = [spec_of(point.series)["measure"] for point in points if point.test_accuracy is not None]
     notes = []
     # May be of any type, since it comes from a file.
@@ -121,7 +120,7 @@ def headlines(points: Sequence[Point]) -> list[str]:
 
 
 def sentence(point: Point) -> str:
-    """The result of a point with its warnings; of an oversubscribed point, that it is no scaling result, and why."""
+    """Return the result of a point with its warnings; for an oversubscribed point, why it is no scaling result."""
     marks = point.marks
     if is_own_baseline(point):
         rate = f"{number(point.samples_per_second)} samples/s on {point.size}"
@@ -156,13 +155,13 @@ def baseline(point: Point) -> str:
 
 
 def is_own_baseline(point: Point) -> bool:
-    """Whether the point is the baseline of its series."""
+    """Return whether the point is the baseline of its series."""
     own = (point.gpus, point.strategy)
     return own == (point.relative_to_gpus, point.relative_to_strategy)
 
 
 def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
-    """The reference of a row of the equal work: framework, strategy, and GPUs if their number differs."""
+    """Return the reference of an equal-work row: framework, strategy, and GPUs if their number differs."""
     if row.get("reference_framework") is None:
         return DASH
     gpus = row["reference_gpus"]
@@ -177,12 +176,12 @@ def unit_of(points: Iterable[Point]) -> str:
 
 
 def left_out(study: Study) -> list[str]:
-    """What the study's sweeps left out, in sentences."""
+    """Return sentences on unsupported combinations that the sweeps left out."""
     return [f"left out, because it does not exist: {sentence}" for sentence in study.skipped]
 
 
 def seeds_text(row: Mapping[str, Any]) -> str:
-    """The number of seeds, and whether it is too small for a spread."""
+    """Return the number of seeds, and whether it is too small for a spread."""
     n = row["seeds"]
     if n == 1:
         return "1 seed: no spread"
@@ -190,7 +189,7 @@ def seeds_text(row: Mapping[str, Any]) -> str:
 
 
 def target_text(row: Mapping[str, Any]) -> str:
-    """Whether the runs of a point reached the target."""
+    """Return how many runs of a point reached the target."""
     if not row["reached"]:
         return "not reached"
     return "reached" if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']} runs"

@@ -60,7 +60,7 @@ def startup_of(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By the headings of SHOWN: texts (slowest rank, minimum to maximum); "" if unknown."""
+    """Return texts (slowest rank, minimum to maximum) by the headings of SHOWN; "" if unknown."""
     cells = {}
     for heading, parts in SHOWN.items():
         there = [part for part in parts if row.get(f"{part}_seconds") is not None]

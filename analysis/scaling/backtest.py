@@ -66,7 +66,7 @@ class Summary:
 
 
 def try_series(series: Series, bandwidth: float | None = None) -> SeriesBacktest:
-    """bandwidth: bytes per second between nodes; None: the one named by the series' system, if any."""
+    """Backtest a series. bandwidth: bytes per second between nodes; None: the one in the system's name, if any."""
     keep = series.up_to_half()
     if len(series.sizes) == 1:
         return SeriesBacktest(series, (), None, "one size only: how it scales cannot be concluded", {}, (), None)
@@ -93,7 +93,7 @@ def try_series(series: Series, bandwidth: float | None = None) -> SeriesBacktest
 
 
 def summary(tests: Sequence[SeriesBacktest], peer: str | None = None) -> Summary:
-    """Of a peer or the pooled law, over the series that it predicts."""
+    """Summarise a peer, or the pooled law, over the series that it predicts."""
     errors = []
     for test in tests:
         if test.largest is None:
@@ -110,14 +110,14 @@ def summary_of(errors: Sequence[float]) -> Summary:
 
 
 def coverage(folds: Sequence[Fold]) -> tuple[float, float] | None:
-    """Shares of the folds within their 50 % and 90 % intervals."""
+    """Return the shares of the folds within their 50 % and 90 % intervals."""
     if not folds:
         return None
     return sum(fold.in_50 for fold in folds) / len(folds), sum(fold.in_90 for fold in folds) / len(folds)
 
 
 def all_folds(tests: Sequence[SeriesBacktest]) -> list[Fold]:
-    """Every prediction of the pooled law."""
+    """Return every prediction of the pooled law."""
     largest = [test.largest for test in tests if test.largest is not None]
     return largest + [fold for test in tests for fold in test.left_out]
 

@@ -10,18 +10,18 @@ LINEAR, FLAT, RING, BEST_LAW, EXTRA_P = "linear", "flat", "ring term", "best law
 
 
 def linear(series: Series, size: Size) -> float:
-    """Samples per second at the per-GPU rate of the smallest measured size."""
+    """Return samples per second at the per-GPU rate of the smallest measured size."""
     return series.rates[0] / series.sizes[0].gpus * size.gpus
 
 
 def flat(series: Series, size: Size) -> float:
-    """Samples per second at the per-GPU rate of the largest measured size."""
+    """Return samples per second at the per-GPU rate of the largest measured size."""
     return series.rates[-1] / series.largest.gpus * size.gpus
 
 
 def ring_term(series: Series, size: Size) -> float:
-    """Step seconds = a + b (n-1)/n by least squares, n: nodes for a size on several, over the sizes with as many GPUs a
-    node; else GPUs. From one such size alone: flat."""
+    """Fit step seconds = a + b (n-1)/n by least squares. n: for a size on several nodes, the nodes, over the sizes with
+    as many GPUs per node; else GPUs. With only one such size: flat."""
     import numpy as np
 
     if size.nodes > 1:
@@ -41,7 +41,7 @@ def ring_term(series: Series, size: Size) -> float:
 
 
 def best_law(series: Series, size: Size) -> float | None:
-    """The textbook law with the smallest leave-one-out error; None if none can be judged."""
+    """Predict with the textbook law of smallest leave-one-out error; None if none can be judged."""
     law = best_by_leave_one_out(series)
     fitted = None if law is None else fit(law, series)
     return None if fitted is None else fitted.rate(size)

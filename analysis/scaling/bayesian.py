@@ -4,11 +4,11 @@ The cost of a sample relative to one GPU, for N nodes of g GPUs each:
 
     r = 1 + a·2(g-1)/g + b·(g-1) + c·2(N-1)/N + d·(N-1)
 
-a, c: the part of a ring allreduce that computing does not hide (bandwidth). b, d: what grows with every further
-participant: latency of the ring, contention for what is shared (host, switch, storage), as in Gunther's law. A series
-has 1 to 5 sizes and cannot fit four parameters; so they are drawn towards what is usual (Gelman et al. 2013, Bayesian
-Data Analysis, chapter 5). What is usual are the constants below, the same for all series and both link levels; how they
-were chosen, and how well they predict series that they have not seen, is in docs/prediction.md.
+a, c: the part of a ring allreduce that computing does not hide (bandwidth). b, d: costs that grow with every further
+participant: latency of the ring, contention for shared resources (host, switch, storage), as in Gunther's law. A series
+has 1 to 5 sizes and cannot determine four parameters, so they are shrunk towards usual values (Gelman et al. 2013,
+Bayesian Data Analysis, chapter 5): the constants below, the same for all series and both link levels.
+docs/prediction.md says how they were chosen, and how well they predict unseen series.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     import numpy as np
 
 LEVELS = 2  # links inside the node, links between nodes
-# Logarithms of the losses are normally distributed: medians, as shares of a step at two participants.
+# The losses are log-normal. Medians, as shares of a step with two participants.
 RING_MEDIAN, GROWTH_MEDIAN = 0.015, 0.005
-LOSS_LOG_SD = 2.0  # 90 % within a factor of 27: wider than those series are, since other machines are not like them
-# Relative standard deviation of a measurement about the law: what repeats differ by, and what no law has.
+LOSS_LOG_SD = 2.0  # 90 % within a factor of 27: wider than the published series, since other machines may differ more
+# Relative standard deviation of a measurement about the law: noise between repeats, and misfit of the law.
 NOISE_MEDIAN, NOISE_LOG_SD = 0.01, 0.5
-# Beyond the largest measured size, what no law has grows: relative standard deviation per further multiple of it.
+# Beyond the largest measured size, misfit grows: relative standard deviation per further multiple of that size.
 DRIFT = 0.005
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of a prediction
 PRIOR_DRAWS, WALKERS, MOVES, KEPT = 8192, 512, 80, 8
-SEED = 20110805  # of the sampler, so that the same series gives the same figures
+SEED = 20110805  # of the sampler, for reproducible figures
 
 
 @dataclass(frozen=True)
 class Predictive:
-    """Of the throughput of one more measurement, samples per second: the QUANTILES of its distribution."""
+    """Predictive distribution of throughput in samples per second, as its QUANTILES."""
 
     quantiles: tuple[float, ...]
 
@@ -58,15 +58,15 @@ class Predictive:
         return Interval(self.median, self.quantiles[0], self.quantiles[4])
 
     def document(self) -> dict[str, float]:
-        """As --json prints it."""
+        """Return the object that --json prints."""
         low90, low50, median, high50, high90 = self.quantiles
         return {"median": median, "low50": low50, "high50": high50, "low90": low90, "high90": high90}
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Equally probable draws. losses: (draws, 4), as a, b, c, d above; noise: (draws,); log_cost: (draws,), of one GPU
-    in GPU-seconds per sample; sizes: how many were measured, or what they count for together."""
+    """Equally probable draws. losses: (draws, 4), as a, b, c, d above; noise: (draws,); log_cost: (draws,), log of one
+    GPU's GPU-seconds per sample; sizes: total weight of the measured sizes, their number if each counts once."""
 
     losses: np.ndarray
     noise: np.ndarray
@@ -76,13 +76,13 @@ class Posterior:
     scaling: str
 
     def predict(self, size: Size) -> Predictive:
-        """Of a measurement at this size, noise included."""
+        """Predict a single measurement at this size, including noise."""
         import numpy as np
 
         return _predictive(size.gpus / np.exp(self._log_costs(size, of_measurement=1.0)))
 
     def predict_mean(self, size: Size) -> Predictive:
-        """Of the mean of many measurements at this size: what of its interval further measurements can narrow."""
+        """Predict the mean of many measurements at this size, whose interval further measurements can narrow."""
         import numpy as np
 
         return _predictive(size.gpus / np.exp(self._log_costs(size, of_measurement=0.0)))
@@ -93,23 +93,22 @@ class Posterior:
         relative = np.log1p(self.losses @ terms([size], self.scaling)[:, 0])
         drift = DRIFT * max(0.0, size.gpus / self.largest - 1)
         spread = np.sqrt(self.noise**2 * (of_measurement + 1 / self.sizes) + drift**2)
-        # Normal quantiles in a fixed random order instead of normal draws: less noise of the sampler.
+        # Normal quantiles in a fixed random order instead of normal draws reduce sampling noise.
         middles = (np.arange(len(spread)) + 0.5) / len(spread)
         return self.log_cost + relative + spread * np.random.default_rng(SEED).permutation(_normal_quantile(middles))
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Means and standard deviations of the logarithms of a, b, c, d and the noise, shape (5,) each."""
+    """Means and standard deviations of the logarithms of a, b, c, d and the noise; shape (5,) each."""
 
     mean: np.ndarray
     sd: np.ndarray
 
 
 def usual_prior(between_ring: float | None = None, noise: float | None = None) -> Prior:
-    """between_ring: the median of c, where a bandwidth says what it ought to be (analysis/scaling/single_node.py).
-    noise: by how much repeated runs differ, a relative standard deviation, where it was measured: on top of the usual
-    one."""
+    """Return the usual prior. between_ring: median of c if derived from a bandwidth (analysis/scaling/single_node.py).
+    noise: measured relative standard deviation between repeated runs, added to the usual one."""
     import numpy as np
 
     medians = [RING_MEDIAN, GROWTH_MEDIAN] * LEVELS + [math.hypot(NOISE_MEDIAN, noise or 0.0)]
@@ -119,8 +118,8 @@ def usual_prior(between_ring: float | None = None, noise: float | None = None) -
 
 
 def terms(sizes: Sequence[Size], scaling: str) -> np.ndarray:
-    """What a, b, c, d are multiplied by at each size, shape (4, sizes). With a constant global batch a step computes
-    1/n of it, so what it loses is n times as large a share."""
+    """Return the factors of a, b, c, d at each size, shape (4, sizes). With a constant global batch, a step computes
+    1/n as much, so its losses are n times as large a share."""
     import numpy as np
 
     gpus = np.array([size.gpus for size in sizes], float)
@@ -131,13 +130,13 @@ def terms(sizes: Sequence[Size], scaling: str) -> np.ndarray:
 
 
 def posterior(series: Series, prior: Prior | None = None) -> Posterior:
-    """What the whole series says."""
+    """Return the posterior given the whole series."""
     return posteriors(series, [[True] * len(series.sizes)], prior)[0]
 
 
 def posteriors(series: Series, kept: Sequence[Sequence[float]], prior: Prior | None = None) -> list[Posterior]:
-    """What parts of the series say, one after the other: in each at least one size is kept. prior: the usual one.
-    kept: True and False, or by how many measurements as good as the others a size counts.
+    """Return the posterior given each part of the series. kept: per part, the weight of each size (True, False, or an
+    equivalent number of measurements); at least one is not 0. prior: None: the usual one.
 
     Draws from the prior are weighted by the likelihood and then moved by the affine-invariant ensemble sampler (Goodman
     and Weare 2010), all parts at once. The cost of one GPU has a flat prior and is integrated out.
@@ -164,22 +163,22 @@ def posteriors(series: Series, kept: Sequence[Sequence[float]], prior: Prior | N
 class _Model:
     terms: np.ndarray  # (losses, sizes)
     log_costs: np.ndarray  # (sizes,)
-    marks: np.ndarray  # (parts, sizes): 0 where a size is not kept, else usually 1
+    marks: np.ndarray  # (parts, sizes): weights; 0 if a size is not kept, else usually 1
     prior: Prior
 
     def _differences(self, draws: np.ndarray) -> np.ndarray:
-        """Logarithms of what was measured less those of the law for a GPU of cost 1: (parts, draws, sizes)."""
+        """Log of the measured cost minus log of the law's with one-GPU cost 1: (parts, draws, sizes)."""
         import numpy as np
 
         return self.log_costs - np.log1p(np.exp(draws[..., :-1]) @ self.terms)
 
     def log_cost(self, draws: np.ndarray) -> np.ndarray:
-        """The cost of one GPU that fits best, (parts, draws)."""
+        """Log of the best-fitting cost of one GPU: (parts, draws)."""
         marks = self.marks[:, None]
         return (self._differences(draws) * marks).sum(-1) / marks.sum(-1)
 
     def log_likelihood(self, draws: np.ndarray) -> np.ndarray:
-        """draws: (parts, draws, losses and noise), logarithms; returns (parts, draws)."""
+        """Log-likelihood, (parts, draws). draws: (parts, draws, losses and noise), logarithms."""
         import numpy as np
 
         marks = self.marks[:, None]
@@ -195,7 +194,7 @@ class _Model:
 
 
 def _start(model: _Model, random: np.random.Generator) -> np.ndarray:
-    """Walkers for each part, (parts, walkers, parameters): draws from the prior, resampled by their likelihood."""
+    """Initialise the walkers, (parts, walkers, parameters), with prior draws resampled by their likelihood."""
     import numpy as np
 
     prior, parts = model.prior, len(model.marks)
@@ -207,12 +206,12 @@ def _start(model: _Model, random: np.random.Generator) -> np.ndarray:
         edges = np.cumsum(shares[part])
         chosen = np.searchsorted(edges / edges[-1], (np.arange(WALKERS) + random.random()) / WALKERS)
         walkers[part] = draws[random.permutation(chosen.clip(0, PRIOR_DRAWS - 1))]
-    # The same draw may have been taken many times: apart, so that the ensemble spans all directions.
+    # The same draw may have been taken many times; jitter lets the ensemble span all directions.
     return walkers + 0.05 * prior.sd * random.standard_normal(walkers.shape)
 
 
 def _move(model: _Model, walkers: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Stretch moves; returns draws from the later half of them: (parts, KEPT x WALKERS, parameters)."""
+    """Run stretch moves and return draws from their second half: (parts, KEPT x WALKERS, parameters)."""
     import numpy as np
 
     parts, _, dimensions = walkers.shape

@@ -37,7 +37,7 @@ class Cost:
 
 
 def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
-    """Of every size with a prediction."""
+    """Return the cost at every size with a prediction."""
     return [
         Cost(one, one.rate.central90.mapped(lambda rate: samples / rate / 3600, falling=True))
         for one in predicted
@@ -46,13 +46,13 @@ def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
 
 
 def best_plan(found: Sequence[Cost], budget_gpu_hours: float) -> Cost | None:
-    """The fastest size whose GPU-hours stay within the budget even at the upper end of the 90 % interval."""
+    """Return the fastest size whose GPU-hours stay within budget even at the upper end of the 90 % interval."""
     within = [cost for cost in found if cost.gpu_hours_high <= budget_gpu_hours]
     return min(within, key=lambda cost: cost.hours, default=None)
 
 
 def cost_sentence(cost: Cost, efficiency: float, device: str) -> str:
-    """'8 GPUs: 91 % efficiency, 14 h, 112 GPU-h'."""
+    """Return e.g. '8 GPUs: 91 % efficiency, 14 h, 112 GPU-h'."""
     unit = "rank-h" if device == "cpu" else "GPU-h"
     caveats = f" ({'; '.join(cost.predicted.caveats)})" if cost.predicted.caveats else ""
     return (
@@ -62,7 +62,7 @@ def cost_sentence(cost: Cost, efficiency: float, device: str) -> str:
 
 
 def plan_sentence(found: Sequence[Cost], budget: float, device: str) -> str:
-    """Which size the budget allows, in GPU-hours."""
+    """Return a sentence on which size the budget, in GPU-hours, allows."""
     unit = "rank-h" if device == "cpu" else "GPU-h"
     best = best_plan(found, budget)
     if best is None:

@@ -18,7 +18,7 @@ from analysis.scaling.baselines import EXTRA_P
 
 ALL_PEERS = (*PEERS, EXTRA_P)
 NOT_INSTALLED = "Extra-P: not run; --extrap PYTHON names a Python that has it"
-# Reads [[[gpus, step cost], ...], target gpus] per series as JSON, prints one prediction each; null where it has none.
+# Reads [[[gpus, step cost], ...], target gpus] per series as JSON; prints one prediction each, null if it has none.
 SCRIPT = """
 import json, sys
 from extrap.entities.callpath import Callpath
@@ -57,9 +57,9 @@ print("PREDICTED", json.dumps(out))
 
 
 def with_extrap(tests: Sequence[SeriesBacktest], python: str | None) -> tuple[list[SeriesBacktest], str]:
-    """The tests with Extra-P among their peers, and a sentence on where it came from.
+    """Add Extra-P to the peers of the tests; also return a sentence on where it came from.
 
-    It models the GPU-seconds per sample as a function of the number of GPUs. StudyError where `python` has no Extra-P.
+    It models GPU-seconds per sample as a function of the number of GPUs. Raises StudyError if `python` lacks Extra-P.
     """
     if python is None:
         return list(tests), NOT_INSTALLED

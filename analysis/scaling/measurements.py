@@ -1,4 +1,4 @@
-"""Series from a table of published or own measurements, one per row. Columns: COLUMNS; others are ignored."""
+"""Reads series from a table of published or own measurements, one per row. Columns not in COLUMNS are ignored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MeasurementTable:
-    """remarks: rows that are in no series, and why."""
+    """remarks: rows that are in no series, with reasons."""
 
     series: tuple[Series, ...]
     rows: int
@@ -38,7 +38,7 @@ class MeasurementTable:
 
 
 def read_table(path: Path) -> MeasurementTable:
-    """The series of a CSV file. Raises StudyError if it cannot be read or has no usable row."""
+    """Read the series of a CSV file. Raises StudyError if it cannot be read or has no usable row."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
@@ -69,7 +69,7 @@ def read_table(path: Path) -> MeasurementTable:
 
 
 def first_series(table: MeasurementTable, most: int) -> MeasurementTable:
-    """At most so many series, with a remark if some are left out."""
+    """Keep at most this many series, with a remark if some are left out."""
     if len(table.series) <= most:
         return table
     remark = f"{len(table.series):,} series: the first {most:,} of the file are tried; cut the file to try others"
@@ -95,7 +95,7 @@ def _row(number: int, line: Mapping[str, str | None]) -> Row:
 
 
 def _stated(name: str, text: str | None) -> int | None:
-    """None for an empty column."""
+    """Parse a whole number; None for an empty column."""
     return _whole(name, text) if text and text.strip() else None
 
 
@@ -114,8 +114,8 @@ def _given(text: str | None) -> str:
 
 
 def _series(rows: Iterable[Row]) -> list[Series]:
-    """Rows that are equal in all but GPUs and nodes. If their batch per GPU differs, they are one strong-scaling
-    series if they share the global batch and no batch per GPU has two sizes; else a series per batch."""
+    """Group rows that differ only in GPUs and nodes. If their batch per GPU differs, they are one strong-scaling series
+    if they share the global batch and no batch per GPU has two sizes; else one series per batch."""
     alike: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         alike[row.about].append(row)

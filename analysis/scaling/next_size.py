@@ -1,10 +1,9 @@
-"""Which size to measure next: the one that narrows the prediction of a target most per node-hour.
+"""Recommends the size to measure next: the one that narrows the prediction of a target most per node-hour.
 
-For each size, a run is simulated: the law predicts what it would measure, with its uncertainty and the study's own
-noise. The law is refitted with each of a few such values, and the mean width of the 90 % interval at the target is what
-the run would leave (preposterior analysis: Raiffa and Schlaifer 1961, Applied Statistical Decision Theory, chapter 5).
-The interval is that of the mean of many runs at the target; no measurement narrows the deviation of a single run from
-it.
+A run is simulated at each size: the law predicts what it would measure, with its uncertainty and the study's own noise.
+The law is refitted with each of a few such values; the mean width of the 90 % interval at the target is the expected
+width after the run (preposterior analysis: Raiffa and Schlaifer 1961, Applied Statistical Decision Theory, chapter 5).
+The interval is that of the mean of many runs at the target; no measurement narrows the scatter of single runs.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed
 from analysis.scaling.series import Series, Size
 from analysis.scaling.study_series import StudySeries
 
-# Of what a run would measure, the share that each quantile of `Predictive` stands for.
+# Probability that each quantile of `Predictive` stands for.
 SHARES = (0.15, 0.225, 0.25, 0.225, 0.15)
-# Samplers whose widths are averaged. Of one, the width at the target has a relative standard deviation of 2.5 to 5.5 %
-# from seed to seed (three made-up series of 3 to 8 sizes, 12 seeds each).
+# Samplers whose widths are averaged. With one, the width at the target has a relative standard deviation of 2.5 to
+# 5.5 % between seeds (three synthetic series of 3 to 8 sizes, 12 seeds each).
 SAMPLERS, SAMPLERS_OF_OUTCOME = 8, 2
-# Less narrowing than this is noise of the samplers: twice the 2.7 % that remain in a difference of two such means.
+# Less narrowing is sampling noise: twice the 2.7 % that remain in a difference of two such means.
 NOTHING = 0.05
 
 
@@ -47,9 +46,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class NextSizes:
-    """today: what is predicted of the mean of many runs at the target. candidates: those that narrow it, best first: by
-    narrowing per node-hour, or, where no run says how long it took, by narrowing. width: of today's 90 % interval,
-    relative to its median. why_not: why there is no answer. basis: what else went in."""
+    """today: current prediction of the mean of many runs at the target. candidates: runs that narrow it, best first, by
+    narrowing per node-hour, or by narrowing if durations are unknown. width: of today's 90 % interval, relative to its
+    median. why_not: why there is no answer. basis: further assumptions."""
 
     source: StudySeries
     target: Size | None
@@ -61,7 +60,7 @@ class NextSizes:
 
 
 def next_sizes(source: StudySeries, gpus: int, gpus_per_node: int | None, bytes_per_second: float | None) -> NextSizes:
-    """gpus: the target. gpus_per_node, bytes_per_second: as in `predict_series`."""
+    """Rank further runs. gpus: the target. gpus_per_node, bytes_per_second: as in `predict_series`."""
     series = source.series
     if not series.sizes:
         return _none(source, "no completed run: nothing can be concluded; measure any size first")
@@ -110,8 +109,7 @@ def _none(source: StudySeries, why: str) -> NextSizes:
 
 
 def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]:
-    """Sizes up to the target that were not measured: powers of two, and nodes in powers of two and three times
-    those."""
+    """Return unmeasured sizes up to the target: 2^i GPUs, and 2^i and 3·2^i full nodes."""
     counts = {target.gpus}
     for i in range(target.gpus.bit_length()):
         counts |= {2**i} | ({2**i * per_node, 3 * 2**i * per_node} if per_node else set())
@@ -120,7 +118,7 @@ def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]
 
 
 def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size: Size, target: Size) -> float:
-    """After one run at a new size, which counts for less than a size that has the mean of several."""
+    """Return the expected width after one run at a new size, which weighs less than the mean of several runs."""
     series = source.series
     runs = sum(map(len, source.runs)) / len(source.runs)
     counts = [1.0] * len(series.sizes) + [_variance(series, runs) / _variance(series, 1)]
@@ -134,7 +132,7 @@ def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size:
 
 
 def _width_after_repeat(source: StudySeries, prior: Prior, index: int, target: Size) -> float:
-    """The size counts for more by as much as one more run makes its mean more certain."""
+    """Return the width if one more run at this size raises its weight as it reduces the variance of its mean."""
     series, runs = source.series, len(source.runs[index])
     counts = [1.0] * len(series.sizes)
     counts[index] = _variance(series, runs) / _variance(series, runs + 1)
@@ -142,13 +140,13 @@ def _width_after_repeat(source: StudySeries, prior: Prior, index: int, target: S
 
 
 def _width(series: Series, counts: Sequence[float], prior: Prior, target: Size, samplers: int) -> float:
-    """Of the 90 % interval of the mean at the target, relative to its median. counts: of each size (`posteriors`)."""
+    """Return the relative width of the 90 % interval of the mean at the target. counts: weights for `posteriors`."""
     found = posteriors(series, [counts] * samplers, prior)
     return sum(relative_width(each.predict_mean(target)) for each in found) / samplers
 
 
 def _variance(series: Series, runs: float) -> float:
-    """Of a mean of so many runs about the law: that of the runs by their number, and what no law has."""
+    """Return the variance of a mean of this many runs about the law: noise / runs, plus misfit of the law."""
     return NOISE_MEDIAN**2 + (series.noise or 0.0) ** 2 / runs
 
 
@@ -165,7 +163,7 @@ def _candidate(
 
 
 def _hours(source: StudySeries, size: Size) -> float | None:
-    """Mean duration of a run on the nearest measured size."""
+    """Return the mean duration of a run at the nearest measured size."""
     spans: list[tuple[float, float]] = []
     for own, runs in zip(source.series.sizes, source.runs, strict=True):
         seconds = _seconds(runs)

@@ -1,4 +1,4 @@
-"""What a series says of sizes that were not measured, and where it says nothing."""
+"""Predicts unmeasured sizes of a series, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from analysis.scaling.study_series import StudySeries
 from analysis.scaling.textbook import LAWS, Fit, fit, leave_one_out
 from analysis.stats.intervals import Interval
 
-FAR, TOO_FAR = 8, 64  # times the largest measured size: said from the first on, refused beyond the second
+FAR, TOO_FAR = 8, 64  # multiples of the largest measured size: caveat beyond the first, refusal beyond the second
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one size, in samples per second. rate: of a measurement there; None: refused, and `caveats` say why. measured:
-    where that size was. linear, flat: what the trivial predictors say. caveats: what the prediction goes beyond."""
+    """Prediction for one size; rates in samples per second. rate: None: refused, with reasons in `caveats`. measured:
+    None if the size was not measured. linear, flat: trivial predictors. caveats: how far it extrapolates."""
 
     size: Size
     rate: Predictive | None
@@ -33,7 +33,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class LawFit:
-    """A law of the textbooks: its fit to all sizes, its mean error on each from the others; None: too few sizes."""
+    """A textbook law: its fit to all sizes and its leave-one-out error; None: too few sizes."""
 
     name: str
     formula: str
@@ -43,9 +43,9 @@ class LawFit:
 
 @dataclass(frozen=True)
 class SeriesPrediction:
-    """predicted: one per size asked for, and one per measured size, in ascending order. why_not: why none of it could
-    be predicted. laws: those of the textbooks, beside the one that is used, the pooled law; why: why that one.
-    own_test: the largest size, predicted from those up to half of it. basis: what else went in."""
+    """predicted: one per requested or measured size, in ascending order. why_not: why nothing could be predicted.
+    laws: textbook laws, for comparison with the pooled law that is used; why: why that one.
+    own_test: the largest size, predicted from those up to half of it. basis: further assumptions."""
 
     source: StudySeries
     predicted: tuple[Predicted, ...]
@@ -59,8 +59,8 @@ class SeriesPrediction:
 def predict_series(
     source: StudySeries, gpus: tuple[int, ...], gpus_per_node: int | None, bytes_per_second: float | None
 ) -> SeriesPrediction:
-    """gpus_per_node: of the machine; None: as `node_size` finds. bytes_per_second: between nodes, for a series that was
-    measured on one node only; None: what the cluster's configuration says, where it does."""
+    """Predict a series at these numbers of GPUs. gpus_per_node: None: from `node_size`. bytes_per_second: between
+    nodes, for a series measured on one node only; None: from the cluster's configuration, if known."""
     series = source.series
     if not series.sizes:
         return SeriesPrediction(source, (), "no completed run: nothing can be concluded", (), "", None, ())
@@ -94,7 +94,7 @@ def predict_series(
 
 
 def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> Interval | None:
-    """The median with the 90 % interval, relative to the law's median at the smallest measured size."""
+    """Return efficiency with its 90 % interval, relative to the law's median at the smallest measured size."""
     smallest = prediction.source.series.sizes[0]
     base = next(each for each in prediction.predicted if each.size == smallest)
     if one.rate is None or base.rate is None:
@@ -104,8 +104,8 @@ def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> Interval | No
 
 
 def calibration(source: StudySeries, bytes_per_second: float | None) -> tuple[OneNode | None, tuple[str, ...]]:
-    """What the bandwidth between nodes says of a series on one node, and sentences on it; None where nodes were
-    measured, or no bandwidth is known. bytes_per_second: None: as the cluster's configuration says."""
+    """Extend a series on one node by the bandwidth between nodes; None if several nodes were measured, or no bandwidth
+    is known. Also return sentences on its basis. bytes_per_second: None: from the cluster's configuration."""
     series = source.series
     basis: tuple[str, ...] = ()
     if any(size.nodes > 1 for size in series.sizes):
@@ -120,8 +120,8 @@ def calibration(source: StudySeries, bytes_per_second: float | None) -> tuple[On
 
 
 def node_size(source: StudySeries) -> tuple[int | None, tuple[str, ...]]:
-    """GPUs of a node, None for any number, and a sentence where that is a guess: as many as were measured on one; CPU
-    ranks that were all on one machine stay on it."""
+    """Return GPUs per node, the most measured on one, and a sentence if that is a guess. None for CPU ranks that were
+    all on one machine, since they are assumed to stay there."""
     sizes = source.series.sizes
     most = max(round(size.gpus_per_node) for size in sizes)
     if any(size.nodes > 1 for size in sizes):
@@ -136,7 +136,7 @@ def placed(gpus: int, per_node: int | None) -> Size:
 
 
 def _posteriors(series: Series) -> tuple[Posterior, float | None, Fold | None]:
-    """Of all sizes; the mean error on each size from all others; the largest from those up to half of it."""
+    """Return the posterior of all sizes, the mean leave-one-out error, and the test on the largest size."""
     count = len(series.sizes)
     kept = [[True] * count]
     if count > 1:

@@ -1,8 +1,7 @@
-"""How much is known before a prediction is made, and by how much each such level is usually off.
+"""Levels of knowledge behind a prediction, and the usual error of each.
 
-The errors of the last two are those that `python -m analysis backtest benchmarks/published/throughput.csv` prints, of
-the first those of the same table's single-GPU lines (tests/analysis/scaling/test_estimate.py works all of them out
-again).
+The errors of the last two are printed by `python -m analysis backtest benchmarks/published/throughput.csv`; that of the
+first is from the single-GPU lines of the same table. tests/analysis/scaling/test_estimate.py recomputes all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Share:
     of_what: str
 
 
-# Those three networks of the catalogue that the table has on GPUs of analysis/measures/devices.json.
+# The three networks of the catalogue that the table has on GPUs of analysis/measures/devices.json.
 ROOFLINE_SHARE = Share(0.503, 0.587, 1.349, 14, "ResNet-50, AlexNet and VGG-16 in fp32 on one V100 or P100")
 CALIBRATED_ERROR = UsualError(0.040, 0.079, 8)
 FITTED_ERROR = UsualError(0.028, 0.128, 23)

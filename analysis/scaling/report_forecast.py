@@ -1,5 +1,5 @@
-"""What the study's series say of larger sizes, for the report: what `python -m analysis predict` says at twice,
-four and eight times the largest measured size."""
+"""Forecasts for the report: those of `python -m analysis predict` at two, four and eight times the largest measured
+size of each series."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ DOUBLINGS = (2, 4, 8)
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one size. measured: samples per second, where the size was. rate: of one more measurement there; None where
-    the size is refused. efficiency: with its 90 % interval, relative to the smallest measured size. linear, flat: what
-    the trivial predictors say. epoch_gpu_hours: of an epoch's steps, at the median. caveats: why it is refused, or what
-    the prediction goes beyond."""
+    """Forecast for one size. measured: samples per second; None if not measured. rate: predicted; None if refused.
+    efficiency: with its 90 % interval, relative to the smallest measured size. linear, flat: trivial predictors.
+    epoch_gpu_hours: of an epoch's steps, at the median. caveats: why it is refused, or how far it extrapolates."""
 
     gpus: int
     nodes: int
@@ -39,9 +38,9 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Of one series. point: its first measured point.
-    forecasts: of the measured sizes and of DOUBLINGS times the largest, in ascending order. why_not: why there are
-    none. marks: of the points that it comes from. basis: on what it stands, and what was left out; sentences."""
+    """Forecasts of one series. point: its first measured point.
+    forecasts: for the measured sizes and for DOUBLINGS times the largest, in ascending order. why_not: why there are
+    none. marks: warnings of the points used. basis: sentences on assumptions and omissions."""
 
     point: Point
     forecasts: tuple[Forecast, ...]
@@ -56,7 +55,7 @@ class Outlook:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why there is no figure: of the series, or of sizes; sentences."""
+        """Sentences on why the series, or some of its sizes, have no figure."""
         if self.why_not is not None:
             return (self.why_not,)
         refused = [one for one in self.forecasts if one.rate is None]
@@ -64,14 +63,14 @@ class Outlook:
 
 
 def outlook_of(points: Sequence[Point], most_series: int) -> list[Outlook]:
-    """Of the first `most_series` series that are drawn, in their order. A prediction draws from a posterior, which
-    takes 0.1 s for a series of four sizes, 0.3 s for one of eight."""
+    """Forecast the first `most_series` series in the order of the charts. The limit exists because sampling a posterior
+    takes 0.1 s for a series of four sizes and 0.3 s for one of eight."""
     from analysis.scaling.prediction import predict_series
     from analysis.scaling.study_series import study_series
 
     first = {group[0].series: group[0] for group in series_in_order(points)[:most_series]}
     alike = {without_strategy(key) for key in first}
-    # Of the same framework alone too: it is the size of one GPU, where a series has none.
+    # Include the framework alone: it supplies the size of one GPU to a series without one.
     wanted = {row.series for row in points if without_strategy(row.series) in alike}
     found = {}
     for source in study_series([row for row in points if row.series in wanted]):

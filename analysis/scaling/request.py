@@ -1,4 +1,4 @@
-"""What is asked of a prediction, as name=value: the sizes, the machine, and the training that is to be costed."""
+"""Parses the name=value settings of a prediction: sizes, machine, and the training whose cost is wanted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Request:
 
 
 def request_of(settings: list[str]) -> Request:
-    """StudyError for a setting that is not known or has no such value."""
+    """Parse the settings. Raises StudyError for an unknown setting or an invalid value."""
     values = settings_of(settings, SETTINGS)
     if "gpus" not in values:
         raise StudyError("which numbers of GPUs? Give them, such as gpus=16,32,64")

@@ -1,4 +1,4 @@
-"""A series of measurements: one training on several numbers of GPUs, all else equal."""
+"""A series of measurements: one training on different numbers of GPUs, all else equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, order=True)
 class Size:
-    """Where a training runs: so many GPUs, evenly on so many nodes."""
+    """A number of GPUs, spread evenly over a number of nodes."""
 
     gpus: int
     nodes: int
@@ -23,19 +23,18 @@ class Size:
         return self.gpus / self.nodes
 
     def words(self, unit: str = "GPU") -> str:
-        """'1 GPU', '16 GPUs on 2 nodes'."""
+        """Return e.g. '1 GPU' or '16 GPUs on 2 nodes'."""
         counted = f"{self.gpus} {unit}" + ("" if self.gpus == 1 else "s")
         return counted + (f" on {self.nodes} nodes" if self.nodes > 1 else "")
 
 
 @dataclass(frozen=True)
 class Series:
-    """sizes, rates: what was measured, in ascending order of sizes, each size once; rates in samples per second.
+    """sizes, rates: measurements in ascending order of distinct sizes; rates in samples per second.
 
-    scaling: harness.core.spec.WEAK (batch per GPU is constant) or STRONG (global batch is). system, model, precision,
-    batch_per_gpu: as far as known; a prediction from one node needs them. noise: relative standard deviation between
-    repeated runs of a size, where sizes were repeated. unit: what a rank has, in
-    words. remarks: sentences on what was left out.
+    scaling: harness.core.spec.WEAK (constant batch per GPU) or STRONG (constant global batch). system, model,
+    precision, batch_per_gpu: as far as known; a prediction from one node needs them. noise: relative standard deviation
+    between repeated runs of a size; None without repeats. unit: 'GPU' or 'CPU rank'. remarks: sentences on omissions.
     """
 
     name: str
@@ -52,13 +51,13 @@ class Series:
 
     @property
     def costs(self) -> np.ndarray:
-        """GPU-seconds per sample at each size, shape (sizes,): constant where scaling is ideal."""
+        """GPU-seconds per sample at each size, shape (sizes,): constant if scaling is ideal."""
         import numpy as np
 
         return np.array([size.gpus / rate for size, rate in zip(self.sizes, self.rates, strict=True)])
 
     def words(self, index: int) -> str:
-        """One of the sizes, such as '16 GPUs on 2 nodes'."""
+        """Return one of the sizes as text, such as '16 GPUs on 2 nodes'."""
         return self.sizes[index].words(self.unit)
 
     @property
@@ -66,7 +65,7 @@ class Series:
         return self.sizes[-1]
 
     def only(self, keep: list[bool]) -> Series:
-        """The series with only those sizes that are marked."""
+        """Return the series with only the marked sizes."""
         import dataclasses
 
         sizes = tuple(size for size, kept in zip(self.sizes, keep, strict=True) if kept)
@@ -74,11 +73,11 @@ class Series:
         return dataclasses.replace(self, sizes=sizes, rates=rates)
 
     def up_to_half(self) -> list[bool]:
-        """Marks the sizes that have at most half as many GPUs as the largest one."""
+        """Mark the sizes with at most half as many GPUs as the largest."""
         return [2 * size.gpus <= self.largest.gpus for size in self.sizes]
 
     def falls(self) -> str | None:
-        """A sentence, where a larger size is slower than a smaller one."""
+        """Return a sentence if a larger size is slower than a smaller one."""
         for i in range(1, len(self.sizes)):
             if self.rates[i] < self.rates[i - 1]:
                 return (

@@ -1,4 +1,4 @@
-"""From one node to several, by a bandwidth alone: what an allreduce of the gradients between nodes ought to take."""
+"""Predicts several nodes from one and a bandwidth: the expected cost of an allreduce of the gradients between nodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from analysis.scaling.communication import ring_seconds
 from analysis.scaling.series import Series
 from harness.core.spec import WEAK
 
-# Parameters of networks by the letters and digits of their names; published counts, as far as models/catalog.py, which
-# knows them by classes and size of the input, has not got them.
+# Published parameter counts by the letters and digits of a network's name. models/catalog.py counts parameters too, but
+# only given numbers of classes and input sizes.
 PARAMETERS = {
-    "alexnet": 61.1e6,  # Krizhevsky 2014, and below: as in torchvision's table of models
+    "alexnet": 61.1e6,  # Krizhevsky 2014; this and the following as in torchvision's table of models
     "vgg16": 138.4e6,
     "vgg19": 143.7e6,
     "inceptionv3": 27.2e6,  # with the auxiliary classifier, Szegedy et al. 2016
@@ -27,7 +27,7 @@ PARAMETERS = {
     "transformerbig": 213e6,
     "vitb": 86e6,  # Dosovitskiy et al. 2021, table 1
     "vitl": 307e6,
-    "gpt2": 124e6,  # Radford et al. 2019; the counts that its authors published later
+    "gpt2": 124e6,  # Radford et al. 2019, with the counts that the authors published later
     "gpt2medium": 355e6,
     "gpt2large": 774e6,
     "gpt2xl": 1558e6,
@@ -37,8 +37,8 @@ HALF = ("fp16", "bf16", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class OneNode:
-    """posterior, and the prior that it was made with: None where `why` says what is missing; else `why` says what they
-    were made from."""
+    """Prediction from one node. posterior, prior: None if something is missing, named in `why`; else `why` says what
+    they are based on."""
 
     posterior: Posterior | None
     why: str
@@ -46,10 +46,10 @@ class OneNode:
 
 
 def one_node(series: Series, bytes_per_second: float | None = None, gradient_bytes: float | None = None) -> OneNode:
-    """A prediction for several nodes from sizes on one. What is None is read from the names of system and model.
+    """Predict several nodes from sizes on one. Arguments that are None are read from the names of system and model.
 
-    The median of what the ring between nodes costs becomes bytes / bandwidth: all of it exposed, at full speed. Overlap
-    makes it less, protocols and other traffic more; the prior is as wide as ever.
+    The median cost of the ring between nodes becomes bytes / bandwidth: fully exposed, at full speed. Overlap makes it
+    less, protocols and other traffic more, so the prior stays as wide as usual.
     """
     given = bytes_per_second is not None
     if bytes_per_second is None:
@@ -74,7 +74,7 @@ def one_node(series: Series, bytes_per_second: float | None = None, gradient_byt
 
 
 def bandwidth_in(text: str) -> float | None:
-    """Bytes per second, of 'InfiniBand EDR 100 Gb/s' or '12.5 GB/s'; None where the text has none."""
+    """Parse bytes per second from 'InfiniBand EDR 100 Gb/s' or '12.5 GB/s'; None if the text has none."""
     found = re.search(r"(\d+(?:\.\d+)?)\s*(Gb/s|Gbit/s|Gbps|GbE|GB/s)", text)
     if found is None or float(found[1]) <= 0:
         return None
@@ -82,7 +82,7 @@ def bandwidth_in(text: str) -> float | None:
 
 
 def parameters_of(model: str) -> float | None:
-    """Of the network in the table that the name begins with: 'ResNet50 V1.5' is resnet50; None where it is none."""
+    """Look up the network that the name begins with ('ResNet50 V1.5' is resnet50); None if unknown."""
     name = re.sub(r"[^a-z0-9]", "", model.lower())
     found = [known for known in PARAMETERS if name.startswith(known)]
     return PARAMETERS[max(found, key=len)] if found else None

@@ -1,4 +1,4 @@
-"""The points of a study -> series that laws can be fitted to."""
+"""Converts the points of a study to series that laws can be fitted to."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from analysis.tables.series import without_strategy
 
 @dataclass(frozen=True)
 class StudySeries:
-    """marks: of all points in it; every prediction has them. train_samples: of an epoch. gradient_bytes: of one rank,
-    in fp32. link_bytes_per_second: of a node to the others, as the cluster's configuration says. Each is None where it
-    is not known or differs between the runs. runs: the completed ones at each size of the series. key: what the
-    table of points calls the series."""
+    """A series and its runs. marks: warnings of all its points, repeated in every prediction. train_samples: per epoch.
+    gradient_bytes: per rank, in fp32. link_bytes_per_second: between nodes, from the cluster's configuration. These are
+    None if unknown or different between runs. runs: completed ones at each size. key: the series in the table of
+    points."""
 
     series: Series
     cluster: str
@@ -34,8 +34,8 @@ class StudySeries:
 
 
 def study_series(points: Sequence[Point]) -> list[StudySeries]:
-    """In the order of the points. A series without a measurement on one GPU takes that of the framework alone, which
-    its speedups are relative to; the framework alone is a series of its own only where nothing else is."""
+    """Return the series in the order of the points. A series without a measurement on one GPU takes that of the
+    framework alone, the baseline of its speedups; the framework alone is a series only if there is no other."""
     by_series: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         by_series[point.series].append(point)
@@ -99,7 +99,7 @@ def _one(group: Sequence[Point], alone: Sequence[Point]) -> StudySeries:
 
 
 def _noise(runs: Sequence[Sequence[Run]]) -> float | None:
-    """Relative standard deviation of the throughput between the runs of a point, pooled over the points."""
+    """Return the relative standard deviation of throughput between runs of a point, pooled over the points."""
     squares, df = 0.0, 0
     for own in runs:
         logs = [math.log(run.samples_per_second) for run in own]

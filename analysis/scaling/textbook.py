@@ -1,7 +1,7 @@
-"""The laws of the textbooks, each with one set of parameters per series, fitted by least squares.
+"""Textbook laws with one set of parameters per series, fitted by least squares.
 
-A law gives the cost of a sample, in GPU-seconds, relative to one GPU: r(n) = 1 where scaling is ideal, and throughput
-is n / (cost of one GPU x r(n)). Parameters are not negative. Formulas and sources: docs/prediction.md.
+A law gives the cost of a sample, in GPU-seconds, relative to one GPU: r(n) = 1 if scaling is ideal, and throughput is
+n / (cost of one GPU x r(n)). Parameters are not negative. Formulas and sources: docs/prediction.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.core.spec import WEAK
 if TYPE_CHECKING:
     import numpy as np
 
-# GPUs, nodes, what a term that is a share of a step of constant work is to be multiplied by, parameters -> r.
+# (GPUs, nodes, weight of a fixed time per step, parameters) -> r.
 Relative = Callable[["np.ndarray", "np.ndarray", "np.ndarray", "np.ndarray"], "np.ndarray"]
 
 
@@ -32,9 +32,9 @@ class Law:
 
 @dataclass(frozen=True)
 class Fit:
-    """cost: of one GPU, GPU-seconds per sample. values: of the law's parameters; intervals: 90 %, from the curvature of
-    the residuals and Student's t (Seber and Wild 1989, section 5.1); None where there are no more sizes than unknowns.
-    known: whether the sizes say anything of the parameter; those that they do not speak of are 0.
+    """A fitted law. cost: of one GPU, GPU-seconds per sample. values: of the law's parameters; intervals: 90 %, from
+    the curvature of the residuals and Student's t (Seber and Wild 1989, section 5.1); None if there are no more sizes
+    than unknowns. known: whether the sizes determine the parameter; others are 0.
     """
 
     law: Law
@@ -45,7 +45,7 @@ class Fit:
     known: tuple[bool, ...]
 
     def rate(self, size: Size) -> float:
-        """Samples per second."""
+        """Predict samples per second."""
         import numpy as np
 
         relative = self.law.relative(*_arguments([size], self.scaling), np.array(self.values))
@@ -110,8 +110,8 @@ LAWS = (
 
 
 def fit(law: Law, series: Series) -> Fit | None:
-    """Least squares of the logarithms, so of relative errors. None where the series has fewer sizes than unknowns that
-    they say something about; a parameter that no size speaks of (of links between nodes, on one node) is 0."""
+    """Fit by least squares of logarithms, i.e. of relative errors; None if there are fewer sizes than unknowns that
+    they determine. A parameter that they do not (for links between nodes, on one node) is 0."""
     import numpy as np
     from scipy.optimize import least_squares
     from scipy.stats import t as student
@@ -147,8 +147,8 @@ def fit(law: Law, series: Series) -> Fit | None:
 
 
 def leave_one_out(law: Law, series: Series) -> float | None:
-    """Mean absolute relative error over the sizes, each predicted from all others; None where one cannot be, or where
-    there are two: of one size no law says anything but linear."""
+    """Return the mean absolute relative error over the sizes, each predicted from all others; None if one cannot be, or
+    with two sizes, since from one size every law is linear."""
     if len(series.sizes) < 3:
         return None
     errors = []
@@ -161,14 +161,14 @@ def leave_one_out(law: Law, series: Series) -> float | None:
 
 
 def best_by_leave_one_out(series: Series) -> Law | None:
-    """The law with the smallest leave-one-out error; None where no law can be judged so (two sizes or fewer)."""
+    """Return the law with the smallest leave-one-out error; None with two sizes or fewer."""
     errors = {law: error for law in LAWS if (error := leave_one_out(law, series)) is not None}
     return min(errors, key=lambda law: errors[law]) if errors else None
 
 
 def _arguments(sizes: Sequence[Size], scaling: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """GPUs, nodes, and by how much a fixed time per step weighs more: with a constant global batch there is 1/n of the
-    computing per step, so a fixed time is n times as large a share of it."""
+    """Return GPUs, nodes, and the weight of a fixed time per step: with a constant global batch a step computes 1/n as
+    much, so a fixed time is n times as large a share."""
     import numpy as np
 
     gpus = np.array([size.gpus for size in sizes], float)
@@ -177,7 +177,7 @@ def _arguments(sizes: Sequence[Size], scaling: str) -> tuple[np.ndarray, np.ndar
 
 
 def _spoken(law: Law, arguments: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[int]:
-    """The parameters that make a difference between the sizes."""
+    """Return indices of the parameters that make a difference between the sizes."""
     import numpy as np
 
     spoken = []

@@ -1,4 +1,4 @@
-"""Differences between the runs of a study: in configuration, and in what they ran on."""
+"""Differences between the runs of a study in configuration and environment."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from analysis.read.row import Run
 from analysis.tables.pairing import spec_of
 from analysis.tables.series import flat
 
-MOST_CHARACTERS = 60_000_000  # of all environments that are compared: 10,000 of the size of a node with eight GPUs
-MOST_VALUES = 12  # of one key, named in the tables of differences
+MOST_CHARACTERS = 60_000_000  # of all environments compared: enough for 10,000 nodes with eight GPUs
+MOST_VALUES = 12  # listed per key in the tables of differences
 ABSENT = "(not there)"
 STARTED = ("device_names", "versions", "communication")  # columns
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the runs of which they are known, by dotted names.
+    """Settings of the runs by dotted name; a key missing from some runs is not a difference.
 
-    shared: what all of them have. differing: of every key that runs have otherwise than others, the values that occur,
-    with the number of runs, most frequent first. of_runs: what each run has that not all share, by its place in the
-    table of runs; where two runs have all the same, one object; None: not known. A key that a run has not is no
-    difference. left_out: runs of which they are known, and of too many kinds to be compared.
+    shared: settings common to all runs with known settings. differing: for each key whose value differs, the values
+    with their number of runs, most frequent first. of_runs: the settings of each run that not all share, by position in
+    the table of runs; equal ones are the same object; None: unknown. left_out: number of runs that were not compared,
+    since there are too many different settings.
     """
 
     shared: Mapping[str, str]
@@ -38,21 +38,21 @@ class Settings:
     left_out: int = 0
 
     def differing_of(self, run: int) -> Mapping[str, str]:
-        """The settings of a run that differ from other runs."""
+        """Return the settings of a run that differ from other runs."""
         return {key: value for key, value in (self.of_runs[run] or {}).items() if key in self.differing}
 
 
 def configurations(runs: Sequence[Run]) -> Settings:
-    """The configurations of the runs."""
+    """Compare the configurations of the runs."""
     return _compared([_configuration(run) for run in runs])
 
 
 def environments(runs: Sequence[Run], folder: Path) -> Settings:
-    """What they ran on: every leaf of env.json as `analysis.read.environment` has it, and the devices of all ranks.
+    """Compare the runs' environments: the leaves of env.json (`analysis.read.environment`), and devices of all ranks.
     folder: of the study; one file is read for all runs with the same digest.
 
-    Of the runs with an env.json, what one of them lacks is a difference, too, such as a variable that was not set; but
-    for the versions of another framework.
+    Among runs with an env.json, a missing key, such as an unset variable, is a difference, except for versions of
+    another framework.
     """
     keys = [(run.env_digest, *(run[column] for column in STARTED)) for run in runs]
     digests = Counter(run.env_digest for run in runs if run.env_digest and run.env_file)
@@ -71,7 +71,7 @@ def environments(runs: Sequence[Run], folder: Path) -> Settings:
 
 
 def _recorded(files: Mapping[str, Path], times: Counter[str]) -> tuple[dict[str, Mapping[str, str]], int]:
-    """The leaves behind each digest, the most frequent first, and of how many runs there was no room for them."""
+    """Return the leaves behind each digest, most frequent first, and the number of runs beyond MOST_CHARACTERS."""
     recorded: dict[str, Mapping[str, str]] = {}
     room, left_out = MOST_CHARACTERS, 0
     for digest, n in times.most_common():
@@ -84,7 +84,7 @@ def _recorded(files: Mapping[str, Path], times: Counter[str]) -> tuple[dict[str,
 
 
 def hosts(runs: Sequence[Run]) -> Sequence[tuple[str, int]]:
-    """The machines that runs ran on with the number of runs, most frequent first."""
+    """Return the machines that runs used with the number of runs, most frequent first."""
     return Counter(run.hosts for run in runs if run.hosts).most_common()
 
 
@@ -114,7 +114,7 @@ def _compared(every: Sequence[Mapping[str, str]]) -> Settings:
 
 
 def _configuration(run: Run) -> dict[str, str]:
-    """Empty if the run's spec could not be read."""
+    """Return the run's configuration; empty if its spec could not be read."""
     if run.point is None:
         return {}
     return {
@@ -132,7 +132,7 @@ def _spec(point: str) -> Mapping[str, str]:
 
 
 def _started(device_names: str | None, versions: str | None, communication: str | None) -> Mapping[str, str]:
-    """As far as the run came: what has not started has none of it, which is no difference."""
+    """Return what the run's start events recorded; missing if it did not start, which is not a difference."""
     found = {f"{VERSION}{name}": version for name, version in json.loads(versions or "{}").items()}
     if device_names:
         found["device"] = ", ".join(json.loads(device_names)) or text.DASH

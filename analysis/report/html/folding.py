@@ -1,6 +1,6 @@
 """Keeps a page of 10,000 runs small: rows beyond a limit are compressed and unfold on demand.
 
-Nothing is dropped: the page says how many rows are folded and, for browsers without JavaScript, which file has them.
+No row is lost: the page says how many are folded and, for browsers without JavaScript, which file has them.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 
 from markupsafe import Markup
 
-# Between two pieces that can be folded apart, written by our own templates; autoescape lets no name or log write it.
+# Separates pieces that can be folded. Only our templates write it; autoescape keeps it out of names and logs.
 NEXT = "<!--next-->"
-# Characters of one table or list. They are some hundred rows: more than anybody reads, and drawn at once.
+# Characters of one table or list: some hundred rows, more than anybody reads, yet rendered quickly.
 MOST_INLINE = 150_000
-# What a browser parses as text, whatever stands in it: '<' ends no script, and begins no comment there.
+# Escapes for JSON in a <script>, so that no '<' ends the script or begins a comment.
 _FOR_SCRIPTS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def deflated(text: str) -> str:
-    """zlib format in base64, for the browser's DecompressionStream("deflate")."""
+    """Compress to zlib format in base64, for the browser's DecompressionStream("deflate")."""
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
 
 
 def folded(name: str, where: str, row: str = "", *, caller: Callable[[], str]) -> Markup:
-    """For `{% call folded("points", "scaling.csv") %}`: the first pieces of what is called as they are, the others
-    compressed in a <script> that no browser runs, with what page.js needs to open them.
+    """Fold the body of `{% call folded("points", "scaling.csv") %}`: its first pieces stay as they are, the others are
+    compressed in a <script> that browsers do not run, with what page.js needs to open them.
 
-    name: of the table or list. where: the file that has the same rows. row: how a row begins, where it is neither a
-    <tr> nor <details>.
+    name: of the table or list. where: the file that has the same rows. row: how a row begins, if not with <tr> or
+    <details>.
     """
     first, *pieces = str(caller()).split(NEXT)
     kept, length = 0, len(first)
@@ -57,7 +57,7 @@ def folded(name: str, where: str, row: str = "", *, caller: Callable[[], str]) -
 
 
 def json_script(name: str, document: Any) -> Markup:
-    """The document for page.js, in a <script> that no browser runs; compressed where it is long."""
+    """Embed the document for page.js in a <script> that browsers do not run, compressed if it is long."""
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > MOST_INLINE:
         return Markup('<script type="text/plain" id="{}" class="deflated">{}</script>').format(name, deflated(text))

@@ -61,7 +61,7 @@ def _printed(run_dir: Path, most_bytes: int) -> Printed | None:
             tails = {rank: _tail(attempt / f"stderr.rank{rank}", most_bytes) for rank in ranks}
             if tails := {rank: lines for rank, lines in tails.items() if lines}:
                 return Printed(tails, _whose(tails, len(sizes), attempt.name.removeprefix("attempt-")))
-    except OSError:  # the run's row says so
+    except OSError:  # reported in the run's row
         pass
     return None
 

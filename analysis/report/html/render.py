@@ -79,11 +79,11 @@ if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 FOLDER = Path(__file__).parent
-MOST_ANSWERS = 12  # the others stand in a fold below them
+MOST_ANSWERS = 12  # further ones are in a fold below
 MOST_COMPARISONS = 200
 FEW_COMPARISONS = 6
-MOST_KEYS = 40  # in which a run without a figure differs from others, named beside it
-FEW_RUNS = 12  # up to so many, their tables are open
+MOST_KEYS = 40  # differing settings listed beside a run without a figure
+FEW_RUNS = 12  # up to this number, their tables are open
 # Warnings that a figure is not what it seems; all others qualify its reliability.
 WARNINGS = ("fault injected", "profiled", "emulated")
 TABLES = {
@@ -198,7 +198,7 @@ def source(name: str) -> Markup:
 
 
 def is_warning(mark: str) -> bool:
-    """Whether figures with this warning are not what they seem."""
+    """Return whether figures with this warning are not what they seem."""
     return mark in WARNINGS or "oversubscribed" in mark or "work differs" in mark
 
 
@@ -247,7 +247,7 @@ def _contents(main: str) -> list[tuple[str, Markup]]:
 
 
 def series_facts(group: Sequence[Point]) -> list[str]:
-    """What the points of a series ran on: all values that occur."""
+    """Return everything that the points of a series ran on."""
 
     def every(name: str, separator: str = " / ") -> str:
         return separator.join(dict.fromkeys(filter(None, (getattr(point, name) for point in group))))
@@ -283,7 +283,7 @@ def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What the runs ran on: clusters, devices, code and versions, each with all values that occur."""
+    """Return the clusters, devices, code and versions of the runs, each with all values that occur."""
     versions: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     for run in runs:
         if run.versions:

@@ -14,7 +14,7 @@ from analysis.report.html.folding import deflated
 from analysis.report.html.printed import MOST_LINE_LENGTH, MOST_LINES, Printed
 from analysis.tables.throughput import goodput
 
-# For very many runs: fewer lines of each, and at last no environments.
+# For very many runs: first fewer lines of each, finally no environments.
 FEWER = ((MOST_LINES, True), (10, True), (3, True), (0, True), (0, False))
 MOST_DETAILS = 2_500_000  # characters, compressed
 MANY_OTHERS = 200  # runs without figures whose whole tails are in the page
@@ -22,11 +22,11 @@ FEW_OF_MANY = 3  # lines of each of more
 
 
 class Details(NamedTuple):
-    """What page.js shows when a run is opened.
+    """The details that page.js shows for an opened run.
 
     block: compressed JSON: {"configuration", "environment": {"shared": {...}, "differing": [keys]}, "environments":
     [{...}] (null: no room for them), "runs": {run id: {"status", "facts", "configuration": {...}, "environment": index,
-    "lines", "of"}}}. lines: of stderr of each run, at most. environments: whether what the runs ran on is in it.
+    "lines", "of"}}}. lines: limit on stderr lines per run. environments: whether the block has environments.
     """
 
     block: str
@@ -76,7 +76,7 @@ def details_block(
     environment: Settings,
     printed: Mapping[str, Printed],
 ) -> Details:
-    """The details of all runs, as far as there is room."""
+    """Return the details of all runs, as far as MOST_DETAILS allows."""
     distinct = {id(own): own for own in environment.of_runs if own is not None}
     places = {key: place for place, key in enumerate(distinct)}
     for most, whole in FEWER:
