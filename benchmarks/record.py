@@ -18,9 +18,9 @@ from typing import Any
 
 from benchmarks.common import ROOT, harness, machine
 from harness.core.events import read_events, read_result
+from harness.core.protocol import FIRST
 from harness.core.spec import read_run
 from harness.plan.machine import code_version
-from harness.worker.protocol import FIRST
 
 RECORDED = ROOT / "benchmarks" / "recorded" / "step_times.json"
 BLOCK_STEPS, BLOCKS, REPEATS = 10, 80, 2

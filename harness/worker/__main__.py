@@ -15,6 +15,7 @@ from harness.core import run_files
 from harness.core.checkpoints import latest
 from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
+from harness.core.protocol import Protocol
 from harness.core.rendezvous import from_environment
 from harness.core.serialization import write_json
 from harness.core.spec import CHROME, NSYS, read_run
@@ -25,7 +26,6 @@ from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 from harness.worker.distributed import gpu_sharing
 from harness.worker.faults import with_fault
-from harness.worker.protocol import Protocol
 from harness.worker.record import capture, energy, nccl, trace
 from harness.worker.record.recorder import Recorder, Recording
 from harness.worker.whitening import whiten

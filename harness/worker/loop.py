@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import numpy as np
 
 from harness.core.events import EventWriter
+from harness.core.protocol import Protocol
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec
 from harness.worker import probes, roofline_probe
@@ -20,7 +21,6 @@ from harness.worker.checkpoint import Checkpoints
 from harness.worker.data.batches import evaluation_batches
 from harness.worker.data.sharding import evaluation_shard
 from harness.worker.profiler_ranges import span
-from harness.worker.protocol import Protocol
 from harness.worker.record import capture
 from harness.worker.record.energy import Meter
 from harness.worker.record.recorder import Recorder

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.events import EventWriter, write_result
+from harness.core.protocol import Protocol
 from harness.core.serialization import write_json
 from harness.core.spec import (
     WEAK,
@@ -33,7 +34,6 @@ from harness.core.spec import (
 )
 from harness.study import outcome
 from harness.study.outcome import RankExit
-from harness.worker.protocol import Protocol
 
 Gradient = tuple[float | None, float | None] | None
 

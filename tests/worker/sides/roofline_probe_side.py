@@ -11,13 +11,13 @@ import numpy as np
 from builders import make_site, make_spec
 
 from harness.core.events import EventWriter
+from harness.core.protocol import Protocol
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import MeasureSpec
 from harness.worker import loop
 from harness.worker.adapter import Adapter
 from harness.worker.checkpoint import Checkpoints
 from harness.worker.distributed.exchange import own_port
-from harness.worker.protocol import Protocol
 from harness.worker.record.energy import Meter
 from harness.worker.record.recorder import Recorder
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from harness.core.protocol import Protocol
 from harness.core.spec import MeasureSpec
-from harness.worker.protocol import Protocol
-from harness.worker.steady_state import (
+from harness.core.steady_state import (
     FAR,
     WINDOW,
     is_stationary,
