@@ -1,1 +1,1 @@
-"""From a study's folder to figures: read -> metrics -> tables, figures, report. Files in, files out."""
+"""Analyses a study's folder: read -> measures -> tables, figures, report. Files in, files out."""

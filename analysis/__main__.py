@@ -1,6 +1,6 @@
-"""`python -m analysis results/<study>`: the report of a study, from whatever of it is there.
+"""`python -m analysis results/<study>`: report a study, complete or not.
 
-`python -m analysis <command> ...` does what COMMANDS names; a study's folder of such a name is given as ./<name>.
+`python -m analysis <command> ...` runs one of COMMANDS; give a study's folder of the same name as ./<name>.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from analysis.base.text import encodable
 from harness.core.console_script import run_and_exit
 
 PROGRAM = "python -m analysis"
-REPORT = "report"  # the command where none is named
+REPORT = "report"  # the default command
 COMMANDS = {
     REPORT: "read a study, print a summary, write its report",
     "backtest": "how well the scaling laws predict a table of measurements",
@@ -33,10 +33,10 @@ MODULES = {"next": "suggest"}
 
 
 def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
-    """Runs the command that the first argument names, or writes the report of the study that it is.
+    """Run the command that the first argument names, or report the study at this path.
 
-    Returns the exit code: 0 when it was done, also where runs failed (the report names them); 2 for what the user can
-    put right, said in one sentence on stderr; others as a command says.
+    Returns the exit code: 0 on success, even if runs failed (the report names them); 2 for an error the user can fix,
+    explained in one sentence on stderr; others are defined by commands.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     name = REPORT

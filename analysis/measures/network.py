@@ -19,23 +19,23 @@ from analysis.read.row import Run
 
 Arrays = Mapping[str, np.ndarray]
 
-# The bounds leave room for what rounding alone does: measured with ResNet-20 and ResNet-110 at a batch of 16 of
-# Fashion-MNIST, on a CPU, PyTorch with and without its convolution library (oneDNN), three to five seeds each.
+# The bounds allow for rounding, measured with ResNet-20 and ResNet-110 on batches of 16 of Fashion-MNIST, on a CPU,
+# PyTorch with and without its convolution library (oneDNN), three to five seeds each.
 
-# Of the first synchronised gradient of a run: the difference of its sum, and of its sum of magnitudes, by the latter.
+# First synchronised gradient of a run: difference of its sum, and of its sum of magnitudes, relative to the latter.
 # Rounding: up to 2e-4. A sum over two ranks instead of their mean: 1.
 FIRST_GRADIENT = 1e-3
-# By the largest logit, or by 1 where that is less. Rounding: up to 2e-6. BatchNorm with 1e-3 for its 1e-5: 4e-3.
+# Relative to the largest logit, or to 1 if that is less. Rounding: up to 2e-6. BatchNorm with 1e-3 for 1e-5: 4e-3.
 LOGITS = 1e-4
-# Norm of the difference by the norm. Rounding: 3e-3 to 7e-3 with ResNet-20, up to 3e-2 with ResNet-110, since it puts
-# an activation near 0 on the other side of a ReLU now and then, and each time all gradients below change.
+# Norm of the difference relative to the norm. Rounding: 3e-3 to 7e-3 with ResNet-20, up to 3e-2 with ResNet-110, since
+# it sometimes moves an activation near 0 across a ReLU, which changes all gradients below.
 GRADIENTS = 5e-2
-# Of all 20 steps, by how far the losses move from the first. Rounding, with a learning rate of 1e-4: up to 5e-4 with
-# ResNet-20, 8.2e-3 with ResNet-110. A learning rate that is 10 % too large: 3.6e-2 and more; momentum of 0.85 for
-# 0.9: 5.3e-2 and more.
+# Over all 20 steps, relative to how far the losses move from the first. Rounding, with a learning rate of 1e-4: up to
+# 5e-4 with ResNet-20, 8.2e-3 with ResNet-110. A learning rate 10 % too large: at least 3.6e-2; momentum of 0.85 instead
+# of 0.9: at least 5.3e-2.
 LOSSES = 2e-2
 
-# What is compared, and in which words it is named.
+# Compared quantities and their names in sentences.
 BOUNDS = {"logits": "logits", "gradients": "gradients", "losses": "loss curve"}
 
 
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """Above 1: they are not equal."""
+        """Difference relative to the bound; above 1: not equal."""
         return math.inf if math.isinf(self.value) else self.value / self.bound
 
 
@@ -59,7 +59,7 @@ class Files:
         self._read = lru_cache(maxsize=32)(read_arrays)
 
     def differences(self, run: Run, reference: Run) -> dict[str, Difference]:
-        """By the names of BOUNDS. Raises ValueError, with a sentence, where they cannot be compared."""
+        """Compare two runs, by the names of BOUNDS. Raises ValueError with a sentence if they are not comparable."""
         return differences(self._arrays(run), self._arrays(reference))
 
     def _arrays(self, run: Run) -> Arrays:
@@ -72,7 +72,7 @@ class Files:
 
 
 def differences(own: Arrays, other: Arrays) -> dict[str, Difference]:
-    """By the names of BOUNDS, relative to `other`. Raises ValueError if batch, classes or steps differ."""
+    """Compare with `other`, by the names of BOUNDS. Raises ValueError if batch, classes or steps differ."""
     if any(own[name].shape != other[name].shape for name in ("logits", "losses")):
         raise ValueError("their verify.npz hold different batches or steps")
     with np.errstate(all="ignore"):
@@ -85,12 +85,12 @@ def differences(own: Arrays, other: Arrays) -> dict[str, Difference]:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """In double precision. Raises ValueError, with a sentence, for a file that is none of
-    harness/worker/checks/verify.py."""
+    """Read the arrays in double precision. Raises ValueError with a sentence if harness/worker/checks/verify.py did not
+    write the file."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.atleast_1d(np.asarray(file[name], dtype=np.float64)) for name in file.files}
-    except Exception:  # a damaged file fails in as many ways as ZIP and npy have parts
+    except Exception:  # a damaged ZIP or npy file raises many kinds of errors
         raise ValueError(f"{path.name} cannot be read") from None
     if any(name not in arrays or not arrays[name].size for name in ("logits", "losses")) or not _gradients(arrays):
         raise ValueError(f"{path.name} does not hold logits, losses and gradients")
@@ -98,7 +98,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _distance(own: Arrays, other: Arrays) -> float:
-    """||g - g'|| / ||g'|| over the elements of all gradients; infinite where the arrays themselves are not the same."""
+    """Return ||g - g'|| / ||g'|| over all gradients; infinite if their names or shapes differ."""
     mine, theirs = _gradients(own), _gradients(other)
     if {name: a.shape for name, a in mine.items()} != {name: a.shape for name, a in theirs.items()}:
         return math.inf
@@ -109,13 +109,13 @@ def _distance(own: Arrays, other: Arrays) -> float:
 
 
 def _apart(own: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference of two loss curves, by how far the other moves from its first loss."""
+    """Return the largest difference of two loss curves, relative to how far the other moves from its first loss."""
     apart = relative(_largest(own - other), _largest(other - other[0]))
     return math.inf if math.isnan(apart) else apart
 
 
 def _largest(array: np.ndarray) -> float:
-    largest = float(np.abs(array).max())  # of what holds a NaN, that
+    largest = float(np.abs(array).max())  # NaN if any element is
     return math.inf if math.isnan(largest) else largest
 
 

@@ -3,8 +3,8 @@
 Source: https://co-design.pop-coe.eu/metrics/ and its pages `load_balance_efficiency`, `communication_efficiency`,
 `parallel_efficiency`, `computation_efficiency` and `global_efficiency`. POP measures useful computation with hardware
 counters; here a rank's useful computation is its step without synchronisation, U, on a cached batch. A factor may be
-above 1: the parts are not clamped. C is the step on a cached batch, F the full one, both of the slowest rank and as the
-sums of their parts; what is unexplained is in none of the factors.
+above 1: the parts are not clamped. C is the step on a cached batch, F the full one, both on the slowest rank and as
+sums of their parts; unexplained time is in none of the factors.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ EFFICIENCIES = {
 
 
 def efficiencies(parts: Parts, base: Parts | None, work: float | None) -> dict[str, float | None]:
-    """By the names of EFFICIENCIES; None where it cannot be known. work: as in `lost_parts`, relative to the base.
+    """Return the efficiencies by the names of EFFICIENCIES; None if unknown. work: as in `lost_parts`.
 
     load balance = mean(U) / max(U) over the ranks.
-    communication = max(U) / C: of the step on a cached batch, what the slowest rank computes.
-    parallel = load balance x communication = mean(U) / C, as POP defines it, of a step that waits for no data.
-    data = C / F: a factor of its own, which POP does not have. 1 where no step waits for data.
-    computation scaling = mean(U) of the base x work / mean(U): 1 where a sample costs a rank as much as in the base.
-    global = parallel x data x computation scaling = mean(U) of the base x work / F. Where no step waits for data, it is
-    POP's parallel x computation. By that of the base it is the efficiency of the report, but for what is unexplained.
+    communication = max(U) / C: the slowest rank's computation relative to the step on a cached batch.
+    parallel = load balance x communication = mean(U) / C, as POP defines it, for a step that does not wait for data.
+    data = C / F: a factor that POP lacks; 1 if no step waits for data.
+    computation scaling = mean(U) of the base x work / mean(U): 1 if a sample costs a rank as much as in the base.
+    global = parallel x data x computation scaling = mean(U) of the base x work / F. If no step waits for data, this is
+    POP's parallel x computation. Divided by that of the base, it is the report's efficiency, except for unexplained
+    time.
     """
     seconds = {name: part.estimate for name, part in parts.seconds.items()}
     full = sum(value for name, value in seconds.items() if name != UNEXPLAINED)

@@ -92,8 +92,8 @@ def is_recorded(row: Mapping[str, Any]) -> bool:
 
 
 def required_bytes(strategy: str, gpus: int, nodes: int, gradient_bytes: int | None) -> float | None:
-    """The least that an allreduce of so many bytes sends per step, all senders together: 2 (k - 1) times as many, for k
-    nodes over their network, or k ranks of one node; each of them 2 (k - 1) / k (Patarasuk and Yuan 2009, "Bandwidth
+    """Return the minimum bytes that an allreduce sends per step over all senders: 2 (k - 1) times the gradients' for k
+    nodes over their network, or k ranks of one node; each sends 2 (k - 1) / k (Patarasuk and Yuan 2009, "Bandwidth
     optimal all-reduce algorithms for clusters of workstations"). None: the strategy exchanges something else."""
     if gradient_bytes is None or not info(strategy).sends_allreduce_bytes:
         return None
@@ -101,7 +101,7 @@ def required_bytes(strategy: str, gpus: int, nodes: int, gradient_bytes: int | N
 
 
 def _energy(members: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """As reliable as the least reliable run: a mean over only the metered runs would look like one over all."""
+    """Return the energy, as reliable as the least reliable run: a mean over only metered runs would mislead."""
     told = [one["energy"] for one in found]
     basis = max((one["basis"] for one in told), key=BASES.index)
     reasons = sorted({one["reason"] for one in told if one["reason"]})
@@ -124,8 +124,8 @@ def _energy(members: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _slurm(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of whole attempts and whole nodes, including start-up, evaluation and probes; so there is no figure per
-    sample."""
+    """Return Slurm's energy, which is of whole attempts and nodes, including start-up, evaluation and probes, so there
+    is no figure per sample."""
     told = [one["slurm"] for one in found]
     joules = total_if_known(None if one is None else one["joules"] for one in told)
     if joules is not None:
@@ -175,7 +175,7 @@ def _used(members: Sequence[Run], found: Sequence[Mapping[str, Any]], point: Poi
 
 
 def _nccl_text(told: Sequence[Mapping[str, Any]]) -> str:
-    """'network IB; via NET/IB, P2P/IPC; 16 channels'."""
+    """Return e.g. 'network IB; via NET/IB, P2P/IPC; 16 channels'."""
 
     def every(name: str) -> str:
         return ", ".join(sorted({value for one in told for value in one[name]}))
@@ -187,7 +187,7 @@ def _nccl_text(told: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _mean(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Mean over all samples of all runs."""
+    """Return the mean over all samples of all runs."""
     known = [one for one in told if one[name] is not None]
     return _by(math.fsum(one[name] * one["samples"] for one in known), sum(one["samples"] for one in known))
 

@@ -28,7 +28,7 @@ OWN_BASELINE = "it is what the others are relative to"
 
 
 def points_of(runs: Iterable[Run], differing: Collection[str] = ()) -> list[Point]:
-    """The points, ordered by series, then by GPUs and nodes; points without a completed run have no figures.
+    """Return the points ordered by series, then by GPUs and nodes; points without a completed run have no figures.
 
     differing: keys of points whose work differs (analysis/measures/equal_work.py). Runs with an unreadable spec belong
     to no point.
@@ -49,7 +49,7 @@ def points_of(runs: Iterable[Run], differing: Collection[str] = ()) -> list[Poin
 
 
 def _alone(series: Mapping[str, Sequence[Point]]) -> dict[str, Point]:
-    """The measured points of a framework alone on one GPU, by what the series that are relative to them share."""
+    """Return the measured points of a framework alone on one GPU, by what they share with series relative to them."""
     found: dict[str, Point] = {}
     for key, points in series.items():
         for point in points:

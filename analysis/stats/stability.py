@@ -1,4 +1,4 @@
-"""Whether a measurement was steady: outliers and trends."""
+"""Steadiness of a measurement: outliers and trends."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the terminal shows."""
+"""Terminal output."""

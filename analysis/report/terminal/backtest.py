@@ -26,7 +26,7 @@ NOTE = (
 def print_backtest(
     console: Console, table: MeasurementTable, tests: Sequence[SeriesBacktest], extrap_note: str
 ) -> None:
-    """One row per series, then all together."""
+    """Print one row per series, then all together."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -164,7 +164,7 @@ def _summaries(tests: Sequence[SeriesBacktest], extrap_note: str) -> Any:
 
 
 def _sentences(table: MeasurementTable, tests: Sequence[SeriesBacktest], extrap_note: str) -> list[str]:
-    """What could not be concluded, and what was left out."""
+    """Return sentences on series without a result, and on rows left out."""
     lines = [*table.remarks, extrap_note]
     said = [f"{test.series.name}: {why}" for test in tests for why in [test.why_not, *_remarks(test.series)] if why]
     if said and not any(test.largest for test in tests):

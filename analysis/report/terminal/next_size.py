@@ -1,4 +1,4 @@
-"""What to measure next as a table with ready command lines, and as JSON."""
+"""Recommended next sizes as a table with ready command lines, and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN = 3  # candidates whose command is printed
 PROGRAM = ["python", "-m", "harness"]
-# Of a study's command: what decides how many runs there are of a size, or whether there are any.
+# Arguments of a study's command that determine the number of runs per size, or whether any run.
 LEFT_OUT = {"gpus", "repeat", "repeats", "retry", "plan_only", "budget_node_hours"}
 NOTE = (
     "Width: of the 90 % interval of the mean of many runs at the target (a single one scatters more), relative to its "
@@ -29,7 +29,7 @@ NOTE = (
 def print_next(
     console: Console, study: str, found: Sequence[NextSizes], commands: Sequence[Sequence[str | None]]
 ) -> None:
-    """commands: for each series, one for each candidate (`command_of`)."""
+    """Print the recommendations. commands: per series, one for each candidate (`command_of`)."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -47,7 +47,7 @@ def print_next(
                 table.add_row(*_cells(candidate))
             console.print(table)
         for line in lines[:SHOWN]:
-            # Not wrapped: it is there to be copied.
+            # Not wrapped, so that it can be copied.
             console.print(Text(f"  {line or 'no command of this study is known'}"), soft_wrap=True)
         console.print()
     console.print(Text(NOTE, style="dim"))
@@ -77,8 +77,8 @@ def next_json(study: str, found: Sequence[NextSizes], commands: Sequence[Sequenc
 
 
 def command_of(candidate: Candidate, one: NextSizes, invocations: Sequence[Mapping[str, Any]]) -> str | None:
-    """The study's own command that measured the series, for this one run: of what it sweeps over, what the series has.
-    None where study.json has no such command."""
+    """Return the command for this one run: the study's own that measured the series, with the series' values for its
+    sweeps. None if study.json has no such command."""
     runs = [run for own in one.source.runs for run in own]
     names = {run.run_id for run in runs}
     for invocation in reversed(invocations):
