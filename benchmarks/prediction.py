@@ -1,5 +1,5 @@
-"""How well the Bayesian scaling model predicts published measurements, compared with a ring term, linear, flat and
-Extra-P.
+"""Prediction error of the Bayesian scaling model on published measurements, compared with a ring term, linear, flat
+and Extra-P.
 
 A value is the error |predicted / measured - 1| at a series's largest size, predicted from all sizes up to half of it
 (benchmarks/published/throughput.csv); ratios compare means over the series. The constants of

@@ -1,4 +1,4 @@
-"""Which of two series is faster at equal work and an equal number of GPUs, if a significance test shows it.
+"""Significance tests of which of two series is faster at equal work and an equal number of GPUs.
 
 Two-sided Welch's t test of log seconds per sample over runs (`analysis.stats.estimates.Ratio`), with Holm's correction
 over all pairs of a report: a family-wise error rate of 5 %.

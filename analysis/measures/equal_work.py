@@ -139,7 +139,7 @@ def _parameters(point: Candidate) -> list[int]:
 
 
 def _other_gradient(point: Candidate, reference: Candidate) -> str | None:
-    """Why the first gradients of two synchronous points may differ; None if they may not."""
+    """Return why the first gradients of two synchronous points may differ; None if they may not."""
     if point.normalised != reference.normalised:
         return (
             f"BatchNorm takes its statistics from {point.normalised} samples at once, and in {reference} from "

@@ -53,7 +53,7 @@ class Pair:
     differences: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """As --json prints it."""
+        """Return the object that --json prints."""
         figures = ("ratio", "low", "high")
         values = (None, None, None) if self.ratio is None else self.ratio[:3]
         return dict.fromkeys(("name", "marks", *figures)) | vars(self) | dict(zip(figures, values, strict=True))

@@ -1,4 +1,4 @@
-"""Exceptions for what the user can put right. Standard library only, so that every side can catch them."""
+"""Exceptions for errors the user can fix. Standard library only, so that every side can catch them."""
 
 from __future__ import annotations
 

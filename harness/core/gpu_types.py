@@ -84,7 +84,7 @@ def usual_name(found: Capability) -> Optional[str]:
 
 
 def misfit(build: Build, found: Capability) -> Optional[str]:
-    """Why a build has no kernels for a capability, as a clause about the build. None if it has, or if unknown."""
+    """Return why a build has no kernels for a capability, as a clause about the build; None if it has, or unknown."""
     floor = _floor(OLDEST_OF_CUDA, build.cuda)
     if build.architectures and not any(_runs(architecture, found) for architecture in build.architectures):
         return f"{_with_cuda(build)} has kernels for {', '.join(build.architectures)} only"
@@ -96,7 +96,7 @@ def misfit(build: Build, found: Capability) -> Optional[str]:
 
 
 def old_driver(build: Build, driver: Optional[str]) -> Optional[str]:
-    """Why the driver is too old for a build, as a sentence without full stop. None if it is recent enough."""
+    """Return why the driver is too old for a build, as a sentence without full stop; None if it is recent enough."""
     needed = _floor(OLDEST_DRIVER, build.cuda)
     if needed is None or not _numbers(driver) or _numbers(driver) >= (needed,):
         return None
@@ -104,7 +104,7 @@ def old_driver(build: Build, driver: Optional[str]) -> Optional[str]:
 
 
 def advice(build: Build, found: Optional[Capability], environment: str, builder: bool) -> str:
-    """What to do about an unsuitable build. builder: whether sbatch/env/ has a script for the environment."""
+    """Advise on an unsuitable build. builder: whether sbatch/env/ has a script for the environment."""
     if build.last and found is not None and not any(_of_architecture(a) >= found for a in build.architectures):
         return "no newer build of it exists: use another framework on this GPU"
     gpu = usual_name(found) if found else None

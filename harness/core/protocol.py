@@ -107,7 +107,7 @@ class Protocol:
 
     @property
     def _stopped(self) -> Optional[str]:
-        """Why the attempt stopped; None if there is another block."""
+        """The reason why the attempt stopped; None if there is another block."""
         precision = self.measure.precision
         if precision is not None:
             half_width = relative_half_width(self.timed)

@@ -24,7 +24,7 @@ STRONG, WEAK = "strong", "weak"
 # A framework that waits instead of computing. Its measurements are never those of a real framework.
 EMULATED = "emulated"
 
-# Kinds of a workload of the user's own, in the place of a framework; and what only that workload itself knows.
+# Kinds of the user's own workload, which take the place of a framework; and a placeholder for what only it knows.
 SCRIPT, COMMAND = "script", "command"
 OWN = "own"
 

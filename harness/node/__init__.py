@@ -1,1 +1,1 @@
-"""What runs on a compute node outside the framework's environment."""
+"""The part that runs on compute nodes outside the framework's environment."""

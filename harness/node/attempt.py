@@ -131,7 +131,7 @@ def _role(task: Rendezvous, run_spec: RunSpec) -> tuple[Rendezvous, int | None] 
 
 
 def reason_to_skip(run_dir: Path, attempt: int, submission: str) -> str | None:
-    """Why this job must not run: the run was completed or resubmitted in the meantime. None if it may run.
+    """Return why this job must not run: the run was completed or resubmitted in the meantime. None if it may run.
 
     Prevents duplicate runs, even if the scheduler revives a job that was given up.
     """

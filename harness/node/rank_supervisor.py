@@ -188,7 +188,7 @@ def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def declared_cores(environ: Mapping[str, str]) -> dict[str, str]:
-    """How many cores Slurm assumes this node to have, for the rank's start event; empty if unknown.
+    """Return the number of cores that Slurm assumes on this node, for the rank's start event; empty if unknown.
 
     More than the machine has means a virtual node, whose measurements say nothing about scaling.
     """

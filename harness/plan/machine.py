@@ -16,7 +16,7 @@ NO_DEVICE = ("-1", "NoDevFiles", "none", "void")
 
 @dataclass(frozen=True)
 class Device:
-    """What CUDA counts as a device: a GPU, or a MIG instance of one.
+    """A CUDA device: a GPU, or a MIG instance of one.
 
     name: its UUID, as CUDA_VISIBLE_DEVICES takes it. board: the UUID of the physical GPU.
     """

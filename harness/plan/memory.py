@@ -35,7 +35,7 @@ class Memory:
 
     @property
     def fixed(self) -> int:
-        """What the optimiser step needs regardless of the batch size."""
+        """Bytes needed regardless of the batch size."""
         return self.parameters + self.gradients + self.optimizer + self.data
 
     @property

@@ -18,7 +18,7 @@ _ANY = Placement(0, 0)
 
 @dataclass(frozen=True)
 class Resources:
-    """What one job asks of the scheduler. Jobs with equal resources share a job array."""
+    """Resources that one job requests. Jobs with equal resources share a job array."""
 
     scheduler: str
     placement: Placement
@@ -82,7 +82,7 @@ class Array:
 
     @property
     def starts(self) -> int:
-        """How often a job may use its wall limit: the first start, requeues and restarts."""
+        """Maximum number of times a job uses its wall limit: the first start, requeues and restarts."""
         return max((1 + r.site.max_requeues + r.site.max_restarts for r in self.requests), default=1)
 
     @property
@@ -97,7 +97,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one command launches and what it leaves out."""
+    """The runs that one command launches, and those it leaves out."""
 
     arrays: tuple[Array, ...]  # to launch
     completed: tuple[str, ...] = ()  # run ids that already have a completed result

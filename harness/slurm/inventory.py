@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Association:
-    """What the accounting allows a user under one account."""
+    """A user's limits under one account, from Slurm's accounting."""
 
     account: str
     qos: str  # comma-separated names; may be empty

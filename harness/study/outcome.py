@@ -1,4 +1,4 @@
-"""How an attempt ended, from its files: each rank's exit, the first failure, oversubscription."""
+"""Reads how an attempt ended from its files: each rank's exit, the first failure, oversubscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapters of TensorFlow, Keras, MXNet and JAX share.
+"""Base of the adapters of TensorFlow, Keras, MXNet and JAX.
 
 Every rank holds the whole network, and rank 0's copy is saved and evaluated. With a server optimiser the servers'
 weights are evaluated, and each rank saves its own.
@@ -112,7 +112,7 @@ class ByHorovod(Strategy):
 
 
 def through_host(spec: RunSpec) -> str:
-    """What `communication` adds where gradients pass through host memory."""
+    """Return the suffix of `communication` for gradients that pass through host memory."""
     return ", through the host's memory" if spec.cluster.device == "cuda" else ""
 
 

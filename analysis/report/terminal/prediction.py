@@ -103,7 +103,7 @@ def _costs(prediction: SeriesPrediction, samples: float | None) -> list[Cost]:
 
 
 def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> list[str]:
-    """The sizes with their costs in a row, and what the budget allows; each with the marks of the series."""
+    """Return the sizes with their costs on one line, and what the budget allows; each with the series' warnings."""
     if not found:
         if request.epochs is not None:
             return ["Hours are not known: the runs do not say how many samples an epoch has; give samples=."]
@@ -146,7 +146,7 @@ def _remarks(prediction: SeriesPrediction) -> list[str]:
 
 
 def _law_text(law: LawFit) -> str:
-    """'amdahl: serial 0.0108 (0.0072–0.0144), 0.8 % off'."""
+    """Return e.g. 'amdahl: serial 0.0108 (0.0072–0.0144), 0.8 % off'."""
     assert law.fit is not None
     fitted = law.fit
     words = []
@@ -158,7 +158,7 @@ def _law_text(law: LawFit) -> str:
 
 
 def _share(value: float | None) -> str:
-    """A fitted share of a step; less than 1e-6 is none."""
+    """Format a fitted share of a step; less than 1e-6 is '0'."""
     return number(value) if value is None or value >= 1e-6 else "0"
 
 

@@ -1,4 +1,4 @@
-"""What `python -m analysis results/<study>` prints: a summary that needs no file to be opened.
+"""The summary that `python -m analysis results/<study>` prints, readable without opening a file.
 
 Headlines first, then the points, the efficiency at each size, runs without figures and their reasons, and the paths of
 the files. `--full` adds all tables of `analysis.report.terminal.tables`.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 MOST_HEADLINES = 3
-MOST_ROWS = 40  # of the table: two screens
+MOST_ROWS = 40  # of the table; two screens
 MOST_PLOTTED = 4  # series
 MOST_NAMED = 5  # runs, problems
 WIDEST_BAR, NARROWEST_BAR = 40, 8
-WIDTH_OF_ACCURACY = 66  # in narrower terminals it is left out
-# To the lower end of the interval, within it, and lost; analysis.base.text has what they are where a terminal lacks
-# them.
+WIDTH_OF_ACCURACY = 66  # omitted in narrower terminals
+# Up to the lower end of the interval, within it, and lost; analysis.base.text has substitutes for terminals that lack
+# these characters.
 KEPT, WITHIN, LOST, IDEAL = "█", "▓", "░", "│"
 MORE = "with --full"
 NOTE = (
@@ -47,7 +47,7 @@ NOTE = (
 
 
 def print_summary(console: Console, findings: Findings, written: Sequence[Path] = (), full: bool = False) -> None:
-    """Prints the summary of a study. full: every series, every table, every path."""
+    """Print the summary of a study. full: every series, table and path."""
     study, points = findings.study, findings.points
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(statuses(study.runs).items()))
     console.print(Text(f"{printable(study.name)}, {len(study.runs):,} runs: {ended}", style="bold"))
@@ -83,7 +83,7 @@ def print_summary(console: Console, findings: Findings, written: Sequence[Path] 
 
 
 def short_tables(_: str, points: Sequence[Point], width: int) -> list[Table]:
-    """A table per series, for narrow terminals; warnings stand below throughputs."""
+    """Return a table per series, for narrow terminals; warnings are below throughputs."""
     tables = []
     roomy = width >= WIDTH_OF_ACCURACY
     for series in by_series(points):
@@ -130,7 +130,7 @@ def _ranged(point: Point, name: str, show: Callable[[float | None], str]) -> str
 
 
 def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
-    """A bar per point with a speedup: its efficiency with the interval."""
+    """Print a bar for each point with a speedup: its efficiency and interval."""
     names = {answer.point.series: answer.name for answer in answers_of(findings.points, findings.losses)}
     drawn = []
     for group in by_series(findings.points):
@@ -165,7 +165,8 @@ def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
 
 
 def bar(value: Interval, top: float, width: int) -> str:
-    """`width` characters from 0 to `top`, and one for the ideal, 1. Without an interval, KEPT ends at the value."""
+    """Return a bar of `width` characters from 0 to `top`, marking the ideal, 1. Without an interval, KEPT ends at the
+    value."""
     ends = value.estimate if value.low is None else value.low, value.high or value.estimate
     kept, within = (round(width * end / top) for end in ends)
     ideal = round(width / top)
@@ -185,7 +186,7 @@ def _print_some(console: Console, lines: Sequence[str], most: int, what: str, st
 
 
 def _places(written: Sequence[Path], full: bool) -> list[str]:
-    """The files; for a folder within the report's folder, their number."""
+    """Return the paths written; for folders within the report's folder, only the number of files."""
     if full:
         return [str(path) for path in written]
     top = min(len(path.parts) for path in written)

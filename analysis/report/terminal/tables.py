@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 MOST_LOSS_TABLES = 6  # in the terminal, one per series
 MOST_LACKING = 3  # runs named for each reason why they have no probes
 MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
-WIDTH_OF_A_FILE = 160  # columns, where the output is no terminal
+WIDTH_OF_A_FILE = 160  # columns if the output is not a terminal
 WIDTH_OF_ALL_COLUMNS = 150
-WIDTH_OF_GOODPUT = 95  # in narrower terminals it is left out
-LONGEST_HEADING = 12  # characters; the short one instead
+WIDTH_OF_GOODPUT = 95  # omitted in narrower terminals
+LONGEST_HEADING = 12  # characters; longer ones are replaced by the short heading
 SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
-# The columns of figures with the second lines of their headings, wide and narrow.
+# Columns of figures and the second lines of their headings, wide and narrow.
 FIGURES = {
     "global_batch": ("per GPU", "per GPU"),
     "samples_per_second": ("95 %", "95 %"),
@@ -76,14 +76,13 @@ NARROW_WORK_COLUMNS = ["what", "{unit}\nbatch", "compared\nwith", "verdict"]
 
 
 def terminal(stream: TextIO) -> Console:
-    """A console as wide as the terminal; if there is none, wide enough for the tables."""
+    """Return a console as wide as the terminal; without one, wide enough for the tables."""
     width = None if stream.isatty() or "COLUMNS" in os.environ else WIDTH_OF_A_FILE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_tables(console: Console, findings: Findings) -> None:
-    """Prints the points, headlines, breakdown, costs, learning, equal work, and every run without figures with its
-    reason."""
+    """Print points, headlines, breakdown, costs, learning, equal work, and runs without figures with their reasons."""
     study, points, work = findings.study, findings.points, findings.work
     learning, losses = findings.learning, findings.losses
     for table in points_tables(study.name, points, console.width):
@@ -126,7 +125,7 @@ def print_tables(console: Console, findings: Findings) -> None:
             console.print(table)
         console.print(Text(LEARNING_NOTE, style="dim"))
     if work.rows:
-        # The differing ones first, where not all are shown.
+        # If not all are shown, those that differ come first.
         shown = sorted(work.rows, key=differs, reverse=True) if len(work.rows) > MOST_NAMED_RUNS else work.rows
         console.print(work_table(shown[:MOST_NAMED_RUNS], console.width))
         if len(shown) > MOST_NAMED_RUNS:

@@ -30,7 +30,7 @@ RANKS = "ranks"
 
 
 class State(NamedTuple):
-    """What a step replaces. params, velocity, scaling: equal on all ranks. statistics: BatchNorm's, local to each rank.
+    """State that a step replaces. params, velocity, scaling: equal on all ranks. statistics: BatchNorm's, per rank.
     scaling: of the loss with precision=fp16 (harness/worker/jax/scaling.py), else empty."""
 
     params: Any

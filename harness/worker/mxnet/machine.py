@@ -1,4 +1,4 @@
-"""What MXNet sees of the machine, and what it may use."""
+"""MXNet's view of the machine, and the resources it may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KVStore's servers do with pushed values; sent to each as a pickle, like KVStore's optimisers."""
+"""The update rule of KVStore's servers; sent to each as a pickle, like KVStore's optimisers."""
 
 from __future__ import annotations
 

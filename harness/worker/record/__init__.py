@@ -1,1 +1,1 @@
-"""What a run records besides its time: devices, memory, network, files."""
+"""Recording of resources other than time: devices, memory, network, files."""

@@ -1,4 +1,4 @@
-"""What NCCL chose: let it log into a file of the attempt and count the lines that are known.
+"""Records NCCL's choices: lets it log into a file of the attempt and counts the known lines.
 
 NCCL's messages change between versions; unknown ones are ignored. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""Which ranks are workers of the parameter servers, and where the servers run, for every framework."""
+"""Assigns workers of the parameter servers to ranks and the servers to nodes, for every framework."""
 
 from __future__ import annotations
 
