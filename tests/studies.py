@@ -1,4 +1,4 @@
-"""Studies as a user starts them, on this machine or on the Slurm of the tests, and a look at their files."""
+"""Starts studies as a user does, on this machine or the tests' Slurm cluster, and inspects their files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SMALL = (
 def started(
     folder: Path, *arguments: str, env: Mapping[str, str] | None = None, module: str = "harness"
 ) -> Iterator[subprocess.Popen[str]]:
-    """The harness as a process, in a session of its own as that of a terminal; ended afterwards with what it started
-    here."""
+    """Start the harness as a process in its own session, like a terminal's; kill it and its local children
+    afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=folder,
@@ -48,7 +48,7 @@ def started(
 
 
 def printed_until(process: subprocess.Popen[str], text: str) -> str:
-    """What the process prints, up to the line with the text. Raises AssertionError where it ends before."""
+    """Return the process's output up to the line with the text. Raises AssertionError if it ends before."""
     assert process.stdout is not None
     printed = ""
     while text not in printed:
@@ -66,7 +66,7 @@ def program(path: Path, text: str) -> Path:
 
 
 def described(folder: Path, **keys: Any) -> tuple[str, ...]:
-    """The arguments for a machine's description in a folder of the user's own, as docs/sites.md shows it."""
+    """Describe a machine in the user's own folder as in docs/sites.md, and return the arguments for it."""
     (folder / "site" / "cluster").mkdir(parents=True)
     description = {"name": "mine", "scheduler": "slurm", "device": "cpu", "gpus_per_node": 4, "gres": "gpu", **keys}
     (folder / "site" / "cluster" / "mine.yaml").write_text(yaml.safe_dump(description, allow_unicode=True))
@@ -92,33 +92,33 @@ def read_json(path: Path) -> Any:
 
 
 def logged(run_dir: Path, kind: str, attempt: int = 1, rank: int = 0) -> list[dict[str, Any]]:
-    """The rank's events of a kind; none while there is no log."""
+    """Return the rank's events of a kind; empty if there is no log yet."""
     path = run_dir / f"attempt-{attempt}" / f"events.rank{rank}.jsonl"
     return [e for e in events.read_events(path).events if e["ev"] == kind] if path.exists() else []
 
 
 def steps_done(folder: Path, gpus: int = 1, attempt: int = 1, rank: int = 0) -> int:
-    """By the attempt, in whichever run of so many GPUs has done most; 0 while there is none."""
+    """Return the steps that the attempt has done in the most advanced run on this many GPUs; 0 if there is none."""
     runs = folder.glob(f"results/*/runs/*-{gpus}gpu-*")
     blocks = [block for run_dir in runs for block in logged(run_dir, "steps", attempt, rank)]
     return max((block["step"] + block["n"] for block in blocks), default=0)
 
 
 def starts(run_dir: Path, attempt: int = 1) -> list[dict[str, Any]]:
-    """How each rank started, in order."""
+    """Return the start event of each rank, in order."""
     ranks = read_json(run_dir / "spec.json")["spec"]["gpus"]
     return [logged(run_dir, "start", attempt, rank)[0] for rank in range(ranks)]
 
 
 def hosts(run_dir: Path, attempt: int = 1) -> list[str]:
-    """Of the ranks, in order."""
+    """Return the host of each rank, in order."""
     return [start["host"] for start in starts(run_dir, attempt)]
 
 
 def losses(run_dir: Path) -> dict[tuple[int, int], float]:
-    """(rank, steps done) -> training loss of the rank's last batch at each end of a block; later attempts count.
+    """Return (rank, steps done) -> loss of the rank's last batch at the end of each block; later attempts win.
 
-    The first step of an attempt, which is logged apart, ends no block unless blocks are of one step."""
+    The first step of an attempt, which is logged separately, ends no block unless blocks have one step."""
     spec = read_json(run_dir / "spec.json")["spec"]
     found = {}
     for number in range(1, len(events.attempt_dirs(run_dir)) + 1):
@@ -130,11 +130,10 @@ def losses(run_dir: Path) -> dict[tuple[int, int], float]:
 
 
 def failures(folder: Path) -> str:
-    """Why runs in the results there failed, with their last words: what the output of a test has to say when nobody can
-    look at its files any more. Empty where none failed."""
+    """Describe failed runs and their last output, for a test's output when its files are gone; empty if none failed."""
     runs: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path in sorted(folder.glob("results/*/runs/**/result*.json")):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # some tests damage it
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # some tests damage the files
             result = read_json(path)
             if result["status"] == "failed":
                 same = (result["reason"], *result["stderr_tail"][-5:])

@@ -1,6 +1,6 @@
-"""docs/add.md: a person who follows the page adds a cluster, a data set, a model, a strategy and a framework.
+"""docs/add.md: following the page adds a cluster, a data set, a model, a strategy and a framework.
 
-In a copy of the program, what the page shows is written where the page says, and its commands are run.
+In a copy of the program, the page's code blocks are written to the files they name, and its commands are run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def change(copy: Path, kind: str, text: str) -> None:
-    """What a block with a file's name in its first line says is written there."""
+    """Write a block to the file named in its first line."""
     first, _, rest = text.partition("\n")
     if kind == "diff":
         path = copy / first
@@ -50,7 +50,7 @@ def change(copy: Path, kind: str, text: str) -> None:
 
 
 def run(copy: Path, command: str) -> str:
-    """A command of the page, by this Python, in the copy."""
+    """Run a command of the page in the copy with this Python."""
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=copy,
@@ -87,7 +87,7 @@ def test_who_follows_the_page_has_added_a_cluster_a_data_set_a_model_a_strategy_
     [plan] = [out for command, out in printed.items() if "cluster=lakeside" in command]
     assert re.search(r"2 +│ +6 +│ +12", plan), plan
     [parameters] = [out for command, out in printed.items() if command.startswith("python -c")]
-    # LeCun et al. 1998 in the form with full connections: 156 + 2,416 + 48,120 + 10,164 + 850.
+    # LeCun et al. 1998, with full connections: 156 + 2,416 + 48,120 + 10,164 + 850.
     assert parameters == "61706 parameters\n"
     assert f"`{parameters.strip()}`" in PAGE.read_text(encoding="utf-8")
     results = [json.loads(path.read_text()) for path in (copy / "results/added/runs").glob("*/result.json")]
@@ -102,7 +102,7 @@ def test_who_follows_the_page_has_added_a_cluster_a_data_set_a_model_a_strategy_
     with open(copy / "results/added/equal_work.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert not [row for row in rows if "differs" in row["verdict"]], rows
-    # 7.7e-8, measured: the rounding of single precision, over two ways to sum 16 samples.
+    # Measured: 7.7e-8, the rounding of single precision in two ways to sum 16 samples.
     [numpy] = [row for row in rows if row["framework"] == "numpy"]
     assert numpy["reference_framework"] == "pytorch"
     assert float(numpy["gradient_magnitude_difference"]) < 1e-6

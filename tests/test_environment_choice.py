@@ -1,4 +1,4 @@
-"""Which build of an environment the builders choose (sbatch/env/choose.py), and the versions pinned for it."""
+"""The build of an environment that sbatch/env/choose.py chooses, and the versions pinned for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENV = PROJECT / "sbatch" / "env"
 CHOOSE = runpy.run_path(str(ENV / "choose.py"))
 SETTINGS = ("VARIANT", "GPU", "CUDA", "CLUSTER")
 
-# What `nvidia-smi --query-gpu=<query> --format=csv,noheader` prints: compute_cap, driver_version.
+# Output of `nvidia-smi --query-gpu=<query> --format=csv,noheader` for compute_cap and driver_version.
 V100_580 = ("7.0\n7.0\n7.0\n7.0", "580.65.06\n" * 4)
 V100_535 = ("7.0", "535.183.01")
 A100_535 = ("8.0\n8.0", "535.161.08\n535.161.08")
@@ -36,7 +36,7 @@ def choose(tmp_path: Path):  # type: ignore[no-untyped-def]
     def run(
         smi: tuple[str, str] = NONE, framework: str = "pytorch", gres: str | None = NO_SLURM, **settings: str
     ) -> tuple[str, str]:
-        """(what it prints, what it refuses with) on a machine with this nvidia-smi and these Slurm nodes."""
+        """Return (stdout, refusal) on a machine with this nvidia-smi and these Slurm nodes."""
         capability, driver = (f"echo '{text.strip()}'; exit {int('NVIDIA' in text or 'Field' in text)}" for text in smi)
         write(tmp_path / "nvidia-smi", f'case "$1" in *compute_cap) {capability};; *driver_version) {driver};; esac')
         write(tmp_path / "sinfo", "exit 1" if gres is None else f"echo '{gres}'")
@@ -62,7 +62,7 @@ def write(program: Path, line: str) -> None:
 @pytest.mark.parametrize(
     ("smi", "settings", "chosen"),
     [
-        # The driver of a V100 may know CUDA 13; the GPU does not.
+        # The driver of a V100 may support CUDA 13; the GPU does not.
         (V100_580, {}, "cuda cu126 7.0"),
         (V100_535, {}, "cuda cu126 7.0"),
         (A100_535, {}, "cuda cu126 8.0"),
@@ -72,7 +72,7 @@ def write(program: Path, line: str) -> None:
         (H200_580, {"VARIANT": "cuda"}, "cuda cu130 9.0"),
         (H200_580, {"VARIANT": "cpu"}, "cpu - -"),
         (T4_AND_V100, {}, "cuda cu126 7.0,7.5"),
-        # What is said stands before what this machine has: a login node may have a GPU of its own.
+        # Explicit settings win over this machine's hardware: a login node may have its own GPU.
         (H200_580, {"GPU": "v100"}, "cuda cu126 7.0"),
         (NONE, {"GPU": "v100"}, "cuda cu126 7.0"),
         (NONE, {"GPU": "a100"}, "cuda cu130 8.0"),
@@ -256,8 +256,8 @@ def test_the_builds_of_a_framework_differ_only_in_cuda(base: str, other: str) ->
     assert ("torch" in differing) == ("pypi" in other)
 
 
-# Of the table in docs/frameworks.md: what stands in the row, the file it comes from, the packages of the build, cuDNN
-# and NCCL, and the build's oldest driver.
+# Rows of the table in docs/frameworks.md: text of the row, source file, packages of the build, cuDNN and NCCL, and the
+# oldest driver.
 ROWS = [
     ("`CUDA=cu126`", "pytorch.cu126.constraints.txt", "torch", "cu12", CHOOSE["BUILDS"]["cu126"]),
     ("without that index", "pytorch.cu126-pypi.constraints.txt", "torch", "cu12", CHOOSE["BUILDS"]["cu126"]),
@@ -277,7 +277,7 @@ def test_the_table_of_builds_is_what_is_pinned(
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     pinned = pins(file)
     row = next(row for row in rows if row[2].startswith(f"{package} {pinned[package]}") and gpus in row[1])
-    nccl = re.sub(r">=(\d+\.\d+).*", r"\1", pinned[f"nvidia-nccl-{cuda}"])  # a range is one of its series
+    nccl = re.sub(r">=(\d+\.\d+).*", r"\1", pinned[f"nvidia-nccl-{cuda}"])  # a range stays within its series
     assert row[4:7] == [pinned[f"nvidia-cudnn-{cuda}"], nccl, str(build["driver"])]
     runtime = pinned.get("cuda-toolkit") or pinned[f"nvidia-cuda-runtime-{cuda}"]
     assert runtime.startswith(row[3] + ".")

@@ -1,4 +1,4 @@
-"""The builders of the frameworks' environments (sbatch/env), and what they have built."""
+"""The builders of the frameworks' environments (sbatch/env), and the environments built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from project import PROJECT
 
-# framework's environment -> the modules of Horovod that it has
+# framework's environment -> its Horovod modules
 HOROVOD = {
     "pytorch": ["horovod.torch"],
     "tensorflow": ["horovod.tensorflow", "horovod.keras", "horovod.tensorflow.keras"],
@@ -24,7 +24,7 @@ SETTINGS = ("PYTHON", "VARIANT", "GPU", "CUDA", "CLUSTER", "MPI", "HOROVOD", "DA
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Another checkout: what is built there is not what the other tests use. It has one more, small environment."""
+    """A separate checkout, so that builds do not affect other tests. It has an additional small environment."""
     folder = tmp_path / "checkout"
     shutil.copytree(PROJECT / "sbatch" / "env", folder / "sbatch" / "env")
     for module in ("harness/__init__.py", "harness/core/__init__.py", "harness/core/gpu_types.py"):
@@ -52,7 +52,7 @@ def build(checkout: Path, name: str, **settings: str) -> subprocess.CompletedPro
 
 
 def refusal(checkout: Path, name: str, **settings: str) -> str:
-    """The one sentence that the builder refuses with, before it has begun anything."""
+    """Return the sentence with which the builder refuses before doing anything."""
     done = build(checkout, name, **settings)
     assert done.returncode != 0
     assert not (checkout / ".envs").exists()
@@ -62,7 +62,7 @@ def refusal(checkout: Path, name: str, **settings: str) -> str:
 
 
 def path_without(folder: Path, *programs: str) -> str:
-    """A PATH that has everything but these."""
+    """Return a PATH that lacks only these programs."""
     folder.mkdir()
     for directory in reversed(os.environ["PATH"].split(os.pathsep)):
         for program in Path(directory).iterdir() if Path(directory).is_dir() else ():
@@ -74,7 +74,7 @@ def path_without(folder: Path, *programs: str) -> str:
 
 
 def interpreter(oldest: int, newest: int) -> str:
-    """A Python 3 of this machine, of these minor versions."""
+    """Find a Python 3 on this machine within these minor versions."""
     folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
     folders += (Path.home() / ".pyenv" / "versions").glob("3.*/bin")
     for minor in range(oldest, newest + 1):
@@ -132,7 +132,7 @@ def test_the_gpus_that_an_environment_is_for_are_settings_of_its_builder(checkou
 
 
 def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_changes(checkout: Path) -> None:
-    # Neither a compiler nor what a module has put into PYTHONPATH has a part in it.
+    # Neither a compiler nor PYTHONPATH from a module is used.
     settings = {"HOROVOD": "0", "CXX": "/no/compiler", "PYTHONPATH": str(PROJECT)}
     first = build(checkout, "small", **settings)
     assert first.returncode == 0, first.stderr
@@ -150,7 +150,7 @@ def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_ch
 
     with open(checkout / "sbatch" / "env" / "small.constraints.txt", "a") as constraints:
         constraints.write("# changed\n")
-    # Refused after its recipe was found to be another: it would be built again.
+    # Rejected after the recipe was found to differ, which would require a rebuild.
     assert "is no C++17 compiler" in build(checkout, "small", **{**settings, "HOROVOD": "1"}).stderr
 
 
@@ -185,7 +185,7 @@ def has_horovod(folder: Path) -> bool:
 
 
 def ranks(folder: Path, code: str) -> list[str]:
-    """What two ranks print, each one line, under the environment's own mpirun; sorted."""
+    """Return the sorted lines that two ranks print, one each, under the environment's own mpirun."""
     mpirun = folder / "bin" / "mpirun"
     if not mpirun.exists():
         pytest.skip("built with MPI=system, whose mpirun is the site's")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks gpu_check`: in small form on the CPU, and how it bears sections that hang, crash or fail."""
+"""`python -m benchmarks gpu_check`: a small version on the CPU, and sections that hang, crash or fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from benchmarks.gpu_check import command, results, runs
 from benchmarks.gpu_check.figures import Figure, figure_of
 from benchmarks.gpu_check.sections import SECTIONS, Section
 
-# What `python -m harness` needs beside PyTorch's environment, and what these need.
+# Packages that `python -m harness` needs besides PyTorch's environment, and their dependencies.
 PACKAGES = ("hydra", "omegaconf", "antlr4", "submitit", "yaml", "packaging", "cloudpickle", "typing_extensions.py")
 PACKAGES += ("rich", "markdown_it", "mdurl", "pygments")
 
@@ -35,7 +35,7 @@ def check(python: Path | str, *arguments: str | Path) -> subprocess.CompletedPro
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    """A folder with the packages of the harness alone, unpacked."""
+    """A folder with only the harness's packages, unpacked."""
     folder = tmp_path / "packages"
     folder.mkdir()
     for name in PACKAGES:
@@ -60,7 +60,7 @@ def test_every_section_runs_in_small_form_on_the_cpu(torch_python: Path, wheels:
         for figure in entry["figures"]:
             assert sorted(figure) == ["bound", "interval", "n", "name", "unit", "value"]
     assert done.returncode == 0, done.stderr
-    # What was computed on a CPU is never put among the results of GPUs.
+    # CPU results are never recorded among those of GPUs.
     before = results.RESULTS.read_text(encoding="utf-8")
     refused = check(torch_python, "--record", out)
     assert refused.returncode == 2
@@ -102,7 +102,7 @@ def test_the_command_loads_nothing_that_a_gpu_machine_may_lack() -> None:
 
 @pytest.fixture
 def sections(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has the command run functions of gpu_check_side.py as its sections."""
+    """Make the command run functions of gpu_check_side.py as its sections."""
 
     def use(*names: str) -> None:
         made = tuple(Section(name, f"gpu_check_side:{name}", 1, name) for name in names)
@@ -159,7 +159,7 @@ def test_what_was_measured_is_kept_when_the_command_is_told_to_end(sections: Any
 
 
 def ended(pid: int) -> bool:
-    """Gone, or waiting for the one who inherited it to be told so."""
+    """Return whether the process is gone or a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -201,7 +201,7 @@ def test_what_a_gpu_gave_is_recorded_under_its_name(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(results, "RECORDED", tmp_path / "recorded")
     monkeypatch.setattr(results, "RESULTS", tmp_path / "RESULTS.md")
     results.RESULTS.write_text("# Old\n\n## startup\n\nkept\n", encoding="utf-8")
-    for _ in range(2):  # the second time in place of the first
+    for _ in range(2):  # the second one replaces the first
         assert command.main(["--record", str(file)]) == 0
         written = results.RESULTS.read_text(encoding="utf-8")
         assert written.count("### NVIDIA H200\n\n2026-11-23, code abc. Machine: one NVIDIA H200, Linux.") == 1
@@ -235,5 +235,5 @@ def test_what_is_no_result_of_a_gpu_is_refused(content: str, tmp_path: Path, cap
 
 
 def test_power_is_integrated_over_the_time_that_was_measured() -> None:
-    # 2 s at 10 W, and 2 s at 100 W in the mean.
+    # 2 s at 10 W, and 2 s at 100 W on average.
     assert in_environment("pytorch", "gpu_check_side", "integrals") == pytest.approx([20.0, 200.0])

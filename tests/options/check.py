@@ -1,8 +1,8 @@
-"""The options matrix: what a framework's runs are held to. The half that runs in the tests' own environment.
+"""The options matrix: checks of a framework's runs. This half runs in the tests' own environment.
 
-A framework has a file `test_<framework>.py` (as test_pytorch.py) with a `Side`, and `<framework>_side.py` with its
-reference (train_side.py says how). By default `pytest` trains a selection, one run of each strategy;
-`make test-options` (`pytest --all-options tests/options`) trains all.
+A framework has a file `test_<framework>.py` (such as test_pytorch.py) with a `Side`, and `<framework>_side.py` with its
+reference (see train_side.py). By default `pytest` trains a selection, one run of each strategy; `make test-options`
+(`pytest --all-options tests/options`) trains all.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import pytest
 from environments import in_environment
 from options import space
 
-# Longest for one strategy on so many ranks, on two cores that others use too.
+# Time limit for one strategy and number of ranks, on two shared cores.
 SECONDS = 3000
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One framework. Distances are those of the weights after 8 steps from the reference's, by how far these moved.
+    """One framework. A distance is that of the weights after 8 steps from the reference's, relative to how far the
+    latter moved.
 
-    bound: of runs that differ from the reference by rounding in fp32. loose: of runs with one of these values, such as
-    precision=bf16; the largest of a run's counts. by_strategy: of the
-    strategies that only approximate the reference on two ranks. left_out: values that this cannot train with, such as
-    those that need a GPU, each with the reason. slow: values to train with as seldom as possible.
+    bound: on the distance of runs that differ from the reference by rounding in fp32. loose: bounds for runs with one
+    of these values, such as precision=bf16; a run's largest applies. by_strategy: bounds for strategies that only
+    approximate the reference on two ranks. left_out: values that cannot be trained with here, such as those that need
+    a GPU, with the reason. slow: values to train with as rarely as possible.
     """
 
     framework: str
@@ -48,8 +49,8 @@ class Side:
         return space.runs(self.framework, strategy, gpus, values)
 
     def selection(self) -> list[space.Run]:
-        """Of each strategy, the run on two ranks (of `plain` on one) with the most values that are not the default,
-        among those that are held to the tightest bound and not slow."""
+        """Return for each strategy the run on two ranks (for `plain`: one) with the most non-default values, among
+        those with the tightest bound that are not slow."""
         found = []
         for strategy in space.strategies(self.framework):
             runs = self.runs(strategy, 1 if strategy == "plain" else 2)
@@ -59,7 +60,7 @@ class Side:
 
 
 def every(side: Side) -> list[Any]:
-    """For parametrize: each strategy on one rank and on two."""
+    """Return parameters for parametrize: each strategy on one rank and on two."""
     cases = [
         (strategy, gpus)
         for strategy in space.strategies(side.framework)
@@ -69,12 +70,12 @@ def every(side: Side) -> list[Any]:
 
 
 def first(runs: Sequence[space.Run], loose: str) -> space.Run:
-    """The first run with this loose value and no other; '': with none."""
+    """Return the first run with only this loose value; '': with none."""
     return next(run for run in runs if run.loose == ((loose,) if loose else ()))
 
 
 def assert_near_reference(side: Side, runs: Sequence[space.Run]) -> None:
-    """Trains the runs. All that is wrong is said at once."""
+    """Train the runs and report all deviations at once."""
     assert runs
     wrong = []
     for run, said in zip(runs, judged(side, runs), strict=True):
@@ -89,8 +90,8 @@ def assert_near_reference(side: Side, runs: Sequence[space.Run]) -> None:
 
 
 def assert_bounds_tell_defects(side: Side, runs: Sequence[space.Run], defects: Mapping[str, Iterable[str]]) -> None:
-    """That each of these defects takes the reference further than the run's bound. defects: by the loose value of the
-    runs, "" for those that have none, or the strategy's name for those in `by_strategy`."""
+    """Assert that each of these defects moves the reference beyond the run's bound. defects: by the loose value of the
+    runs, "" for none, or the strategy's name for those in `by_strategy`."""
     for run, said in zip(runs, judged(side, runs, True), strict=True):
         kind = run.loose[0] if run.loose else run.spec.strategy if run.spec.strategy in side.by_strategy else ""
         for defect in defects[kind]:
@@ -99,7 +100,7 @@ def assert_bounds_tell_defects(side: Side, runs: Sequence[space.Run], defects: M
 
 
 def assert_left_out_is_there(side: Side) -> None:
-    """That what is left out are values that there are."""
+    """Assert that the values left out exist."""
     offered = {
         space.value_name(option, setting)
         for strategy in space.strategies(side.framework)
@@ -111,7 +112,7 @@ def assert_left_out_is_there(side: Side) -> None:
 
 def judged(side: Side, runs: Sequence[space.Run], defects: bool = False) -> list[dict[str, Any]]:
     asked = [f"options.{side.framework}_side", [run.plain() for run in runs], defects]
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # more than a command line holds
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # too long for a command line
         json.dump(asked, file)
         file.flush()
         found: list[dict[str, Any]] = in_environment(

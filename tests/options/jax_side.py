@@ -1,4 +1,4 @@
-"""The options matrix: the reference in JAX. As in train_side.py."""
+"""The options matrix: the reference in JAX (see train_side.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reference(spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: 
 
 @functools.lru_cache(maxsize=None)
 def _network(model: str, data: DatasetSpec, seed: int, precision: str) -> Tuple[Arrays, Callable[..., Any]]:
-    """Its weights, and the gradients of its loss: compiled once for all runs."""
+    """Return the network's weights and the gradient function of its loss, compiled once for all runs."""
     layers = catalog.network(model).layers(data.channels, data.classes, data.image_size)
     _, statistics = networks.build(layers, seed)
     mean, std = (np.array(values, np.float32) * 255 for values in (data.mean, data.std))
@@ -44,6 +44,6 @@ def _network(model: str, data: DatasetSpec, seed: int, precision: str) -> Tuple[
 
 
 def reset() -> None:
-    """JAX joins other ranks only before it has a device."""
+    """Reset JAX, which can join other ranks only before it has a device."""
     jax.clear_caches()
     jax.extend.backend.clear_backends()

@@ -1,4 +1,4 @@
-"""The options matrix: the reference for Keras is that for TensorFlow, of which it is part."""
+"""The options matrix: the reference for Keras is that of TensorFlow, which contains Keras."""
 
 from options.tensorflow_side import DEFECTS, ONCE, reference
 

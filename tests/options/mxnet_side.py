@@ -1,4 +1,4 @@
-"""The options matrix: the reference in MXNet, imperative. As in train_side.py."""
+"""The options matrix: the reference in MXNet, imperative (see train_side.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options matrix: references in NumPy, to which a framework gives nothing but the gradients of a batch."""
+"""The options matrix: references in NumPy, which use a framework only for the gradients of a batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Arrays = List[np.ndarray]
 Batch = Tuple[np.ndarray, np.ndarray]
 # (weights, batch, scale of the loss) -> gradients of the mean loss times the scale; in the layout of `models.initial`
 Gradients = Callable[[Arrays, Batch, float], Arrays]
-# sum: of the replicas' gradients, not their mean. alone: the first replica's gradients only. momentum: 0.8 of what it
-# is to be. rate: the learning rate is 10 % too large. late: the first step is left out.
+# sum: sum instead of mean of the replicas' gradients. alone: only the first replica's gradients. momentum: 0.8 of the
+# correct value. rate: learning rate 10 % too large. late: the first step is skipped.
 DEFECTS = ("sum", "alone", "momentum", "rate", "late")
 STEPS = 8
 
@@ -22,7 +22,7 @@ STEPS = 8
 def trained(
     spec: RunSpec, weights: Arrays, gradients: Gradients, batches: Callable[[int], Iterator[Batch]], defect: str
 ) -> Arrays:
-    """weights: those that training starts from. The rest is that of `reference` (train_side.py)."""
+    """Return the trained weights. weights: initial ones; other arguments as in `reference` (train_side.py)."""
     replicas = [batches(replica) for replica in range(spec.replicas)]
     sgd = Sgd(spec, weights, gradients, defect)
     if spec.strategy in ("ps_async", "ssp"):
@@ -41,7 +41,7 @@ class Sgd:
         self.scale = LossScale() if spec.precision == "fp16" else LossScale(1.0)
 
     def mean(self, batches: Sequence[Batch]) -> Arrays:
-        """Of the gradients of these batches."""
+        """Return the mean of the gradients over these batches."""
         batches = batches[:1] if self.defect == "alone" else batches
         narrow = [weight.astype(np.float32) for weight in self.weights]
         found = [self.gradients(narrow, batch, self.scale.scale) for batch in batches]
@@ -49,7 +49,7 @@ class Sgd:
         return [np.sum(same, axis=0, dtype=np.float64) / self.scale.scale / count for same in zip(*found)]
 
     def update(self, step: int, gradients: Arrays, factor: float = 1.0) -> None:
-        """factor: of the learning rate."""
+        """Take a step. factor: of the learning rate."""
         optimizer = self.spec.optimizer
         if self.defect == "late" and step == 0:
             return
@@ -67,7 +67,7 @@ class Sgd:
 
 
 def _in_turns(server: Sgd, replicas: Sequence[Iterator[Batch]]) -> None:
-    """Asynchronous servers whose workers push one after another, each from the weights of its last turn."""
+    """Train with asynchronous servers whose workers push in turns, each from the weights of its last turn."""
     held = [[weight.copy() for weight in server.weights] for _ in replicas]
     optimizer, own = server.spec.optimizer, server.spec.batch_per_gpu
     factor = optimizer.scaled(own) / optimizer.scaled(server.spec.global_batch)

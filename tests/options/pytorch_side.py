@@ -1,4 +1,4 @@
-"""The options matrix: the reference in PyTorch. As in train_side.py."""
+"""The options matrix: the reference in PyTorch (see train_side.py)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from models import catalog
 from models import pytorch as networks
 
 Batch = Tuple[np.ndarray, np.ndarray]
-# layout: gradients are paired with weights by their place in memory, the weights being in channels_last. sum: of the
-# replicas' gradients, not their mean. alone: the first replica's gradients only. momentum: 0.8 of what it is to be.
-# rate: the learning rate is 10 % too large. late: the first step is left out.
+# layout: gradients are paired with channels_last weights by position in memory. sum: sum instead of mean of the
+# replicas' gradients. alone: only the first replica's gradients. momentum: 0.8 of the correct value. rate: learning
+# rate 10 % too large. late: the first step is skipped.
 DEFECTS = ("layout", "sum", "alone", "momentum", "rate", "late")
-# Options of the framework that the reference has too.
+# Framework options that the reference supports too.
 REFERENCE_OPTIONS = ("channels_last",)
 STEPS = 8
 
@@ -37,7 +37,7 @@ def reference(
     if spec.strategy in ("ps_async", "ssp"):
         return _in_turns(spec, replicas, defect)
     every = spec.strategy_options["sync_every"] if spec.strategy == "local_sgd" else 0
-    # With local SGD each replica skips steps of its own.
+    # With local SGD each replica skips its own steps.
     skipped = skipped or [()] * spec.gpus
     learners = [
         Learner(spec, defect, of_rank) for of_rank in (skipped[:: spec.ranks_per_replica] if every else skipped[:1])
@@ -59,7 +59,7 @@ class Learner:
         self.spec, self.defect, self.skipped = spec, defect, skipped
         data = spec.dataset
         torch.manual_seed(spec.seed)
-        # In the run's memory format: its convolutions round in another way, which a ReLU now and then makes large.
+        # In the run's memory format, since another one rounds convolutions differently, which a ReLU may amplify.
         channels_last = spec.framework_options["channels_last"]
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         network = networks.build(catalog.network(spec.model).layers(data.channels, data.classes, data.size), spec.seed)
@@ -73,7 +73,7 @@ class Learner:
         if spec.optimizer.norm_bias_factor != 1:
             biases = networks.norm_biases(self.network)
             optimizers.step_apart(self.optimizer, biases, spec.optimizer.norm_bias_factor)
-        # At this scale nothing overflows: which steps are skipped is said by the run.
+        # At this scale nothing overflows: the run determines which steps are skipped.
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=spec.precision == "fp16")
         self.lookahead = optimizers.Lookahead(self.parameters) if spec.optimizer.lookahead_steps else None
 
@@ -82,7 +82,7 @@ class Learner:
         self.update(step)
 
     def learn(self, batches: List[Batch]) -> None:
-        """The mean of the gradients of these batches."""
+        """Set the gradients to the mean over these batches."""
         batches = batches[:1] if self.defect == "alone" else batches
         gradients = [torch.zeros_like(p) for p in self.parameters]
         chunks = [chunk for batch in batches for chunk in self._chunks(batch)]
@@ -97,7 +97,7 @@ class Learner:
                 weight.grad = _as_in_memory(weight.grad)
 
     def update(self, step: int, factor: float = 1.0) -> None:
-        """factor: of the learning rate."""
+        """Take a step. factor: of the learning rate."""
         optimizer, batch = self.spec.optimizer, self.spec.global_batch
         rate = factor * optimizer.learning_rate(batch, step) * (1.1 if self.defect == "rate" else 1.0)
         for group in self.optimizer.param_groups:
@@ -115,7 +115,7 @@ class Learner:
         return [p.detach().numpy().copy() for p in self.parameters]
 
     def _chunks(self, batch: Batch) -> List[Batch]:
-        """What goes through the network at once."""
+        """Split a batch into the parts that go through the network at once."""
         size = self.spec.microbatch
         images, labels = batch
         return [(images[i : i + size], labels[i : i + size]) for i in range(0, len(labels), size)]
@@ -132,13 +132,13 @@ class Learner:
 
 
 def reset() -> None:
-    """Forgets what torch.compile made of the networks before: it gives up after a number of them."""
-    if "torch._dynamo" in sys.modules:  # which takes seconds to load
+    """Clear torch.compile's cache: it stops compiling after a number of networks."""
+    if "torch._dynamo" in sys.modules:  # loading it takes seconds
         torch._dynamo.reset()
 
 
 def _in_turns(spec: RunSpec, replicas: List[Any], defect: str) -> List[np.ndarray]:
-    """Asynchronous servers whose workers push one after another, each from the weights of its last turn."""
+    """Train with asynchronous servers whose workers push in turns, each from the weights of its last turn."""
     server = Learner(spec, defect)
     held = [[p.detach().clone() for p in server.parameters] for _ in replicas]
     optimizer, own = spec.optimizer, spec.batch_per_gpu
@@ -169,6 +169,6 @@ def _set(weights: List[Any], values: List[torch.Tensor]) -> None:
 
 
 def _as_in_memory(gradient: torch.Tensor) -> torch.Tensor:
-    """A contiguous gradient as one reads it whose weight is in channels_last."""
+    """Reinterpret the memory of a contiguous gradient as channels_last."""
     n, c, h, w = gradient.shape
     return gradient.contiguous().reshape(-1).view(n, h, w, c).permute(0, 3, 1, 2)

@@ -1,13 +1,12 @@
 """The options matrix: which configurations of a framework the matrix trains.
 
-Every pair of values of two options that the plan accepts, under every strategy, is in one of them. The options are read
-from the real schema (harness/config/schema.py) and from conf/framework/, and what is accepted is asked of the real
-plan, so that a new option is covered as soon as it is there; one whose values the schema does not list needs a row in
-VALUES.
+They cover every pair of values of two options that the plan accepts under each strategy. The options are read from the
+real schema (harness/config/schema.py) and from conf/framework/, and the real plan decides which are accepted, so that a
+new option is covered automatically; one whose values the schema does not list needs a row in VALUES.
 
-A configuration whose weights may be further from the reference than rounding takes them, because of one of its values
-(16-bit arithmetic, compressed gradients, asynchronous updates), is *loose*. It covers only pairs with that value in
-them: a defect of two other options could hide behind its bound.
+A configuration is *loose* if one of its values (16-bit arithmetic, compressed gradients, asynchronous updates) moves
+its weights further from the reference than rounding does. It covers only pairs that contain that value, since its bound
+could hide a defect of two other options.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from harness.core.spec import RunSpec
 from harness.core.strategies import offered_by
 from harness.plan.request import study_request
 
-# What a value of an option changes in the configuration: key -> value; empty is the option's default.
+# Changes that an option's value makes to the configuration: key -> value; empty for the default.
 Setting = Mapping[str, Any]
-# Of each option, by its name, the number of its value.
+# Option name -> number of its value.
 Choice = dict[str, int]
 # Two options, each with the number of its value.
 Pair = frozenset[tuple[str, int]]
 DEFAULT: Setting = {}
 
-# Values to try of options whose type does not list them, beside the default. None: that option steers only how long
-# something takes, or is of no use without another one, which brings it along in EXTRAS.
+# Values to try, besides the default, for options whose type does not list them. None: the option only affects
+# durations, or has an effect only with another one, which sets it in EXTRAS.
 VALUES: dict[str, Sequence[Any] | None] = {
     "framework.options.channels_last": [True, False],
-    # Compiled networks need 1 MB, and the matrix's networks are larger.
+    # Compiled networks need 1 MB; the matrix's networks are larger.
     "strategy.options.bucket_mb": [0.02, 1.0],
     "strategy.options.first_bucket_mb": [0.01],
     "strategy.options.powersgd_rank": None,
@@ -58,12 +57,12 @@ VALUES: dict[str, Sequence[Any] | None] = {
     "strategy.options.fusion_mb": [0.0],
     "strategy.options.cycle_ms": [5.0],
 }
-# What an option's value brings along: it is refused, or has no effect, without.
+# Further settings that an option's value needs to be accepted or to have an effect.
 EXTRAS: dict[tuple[str, Any], Setting] = {
     ("strategy.options.compress", "powersgd"): {"strategy.options.powersgd_rank": 2},
 }
 STEPS = 8
-# Every run: small steps, since training at random noise lets rounding grow with each.
+# For every run: small steps, since rounding grows with each when training on random noise.
 FIXED = (
     *("dataset=synthetic", "dataset.train_samples=64", "dataset.test_samples=16", "data.check=false", "batch=4"),
     *("optimizer.lr=0.002", "optimizer.lr_batch=4", "optimizer.weight_decay=0.01", "optimizer.lr_rule=constant"),
@@ -73,8 +72,8 @@ FIXED = (
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """Values of options, named as by `value_name`. loose: compared with a bound of their own. left_out: not to be
-    trained with. slow: to be in as few runs as possible."""
+    """Values of options, as named by `value_name`. loose: with bounds of their own. left_out: not trained with.
+    slow: used in as few runs as possible."""
 
     loose: frozenset[str]
     left_out: frozenset[str]
@@ -83,8 +82,8 @@ class Values:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One configuration. name: what of it is not the default. loose: the names of its loose values. forced: why the
-    plan would refuse it on the CPU; empty where it does not."""
+    """One configuration. name: its non-default values. loose: names of its loose values. forced: why the plan would
+    reject it on the CPU; empty if it would not."""
 
     name: str
     spec: RunSpec
@@ -93,15 +92,15 @@ class Run:
     forced: str
 
     def plain(self) -> dict[str, Any]:
-        """As JSON, for the other half (train_side.py)."""
+        """Convert to plain values for the other half (train_side.py)."""
         return {"spec": to_plain(self.spec), "environment": self.environment}
 
 
 def options(framework: str, strategy: str) -> dict[str, list[Setting]]:
-    """Of each option its settings, the default first."""
+    """Return the settings of each option, the default first."""
     offered = CAPABILITIES[framework]
     found: dict[str, list[Setting]] = {
-        # Fully connected layers; and BatchNorm.
+        # One with fully connected layers, one with BatchNorm.
         "model": [DEFAULT, {"model.name": "resnet20", "dataset.image_size": 16}],
         "precision": _listed("precision", Precision.fp32, [Precision[name] for name in offered.precisions]),
         "data.pipeline": _listed("data.pipeline", Pipeline.harness, [Pipeline[name] for name in offered.pipelines]),
@@ -142,19 +141,19 @@ def strategies(framework: str) -> list[str]:
 
 @functools.cache
 def runs(framework: str, strategy: str, gpus: int, values: Values) -> list[Run]:
-    """Runs in which every pair of values is that the plan accepts."""
+    """Return runs that cover every pair of values that the plan accepts."""
     return _Space(framework, strategy, gpus, values).cover()
 
 
 def value_name(option: str, setting: Setting) -> str:
-    """Such as precision=bf16; of an option with several keys, that of its own name."""
+    """Return e.g. 'precision=bf16'; for an option with several keys, the one with its own name."""
     key = option if option in setting else next(iter(setting), option)
     value = setting.get(key, "default")
     return f"{option}={_text(value)}"
 
 
 class _Space:
-    """The choices of one strategy on so many ranks."""
+    """The choices for one strategy and number of ranks."""
 
     def __init__(self, framework: str, strategy: str, gpus: int, values: Values) -> None:
         self.base = copy.deepcopy(_composed(framework, strategy))
@@ -169,9 +168,9 @@ class _Space:
         self.asked: dict[tuple[tuple[str, int], ...], RunSpec | str] = {}
 
     def cover(self) -> list[Run]:
-        """Greedy: from each pair that is still missing, a configuration that takes in as many others as it can."""
+        """Cover all pairs greedily: extend each missing pair to a configuration with as many others as possible."""
         pairs = self._pairs()
-        # What is slow last: then a few runs have it.
+        # Pairs with slow values last, so that few runs contain them.
         missing = dict(sorted(pairs.items(), key=lambda item: len(self._among(self.slow, item[1]))))
         found: list[Run] = []
         while missing:
@@ -199,7 +198,7 @@ class _Space:
         return isinstance(self.spec(choice), RunSpec)
 
     def spec(self, choice: Choice) -> RunSpec | str:
-        """What the plan makes of it, on a machine with GPUs; or why it refuses it."""
+        """Return the planned spec on a machine with GPUs, or why the plan rejects the choice."""
         key = tuple(sorted((option, number) for option, number in choice.items() if number))
         if key not in self.asked:
             self.asked[key] = _planned(self._config(choice), on_gpus=True)
@@ -214,9 +213,9 @@ class _Space:
         return point
 
     def _pairs(self) -> dict[Pair, Choice]:
-        """Of each pair of values that is accepted, the least that has to be chosen for it."""
+        """Return for each accepted pair of values the minimal choice that contains it."""
         singles = [{option: number} for option, numbers in self.usable.items() for number in numbers if number]
-        # Such as fused=true, without which there is no cuda_graph=true.
+        # For example fused=true, which cuda_graph=true requires.
         helpers: dict[tuple[str, int], list[Choice]] = {}
         for single in singles:
             [value] = single.items()
@@ -268,7 +267,7 @@ class _Space:
 
 def _planned(point: Config, on_gpus: bool) -> RunSpec | str:
     point.cluster.device = Device.cuda if on_gpus else Device.cpu
-    if on_gpus:  # without a scheduler, there would have to be some here
+    if on_gpus:  # without a scheduler, this machine would need some
         point.cluster.scheduler, point.cluster.mpi = Scheduler.slurm, "pmix"
     try:
         [asked] = study_request([point]).requests
@@ -279,7 +278,7 @@ def _planned(point: Config, on_gpus: bool) -> RunSpec | str:
 
 @functools.cache
 def _composed(framework: str, strategy: str) -> Config:
-    """With all options at their defaults."""
+    """Compose the configuration with all options at their defaults."""
     configuration.register()
     # Any interpreter: nothing is started.
     environment = f"framework.environment={sys.executable}"

@@ -1,6 +1,6 @@
-"""The options matrix: the reference in TensorFlow, for Keras too. As in train_side.py.
+"""The options matrix: the reference in TensorFlow, also for Keras (see train_side.py).
 
-Gradients by a tape in a graph; the optimizer's step, the mean over the replicas and loss scaling in NumPy.
+Gradients come from a tape in a graph; the optimiser's step, the mean over the replicas and loss scaling are NumPy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from models import catalog
 from models import tensorflow as networks
 
 Batch = Tuple[np.ndarray, np.ndarray]
-# sum: of the replicas' gradients, not their mean. alone: the first replica's gradients only. momentum: 0.8 of what it
-# is to be. rate: the learning rate is 10 % too large. late: the first step is left out.
+# sum: sum instead of mean of the replicas' gradients. alone: only the first replica's gradients. momentum: 0.8 of the
+# correct value. rate: learning rate 10 % too large. late: the first step is skipped.
 DEFECTS = ("sum", "alone", "momentum", "rate", "late")
 # MultiWorkerMirroredStrategy finds its ranks when TensorFlow starts.
 ONCE = ("allreduce",)
@@ -38,7 +38,7 @@ def reference(spec: RunSpec, batches: Callable[[int], Iterator[Batch]], defect: 
 
 
 class Traced:
-    """A network and the graph of its gradients. The weights are set before each call."""
+    """A network and the graph of its gradients. Set the weights before each call."""
 
     def __init__(self, model: str, channels: int, classes: int, image_size: int, seed: int, precision: str) -> None:
         layers = catalog.network(model).layers(channels, classes, image_size)
@@ -66,7 +66,7 @@ class Learner:
     def __init__(self, spec: RunSpec, defect: str) -> None:
         self.spec, self.defect = spec, defect
         data = spec.dataset
-        # As the ranks have: kernels add up in another order with other numbers of threads.
+        # As many as the ranks have: the order of summation in kernels depends on the number of threads.
         tf.config.threading.set_intra_op_parallelism_threads(spec.cluster.cpus_per_gpu)
         of = (spec.model, data.channels, data.classes, data.image_size, spec.seed, spec.precision)
         self.traced = traced(*of)
@@ -75,11 +75,11 @@ class Learner:
         self.scale = LossScale() if spec.precision == "fp16" else LossScale(1.0)
 
     def gradients(self, batches: Sequence[Batch]) -> List[np.ndarray]:
-        """The mean of those of these batches, scaled."""
+        """Return the mean of the gradients over these batches, scaled."""
         batches = batches[:1] if self.defect == "alone" else batches
         for variable, weight in zip(self.traced.variables, self.weights):
             variable.assign(weight)
-        # Horovod's compression takes scaled gradients past what fp16 holds: the step is then skipped.
+        # With Horovod's compression scaled gradients overflow fp16, and the step is skipped.
         kind = np.float16 if self.spec.strategy_options.get("compress") == "fp16" else np.float32
         with np.errstate(over="ignore", invalid="ignore"):
             parts = zip(*([g.astype(kind) for g in self._gradients(batch)] for batch in batches))
@@ -87,7 +87,7 @@ class Learner:
         return [total / (1 if self.defect == "sum" else len(batches)) for total in totals]
 
     def update(self, step: int, gradients: Sequence[np.ndarray], factor: float = 1.0) -> None:
-        """factor: of the learning rate."""
+        """Take a step. factor: of the learning rate."""
         optimizer = self.spec.optimizer
         rate = factor * optimizer.learning_rate(self.spec.global_batch, step) * (1.1 if self.defect == "rate" else 1.0)
         momentum = optimizer.momentum * (0.8 if self.defect == "momentum" else 1.0)
@@ -113,7 +113,7 @@ class Learner:
 
 
 def _in_turns(server: Learner, replicas: Sequence[Iterator[Batch]]) -> None:
-    """Asynchronous servers whose workers push one after another, each from the weights of its last turn."""
+    """Train with asynchronous servers whose workers push in turns, each from the weights of its last turn."""
     held: List[Any] = [[weight.copy() for weight in server.weights] for _ in replicas]
     optimizer, own = server.spec.optimizer, server.spec.batch_per_gpu
     for step in range(STEPS):

@@ -1,4 +1,4 @@
-"""The options matrix of JAX: check.py says what it is, jax_side.py has its reference."""
+"""The options matrix of JAX (see check.py); jax_side.py has the reference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.timeout(3600)
 SIDE = check.Side(
     framework="jax",
     environment="jax",
-    # Rounding: 2e-5; where it moves an activation to the other side of a ReLU, which weights that start 1e-7 apart are
-    # enough for, up to 6e-2. A learning rate that is 10 % too large: 0.15.
+    # Rounding: 2e-5; up to 6e-2 if it moves an activation across a ReLU, for which initial weights 1e-7 apart suffice.
+    # A learning rate 10 % too large: 0.15.
     bound=0.1,
     loose={"precision=bf16": 0.3, "precision=fp16": 0.2},
     by_strategy={"ps_async": 0.8, "ssp": 0.8},
@@ -22,7 +22,7 @@ SIDE = check.Side(
 )
 
 
-# Of the others, `make test-options` trains more than these.
+# `make test-options` trains all strategies.
 SELECTED = ("plain", "allreduce", "mpi")
 
 

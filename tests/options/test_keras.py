@@ -1,4 +1,4 @@
-"""The options matrix of Keras: check.py says what it is, tensorflow_side.py has its reference."""
+"""The options matrix of Keras (see check.py); tensorflow_side.py has the reference."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ pytestmark = [pytest.mark.timeout(3600)]
 SIDE = check.Side(
     framework="keras",
     environment="tensorflow",
-    # An activation within rounding of zero passes a ReLU on one side and not on the other. Measured: 6e-2 (ResNet-20),
-    # 9e-3 (CNN), else below 1e-5. A learning rate that is 10 % too large is 0.12 away.
+    # An activation within rounding of zero may pass a ReLU in only one of the two. Measured: 6e-2 (ResNet-20), 9e-3
+    # (CNN), else below 1e-5. A learning rate 10 % too large: 0.12.
     bound=8e-2,
     # Measured: 0.24, 0.12 and 0.03.
     loose={"precision=bf16": 0.5, "precision=fp16": 0.3, "strategy.options.compress=fp16": 8e-2},
-    # A rank may be done before the other has traced its step, and the reference takes turns. Measured: 0.56.
+    # A rank may finish before the other has traced its step, whereas the reference takes turns. Measured: 0.56.
     by_strategy={"ps_async": 0.7, "ssp": 0.7},
     left_out={
         "precision=tf32": "TF32 is a mode of GPUs' tensor cores; a CPU would compute in fp32",

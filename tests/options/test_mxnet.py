@@ -1,4 +1,4 @@
-"""The options matrix of MXNet: check.py says what it is, mxnet_side.py has its reference."""
+"""The options matrix of MXNet (see check.py); mxnet_side.py has the reference."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ pytestmark = pytest.mark.timeout(3600)
 SIDE = check.Side(
     framework="mxnet",
     environment="mxnet",
-    # Rounding: 2e-5; where it moves an activation to the other side of a ReLU, which weights that start 1e-7 apart are
-    # enough for, up to 6e-2. A learning rate that is 10 % too large: 0.15.
+    # Rounding: 2e-5; up to 6e-2 if it moves an activation across a ReLU, for which initial weights 1e-7 apart suffice.
+    # A learning rate 10 % too large: 0.15.
     bound=0.1,
     by_strategy={"ps_async": 0.8},
     left_out={"precision=fp16": "MXNet has convolutions in fp16 on GPUs only (test_mxnet_adapter.py)"},
 )
 
 
-# Of the others, `make test-options` trains more than these.
+# `make test-options` trains all strategies.
 SELECTED = ("plain", "allreduce", "horovod", "ps_sync")
 
 

@@ -1,4 +1,4 @@
-"""The options matrix of PyTorch: check.py says what it is, pytorch_side.py has its reference."""
+"""The options matrix of PyTorch (see check.py); pytorch_side.py has the reference."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(3600)]
 SIDE = check.Side(
     framework="pytorch",
     environment="pytorch",
-    # Rounding: 1e-5, and now and then an activation near 0 on the other side of a ReLU, from where it grows.
+    # Rounding: 1e-5; occasionally it moves an activation near 0 across a ReLU, and the difference grows.
     bound=5e-2,
     loose={
-        # Compiled convolutions round in other places, and so do layers that the ranks have between them.
+        # Compiled convolutions and layers divided between ranks round in other places.
         "precision=bf16": 0.3,
         "precision=fp16": 0.2,
-        # Gradients of 11 and 8 bits on their way; adam divides by the size of each. Measured: 0.06, 0.08.
+        # Gradients are sent with 11 and 8 bits; adam divides by their magnitudes. Measured: 0.06, 0.08.
         "strategy.options.compress=fp16": 0.1,
         "strategy.options.compress=bf16": 0.15,
-        # Two whole steps, then gradients of rank 2. Measured: 0.27; with fp16 0.37.
+        # Two uncompressed steps, then gradients of rank 2. Measured: 0.27; with fp16 0.37.
         "strategy.options.compress=powersgd": 0.5,
     },
-    # The order in which the servers get gradients is not that of the reference, in turns. Measured: up to 0.45.
+    # The servers receive gradients in another order than the reference, which takes turns. Measured: up to 0.45.
     by_strategy={"ps_async": 0.7, "ssp": 0.7},
     left_out={
         "precision=tf32": "TF32 is a mode of GPUs' tensor cores; a CPU would compute in fp32",
@@ -48,7 +48,7 @@ def test_every_pair_of_options_trains_what_the_reference_trains(strategy: str, g
 
 @pytest.mark.options
 def test_every_bound_tells_defects_from_the_reference() -> None:
-    """Which the gradients of a flat buffer in the wrong memory layout (layout) have once been."""
+    """Defect `layout`, gradients of a flat buffer in the wrong memory layout, was once a real bug."""
     every = ("layout", "sum", "alone", "momentum", "rate", "late")
     gross = ("layout", "sum", "alone")
     defects = {

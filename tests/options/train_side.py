@@ -5,17 +5,16 @@ framework's reference. A framework adds a file `tests/options/<framework>_side.p
 
     reference(spec, batches, defect="") -> list of float32 arrays
         The weights after STEPS steps, in the order and layout of `models.initial`, trained as plainly as the framework
-        can: one process, no option of spec.framework_options but REFERENCE_OPTIONS, none of the communication.
+        can: one process, no option of spec.framework_options except REFERENCE_OPTIONS, no communication.
         `batches(rank)` is an iterator of that rank's NumPy batches, (uint8 [n, height, width, channels], int64 [n]).
-        What the ranks do together is part of it: the mean of the gradients over the replicas, or weights that are
-        averaged every so many steps. defect: one of DEFECTS, done on purpose.
-    DEFECTS: the defects that every bound has to tell from the reference.
-    REFERENCE_OPTIONS: optional; the options of spec.framework_options that the reference has, too.
-    ONCE: optional; the strategies that can be joined only once in a process.
-    reset(): optional; between two runs in one process.
-    loss_scale(adapter) -> float: optional; reference() then takes `skipped`, of each rank the steps of a run in fp16
-        that its loss scaler skipped: where gradients come close to overflow, rounding decides, and the runs would be a
-        step apart.
+        It includes what the ranks do together: the mean of the gradients over the replicas, or averaging weights every
+        few steps. defect: one of DEFECTS, introduced on purpose.
+    DEFECTS: the defects that every bound must distinguish from the reference.
+    REFERENCE_OPTIONS: optional; the options of spec.framework_options that the reference supports.
+    ONCE: optional; the strategies that can be joined only once per process.
+    reset(): optional; called between two runs in one process.
+    loss_scale(adapter) -> float: optional; reference() then takes `skipped`, per rank the steps that the loss scaler of
+        an fp16 run skipped: close to overflow rounding decides, and the runs would be a step apart.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ from harness.worker.data.readers import open_dataset
 STEPS = 8
 # Ranks of one run, all on this machine.
 Plain = Dict[str, Any]
-# A run that has not ended by then hangs: on two busy cores, compiling is the slowest.
+# A longer run hangs; on two busy cores, compiling is slowest.
 SECONDS = 240.0
 
 
 def judge_file(path: str) -> List[Dict[str, Any]]:
-    """`judge` of the arguments in a file."""
+    """Call `judge` with the arguments in a file."""
     return judge(*json.loads(Path(path).read_text()))
 
 
 def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str, Any]]:
-    """Of each run: `apart`, how far the weights of its ranks are from the reference at most, by how far that one moved;
-    `ranks_apart`, the largest difference between its ranks' weights; or `error`, what a rank printed.
+    """Train runs. Return for each: `apart`, the largest distance of its ranks' weights from the reference, relative to
+    how far that one moved; `ranks_apart`, the largest difference between its ranks' weights; or `error`, an output.
 
-    side: the module's name. defects: also `defects`, how far the reference with each of them is from the one without.
+    side: the module's name. defects: also return `defects`, the distance of the reference with each defect.
     """
     framework = importlib.import_module(side)
     groups: Dict[str, List[int]] = {}
@@ -104,7 +103,7 @@ def judge(side: str, runs: List[Plain], defects: bool = False) -> List[Dict[str,
 
 
 def rank(folder: str, own: int) -> None:
-    """One rank of a group of runs: `group.json` in the folder."""
+    """Run one rank of a group of runs, given by `group.json` in the folder."""
     group = json.loads((Path(folder) / "group.json").read_text())
     side = importlib.import_module(group["side"])
     last = group["runs"][-1][0]
@@ -122,7 +121,7 @@ def rank(folder: str, own: int) -> None:
             (Path(folder) / f"run{number}.rank{own}.error").write_text(traceback.format_exc())
             os._exit(1)
     sys.stdout.flush()
-    os._exit(0)  # for the reason given in harness/worker/__main__.py
+    os._exit(0)  # see harness/worker/__main__.py
 
 
 def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bool) -> None:
@@ -142,10 +141,10 @@ def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bo
         if scale_of(adapter) < before:
             skipped.append(step)
     adapter.fence()
-    with adapter.evaluation():  # what the ranks have learned together
+    with adapter.evaluation():  # with the weights that the ranks trained together
         weights = flat(adapter.weights())
     adapter.allreduce_sum([0.0])
-    # MPI and Horovod can be left only once in a process.
+    # MPI and Horovod can be finalised only once per process.
     if last or spec.strategy not in ("mpi", "horovod"):
         adapter.close()
     batches.close()
@@ -155,21 +154,21 @@ def _train(side: Any, spec: RunSpec, own: int, port: int, result: Path, last: bo
 
 
 def _process_of(run: Plain) -> str:
-    """Runs of which this is the same can train in the same processes, one after another."""
+    """Return a key: runs with equal keys can train in the same processes, one after another."""
     spec = run["spec"]
-    # What MPI, Horovod and variables of the environment are told holds for a whole process.
+    # Settings of MPI and Horovod, and environment variables, apply to a whole process.
     own = spec["strategy_options"] if spec["strategy"] == "horovod" else None
     once = spec["strategy"] in ("mpi", "horovod")
     return json.dumps([spec["gpus"], _over_mpi(spec), once, own, _compiled(run), run["environment"]])
 
 
 def _compiled(run: Plain) -> bool:
-    """torch.compile leaves threads behind."""
+    """Return whether torch.compile is used, which leaves threads behind."""
     return bool(run["spec"]["framework_options"].get("compile"))
 
 
 def _forks(run: Plain) -> bool:
-    """DataLoader's workers are forked, as in a real run before the process has threads; later ones crash."""
+    """Return whether DataLoader forks workers; as in a real run, it must do so before the process has threads."""
     data = run["spec"]["data"]
     return run["spec"]["framework"] == "pytorch" and data["pipeline"] == "framework" and data["workers"] > 0
 
@@ -179,7 +178,7 @@ def _over_mpi(spec: Plain) -> bool:
 
 
 def _trained(side: str, runs: List[Plain], numbers: Sequence[int]) -> Dict[int, Any]:
-    """Of each run what its ranks saved, or, of one that failed, what it said; the others then go on without it."""
+    """Return for each run what its ranks saved, or its output if it failed; the others then continue without it."""
     found: Dict[int, Any] = {}
     left = list(numbers)
     while left:
@@ -202,7 +201,7 @@ def _trained(side: str, runs: List[Plain], numbers: Sequence[int]) -> Dict[int, 
 
 
 def _processes(folder: Path, run: Plain) -> None:
-    """The ranks of a group, to their end; or until one of them fails, or nothing has been saved for SECONDS."""
+    """Run the ranks of a group until they end, one fails, or nothing has been saved for SECONDS."""
     spec = run["spec"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     environment.update(run["environment"])
@@ -223,7 +222,7 @@ def _processes(folder: Path, run: Plain) -> None:
             seen, since = 0, time.monotonic()
             while any(process.poll() is None for process in processes):
                 if any(process.poll() for process in processes):
-                    time.sleep(2)  # for what its peers say of it
+                    time.sleep(2)  # lets its peers report it
                     return
                 files = len(list(folder.glob("*.npz")))
                 if files > seen:
@@ -233,7 +232,7 @@ def _processes(folder: Path, run: Plain) -> None:
                 time.sleep(0.05)
         finally:
             for process in processes:
-                process.terminate()  # mpirun ends its ranks
+                process.terminate()  # mpirun stops its ranks
             for process in processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(5)
@@ -242,7 +241,7 @@ def _processes(folder: Path, run: Plain) -> None:
 
 
 def _batches_of(spec: RunSpec) -> Callable[[int], Iterator[Tuple[np.ndarray, np.ndarray]]]:
-    """Those of a rank, by the pipeline in NumPy."""
+    """Return a function that yields a rank's batches from the NumPy pipeline."""
     plain = dataclasses.replace(spec, data=dataclasses.replace(spec.data, pipeline="harness", workers=0, prefetch=0))
     train, _ = open_dataset(spec.dataset, None, spec.seed)
     return lambda rank: iter(open_pipeline(plain, train, rank, 0, {}))

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, its exit code, what it leaves."""
+"""The command line as a user sees it: output, exit codes, files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from project import Cli
 
-# Any interpreter will do where nothing is launched.
+# Nothing is launched, so any interpreter works.
 PLAN = ("plan_only=true", "dataset=synthetic", "framework.environment=/usr/bin/env", "cluster=local")
 
 

@@ -1,4 +1,4 @@
-"""`harness`, one tree of commands: its help, what each name runs, and how output ends that nobody reads."""
+"""The command tree of `harness`: help, dispatch, and output whose reader has exited."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_command_that_there_is_not(cli: Cli) -> None:
     ids=str,
 )
 def test_output_that_nobody_reads_ends_without_a_word(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """As with `| head`, which may have gone before the first line."""
+    """As with `| head`, which may exit before the first line."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=tmp_path,

@@ -53,7 +53,7 @@ def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_pyth
 
     done = cli("harness", "gpus=2", *SHORT, "measure.steps=400")
     assert done.returncode == 0, done.stdout + done.stderr
-    # This one may end sooner: how many steps it takes is not known before.
+    # This one may end sooner: its number of steps is not known in advance.
     done = cli("harness", "gpus=1", *SHORT, "measure.steps=14", "measure.precision=0.5")
     assert done.returncode == 0, done.stdout + done.stderr
     adaptive = next(
@@ -87,7 +87,7 @@ def test_a_folder_that_is_no_study(cli: Cli, tmp_path: Path, command: str) -> No
 
 
 def test_every_state_that_the_files_alone_can_show(cli: Cli, tmp_path: Path) -> None:
-    """A study whose runs were asked for, and one that is damaged."""
+    """A study with one run damaged and the other missing."""
     study = tmp_path / "results" / "scaling"
     planned = cli("harness", "-m", "gpus=1,2", *SHORT, "plan_only=true")
     assert planned.returncode == 0, planned.stderr

@@ -1,4 +1,4 @@
-"""Which frameworks, strategies and precisions there are together; what a sweep does with the others; the baseline."""
+"""Supported combinations of framework, strategy and precision; sweeps with unsupported ones; the baseline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAMEWORKS = sorted(path.stem for path in (PROJECT / "conf" / "framework").glob(
 
 @pytest.fixture(autouse=True)
 def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every framework has an interpreter here, whatever is built on this machine: nothing is run."""
+    """Give every framework an interpreter, whatever is built on this machine, since nothing is run."""
     composition.register()
     monkeypatch.chdir(tmp_path)
 
@@ -108,7 +108,7 @@ def test_a_network_that_begins_with_a_layer_made_from_the_images_is_refused_wher
 
 def test_a_framework_that_offers_all_networks_is_named_where_another_does_not() -> None:
     all_networks = [name for name in FRAMEWORKS if CAPABILITIES[name].inputs == ("images", "text")]
-    assert all_networks == ["emulated", "pytorch"]  # the one builds none
+    assert all_networks == ["emulated", "pytorch"]  # emulated builds none
 
 
 def test_a_sweep_can_leave_out_what_does_not_exist_and_says_so(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_baseline_at_one_gpu_is_the_framework_alone_or_with_the_strategy_aro
     assert names(asked(*sweep, "baseline=plain", tmp_path=tmp_path)) == plain | at_two
     both = asked(*sweep, "baseline=both", tmp_path=tmp_path)
     assert names(both) == plain | wrapped
-    # Without anything around it, it is the same run for both strategies.
+    # The unwrapped baseline is the same run for both strategies.
     assert len({r.spec.run_id for r in both.requests if r.spec.strategy == "plain"}) == 1
 
 
@@ -145,7 +145,7 @@ def test_repeats_are_separate_runs_of_every_point(tmp_path: Path) -> None:
     points = [(request.spec.strategy, request.spec.gpus, request.spec.repeat) for request in found.requests]
     shapes = (("plain", 1), ("allreduce", 1), ("allreduce", 2))
     assert sorted(points) == sorted((*shape, repeat) for shape in shapes for repeat in range(3))
-    # The same runs as one by one: a study can be given more repeats later.
+    # The same runs as with individual repeats, so that repeats can be added later.
     numbered = asked(*sweep, "repeat=0,1,2", tmp_path=tmp_path)
     assert {r.spec.run_id for r in numbered.requests} == {r.spec.run_id for r in found.requests}
 
@@ -194,7 +194,7 @@ def test_an_optimiser_has_its_own_options_and_no_others(tmp_path: Path) -> None:
     by_name = {r.spec.optimizer.name: r.spec.optimizer for r in found.requests}
     options = {n: (o.momentum, o.beta1, o.trust) for n, o in by_name.items()}
     assert options == {"sgd": (0.9, 0.9, 0.001), "adam": (0.0, 0.8, 0.001), "lars": (0.9, 0.9, 0.01)}
-    # What has no effect in SGD does not make it another run.
+    # Settings that SGD ignores do not change the run.
     assert by_name["sgd"] == asked("optimizer.name=sgd", tmp_path=tmp_path).requests[0].spec.optimizer
 
 

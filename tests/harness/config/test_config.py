@@ -42,7 +42,7 @@ def composed_by_hydra(overrides: list[str]) -> object:
 
 
 def plain(point: Config) -> object:
-    # Options of strategies have types only once they are checked: to Hydra they are text.
+    # Strategy options get their types only when checked; to Hydra they are text.
     cfg = OmegaConf.structured(point)
     return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
 
@@ -60,7 +60,7 @@ def plain(point: Config) -> object:
     ids=str,
 )
 def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
-    """Values are applied to a composed choice of groups; Hydra's own `compose` takes both at once."""
+    """We apply values to a composed choice of groups; Hydra's own `compose` takes both at once."""
     for multirun in (True, False):
         assert [plain(p) for p in points(*overrides, multirun=multirun)] == [composed_by_hydra(overrides)]
 
@@ -82,7 +82,7 @@ def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
     ids=str,
 )
 def test_each_point_of_a_sweep_is_what_it_is_alone(sweep: list[list[str]]) -> None:
-    """Points that give other values to the same keys are made from the first of them."""
+    """Points that override the same keys are derived from the first of them."""
     swept = [f"{values[0].split('=', 1)[0]}=" + ",".join(v.split("=", 1)[1] for v in values) for values in sweep]
     alone = [points(*values, "cluster=slurm", multirun=False)[0] for values in itertools.product(*sweep)]
     found = points(*swept, "cluster=slurm")
@@ -197,7 +197,7 @@ def test_the_cluster_is_slurm_exactly_where_sbatch_is_on_the_path(path_without_s
 
 
 def test_tab_completion_knows_groups_and_values(tmp_path: Path, project: Path) -> None:
-    """As bash does it: the function that `harness -sc install=bash` defines is asked for words."""
+    """Calls the function that `harness -sc install=bash` defines, as bash does."""
     (tmp_path / "harness").write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
     (tmp_path / "harness").chmod(0o755)
     script = (

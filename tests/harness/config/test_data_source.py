@@ -1,4 +1,4 @@
-"""Real data, made samples in its place, or both."""
+"""Real data, synthetic samples in its place, or both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deterministic=true: what is refused, and that it is part of a run."""
+"""deterministic=true: rejected combinations, and its place in the spec."""
 
 from __future__ import annotations
 

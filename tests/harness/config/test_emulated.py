@@ -1,4 +1,4 @@
-"""What framework=emulated can be asked for, and in which words the rest is refused."""
+"""Requests that framework=emulated supports, and the messages that reject others."""
 
 from __future__ import annotations
 

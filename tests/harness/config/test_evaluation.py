@@ -1,4 +1,4 @@
-"""When a run is evaluated, and which requests are refused because not every number of GPUs could be."""
+"""When runs are evaluated, and requests rejected because not every number of GPUs can be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.core.spec import RunSpec
 
 
 def asked(gpus: int, every: int, batch: int = 8, **measure: Any) -> RunSpec:
-    """Weak scaling: so many samples per rank. Blocks of 2 steps, 2 of warm-up and 8 measured."""
+    """Make a weak-scaling spec with `batch` samples per rank, blocks of 2 steps, 2 warm-up and 8 measured steps."""
     values = {"warmup_steps": 2, "steps": 8, "evaluate_every_samples": every, **measure}
     spec = make_spec(gpus=gpus, global_batch=gpus * batch, batch_per_gpu=batch)
     return dataclasses.replace(spec, measure=dataclasses.replace(spec.measure, **values))
@@ -24,7 +24,7 @@ def test_runs_of_different_sizes_are_evaluated_after_the_same_numbers_of_samples
     specs = [asked(gpus, 32) for gpus in (1, 2)]
     evaluation.check(specs)
     after = [[s * spec.global_batch for s in range(11) if spec.evaluates_after(s)] for spec in specs]
-    # 80 and 160 samples in all; the evaluation at the end of training is not among these.
+    # 80 and 160 samples in total; the evaluation at the end of training is not listed.
     assert after == [[32, 64], [32, 64, 96, 128]]
 
 
@@ -49,7 +49,7 @@ def test_a_target_that_no_evaluation_can_reach_is_refused(target: float, samples
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
-        # Blocks of 16, 32 and 48 samples: what all have in common is 96.
+        # Blocks of 16, 32 and 48 samples: the least common multiple is 96.
         ([asked(n, 32) for n in (1, 2, 3)], r"gpus=3 a block .* every 48 samples.* a multiple of 96, such as 96,"),
         ([asked(1, 40)], r"a multiple of 16, such as 48,"),
         ([asked(1, 96)], r"=96 never comes with gpus=1: the run has 80 samples \(10 steps of 8\)"),

@@ -1,4 +1,4 @@
-"""The published studies as presets: what each of them asks for, in full and in its short form."""
+"""The published studies as presets: the runs that each requests, in full and in its short form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def asked(study: str, *overrides: str) -> StudyRequest:
-    """With an interpreter for every framework, and without the data: nothing is run."""
+    """Compose a preset with an interpreter for every framework and without data, since nothing is run."""
     fixed = ("cluster=iris", f"framework.environment={sys.executable}", "data.check=false")
     return study_request(composition.compose([f"+experiment={study}", *overrides, *fixed], True, "config", None))
 
@@ -35,7 +35,7 @@ def asked(study: str, *overrides: str) -> StudyRequest:
 def test_frameworks_v100_is_the_published_grid_with_a_fixed_batch_per_gpu() -> None:
     specs = [request.spec for request in asked("frameworks_v100").requests]
     grid = {(spec.framework, spec.strategy, spec.model, spec.gpus) for spec in specs}
-    # Issue 5: TensorFlow, Keras, MXNet, PyTorch x native, Horovod x ResNet-20/32/44/56/110 x 1, 2, 4, 8, 12 GPUs.
+    # TensorFlow, Keras, MXNet, PyTorch x native, Horovod x ResNet-20/32/44/56/110 x 1, 2, 4, 8, 12 GPUs.
     assert len(specs) == len(grid) == 4 * 2 * 5 * 5
     assert {spec.gpus for spec in specs} == {1, 2, 4, 8, 12}
     assert {spec.model for spec in specs} == {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
@@ -52,14 +52,14 @@ def test_time_to_accuracy_is_one_recipe_in_the_same_steps_on_every_number_of_gpu
     assert found.target_accuracy == 0.94
     assert {(spec.gpus, spec.seed) for spec in specs} == {(gpus, seed) for gpus in (1, 2, 4, 8) for seed in (0, 1, 2)}
     assert len({(spec.global_batch, spec.measure, spec.optimizer, spec.model, spec.dataset) for spec in specs}) == 1
-    # It ends as the learning rate does, within a step.
+    # It ends with the learning-rate schedule, to within a step.
     samples = specs[0].measure.most_steps * specs[0].global_batch
     assert 0 <= samples - specs[0].optimizer.lr_end_samples < 5000
 
 
 def test_time_to_accuracy_has_the_published_settings() -> None:
-    """Jordan 2024, arXiv 2404.00498: section 3, and the settings of its published program in its own units: a learning
-    rate of 11.5 and a weight decay of 0.0153 for 1,024 samples whose losses are summed, momentum 0.85, both divided by
+    """Jordan 2024, arXiv 2404.00498, section 3, and its published program, whose settings have their own units:
+    learning rate 11.5 and weight decay 0.0153 for 1,024 samples with summed losses, momentum 0.85, both divided by
     1,024 x (1 + 1 / (1 - 0.85)), the decay not multiplied by the learning rate; decay of the slow weights 0.95^5."""
     [spec, *_] = [request.spec for request in asked("time_to_accuracy").requests]
     optimizer, batch = spec.optimizer, spec.global_batch
@@ -84,7 +84,7 @@ def test_the_older_recipe_is_one_of_every_framework_and_its_rate_that_of_its_sou
     assert {spec.framework for spec in specs} == set(frameworks)
     optimizer, batch = specs[0].optimizer, specs[0].global_batch
     rates = [optimizer.learning_rate(batch, step) for step in range(specs[0].measure.most_steps)]
-    # Page 2018, part 4: 0.4 at its highest, after 5 of 24 epochs of 50,000 samples; nothing at both ends.
+    # Page 2018, part 4: a peak of 0.4 after 5 of 24 epochs of 50,000 samples; 0 at both ends.
     assert max(rates) == pytest.approx(0.4, rel=2e-3)
     assert rates.index(max(rates)) == pytest.approx(5 * 50000 / batch, abs=1)
     assert rates[0] < 0.001
@@ -97,7 +97,7 @@ def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two(
     grid = {(spec.model, spec.batch_per_gpu, spec.gpus) for spec in specs}
     assert len(specs) == len(grid) == 4 * 3 * 2
     assert {(spec.framework, spec.dataset.name, spec.scaling) for spec in specs} == {("pytorch", "indoor67", "weak")}
-    # These networks do not learn with the default of those that have BatchNorm.
+    # Without BatchNorm these networks do not learn at the default rate.
     assert {spec.optimizer.lr for spec in specs} == {0.01}
 
 
@@ -122,7 +122,7 @@ def test_data_vs_model_parallel_takes_equal_steps_in_every_strategy_with_and_wit
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_has_a_short_form_and_a_section(study: str) -> None:
     full = asked(study)
-    # The failure has to come within the few steps.
+    # The failure must occur within the few steps.
     short = asked(study, "measure=smoke", *(["fault.step=5"] if study == "data_vs_model_parallel" else []))
     assert len(short.requests) == len(full.requests)
     assert all(request.spec.measure.steps < 10 for request in short.requests)
@@ -146,7 +146,7 @@ def test_every_preset_is_a_study_or_a_demonstration() -> None:
 def test_the_demonstrations_run_in_their_short_form(
     cli: Cli, tmp_path: Path, torch_python: Path, fashion_mnist: Path
 ) -> None:
-    """On one rank. They bring a measure of their own, which measure=smoke would not change."""
+    """On one rank. They define their own `measure`, which measure=smoke would not change."""
     steps = ("warmup_steps=2", "steps=4", "block_steps=2", "probe_steps=1", "evaluate_samples=64")
     for preset in ("demo", "demo_cluster"):
         here = ("cluster=local", "cluster.device=cpu", f"data.root={fashion_mnist}", "batch=16")

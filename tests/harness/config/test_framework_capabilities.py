@@ -1,4 +1,4 @@
-"""What frameworks offer agrees with the configuration, and is no part of it."""
+"""Framework capabilities agree with the configuration and are not part of it."""
 
 from __future__ import annotations
 

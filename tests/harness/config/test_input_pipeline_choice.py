@@ -1,4 +1,4 @@
-"""Which input pipelines there are, and what of the configuration has an effect on each."""
+"""The input pipelines, and the settings that affect each."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def test_what_has_no_effect_on_a_pipeline_is_not_in_its_spec() -> None:
     asked = ("data.pipeline=harness", "data.pin=false", "data.prefetch=2")
     assert spec(*asked).data == InputSpec("harness", 1, 2, pin=False)
     assert spec("data.pipeline=device").data == InputSpec("device", 0, 0, samples=50_000)
-    loaded = "cluster.modules=[dali]"  # which only a job can look at
+    loaded = "cluster.modules=[dali]"  # visible only inside a job
     assert spec(*DALI, loaded, "data.workers=3").data == InputSpec("dali", 3, 4)
 
 
 ON_GPUS = [
     ((), InputSpec("device", 0, 0, samples=50_000)),
     (("cluster.gpu_memory_gb=1.5",), InputSpec("device", 0, 0, samples=50_000)),
-    # 10 % of it are 0.10 GB, and 50,000 images of 3,072 bytes 0.14 GB.
+    # 10 % of it is 0.10 GB; 50,000 images of 3,072 bytes are 0.14 GB.
     (("cluster.gpu_memory_gb=1",), InputSpec("framework", 1, 4)),
-    # Without a word about the memory, 1 GB: 349,525 such images.
+    # If the memory is unknown, 1 GB: 349,525 such images.
     (("dataset.train_samples=349525",), InputSpec("device", 0, 0, samples=349_525)),
     (("dataset.train_samples=349526",), InputSpec("framework", 1, 4)),
     (("dataset.train_samples=349526", "cluster.gpu_memory_gb=80"), InputSpec("device", 0, 0, samples=349_526)),

@@ -1,4 +1,4 @@
-"""The configuration of `measure`: what is asked for, and what is refused before anything runs."""
+"""The configuration of `measure`: accepted and rejected values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_default_is_adaptive_and_what_compares_accuracy_is_not() -> None:
         measure = asked(f"measure={fixed}", "batch=256").measure
         assert measure.fixed
         assert measure.most_steps == measure.warmup_steps + measure.steps
-    # The numerical precision is another key.
+    # Numerical precision is a different key.
     assert (asked("precision=fp16").precision, asked("precision=fp16").measure.precision) == ("fp16", 0.02)
 
 
@@ -88,7 +88,7 @@ def test_views_and_augmentation_make_another_run_and_their_defaults_leave_old_id
     changed = ("measure.evaluate_views=2", "dataset.crop_pixels=2", "dataset.crop_reflect=true")
     ids = {asked(change).run_id for change in (*changed, "dataset.alternating_flip=true")}
     assert len(ids | {plain.run_id}) == 5
-    # As it was before these keys were there.
+    # The behaviour before these keys existed.
     assert (plain.measure.evaluate_views, plain.dataset.crop_pixels) == (1, 4)
     assert make_spec().run_id == "pytorch-allreduce-resnet20-2gpu-7e091d891838"
 

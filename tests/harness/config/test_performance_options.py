@@ -1,4 +1,4 @@
-"""What makes a step faster: what of it is refused, and what of it is part of a run."""
+"""Options that make a step faster: rejected combinations, and their place in the spec."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_option_makes_another_run_and_its_default_leaves_the_id_of_old_ones(t
 
 @pytest.mark.parametrize(
     ("precision", "device", "value"),
-    # As NVIDIA's DeepLearningExamples: NHWC for tensor cores, NCHW for fp32.
+    # As in NVIDIA's DeepLearningExamples: NHWC for tensor cores, NCHW for fp32.
     [
         *(("fp32", "cuda", False), ("tf32", "cuda", True), ("bf16", "cuda", True), ("fp16", "cuda", True)),
         *(("fp32", "cpu", True), ("bf16", "cpu", True)),

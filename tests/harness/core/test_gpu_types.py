@@ -1,4 +1,4 @@
-"""Compute capabilities by the names that sites and drivers give GPUs (developer.nvidia.com/cuda-gpus), and which builds
+"""Compute capabilities by the names that sites and drivers use (developer.nvidia.com/cuda-gpus), and the builds that
 run on them."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_scripts_can_ask_before_any_environment_is_built() -> None:
     assert "mi250" in unknown.stderr
 
 
-# What builds said of themselves: torch.cuda.get_arch_list() of wheels of download.pytorch.org (in the order of their
+# Recorded from real builds: torch.cuda.get_arch_list() of wheels of download.pytorch.org (in the order of their
 # TORCH_CUDA_ARCH_LIST), tf.sysconfig.get_build_info() of tensorflow's wheel, MXNet's linux_cu117.cmake.
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
@@ -109,7 +109,7 @@ def test_a_build_runs_on_the_gpus_that_it_has_kernels_for(build: Build, fits: li
             (7, 0),
             "jax 0.11.0 with cuDNN 9.28.0.9 starts at 7.5 (cuDNN 9.10 is the last below it)",
         ),
-        # Not in the list of the kernels but in a library: a CUDA 12 build of torch with a newer cuDNN.
+        # Limited by a library rather than the list of kernels: a CUDA 12 build of torch with a newer cuDNN.
         (replace(TORCH_CU126, cudnn="9.11.0"), (7, 0), "torch 2.13.0+cu126 with cuDNN 9.11.0 starts at 7.5"),
         (Build("x", "12.6"), (3, 7), "x with CUDA 12.6 starts at 5.0"),
     ],

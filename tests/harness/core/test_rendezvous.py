@@ -45,7 +45,7 @@ def test_open_mpi() -> None:
     found = from_launcher(mpi)
     assert (found.rank, found.world_size, found.local_rank, found.local_world_size) == (3, 4, 1, 2)
     assert found.master_address == "n1"
-    # As seen in a supervisor that the daemon of mpirun, a task of srun, has started on the second of two nodes.
+    # As seen in a supervisor started on the second of two nodes by mpirun's daemon, which is a task of srun.
     of_daemon = {**SLURM, "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NODELIST": "gpu[03-04]"}
     del mpi["MASTER_ADDR"]
     found = from_launcher({**of_daemon, **mpi, "HARNESS_MASTER_PORT": "23456"})

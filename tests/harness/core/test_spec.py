@@ -28,7 +28,7 @@ def test_every_field_that_determines_the_measurement_changes_the_id(change: dict
 
 
 def test_run_id_does_not_change_between_versions_of_the_code() -> None:
-    # Recorded when the format was fixed; another value would make every existing study run again.
+    # Recorded when the format was fixed; a different value would make every existing study run again.
     assert make_spec().run_id == "pytorch-allreduce-resnet20-2gpu-7e091d891838"
 
 
@@ -96,7 +96,7 @@ def test_one_cycle_can_begin_and_end_at_a_part_of_the_rate_and_slow_weights_stay
     rates = [partly.learning_rate(10, step) for step in (0, 3, 4, 13, 14, 99)]
     assert rates == pytest.approx([0.3, 0.9, 0.955, 0.145, 0.1, 0.1])
     slow = dataclasses.replace(cycle, lookahead_steps=7, lookahead_decay=0.8)
-    # After every seventh step: of 140 samples a half, all, and no more than all.
+    # After every seventh step: half of 140 samples, all, and never more than all.
     assert {step: slow.slow_share(10, step) for step in range(21) if slow.slow_share(10, step) is not None} == {
         6: pytest.approx(0.1),
         13: pytest.approx(0.8),

@@ -58,7 +58,7 @@ def test_of_an_unknown_strategy_nothing_is_true() -> None:
 
 
 def test_no_other_module_has_a_set_of_strategy_names() -> None:
-    """Such a set is a fact that belongs into the registry: a new strategy would be forgotten there."""
+    """Such a set belongs in the registry; elsewhere, new strategies would be forgotten."""
     listed = []
     for path in (path for package in ("harness", "analysis") for path in (PROJECT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

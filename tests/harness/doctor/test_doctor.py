@@ -1,4 +1,4 @@
-"""`python -m harness.doctor` without a scheduler: what it finds, what it says, its exit code."""
+"""`python -m harness.doctor` without a scheduler: findings, output and exit code."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from harness.doctor import command, compute
 from harness.doctor.checks import Check
 
 LOCAL = ("cluster=local", "dataset=synthetic")
-# Any interpreter will do where the framework is not what is looked at; this one has none.
+# For tests that do not concern the framework; this interpreter has none.
 NO_TORCH = f"framework.environment={sys.executable}"
 
 
 def checks(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
-    """The checks of `--json` by name."""
+    """Return the checks of `--json` by name."""
     assert "Traceback" not in done.stderr
     listed = json.loads(done.stdout)
     assert all(set(check) == {"group", "name", "state", "found", "advice"} for check in listed)
@@ -38,7 +38,7 @@ def checks(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine whose nvidia-smi lists two V100: its answers, without its GPUs."""
+    """The environment of a machine whose fake nvidia-smi lists two V100s."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text(
@@ -134,7 +134,7 @@ def test_gpus_here_and_a_framework_that_cannot_use_them(
     done = cli("harness.doctor", *LOCAL, "--json", env=nvidia_smi)
     found = checks(done)
     assert found["GPUs"]["found"] == "2 x Tesla V100-SXM2-32GB, driver 535.104.05"
-    # device=auto is cuda here, for which torch is the wrong build, or finds no such GPUs.
+    # device=auto resolves to cuda here, for which this torch is the wrong build, or finds no such GPUs.
     assert found["pytorch"]["state"] == "missing"
     assert done.returncode == 1
 
@@ -153,7 +153,7 @@ def test_the_probe_computes_here_without_a_scheduler(cli: Cli, torch_python: Pat
 
 @pytest.mark.torch
 def test_a_trial_that_fails_says_why_and_the_others_go_on(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
-    """What the compiler needs is taken away: all other trials work."""
+    """Without what the compiler needs, all other trials work."""
     fake = tmp_path / "python"
     fake.write_text(
         "#!/bin/sh\n"
@@ -266,7 +266,7 @@ def test_a_configuration_of_ones_own(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_without_the_harness_environment_it_says_how_to_get_it(tmp_path: Path) -> None:
-    # -S: without what is installed in it.
+    # -S: without installed packages.
     done = subprocess.run(
         [sys.executable, "-S", "-m", "harness.doctor"],
         cwd=tmp_path,

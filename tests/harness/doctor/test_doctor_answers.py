@@ -1,4 +1,4 @@
-"""What the doctor makes of a framework's and of Slurm's answers, without starting either."""
+"""The doctor's interpretation of a framework's and Slurm's answers, without starting either."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_a_framework_must_have(
     assert word in check.found + check.advice
 
 
-# The packages that carry strategies of PyTorch beside its own.
+# Packages needed by PyTorch strategies besides torch.
 CARRIERS = {"horovod": "0.28", "mpi4py": "4.1"}
 KERNELS = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 
@@ -118,7 +118,7 @@ def test_what_an_input_pipeline_needs_beside_the_framework(
     assert word in check.found + check.advice
 
 
-# As `sinfo --format=%G` of sites writes them; sockets and indices in parentheses are taken away before.
+# Output of `sinfo --format=%G` at real sites; sockets and indices in parentheses are already removed.
 @pytest.mark.parametrize(
     ("gres", "name", "kind", "count"),
     [

@@ -1,4 +1,4 @@
-"""The sbatch script that a shape becomes, kept as text: a change of it is seen in review."""
+"""The sbatch scripts of job arrays as golden files, so that changes show in review."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def script(resources: Resources, runs: int, packed: bool = False) -> str:
 
 
 def without_modules(text: str) -> str:
-    """With the names of our modules left out, each of which is there."""
+    """Replace the names of our modules after checking that each exists."""
     for module in re.findall(r"-m (harness\.[\w.]+)", text):
         assert find_spec(module) is not None, module
     return re.sub(r"-m harness\.[\w.]+", "-m <module>", text)
@@ -94,7 +94,7 @@ EVERYTHING = Resources(
         ("array_3x4_and_2_for_servers", dataclasses.replace(V100, server_nodes=2), False),
         ("array_3x4_staged", dataclasses.replace(STAGED_V100, stage_environment="tar"), False),
         ("array_3x4_broadcast", dataclasses.replace(STAGED_V100, stage_environment="sbcast"), False),
-        # Its runs are steps of srun that harness/launch/allocation.py starts.
+        # Its runs are srun steps started by harness/launch/allocation.py.
         ("packed_2x8_every_key", EVERYTHING, True),
     ],
 )
@@ -125,7 +125,7 @@ def test_slurm_is_asked_beforehand_for_the_same_in_words_that_no_shell_reads() -
 
 @pytest.mark.parametrize(
     ("said", "key"),
-    # As Slurm 22.05 says them; tests/cluster/test_site_on_slurm.py has it say most of them.
+    # Messages of Slurm 22.05; tests/cluster/test_site_on_slurm.py provokes most of them.
     [
         ("invalid partition specified: x; allocation failure: Invalid partition name specified", "cluster.partition"),
         ("Required partition not available (inactive or drain)", "cluster.partition"),

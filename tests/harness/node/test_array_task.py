@@ -1,5 +1,4 @@
-"""A task of a job array, on the node: `python -m harness.node.array_task`, without Slurm's daemons but with its
-variables."""
+"""A job array's task on the node, `python -m harness.node.array_task`, with Slurm's variables but not its daemons."""
 
 from __future__ import annotations
 
@@ -33,13 +32,13 @@ def test_an_element_runs_its_run_as_the_attempt_that_is_due(cli: Cli, tmp_path: 
     done = cli("harness", "gpus=1", "cluster=local", *SMALL)
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
-    # As it was before: another attempt of the same run, the second element of an array.
+    # Restored, for another attempt of the same run as the second element of an array.
     (run_dir / "result.json").unlink()
     shutil.rmtree(run_dir / "attempt-1")
     study, token = study_dir(tmp_path).absolute(), "0123456789"
     submissions.write(study, Submission(token, None, (("another",), (run_dir.name,))))
     environment = {**os.environ, **JOB, "HARNESS_JOB_STARTED": str(time.time() - 5)}
-    # What submitit leaves once it knows that sbatch took the array.
+    # The file that submitit writes once sbatch has accepted the array.
     sign = study / "submitit" / "17_1" / "17_1_submitted.pkl"
     sign.parent.mkdir(parents=True)
     sign.touch()
@@ -50,7 +49,7 @@ def test_an_element_runs_its_run_as_the_attempt_that_is_due(cli: Cli, tmp_path: 
 
     (run_dir / "attempt-3").mkdir()
     outcome.write_job(run_dir / "attempt-3", token, None, 1)
-    # Slurm has started it again once.
+    # Slurm has restarted it once.
     ran = cli("harness.node.array_task", str(study), token, env={**environment, "SLURM_RESTART_COUNT": "1"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = read_json(run_dir / "result.json")

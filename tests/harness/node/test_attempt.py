@@ -1,4 +1,4 @@
-"""The end of a run as its ranks' supervisors and the batch script see it, with real processes."""
+"""How the ranks' supervisors and the batch script end a run, with real processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE_RANK = {
 
 
 def test_a_rank_that_hangs_before_it_listens_is_without_progress(tmp_path: Path, project: Path) -> None:
-    """What asks it for its stacks ends it: nothing is left that could be ended after."""
+    """The signal that requests its stacks already kills it, since no handler is installed yet."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 60\n")
     python.chmod(0o755)
@@ -53,10 +53,10 @@ def test_a_rank_that_hangs_before_it_listens_is_without_progress(tmp_path: Path,
 @pytest.mark.parametrize(
     ("exits", "reason"),
     [
-        # srun told rank 1 to end because the supervisor of another was gone, and killed all before they could say why.
+        # srun terminated rank 1 because another supervisor was gone, and killed all before they could report why.
         ([RankExit(0, -9, 1.0, "no progress"), RankExit(1, -9, 2.0, "no progress", True)], "rank 0: no progress"),
         ([RankExit(0, 1, 1.0), RankExit(1, events.LEFT, 2.0)], "rank 0 exited with code 1"),
-        # Told to end by the user or by Slurm: not finished, and not failed.
+        # Stopped by the user or Slurm: unfinished, not failed.
         ([RankExit(0, -9, 1.0, "the job was told to end", True), RankExit(1, 1, 2.0)], None),
         ([RankExit(0, events.LEFT, 1.0)], None),
     ],

@@ -1,7 +1,7 @@
-"""A broadcast environment: the tasks of its nodes as real processes, led by the test or by the leader itself.
+"""A broadcast environment: the nodes' tasks as real processes, coordinated by the test or the real coordinator.
 
-sbcast brings nothing outside of a job of Slurm: here the test copies the file; tests/cluster/test_staging_on_slurm.py
-has the real one.
+sbcast works only inside a Slurm job; here the test copies the file. tests/cluster/test_staging_on_slurm.py uses the
+real sbcast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from project import PROJECT
 from harness.node import broadcast, stage
 
 TASK = (sys.executable, "-m", "harness.node.broadcast")
-# In srun's place: one task, on this machine. The first of srun's options that the leader adds is left out.
+# Replaces srun: one task on this machine, without the first srun option that the coordinator adds.
 HERE = ("/bin/sh", "-c", 'shift; exec "$@"', "srun")
 
 
@@ -93,7 +93,7 @@ def test_a_node_that_is_cut_off_leaves_nothing(disk: Path, archive: Path, unpack
         wait_until_ready(process)
     if how == "the job is cancelled":
         process.send_signal(signal.SIGTERM)
-    # The end of the pipe, too, comes with communicate.
+    # communicate also closes the pipe.
     assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == (128 + signal.SIGTERM if how == "the job is cancelled" else 0)
     assert list(disk.iterdir()) == []

@@ -37,7 +37,7 @@ def test_a_rank_gets_its_rendezvous_the_project_and_what_modules_set() -> None:
 
 @pytest.mark.parametrize(
     ("given", "local_rank", "seen"),
-    # What Slurm gives with --gres=gpu:2 to both tasks of a node; what a second job on that node gets.
+    # What Slurm assigns with --gres=gpu:2 to both tasks of a node, and to a second job on that node.
     [("0,1", 1, "1"), ("2,3", 0, "2"), ("2,3", 1, "3"), ("5", 0, "5"), ("", 1, "1")],
 )
 def test_each_rank_sees_one_of_the_gpus_that_the_scheduler_gave(given: str, local_rank: int, seen: str) -> None:
@@ -61,7 +61,7 @@ def test_configured_variables_win() -> None:
 
 
 def test_mxnet_takes_no_tf32_in_the_name_of_fp32() -> None:
-    """NVIDIA's libraries read it when the process starts: the adapter cannot set it."""
+    """NVIDIA's libraries read the variable when the process starts, so the adapter cannot set it."""
     mxnet = dataclasses.replace(CUDA, framework="mxnet")
     assert rank_environment(mxnet, make_site(), RANK_1, {"NVIDIA_TF32_OVERRIDE": "1"})["NVIDIA_TF32_OVERRIDE"] == "0"
     assert "NVIDIA_TF32_OVERRIDE" not in rank_environment(CUDA, make_site(), RANK_1, {})

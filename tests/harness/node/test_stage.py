@@ -1,4 +1,4 @@
-"""An environment on the nodes' own disks: packed, unpacked, entered and removed with real virtual environments."""
+"""Environments staged on the nodes' disks: packed, unpacked, used and removed, with real virtual environments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.plan.request import StudyRequest, study_request
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """A small one, with a package and its byte code."""
+    """A small environment with a package and its byte code."""
     folder = tmp_path / "shared" / "small"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
     package = site_packages(folder) / "of_the_environment.py"

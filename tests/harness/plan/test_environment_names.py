@@ -1,4 +1,4 @@
-"""framework.environment: each way to give one, and that a run's id does not depend on it."""
+"""framework.environment: all ways to specify it lead to the same run id."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def venv(folder: Path) -> Path:
 
 
 def conda(folder: Path, site_packages: Path | None = None) -> Path:
-    """A conda environment, as far as it is of interest here: `conda-meta`, and an interpreter of its own that is no
-    link and finds its library from where it lies. site_packages: what is installed in it."""
+    """Create a minimal conda environment: `conda-meta`, and its own interpreter, which is not a link and finds its
+    library relative to itself. site_packages: the packages in it."""
     (folder / "conda-meta").mkdir(parents=True)
     (folder / "conda-meta" / "history").touch()
     (folder / "bin").mkdir()
@@ -76,7 +76,7 @@ def test_a_folder_and_its_interpreter_are_one_environment_and_two_folders_are_tw
     assert len({run_id(tmp_path, path) for path in same}) == 1
     assert environments.canonical(str(first / "bin" / "python3"), PROJECT) == str(first), "as a folder was recorded"
     assert run_id(tmp_path, first) != run_id(tmp_path, second)
-    # An interpreter that is in no environment stays what it is.
+    # An interpreter outside any environment keeps its path.
     assert environments.canonical("/usr/bin/python3", PROJECT) == "/usr/bin/python3"
 
 
@@ -92,13 +92,13 @@ def test_a_conda_environment_by_name_by_folder_and_by_interpreter(
     monkeypatch.setenv("HOME", str(home))
     assert environments.interpreter("pytorch", "torch-2.11", PROJECT) == folder / "bin" / "python"
     assert len({run_id(tmp_path, given) for given in ("torch-2.11", folder, folder / "bin" / "python")}) == 1
-    # As mamba says where its environments are, without that list.
+    # Found through mamba's own folders, without that list.
     (home / ".conda" / "environments.txt").unlink()
     with pytest.raises(UserError, match="no Python at"):
         environments.interpreter("pytorch", "torch-2.11", PROJECT)
     monkeypatch.setenv("MAMBA_ROOT_PREFIX", str(tmp_path / "miniforge3"))
     assert environments.interpreter("pytorch", "torch-2.11", PROJECT) == folder / "bin" / "python"
-    # Two of one name: which is meant?
+    # Two environments of one name are ambiguous.
     other = conda(tmp_path / "scratch" / "torch-2.11")
     monkeypatch.setenv("CONDA_ENVS_PATH", str(other.parent))
     with pytest.raises(UserError, match=r"several conda environments have that name: .*; give the folder of one"):
@@ -120,7 +120,7 @@ def test_the_python_of_a_module_is_the_one_that_the_node_has(tmp_path: Path) -> 
 
 @pytest.mark.torch
 def test_a_run_in_a_conda_environment(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    """The interpreter is the environment's own; PyTorch comes from where this project has it."""
+    """The interpreter is the environment's own; PyTorch comes from this project's environment."""
     ask = "import sysconfig; print(sysconfig.get_path('purelib')); import sys; print(sys.version_info[:2])"
     told = subprocess.run([torch_python, "-c", ask], capture_output=True, text=True, check=True).stdout.split("\n")
     if told[1] != str(sys.version_info[:2]):

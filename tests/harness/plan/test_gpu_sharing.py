@@ -1,4 +1,4 @@
-"""Ranks that share a GPU: what the plan does about NCCL, which refuses them."""
+"""Ranks that share a GPU, which NCCL rejects: the plan's fallback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_pytorch_goes_on_without_nccl_and_is_marked(cli: Cli, tmp_path: Path, li
     done = cli("harness", *PLAN, "gpus=2", f"strategy={strategy}", "cluster.cpus_per_gpu=1", env=here)
     assert done.returncode == 0, done.stderr
     assert "oversubscribed: 2 ranks " in done.stdout
-    # Two GPUs are two: nothing is said.
+    # With two GPUs there is no message.
     apart = cli("harness", *PLAN, "gpus=2", f"strategy={strategy}", env=machine_of(tmp_path, PLAIN))
     assert "ranks share" not in apart.stdout
 

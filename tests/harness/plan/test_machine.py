@@ -1,4 +1,4 @@
-"""Which GPUs this process may use, from what nvidia-smi lists and CUDA_VISIBLE_DEVICES names."""
+"""The GPUs that this process may use, from nvidia-smi's list and CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_a_divided_gpu_is_listed_as_its_parts() -> None:
     [
         (FIRST, [FIRST]),
         (f"{SECOND},{WHOLE}", [SECOND, WHOLE]),
-        ("MIG-cba6", [SECOND]),  # the beginning of a UUID will do
+        ("MIG-cba6", [SECOND]),  # a prefix of a UUID suffices
         ("1", [WHOLE]),
-        ("0", [FIRST]),  # of a divided GPU CUDA gives the first part
+        ("0", [FIRST]),  # for a divided GPU CUDA uses the first instance
         (DIVIDED, [FIRST]),
-        (f"{WHOLE},MIG-nothing,{FIRST}", [WHOLE]),  # CUDA stops at the first that is not there
+        (f"{WHOLE},MIG-nothing,{FIRST}", [WHOLE]),  # CUDA stops at the first invalid entry
         ("0,-1,1", [FIRST]),
         ("", []),
         ("NoDevFiles", []),

@@ -1,4 +1,4 @@
-"""What the plan says of the memory of a GPU. Activations are measured in tests/models/test_activations.py."""
+"""The plan's estimate of GPU memory. tests/models/test_activations.py measures activations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_a_gpu_has_of_weights_gradients_and_the_optimisers_state_is_the_str
     layers = catalog.network("gpt2_xl").layers(0, 256, 1024)
     whole = 4 * catalog.parameters(layers)
     block = 4 * catalog.parameters((catalog.TransformerBlock(1600, 25),))
-    # Embedding, last norm and projection are in no block.
+    # Embedding, last norm and projection are outside the blocks.
     gathered = block + 4 * (256 * 1600 + 1024 * 1600 + 2 * 1600 + 256 * 1600)
     state = {"plain": 2 * whole, "allreduce": 2 * whole, "local_sgd": 2 * whole, "ps_sync": 0, "zero1": whole / 2}
     for strategy, size in state.items():

@@ -1,4 +1,4 @@
-"""What starts the ranks of a strategy over MPI."""
+"""The choice of launcher for MPI ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.plan import mpi
 from harness.slurm.client import Client
 
 SLURM = Cluster(name="site", scheduler=Scheduler.slurm)
-# What srun 22.05 printed; from 21.08 back it wrote to stderr, each line with its name before it.
+# Output of srun 22.05; 21.08 and earlier wrote it to stderr, each line prefixed with its name.
 LISTED = """MPI plugin types are...
 \tpmix
 \tnone
@@ -24,7 +24,7 @@ specific pmix plugin versions available: pmix_v4
 
 @pytest.fixture
 def srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for one that is alone on the PATH; the real one is asked in tests/cluster."""
+    """Path for a fake srun, alone on the PATH; tests/cluster uses the real one."""
     monkeypatch.setenv("PATH", str(tmp_path))
     mpi._srun_has_pmix.cache_clear()
     return tmp_path / "srun"

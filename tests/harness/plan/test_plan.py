@@ -13,7 +13,7 @@ from harness.plan.plan import make_plan, node_hours
 
 @pytest.mark.parametrize(
     ("gpus", "nodes", "ranks"),
-    # Counts of the published study on 4-GPU nodes, and 6, which does not fill its nodes.
+    # The published study's counts on 4-GPU nodes, and 6, which does not fill its nodes.
     [(1, 1, 1), (2, 1, 2), (3, 1, 3), (4, 1, 4), (6, 2, 3), (8, 2, 4), (9, 3, 3), (12, 3, 4)],
 )
 def test_ranks_are_spread_evenly_over_the_fewest_nodes(gpus: int, nodes: int, ranks: int) -> None:
@@ -130,7 +130,7 @@ def test_nodes_for_servers_alone_cost_what_other_nodes_do() -> None:
     assert array.worst_case_gpu_hours == (2 + 3) * 4 * 0.5
     here = dataclasses.replace(apart, resources=dataclasses.replace(apart.resources, scheduler="local"))
     (array,) = make_plan([here], (), ()).arrays
-    assert array.worst_case_node_hours == 2 * 0.5  # there are none to be had
+    assert array.worst_case_node_hours == 2 * 0.5  # there are no server nodes
 
 
 def test_packing_takes_the_largest_node_count_and_the_largest_node() -> None:

@@ -1,4 +1,4 @@
-"""A rank in a container: its command line, its variables, and which descriptions of a container are refused."""
+"""A rank in a container: its command line, its variables, and rejected container settings."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_pyxis_needs_slurm() -> None:
 
 
 def in_container(env: dict[str, str], image: dict[str, str], *, program: str) -> str:
-    """What a rank's program prints behind an image that brings variables of its own."""
+    """Return the output of a rank's program in an image that sets its own variables."""
     argv = command(Container("apptainer", "x.sif"))
     start = argv.index("sh")
     done = subprocess.run(
@@ -106,7 +106,7 @@ def in_container(env: dict[str, str], image: dict[str, str], *, program: str) ->
         timeout=30,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.decode()  # not as lines: a '\r' is a character like others
+    return done.stdout.decode()  # without newline translation, to keep '\r'
 
 
 @given(value=TEXT | NASTY)
@@ -127,7 +127,7 @@ def test_in_the_container_the_word_to_leave_does_not_kill_a_rank_that_is_still_s
 
 
 def test_the_supervisors_step_does_not_describe_the_ranks() -> None:
-    """srun would take it for its own options: all ranks would be bound to the cores of the first."""
+    """srun would take these variables as options and bind all ranks to the first one's cores."""
     contained = make_site(container=site_resources.container(Container("pyxis", "x"), "/project", ()))
     supervisor = {
         "SLURM_CPU_BIND": "quiet,mask_cpu:0x3,0xC",
@@ -143,5 +143,5 @@ def test_the_supervisors_step_does_not_describe_the_ranks() -> None:
     env = rank_environment(make_spec(), contained, RANK_3, supervisor)
     assert sorted(name for name in env if name.startswith("SLURM")) == ["SLURM_CONF", "SLURM_JOB_ID"]
     assert env["HOME"] == "/h"
-    # A rank that srun starts does without: there, Slurm's variables are its own.
+    # A rank started by srun directly keeps Slurm's variables, which are its own.
     assert rank_environment(make_spec(), make_site(), RANK_3, supervisor)["SLURM_NTASKS"] == "4"

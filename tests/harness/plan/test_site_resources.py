@@ -1,4 +1,4 @@
-"""How a machine is described: what is text reaches Slurm and the ranks as it is, or is refused with one sentence."""
+"""Descriptions of a machine: texts reach Slurm and the ranks verbatim, or are rejected with one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.plan.plan import Array, Resources
 
 
 def script(cluster: Cluster) -> list[str]:
-    """The lines of the sbatch script."""
+    """Return the lines of the sbatch script."""
     resources = site_resources.resources(cluster, Placement(1, 2), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
     return _make_sbatch_string(
@@ -34,8 +34,8 @@ def script(cluster: Cluster) -> list[str]:
 
 
 def as_sbatch_reads(lines: list[str]) -> dict[str, str]:
-    """The options in a script, by the rules that sbatch 22.05 showed (tests/cluster/test_site_on_slurm.py asks it):
-    quotes hold together, a backslash keeps what follows it, in quotes too, and a bare '#' begins a comment."""
+    """Parse a script's options like sbatch 22.05 (verified by tests/cluster/test_site_on_slurm.py): quotes group, a
+    backslash escapes the next character, even in quotes, and a bare '#' begins a comment."""
     options = {}
     for line in lines:
         if line.startswith("#SBATCH "):
@@ -152,7 +152,7 @@ def test_options_of_srun_reach_it_as_they_are(arguments: list[str]) -> None:
     if refused(cluster):
         assert any("\0" in argument for argument in arguments)
         return
-    # With a function in the place of srun, the script prints what srun would be called with.
+    # A function in place of srun prints its arguments.
     text = "\n".join(["srun() { printf '%s\\0' \"$@\"; }", *script(cluster)])
     done = subprocess.run(["bash"], input=text.encode(), capture_output=True, timeout=30)
     assert done.stderr == b""

@@ -1,4 +1,4 @@
-"""Slurm's words as values, and what is kept of a submission; the calls themselves are tested in tests/cluster."""
+"""Parsing of Slurm's output, and records of submissions; tests/cluster tests the calls themselves."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_slurm_that_cannot_be_asked_about_a_requeue_is_an_error_in_words(
 
 
 def test_a_setting_without_a_value_does_not_swallow_the_next_one() -> None:
-    # As `scontrol show config` of 22.05 aligns them.
+    # As aligned by `scontrol show config` of 22.05.
     text = "MaxArraySize            = 1001\nPrologFlags             = \nSlurmdTimeout           = 300 sec\n"
     assert client.settings_of(text) == {"MaxArraySize": "1001", "PrologFlags": "", "SlurmdTimeout": "300 sec"}
 
@@ -123,10 +123,10 @@ def test_the_job_of_a_run_is_that_of_its_last_submission(tmp_path: Path) -> None
     assert submissions.job_of(run_dir, known) is None
     outcome.write_job(run_dir / "attempt-1", "aa", None, 0)
     assert submissions.job_of(run_dir, known) == "17_0"
-    # Attempt 2 is the same job, requeued; what a job says of itself when it begins counts like what was noted.
+    # Attempt 2 is the same job, requeued; the id that a job records when it starts counts like a recorded one.
     outcome.write_job(run_dir / "attempt-2", "bb", "99_4")
     assert submissions.job_of(run_dir, known) == "99_4"
-    # The number of a local job may be that of somebody's job in Slurm.
+    # A local job's number may coincide with someone's Slurm job.
     outcome.write_job(run_dir / "attempt-3", "local", "17_0")
     assert submissions.job_of(run_dir, known) is None
 

@@ -1,5 +1,5 @@
-"""Slurm's energy accounting: what is asked, and what its answers mean. The words are those of slurm.conf(5),
-scontrol(1) and sstat(1); no cluster of the tests counts energy."""
+"""Slurm's energy accounting: queries and the interpretation of answers. The answers are taken from slurm.conf(5),
+scontrol(1) and sstat(1), since the tests' clusters do not count energy."""
 
 from __future__ import annotations
 
