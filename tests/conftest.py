@@ -1,4 +1,4 @@
-"""What all tests share: the project, its frameworks' environments, the command line as a user calls it."""
+"""Fixtures of all tests: the frameworks' environments, and the command line as a user calls it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hypothesis import settings
 from project import PROJECT, TEST_PATH, Cli
 from studies import failures
 
-# How long an example takes is not what is tested, and several tests share the cores.
+# No deadline per example, since several tests share the cores.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
 
 def pytest_configure() -> None:
-    # Started in the background of a shell, tests inherit that Ctrl-C is ignored, and so would every program they start.
+    # Tests in the background of a shell inherit an ignored SIGINT, and would pass it on to every program they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         limit = item.get_closest_marker("timeout")
         return limit.args[0] if limit else 0, item.get_closest_marker("cluster") is not None
 
-    items.sort(key=length, reverse=True)  # no worker is to be left alone with a long one at the end
+    items.sort(key=length, reverse=True)  # long ones first, so that all workers finish at about the same time
 
 
 @pytest.hookimpl(wrapper=True)
@@ -62,7 +62,7 @@ def project() -> Path:
 
 @pytest.fixture(scope="session")
 def torch_python() -> Path:
-    """The interpreter of the PyTorch environment."""
+    """Interpreter of the PyTorch environment."""
     python = PROJECT / ".envs" / "pytorch" / "bin" / "python"
     if not python.exists():
         pytest.skip("no PyTorch environment: build it with sbatch/env/pytorch.sh (`make test` does)")
@@ -71,7 +71,7 @@ def torch_python() -> Path:
 
 @pytest.fixture(scope="session")
 def environments() -> None:
-    """The environments of all frameworks."""
+    """Require the environments of all frameworks."""
     for name in ("pytorch", "tensorflow", "mxnet", "jax"):
         if not (PROJECT / ".envs" / name / "recipe").exists():
             pytest.skip(f"no {name} environment: build it with sbatch/env/{name}.sh (`make test` does)")
@@ -79,7 +79,7 @@ def environments() -> None:
 
 @pytest.fixture(scope="session")
 def fashion_mnist() -> Path:
-    """A data.root that has the real Fashion-MNIST."""
+    """A data.root with the real Fashion-MNIST."""
     for root in (PROJECT / "data", Path("/usr/share/datasets")):
         if (root / "fashion-mnist" / "train-images-idx3-ubyte.gz").exists():
             return root
@@ -88,7 +88,7 @@ def fashion_mnist() -> Path:
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """`cli("harness", "-m", "gpus=1,2")` as a user calls it, in an empty folder and without a scheduler."""
+    """cli("harness", "-m", "gpus=1,2"): run a command as a user would, in an empty folder without a scheduler."""
 
     def run(module: str, *arguments: str, env: dict[str, str] | None = None, **keywords: Any) -> Any:
         environ = dict(os.environ if env is None else env)
@@ -108,8 +108,8 @@ def cli(tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def in_torch(torch_python: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Runs a function of `tests/worker/sides/torch_side.py` in the PyTorch environment; gives what it returned (as
-    JSON)."""
+    """Run a function of `tests/worker/sides/torch_side.py` in the PyTorch environment and return its result, passed as
+    JSON."""
 
     def run(function: str, *arguments: Any) -> Any:
         code = f"import json, sys, torch_side\nprint(json.dumps(torch_side.{function}(*json.loads(sys.argv[1]))))\n"

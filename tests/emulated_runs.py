@@ -1,4 +1,4 @@
-"""Runs of framework=emulated with costs that are set, and what the analysis is to find in them."""
+"""Runs of framework=emulated with given costs, and what the analysis should find in them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from harness.core.spec import MeasureSpec, Placement, RunSpec, write_run
 from harness.worker.distributed.exchange import own_port
 
 PYTHON = PROJECT / ".envs" / "pytorch" / "bin" / "python"
-# Of the step time that is put in, for each part: what docs/validation.md promises.
+# Error of each part relative to the given step time, as promised by docs/validation.md.
 BOUND = 0.05
-# Medians of so many rounds, each a block of so many steps of every probe.
+# Figures are medians of this many rounds, each with a block of PROBE_STEPS steps per probe.
 ROUNDS, PROBE_STEPS = 5, 2
 MB = 2**20
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is put in. The options of conf/framework/emulated.yaml; overlap, that of strategy=allreduce; buckets: into
-    how many its bucket_mb cuts the message; steps: that are timed, in blocks of four."""
+    """Costs of an emulated run: options of conf/framework/emulated.yaml. overlap: of strategy=allreduce. buckets: how
+    many its bucket_mb makes of the message. steps: timed, in blocks of four."""
 
     ranks: int
     compute_ms: float = 20.0
@@ -71,7 +71,7 @@ class Setting:
 
     @property
     def expected(self) -> dict[str, float]:
-        """Seconds per step of each part, from what is put in alone. A bucket of b bytes takes the latency and
+        """Seconds per step of each part, from the given costs alone. A bucket of b bytes takes the latency plus
         2 (n - 1) / n b / bandwidth."""
         if self.ranks == 1:
             return self.expected_with(0.0)
@@ -80,7 +80,7 @@ class Setting:
         return self.expected_with(self.latency_ms + 1000 * sent_mb / self.bandwidth_mb)
 
     def expected_with(self, bucket_ms: float, burst_ms: float = 0.0) -> dict[str, float]:
-        """The same, where each bucket takes so long, and burst_ms less where the link has rested before it."""
+        """Return the same if each bucket takes bucket_ms, or burst_ms less after the link was idle."""
         mean_straggler = self.straggler_ms / self.ranks
         milliseconds = {
             DATA: self.stall_ms,
@@ -91,7 +91,7 @@ class Setting:
         return {name: value / 1000 for name, value in milliseconds.items()}
 
     def _exposed_ms(self, bucket_ms: float, burst_ms: float) -> float:
-        """What the buckets, in turn, take beyond the end of backward on the slowest rank."""
+        """Return how long the buckets, one after another, outlast the backward pass of the slowest rank."""
         compute_ms = self.compute_ms + self.straggler_ms
         backward_ms = self.backward_fraction * compute_ms if self.overlap else 0.0
         done_ms = 0.0
@@ -102,14 +102,14 @@ class Setting:
 
     @property
     def messages(self) -> int:
-        """How often a rank sums all gradients in a run: in the training steps, and in the probes of the whole step, the
-        cached batch and the allreduce, each of which is called once and in each round has one untimed step."""
+        """Number of times a rank sums all gradients: in training steps, and in the probes of the full step, the cached
+        batch and the allreduce, each of which is called once beforehand and has one untimed step per round."""
         measure = self.spec.measure
         return measure.warmup_steps + measure.steps + 3 * (1 + ROUNDS * (1 + PROBE_STEPS))
 
 
 def prepared(folder: Path, settings: Sequence[Setting]) -> list[Path]:
-    """The folder of each setting's run, ready for its ranks."""
+    """Prepare the folder of each setting's run for its ranks."""
     site = make_site(python=str(PYTHON), data_root=None, project=str(PROJECT), timeout_seconds=60.0)
     run_dirs = []
     for number, setting in enumerate(settings):
@@ -124,7 +124,7 @@ Turn = tuple[Path, int, int, int, int]
 
 
 def turns_of(run_dir: Path, ranks: int, mbit: int = 0) -> list[Turn]:
-    """What each rank of a run is to be told (tests/worker/sides/emulated_side.py)."""
+    """Return the arguments of each rank of a run (tests/worker/sides/emulated_side.py)."""
     port = own_port()
     return [(run_dir, port, rank, ranks, mbit) for rank in range(ranks)]
 
@@ -136,8 +136,8 @@ def started(
     interface: str = "lo",
     prefixes: Sequence[Sequence[str]] = (),
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """A process for each of `turns`, which takes them one after another. address: of the process where rank 0 is.
-    prefixes: what starts each process somewhere else."""
+    """Start a process for each sequence of turns. address: of the process with rank 0. prefixes: command prefixes that
+    start each process elsewhere."""
     env = {
         **os.environ,
         "PYTHONPATH": TEST_PATH,
@@ -165,7 +165,7 @@ def started(
 
 
 def wrong(setting: Setting, expected: Mapping[str, float], parts: Parts) -> Iterator[str]:
-    """Which parts are further from what was put in than they may be."""
+    """Yield the parts that deviate from the given costs by more than BOUND."""
     step = sum(expected.values())
     for name, seconds in expected.items():
         found = parts.seconds[name].estimate
@@ -182,7 +182,7 @@ def finished(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None
 
 
 def analysed(run_dir: Path) -> Parts:
-    """What the analysis finds in a run's logs."""
+    """Return the breakdown that the analysis computes from a run's logs."""
     write_result(
         run_dir,
         {

@@ -1,4 +1,4 @@
-"""Runs the halves of tests that need a framework in that framework's environment."""
+"""Runs the parts of tests that need a framework in that framework's environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from project import PROJECT, TEST_PATH
 
 
 def needs_dali() -> None:
-    """Skips the test where the PyTorch environment is without NVIDIA DALI."""
+    """Skip the test if the PyTorch environment lacks NVIDIA DALI."""
     python = PROJECT / ".envs" / "pytorch" / "bin" / "python"
     code = (
         "import importlib.util as util, sys; sys.exit(not (util.find_spec('nvidia') and util.find_spec('nvidia.dali')))"
@@ -22,8 +22,8 @@ def needs_dali() -> None:
 
 
 def in_environment(name: str, module: str, function: str, *arguments: Any, timeout_seconds: float = 500) -> Any:
-    """Calls `tests/<module>.py`'s function in the environment .envs/<name>; gives what it returned (as JSON). Skips the
-    test where there is no such environment."""
+    """Call a function of `tests/<module>.py` in the environment .envs/<name> and return its result, passed as JSON.
+    Skips the test if there is no such environment."""
     python = PROJECT / ".envs" / name / "bin" / "python"
     if not python.exists():
         pytest.skip(f"no environment {name}: build it with sbatch/env/{name}.sh (`make envs` does)")

@@ -1,4 +1,4 @@
-"""Machines with GPUs: what their nvidia-smi and their NVML answer, without the GPUs."""
+"""Fake nvidia-smi and NVML of machines with GPUs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-# As drivers write it: the layout is that of NVIDIA's MIG user guide ("Listing MIG devices"), the first with names of
-# driver 470 and newer, the second with those of driver 450 to 460.
+# Output of real drivers, in the layout of NVIDIA's MIG user guide ("Listing MIG devices"): the first with the names of
+# driver 470 and newer, the second with those of drivers 450 to 460.
 PLAIN = """\
 GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-4a8f6d8e-aaaa-bbbb-cccc-000000000001)
 GPU 1: Tesla V100-SXM2-32GB (UUID: GPU-5b8f6d8e-aaaa-bbbb-cccc-000000000002)
@@ -29,7 +29,7 @@ GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
 
 
 def machine_of(folder: Path, listing: str, visible: str | None = None) -> dict[str, str]:
-    """The environment of a machine whose nvidia-smi lists these GPUs: its answer, without its GPUs."""
+    """Return the environment of a machine whose fake nvidia-smi lists these GPUs."""
     program = folder / "bin" / "nvidia-smi"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && cat <<'END'\n{listing}END\n")
@@ -39,7 +39,7 @@ def machine_of(folder: Path, listing: str, visible: str | None = None) -> dict[s
     return {**kept, **given, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
-# NVML's signatures (nvml.h) with a GPU that has one MIG device, in place of the driver's library.
+# Replaces the driver's library: NVML's signatures (nvml.h), with a GPU that has one MIG device.
 NVML = r"""
 #include <string.h>
 typedef void *handle;
@@ -62,7 +62,7 @@ int nvmlDeviceGetUUID(handle of, char *uuid, unsigned length) {
 
 
 def nvml_of_one_gpu(folder: Path) -> Path:
-    """A folder with such a library; skips the test where there is no C compiler."""
+    """Build that library in a folder; skips the test if there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")

@@ -1,7 +1,7 @@
-"""Hosts on one machine: network namespaces behind one bridge, each with a link of a bandwidth of its own.
+"""Virtual hosts on one machine: network namespaces behind one bridge, each with a link of its own bandwidth.
 
-Needs root, `ip` and `tc` with the queueing discipline tbf. Nothing of the machine's own network is touched: the bridge
-is in a namespace too.
+Needs root, `ip` and `tc` with the queueing discipline tbf. The machine's own network is not touched: the bridge is in a
+namespace too.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 
 INTERFACE = "eth0"
 PREFIX = "harness-hosts"
-# tc-tbf(8). What a link has not sent is sent faster later, up to the burst. With one of two frames, as small as can be,
-# the link is slower by as much as the kernel's timers are late: at 400 Mbit/s, 50 us late is too late. A queue that is
-# longer than any message here, so that nothing is lost.
+# tc-tbf(8). An idle link may later exceed its rate by up to the burst. With the minimum, two frames, late kernel timers
+# slow the link down: at 400 Mbit/s, 50 us late is too late. The queue is longer than any message here, so that nothing
+# is lost.
 BURST_BYTES = 32 * 2**10
 SHAPED = f"burst {BURST_BYTES}b limit 16mb"
 
 
 def why_not() -> str | None:
-    """Why there can be no such hosts here; None where there can."""
+    """Return why such hosts are impossible here; None if they are possible."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     try:
@@ -37,8 +37,8 @@ def why_not() -> str | None:
 
 @contextlib.contextmanager
 def hosts(number: int) -> Iterator[list[tuple[str, ...]]]:
-    """What stands before a command to run it on each of so many hosts. Their addresses are `address(0)` and so on, of
-    their interface INTERFACE. All of it is gone afterwards, also after an error; what a killed test left, before."""
+    """Create hosts and yield the command prefix that runs a command on each. Their addresses are `address(0)`, ..., on
+    the interface INTERFACE. Everything is removed afterwards, even after an error; leftovers of killed tests before."""
     _remove(dead=True)
     switch, names = _name("switch"), [_name(f"host{host}") for host in range(number)]
     try:
@@ -67,7 +67,7 @@ def _name(what: str) -> str:
 
 
 def _remove(dead: bool) -> None:
-    """This process's namespaces, or those of processes that are gone. Interfaces go with them."""
+    """Remove this process's namespaces, or those of dead processes, with their interfaces."""
     for line in _run("ip", "netns", "list").splitlines():
         match = re.match(rf"{PREFIX}-(\d+)-", line)
         if match and (not Path(f"/proc/{match[1]}").exists() if dead else int(match[1]) == os.getpid()):

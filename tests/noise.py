@@ -1,4 +1,4 @@
-"""What the halves of tests share that run in a framework's environment: batches of noise, and arrays as one row."""
+"""Helpers for the parts of tests in frameworks' environments: batches of noise, and arrays as one row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def batches(rank: int, size: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Those of a rank from step `first` on: other ones for each rank and step."""
+    """Yield a rank's batches from step `first` on, different for each rank and step."""
     step = first
     while True:
         random = np.random.RandomState(1000 * rank + step)

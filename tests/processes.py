@@ -1,4 +1,4 @@
-"""Looking at real processes of a test's own study, and waiting for them."""
+"""Finds and waits for the real processes of a test's study."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 
 def workers(folder: Path, gpus: int) -> dict[int, int]:
-    """rank -> process id of the ranks on this machine (its virtual nodes too) of the runs of so many GPUs whose results
-    lie in the folder; parameter servers beside no rank are numbered after them."""
+    """Return rank -> process id for ranks on this machine, including virtual nodes, in runs on this many GPUs whose
+    results are in the folder; parameter servers on nodes of their own are numbered after the ranks."""
     found = {}
     for pid, argv, environ in _processes():
         if {"harness.worker", "harness.worker.servers.standalone"} & set(argv) and any(
             f"{folder}/" in word and f"-{gpus}gpu-" in word for word in argv
         ):
-            # None in a process that ends just now.
+            # Empty if the process is just ending.
             found.update({int(word[5:]): pid for word in environ if word.startswith("RANK=")})
     return found
 
 
 def supervisors(folder: Path) -> list[int]:
-    """Process ids of the tasks of jobs, one per rank, for the studies in the folder."""
+    """Return the process ids of jobs' tasks, one per rank, for the studies in the folder."""
     return [
         pid
         for pid, argv, _ in _processes()
@@ -33,8 +33,8 @@ def supervisors(folder: Path) -> list[int]:
 
 
 def servers(folder: Path, of_rank: int | None = None) -> list[int]:
-    """Process ids of the parameter servers beside ranks of a study that was started in the folder, or of those that the
-    rank with this process id has started."""
+    """Return the process ids of colocated parameter servers of a study started in the folder, or only of those started
+    by the rank with this process id."""
     return [
         pid
         for pid, argv, _ in _processes()
@@ -45,7 +45,7 @@ def servers(folder: Path, of_rank: int | None = None) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, list[str], list[str]]]:
-    """Process id, arguments and environment of every process that can be looked at."""
+    """Yield process id, arguments and environment of every accessible process."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -57,7 +57,7 @@ def _processes() -> Iterator[tuple[int, list[str], list[str]]]:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 240) -> Any:
-    """The first true value of the condition. Raises AssertionError after `seconds`."""
+    """Return the first true value of the condition. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():

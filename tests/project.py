@@ -1,4 +1,4 @@
-"""Where the project is, and the type of the `cli` fixture."""
+"""The project's location, and the type of the `cli` fixture."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ PROJECT = Path(__file__).resolve().parent.parent
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SIDES = PROJECT / "tests" / "worker" / "sides"
-# PYTHONPATH of the halves of tests that run in a framework's environment.
+# PYTHONPATH of the parts of tests that run in a framework's environment.
 TEST_PATH = os.pathsep.join(map(str, (PROJECT, PROJECT / "tests", SIDES)))

@@ -1,5 +1,4 @@
-"""What the tests of harness/plan/site_resources.py share: clusters, and text that somebody might write into their
-description."""
+"""Helpers of the tests of harness/plan/site_resources.py: clusters, and texts that users might write into them."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from harness.core.errors import UserError
 from harness.core.rendezvous import Rendezvous
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-# What shells, sbatch or files have a meaning for.
+# Characters with a meaning to shells, sbatch or files.
 NASTY = st.text(st.sampled_from(list(" \t'\"`\\#$(){};&|<>*?~!=%:,-\n\r\0aé→😀")), max_size=12)
 RANK_3 = Rendezvous(3, 4, 1, 2, "n1", 20001)
 
@@ -23,7 +22,7 @@ def slurm_cluster(**changes: Any) -> Cluster:
 
 
 def refused(cluster: Cluster) -> str | None:
-    """The sentence; None where it is accepted."""
+    """Return the rejection; None if accepted."""
     try:
         cluster_checks.check(cluster)
     except UserError as error:

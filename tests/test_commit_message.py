@@ -1,4 +1,4 @@
-"""The commit-msg hook, as pre-commit runs it, on good and bad messages."""
+"""The commit-msg hook, run like pre-commit does, on good and bad messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from project import PROJECT
 
 
 def checked(message: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The hook of .pre-commit-config.yaml, with the interpreter of these tests."""
+    """Run the hook of .pre-commit-config.yaml with these tests' interpreter."""
     [hook] = [
         hook
         for repo in yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())["repos"]

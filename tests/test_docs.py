@@ -1,4 +1,4 @@
-"""The code blocks marked `bash` in README and docs are run, in order, in an empty folder, as a reader would."""
+"""Runs the `bash` code blocks of README and docs in order in an empty folder, as a reader would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gallery (benchmarks/gallery.py) and the recorded studies that it is made of (benchmarks/studies.py)."""
+"""The gallery (benchmarks/gallery.py) and the recorded studies it is built from (benchmarks/studies.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_recorded_study_holds_what_the_report_is_made_of_and_nothing_of_the_ma
     archive: Path, tmp_path: Path
 ) -> None:
     study = studies.unpack(archive.name.removesuffix(".tar.xz"), tmp_path)
-    # It can be packed again, and is the same: nothing was edited by hand.
+    # Packing it again gives the same archive, so nothing was edited by hand.
     assert names(studies.packed(study)) == names(archive.read_bytes())
     files = [path for path in study.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {".json", ".jsonl"}
@@ -73,7 +73,7 @@ def test_the_command_makes_pages_and_pictures_of_a_recorded_study(tmp_path: Path
     for name, width, height, _ in gallery.VIEWS:
         picture = Image.open(tmp_path / f"{smallest}_{name}.png")
         assert picture.size == (width, height)
-        assert len(picture.getcolors() or []) > 10  # something is drawn on it
+        assert len(picture.getcolors() or []) > 10  # not blank
 
 
 def test_a_study_that_is_not_recorded_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Reads the imports of every file and keeps the walls that docs/architecture.md draws."""
+"""Checks the imports of every file against the walls described in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import analysis.__main__ as analysis
 
 STANDARD = set(sys.stdlib_module_names)
 FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py", "nvidia"}
-# By the name of an adapter's folder, or of a file. Keras 2 comes with TensorFlow, as tf.keras; Horovod has a part for
-# each framework.
+# By name of an adapter's folder, or of a file. Keras 2 comes with TensorFlow as tf.keras; Horovod has a part for each
+# framework.
 ALLOWED = {
     "pytorch": {"torch", "horovod", "nvidia"},
     "tensorflow": {"tensorflow", "horovod"},
@@ -29,7 +29,7 @@ ALLOWED = {
     "mpi": {"mpi4py"},
     "process_group": {"torch"},
 }
-# What every environment reads: standard library only.
+# Read in every environment: standard library only.
 SHARED_FILES = ["harness/core/*.py", "models/catalog.py", "models/layers.py"]
 SHARED = ("harness.core.", "models.catalog.", "models.layers.")
 OLDEST_PYTHON = (3, 8)
@@ -40,7 +40,7 @@ SOURCES = sorted(
 
 
 def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
-    """Dotted names of all modules that the file imports."""
+    """Return the dotted names of all modules that the file imports."""
     tree = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
     found = set()
     nodes = tree.body if top_level_only else ast.walk(tree)
@@ -62,7 +62,7 @@ def roots(names: set[str]) -> set[str]:
 
 
 def of(*patterns: str) -> list[Path]:
-    """At any depth: '*' stands for '/' too."""
+    """Return matching sources; '*' also matches '/'."""
     return [path for path in SOURCES if any(fnmatch.fnmatch(str(path), pattern) for pattern in patterns)]
 
 
@@ -115,7 +115,7 @@ def test_only_the_slurm_client_calls_slurms_programs(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_frameworks_stay_in_their_adapters(path: Path) -> None:
     worker = Path("harness/worker")
-    # Of an adapter all files, in its folders too.
+    # All files of an adapter share its rule, including those in subfolders.
     home = path.relative_to(worker).parts[0] if worker in path.parent.parents else path.stem
     home = path.stem if home == "distributed" else home
     assert roots(imports(path)) & FRAMEWORKS <= ALLOWED.get(home, set())
@@ -147,7 +147,7 @@ def test_the_schema_loads_little_since_help_waits_for_it() -> None:
 
 
 def test_a_supervisor_reads_no_more_than_it_needs() -> None:
-    # One process for each rank, all at the same moment, from a file system that they share.
+    # One process per rank, all started at once from a shared file system.
     code = "import sys, harness.node.array_task; print(sorted({name.split('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
     others = {"numpy", "submitit", "hydra", "omegaconf", "asyncio", "pandas"}
@@ -155,7 +155,7 @@ def test_a_supervisor_reads_no_more_than_it_needs() -> None:
 
 
 def test_only_the_drawings_know_what_draws_them() -> None:
-    """A table is made without waiting for it."""
+    """So that a table does not wait for its import."""
     knowing = {path.parent for path in of("analysis/*.py") if {"altair", "vl_convert"} & roots(imports(path))}
     assert knowing == {Path("analysis/report/charts"), Path("analysis/report/print")}
 

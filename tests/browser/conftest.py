@@ -1,4 +1,4 @@
-"""A browser for the module, and pages that must not ask for anything from outside themselves."""
+"""A browser for the module, and pages that must not load anything from outside."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def opened(browser: Any) -> Iterator[Callable[..., Any]]:
-    """opened(path, width=1280, script="", **context): the page of a file, its drawings drawn. Whatever is wrong on any
-    of the pages, an error on the console, a dialog, a request but for the file itself, is in `opened.wrong`."""
+    """opened(path, width=1280, script="", **context): open a file and wait for its charts. `opened.wrong` collects
+    errors on any page: console errors, dialogs, requests other than for the file itself."""
     contexts: list[Any] = []
     wrong: list[str] = []
 
@@ -35,7 +35,7 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)  # of a machine with more to do
+        page.set_default_timeout(60_000)  # for a busy machine
         page.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}") or dialog.dismiss())

@@ -1,4 +1,4 @@
-"""A study with something of everything that the page shows."""
+"""A study with an example of everything that the page can show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.core.spec import STRONG, FaultSpec, Placement
 from harness.study import outcome
 
 WOBBLE = (1.0, 1.012, 0.991, 1.004, 0.996, 1.008)
-# What one GPU takes for a step, and what each doubling adds to it, in seconds.
+# Seconds per step on one GPU, and seconds that each doubling adds.
 SERIES = {
     ("pytorch", "allreduce"): (0.100, 0.006),
     ("pytorch", "fsdp"): (0.104, 0.009),
@@ -21,8 +21,8 @@ SIZES = (1, 2, 4, 8, 12)
 
 
 def rich_study(folder: Path) -> StudyBuilder:
-    """Four series of five sizes, three runs each, whose accuracies rise; a model more; failed, missing, unfinished,
-    continued and damaged runs; an oversubscribed point."""
+    """Four series of five sizes, three runs each, with rising accuracies; another model; failed, missing, unfinished,
+    resumed and damaged runs; an oversubscribed point."""
     study = StudyBuilder(folder, "resnet-on-atlas")
     for (framework, strategy), (alone, slope) in SERIES.items():
         for gpus in SIZES:

@@ -1,4 +1,4 @@
-"""report.html in a real browser, as a person uses it."""
+"""report.html in a real browser, used like a person does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(report: Path, opened: Callable[..., Any]) -> Any:
-    """The page of the rich study on a system with a dark theme: the tests leave it as they found it."""
+    """The page of the rich study on a system with a dark theme. Tests must restore its state."""
     return opened(report, color_scheme="dark")
 
 
@@ -80,7 +80,7 @@ def test_one_choice_filters_tables_lists_and_plots_and_escape_clears_it(page: An
     page.fill("input[name=words]", "")
     page.select_option("select[name=status]", "failed")
     page.wait_for_function("document.querySelector('.choose output').textContent.startsWith('1 of')")
-    page.locator("#list-others").scroll_into_view_if_needed()  # what is far away is filtered when one comes there
+    page.locator("#list-others").scroll_into_view_if_needed()  # distant parts are filtered when scrolled to
     page.wait_for_function("document.querySelectorAll('#list-others details:not([hidden])').length === 1")
     page.keyboard.press("Escape")
     page.wait_for_function("!document.querySelector('.choose output').textContent")
@@ -95,8 +95,8 @@ def test_a_column_sorts_down_up_and_back(page: Any) -> None:
         assert head.get_attribute("aria-sort") == way
         values = column(page, "points", "Speedup")
         assert [float(text.removesuffix("x")) for text in values if text != "–"] == expected
-        assert values[-1] == "–"  # what is not known comes last either way
-    assert "resnet44" in page.locator(f"{POINTS} >> nth=0").inner_text()  # a row says of which series it is
+        assert values[-1] == "–"  # unknown values are last in both directions
+    assert "resnet44" in page.locator(f"{POINTS} >> nth=0").inner_text()  # a row names its series
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") is None
     assert column(page, "points", "Speedup") == before
@@ -110,7 +110,7 @@ def test_theme_follows_the_system_and_a_choice_stays_for_the_session(page: Any) 
     light, light_label = page.evaluate(ground), page.evaluate(label)
     assert light == "rgb(255, 255, 255)"
     assert dark != light
-    assert dark_label != light_label  # the plots follow without being drawn again
+    assert dark_label != light_label  # the plots follow without being redrawn
     page.reload()
     page.wait_for_selector("html[data-drawn]")
     assert page.evaluate(ground) == light
@@ -149,7 +149,7 @@ def test_everything_can_be_reached_with_the_keyboard(page: Any) -> None:
     assert "framework" in said.split("Differs from other runs in")[1].split("Last lines")[0]
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
-    assert page.evaluate(f"{focused}.className") == "opens"  # back where one was
+    assert page.evaluate(f"{focused}.className") == "opens"  # focus has returned
     page.locator("#runs details.more > summary").click()
 
 
@@ -207,7 +207,7 @@ def test_printed_page_is_light_whole_and_without_controls(page: Any) -> None:
     page.emulate_media(media="screen")
 
 
-# Words of headings that stand on more than one line, and have no hyphen to be divided at.
+# Words in headings that are broken over several lines without a hyphen.
 BROKEN = """[...document.querySelectorAll('thead th')].flatMap((head) => {
   const found = [], texts = document.createTreeWalker(head, NodeFilter.SHOW_TEXT);
   while (texts.nextNode())
@@ -223,7 +223,7 @@ BROKEN = """[...document.querySelectorAll('thead th')].flatMap((head) => {
 
 
 def test_headings_of_wide_tables_break_between_words_on_paper(report: Path, opened: Callable[..., Any]) -> None:
-    page = opened(report, width=688)  # of A4 within our margins: 182 mm
+    page = opened(report, width=688)  # A4 within our margins: 182 mm
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     columns = page.evaluate("[...document.querySelectorAll('table')].map((t) => t.querySelectorAll('thead th').length)")
@@ -278,7 +278,7 @@ def test_hostile_names_and_logs_are_words_in_the_page(tmp_path: Path, opened: Ca
     study.add(spec_of(4, model=attack, strategy=attack), None, result=failed)
     denied = "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('denied'); }})"
     page = opened(written(tmp_path, study.folder), width=400, script=denied)
-    page.get_by_text("Dark", exact=True).click()  # without storage, too
+    page.get_by_text("Dark", exact=True).click()  # works without storage too
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
     assert closing in page.locator("h1").inner_text()
     assert page.locator("main img").count() == 0

@@ -1,4 +1,4 @@
-"""The Slurm that the tests of this folder run on: real daemons and virtual nodes, by sbatch/slurm-cluster.sh."""
+"""The Slurm cluster of the tests in this folder: real daemons and virtual nodes, from sbatch/slurm-cluster.sh."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class SlurmCluster:
-    """A cluster in a state folder of its own. Its nodes n1, n2, ... see the same files as the tests do."""
+    """A cluster in its own state folder. Its nodes n1, n2, ... see the same files as the tests."""
 
     folder: Path
     port: int
@@ -40,7 +40,7 @@ class SlurmCluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment for programs that use this cluster."""
+        """Environment for programs that use this cluster."""
         outer = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
         return {**outer, "SLURM_CONF": str(self.folder / "etc" / "slurm.conf")}
 
@@ -63,7 +63,7 @@ class SlurmCluster:
             "CLUSTER_EXTRA_CONF": self.extra_conf,
         }
         outer = {key: value for key, value in os.environ.items() if not key.startswith("CLUSTER_")}
-        # In a session of its own: the Ctrl-C that ends the tests must not end the `down` that follows it.
+        # In its own session: the Ctrl-C that stops the tests must not stop the `down` that follows.
         done = self.run(SCRIPT, command, *argv, env=outer | settings, timeout=timeout, start_new_session=True)
         if done.returncode != 0:
             raise RuntimeError(f"{SCRIPT.name} {command} failed; state folder {self.folder}\n{done.stderr}")
@@ -97,8 +97,8 @@ def running_cluster(nodes: int, gpus_per_node: int, extra_conf: str = "") -> Ite
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` consecutive free ports. Below those of the jobs: rank 0 of job 4000 would find that the port
-    made from its number is slurmctld's."""
+    """Return the first of `count` consecutive free ports. Below JOB_PORTS, since otherwise a port derived from a job id
+    could be slurmctld's."""
     bases = own_share(range(10000, JOB_PORTS[0] - count, 50))
     for base in random.sample(bases, len(bases)):
         try:
@@ -112,14 +112,14 @@ def free_ports(count: int) -> int:
 
 
 def first_job_id() -> int:
-    """Jobs of clusters that run at the same time have different ports, as they have on nodes of different machines. In
-    the first half of the share, so that there is room for the jobs that follow."""
+    """Choose the first job id so that jobs of concurrent clusters use different ports, as on separate machines. In the
+    first half of the share, to leave room for later jobs."""
     share = own_share(range(len(JOB_PORTS)))
     return 1000 * len(JOB_PORTS) + random.choice(share[: len(share) // 2])
 
 
 def own_share(numbers: range) -> range:
-    """The part of them that is this process's, where pytest-xdist runs several: none sees what another has chosen."""
+    """Return this process's part of the numbers: pytest-xdist's processes do not see each other's choices."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
     size = len(numbers) // workers
@@ -127,7 +127,7 @@ def own_share(numbers: range) -> range:
 
 
 def why_no_cluster() -> str:
-    """Why this machine cannot run the cluster; empty if it can. A cluster that could run and does not is an error."""
+    """Return why this machine cannot run the cluster; empty if it can, and then a cluster that fails is an error."""
     if not sys.platform.startswith("linux"):
         return f"needs Linux, this is {sys.platform}"
     if os.environ.get("SYSTEM") == "0":
@@ -138,7 +138,7 @@ def why_no_cluster() -> str:
     missing = [program for program in PROGRAMS if shutil.which(program, path=path) is None]
     if missing:
         return f"programs missing: {', '.join(missing)}"
-    # Root of an ordinary container, for one, has no right to it.
+    # Root in an ordinary container, for example, has no right to create namespaces.
     namespaces = ["unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "true"]
     if subprocess.run(namespaces, capture_output=True, timeout=30).returncode != 0:
         return "root can make no namespaces here, which the virtual nodes need (docker run --privileged)"
@@ -148,7 +148,7 @@ def why_no_cluster() -> str:
 @pytest.fixture(scope="session")
 def able_to_run_slurm() -> None:
     if reason := why_no_cluster():
-        # .ci/run sets it: there, tests that are left out unseen would be worth nothing.
+        # Set by .ci/run, where silently skipped tests would be worthless.
         if os.environ.get("REQUIRE_SLURM") == "1":
             pytest.fail(f"REQUIRE_SLURM=1, but no Slurm cluster: {reason}")
         pytest.skip(f"no Slurm cluster: {reason}; `make test` as root on Debian/Ubuntu installs and runs one")
@@ -162,17 +162,17 @@ def shared_slurm(able_to_run_slurm: None) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
-    """The cluster that the tests share: 3 nodes of 4 declared v100 GPUs, none of them in use. Leave it as you found it;
-    jobs may still be ending: the test is over when they have."""
+    """The shared cluster: 3 nodes with 4 declared v100 GPUs each, all idle. Tests must restore its state; a test ends
+    once its jobs have ended."""
     yield shared_slurm
     shared_slurm.run("scancel", "--me")
-    # Slurm kills after KillWait what does not end by itself, and takes a job that nothing ends for a fault of the node.
+    # Slurm kills jobs after KillWait, and blames the node for a job that cannot be killed.
     wait_for(lambda: (asked := shared_slurm.run("squeue", "--noheader")).returncode == 0 and not asked.stdout, 120)
 
 
 @pytest.fixture
 def another_slurm(able_to_run_slurm: None) -> Callable[..., AbstractContextManager[SlurmCluster]]:
-    """Starts a cluster for one test only: `with another_slurm(nodes=1, gpus_per_node=0) as cluster: ...`"""
+    """Start a cluster for one test only: `with another_slurm(nodes=1, gpus_per_node=0) as cluster: ...`"""
     return running_cluster
 
 

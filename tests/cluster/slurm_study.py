@@ -1,4 +1,4 @@
-"""A study on the Slurm of the tests, as a user starts it; for a look at its files: tests/studies.py."""
+"""Starts studies on the tests' Slurm cluster as a user does; tests/studies.py inspects their files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import studies
 
-# The nodes declare GPUs that are not there: Slurm hands them out, the ranks compute on the CPU.
+# The nodes declare GPUs that do not exist: Slurm allocates them, the ranks compute on the CPU.
 SHORT = (*studies.SMALL, "cluster.cpus_per_gpu=1")
-# Goes on for minutes unless something ends it; its state is saved every few steps.
+# Runs for minutes unless stopped; its state is saved every few steps.
 LONG = (*SHORT, "measure.steps=400", "measure.block_steps=2", "measure.probe_steps=0", "checkpoint.interval_steps=20")
 
 
 @contextmanager
 def started(slurm: Any, folder: Path, *arguments: str, module: str = "harness") -> Iterator[subprocess.Popen[str]]:
-    """The harness as a process; whatever it and its jobs are doing is ended afterwards."""
+    """Start the harness as a process; it and its jobs are stopped afterwards."""
     try:
         with studies.started(folder, *arguments, env=slurm.env, module=module) as process:
             yield process
@@ -32,7 +32,8 @@ def in_queue(slurm: Any) -> list[str]:
 
 
 def counting(tmp_path: Path, env: dict[str, str], *programs: str) -> tuple[dict[str, str], Path]:
-    """An environment where each call of the real programs is noted in a file first, with its first argument."""
+    """Return an environment in which each call of these programs is first recorded with its first argument, and the
+    file with the records."""
     folder, log = tmp_path / "counting", tmp_path / "calls"
     for name in programs:
         studies.program(folder / name, f'#!/bin/sh\necho {name} "$1" >> {log}\nexec {shutil.which(name)} "$@"\n')

@@ -1,4 +1,4 @@
-"""Arrays as sites allow them, submit-and-leave, and many runs at once, on a real Slurm."""
+"""Arrays within site limits, submission without waiting, and many runs at once, on a real Slurm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def status(cli: Cli, env: dict[str, str]) -> dict[str, Any]:
 
 
 def called(log: Path) -> Counter[str]:
-    """How often each program was; see `counting`."""
+    """Count the calls of each program; see `counting`."""
     return Counter(line.split()[0] for line in log.read_text().splitlines())
 
 
@@ -41,9 +41,9 @@ def called(log: Path) -> Counter[str]:
 def test_two_hundred_runs_and_a_node_that_dies_in_the_middle(slurm: Any, tmp_path: Path, torch_python: Path) -> None:
     runs = 200
     quick = ("measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1", "measure.probe_steps=0")
-    # Twelve ranks that start at a time leave the cores to the tests that run beside this one.
+    # Low priority, so that twelve ranks starting at once leave the cores to concurrent tests.
     python = program(tmp_path / "bin" / "python", f'#!/bin/sh\nexec nice -n 19 {torch_python} "$@"\n')
-    # What is tested is everything around the training; nothing is learned, so that starting takes half as long.
+    # Emulated, since only what surrounds the training is tested; this halves the start-up time.
     trivial = ("framework=emulated", "measure.evaluate_samples=0")
     arguments = ("-m", "gpus=1", f"seed=range({runs})", *SHORT, *quick, *trivial, f"framework.environment={python}")
     with started(slurm, tmp_path, *arguments) as process:
@@ -96,7 +96,7 @@ def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) 
     assert "no job of study scaling is in the queue" in nothing.stdout
     assert not list(tmp_path.glob("results/*/runs/*/result.json")), "cancelled runs are not finished, nor failed"
 
-    # Half of the study goes on; what had been saved is not done again.
+    # Half of the study resumes; saved steps are not repeated.
     more = cli("harness", "-m", "gpus=2", "seed=0,1", *LONG, "wait=false", env=slurm.env)
     assert "plan: 2 runs in 1 arrays" in more.stdout
 
@@ -111,12 +111,12 @@ def test_a_status_call_asks_the_accounting_at_most_once(slurm: Any, cli: Cli, tm
         env, log = counting(tmp_path, slurm.env, "squeue", "sacct")
         assert {run["state"] for run in status(cli, env)["runs"]} == {"stopped"}
         assert called(log) == {"squeue": 1, "sacct": 1}
-        # Waiting: forty jobs are lost while it waits, and one question is enough.
+        # Forty jobs are lost while it waits, and one query is enough.
         log.write_text("")
         again = ("-m", "gpus=1,2", "seed=range(20)", *SHORT)
         with started(_With(slurm, env), tmp_path, *again) as waiting:
             wait_for(lambda: len(in_queue(slurm)) == 40, 240)
-            # All of them between two of its looks.
+            # All of them between two polls.
             waiting.send_signal(signal.SIGSTOP)
             slurm.run("scancel", "--me")
             wait_for(lambda: not in_queue(slurm), 120)
@@ -156,7 +156,7 @@ def test_a_limit_on_submitted_jobs_is_kept_and_everything_runs(another_slurm: An
 
 
 def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    # Six runs one after another, beside two other tests: 220 s on two cores.
+    # Six runs in sequence took 220 s on two cores shared with two other tests.
     done = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, "pack=true", env=slurm.env, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "plan: 6 runs in 1 arrays" in done.stdout
@@ -208,7 +208,7 @@ def test_headless_the_whole_plan_inside_one_allocation(slurm: Any, cli: Cli, tmp
     assert "3 completed, 0 failed" in log.read_text()
     assert {read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path)} == {submitted.stdout.strip()}
     assert len(set(hosts(run_of(tmp_path, 6)))) == 2
-    # On the login node, the same command finds everything done: it is the same plan.
+    # On the login node, the same command makes the same plan and finds everything done.
     again = cli("harness", "-m", "gpus=1,2,6", *SHORT, env=slurm.env)
     assert "3 runs are completed already" in again.stdout
 
@@ -229,7 +229,7 @@ def test_headless_refuses_what_does_not_fit_its_allocation(slurm: Any, cli: Cli,
 def test_the_task_that_has_the_number_of_its_array_is_told_apart_from_the_others(
     slurm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where scontrol is asked for a task that has the array's own number, it prints the other tasks too."""
+    """Asked for the task that has the array's own number, scontrol prints the other tasks too."""
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     script = ("--output=/dev/null", "--wrap=sleep 300")
     array = slurm.run("sbatch", "--parsable", "--array=0-1%1", *script, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""The temporary Slurm cluster is a Slurm cluster: what the other tests of this folder take for granted."""
+"""The temporary Slurm cluster behaves like a Slurm cluster, as the other tests of this folder assume."""
 
 import os
 import time
@@ -33,18 +33,18 @@ def accounted_states(slurm, job: str) -> list[str]:
 
 
 def node_states(slurm) -> dict[str, str]:
-    """All nodes, for of a single one slurmctld tells what it remembers: an idle node may stay `mixed` for ever."""
+    """Query all nodes: for a single one slurmctld returns a cached state, and an idle node may stay `mixed` forever."""
     lines = slurm.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T", check=True).stdout.splitlines()
     return dict(line.split() for line in lines)
 
 
 def heartbeat(path: Path) -> str:
-    """A batch script whose task writes the time into the file for ever."""
+    """Return a batch script whose task keeps writing the time to the file."""
     return f"srun bash -c 'while :; do date +%s.%N >{path}.new; mv {path}.new {path}; sleep .05; done'"
 
 
 def beats(path: Path, seconds: float = 0.5) -> bool:
-    """Whether the task that writes the file is alive."""
+    """Return whether the task that writes the file is alive."""
     before = path.exists() and path.read_text()
     time.sleep(seconds)
     return path.exists() and path.read_text() != before
@@ -122,7 +122,7 @@ def test_tasks_outlive_slurmd_and_slurmctld(slurm, tmp_path):
     until(lambda: beats(beat))
     slurm.script("ctld-start")
     assert slurm.run("squeue", "-h", "-j", job, "-o", "%T", check=True).stdout == "RUNNING\n"
-    # Until slurmctld has heard from a node again, it calls it unknown.
+    # A node is unknown until slurmctld has heard from it again.
     until(lambda: "unknown" not in node_states(slurm).values())
     slurm.run("scancel", job, check=True)
     until(lambda: not beats(beat))
@@ -169,7 +169,7 @@ def test_down_leaves_no_process_and_job_ids_go_on_after_it(another_slurm):
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Living processes that name the folder in their command line or environment."""
+    """Return running processes that name the folder in their command line or environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Ranks in containers, on a real Slurm: what stands between srun and the program, and what it hands on."""
+"""Ranks in containers on a real Slurm: the layer between srun and the program, and what it passes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _environment(torch_python: Path) -> None:
 
 @pytest.fixture
 def telling_python(tmp_path: Path, torch_python: Path) -> Path:
-    """A Python that says where its rank runs, as a line of JSON in ranks.jsonl, before it starts."""
+    """A Python that first records where its rank runs, as a line of JSON in ranks.jsonl."""
     tell = (
         "import json, os, socket; "
         f"file = open('{tmp_path}/ranks.jsonl', 'a'); "
@@ -42,7 +42,7 @@ def told_by_ranks(tmp_path: Path) -> list[dict[str, str]]:
 def test_pyxis_without_its_two_options_starts_each_rank_on_its_own_node_with_its_own_gpu(
     cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
 ) -> None:
-    """The plugin is not installed here: an srun that leaves its options out shows all the rest."""
+    """The plugin is not installed here; an srun wrapper that drops its options tests everything else."""
     real = shutil.which("srun", path=slurm.env["PATH"])
     program(
         tmp_path / "bin" / "srun",
@@ -68,7 +68,7 @@ def test_pyxis_without_its_two_options_starts_each_rank_on_its_own_node_with_its
     left_out = {"--container-image=nvcr.io#x/y:z", f"--container-mounts={mounts}"}
     assert set((tmp_path / "left-out").read_text().splitlines()) == left_out
 
-    # The step would see all GPUs of the job on this node. There are none to compute on, so the run fails then.
+    # The step would see all of the job's GPUs on this node. There are no real ones, so the run then fails.
     (tmp_path / "ranks.jsonl").unlink()
     failed = cli("harness", "gpus=4", *SHORT[1:], *pyxis, env=environ)
     assert failed.returncode == 1, failed.stdout + failed.stderr
@@ -93,8 +93,8 @@ def test_pyxis_where_it_is_not_installed_fails_with_sruns_words(
 def test_an_apptainer_that_only_starts_the_program_gets_what_it_needs(
     cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
 ) -> None:
-    """Apptainer is not installed here: in its place, a program that reads its command line as Apptainer would, and
-    brings variables as an image does."""
+    """Apptainer is not installed here; a program replaces it that parses the command line like Apptainer and sets
+    variables like an image."""
     image = tmp_path / "my image.sif"
     image.touch()
     program(

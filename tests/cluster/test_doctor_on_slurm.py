@@ -1,4 +1,4 @@
-"""The doctor on a real Slurm: what it asks the controller, and the probe job really run."""
+"""The doctor on a real Slurm: its queries to the controller, and a real probe job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.doctor import node_probe
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
 ASKED = ("sbatch", "scontrol", "sinfo", "squeue", "sacct", "sacctmgr", "srun")
-# The nodes declare GPUs that are not there: Slurm hands them out, the framework computes on the CPU.
+# The nodes declare GPUs that do not exist: Slurm allocates them, the framework computes on the CPU.
 CPU = ("cluster=slurm", "dataset=synthetic", "cluster.device=cpu")
 
 
@@ -36,7 +36,7 @@ def _environment(torch_python: Path) -> None:
 
 
 def checks(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
-    """The checks of `--json`, by group and name."""
+    """Return the checks of `--json` by group and name."""
     assert "Traceback" not in done.stderr
     return {f"{check['group']}: {check['name']}": check for check in json.loads(done.stdout)}
 
@@ -47,7 +47,7 @@ def missing(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 @contextmanager
 def hidden_from(slurm: Any, node: str, folder: Path) -> Iterator[None]:
-    """The node sees an empty folder there, as it does where a file system is not shared."""
+    """Show the node an empty folder, as if the file system were not shared."""
     process = (slurm.folder / "run" / f"node-{node}.pid").read_text().split()[0]
     inside = ("nsenter", "--target", process, "--mount")
     slurm.run(*inside, "mount", "-t", "tmpfs", "tmpfs", folder, check=True)
@@ -58,7 +58,7 @@ def hidden_from(slurm: Any, node: str, folder: Path) -> Iterator[None]:
 
 
 def left_behind(slurm: Any, tmp_path: Path) -> list[str]:
-    """Jobs in the queue, and files."""
+    """Return the doctor's jobs in the queue, and all files."""
     jobs = slurm.run("squeue", "--noheader", "--format=%j", check=True).stdout.split()
     return [name for name in jobs if "doctor" in name] + [str(path) for path in tmp_path.iterdir()]
 
@@ -264,7 +264,7 @@ def test_the_probe_finds_a_python_that_the_node_does_not_have(cli: Cli, slurm: A
 
 
 def test_the_framework_is_asked_in_its_container(cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path) -> None:
-    # Apptainer's command line without its container: what follows the image is run.
+    # Replaces Apptainer: runs what follows the image, without a container.
     runtime = tmp_path / "bin" / "apptainer"
     runtime.parent.mkdir()
     runtime.write_text(

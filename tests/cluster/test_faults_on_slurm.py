@@ -1,5 +1,5 @@
-"""What happens on a shared cluster, made to happen on a real Slurm: nothing hangs, nothing is lost, no failure is
-reported as success."""
+"""Faults of shared clusters provoked on a real Slurm: nothing hangs, nothing is lost, and no failure counts as
+success."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def uncut(cli: Cli, slurm: Any, *arguments: str) -> None:
 def test_at_the_wall_limit_a_run_saves_goes_back_into_the_queue_and_goes_on(
     slurm: Any, cli: Cli, tmp_path: Path
 ) -> None:
-    """The limit itself, not a signal sent by hand. Slurm looks every 30 s and may warn that much early: with a limit
-    of one minute the warning can come before the first step, again and again."""
-    # Most of a step is waiting, which takes no longer on a busy machine.
+    """At the real limit, not by a manual signal. Slurm checks every 30 s and may warn that much early: with a limit of
+    one minute the warning can come before the first step every time."""
+    # Steps mostly wait, which takes no longer on a busy machine.
     work = ("measure.steps=160", "fault=slow_rank", "fault.seconds=1")
     limit = ("cluster.timeout_minutes=3", "cluster.signal_seconds=40", *work)
     with started(
@@ -115,7 +115,7 @@ def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path:
         victim = hosts(run_dir)[5]
         try:
             slurm.node_fail(victim) if slurmctld == "knows" else slurm.node_kill(victim)
-            output, _ = process.communicate(timeout=600)  # on the two nodes that are left
+            output, _ = process.communicate(timeout=600)  # on the two remaining nodes
         finally:
             slurm.node_back(victim)
     assert process.returncode == 0, output
@@ -127,7 +127,7 @@ def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path:
 
 
 def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_path: Path) -> None:
-    # Longer than six ranks take to start on two busy cores: their start is to be over when the hang comes.
+    # Longer than six ranks take to start on two busy cores, so that they have started before the hang.
     hang = ("heartbeat=120", "fault=hang", "fault.step=21", "fault.rank=4")
     with started(slurm, tmp_path, "gpus=6", *LONG, *hang) as process:
         output, _ = process.communicate(timeout=600)
@@ -138,7 +138,7 @@ def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_p
     assert "no progress for 120 s (heartbeat)" in result["reason"]
     assert "_hang" in (run_dir / "attempt-1" / "stderr.rank4").read_text(), "its stacks"
     assert not workers(tmp_path, gpus=6)
-    wait_for(lambda: not in_queue(slurm), 60)  # COMPLETING: Slurm looks after nodes that nothing of the job is left on
+    wait_for(lambda: not in_queue(slurm), 60)  # COMPLETING: Slurm checks that the nodes are free of the job
 
 
 def test_a_failed_rank_is_started_again_from_its_checkpoint_as_often_as_it_may(slurm: Any, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_killed_between_sbatch_and_its_own_note_the_array_is_found_by_its_name(
         arguments = ("-m", "gpus=1", "seed=0,1", *SHORT)
         first = cli("harness", *arguments, "wait=false", env=slurm.env)
         assert first.returncode == 0, first.stdout + first.stderr
-        # As it is when the process dies before it can write down what sbatch said.
+        # As if the process had died before recording sbatch's answer.
         (note,) = (tmp_path / "results/scaling/submissions").iterdir()
         note.write_text(note.read_text().replace(f'"job_id": "{read_json(note)["job_id"]}"', '"job_id": null'))
         assert read_json(note)["job_id"] is None
@@ -219,7 +219,7 @@ def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
         with started(slurm, tmp_path, *arguments) as process:
             wait_for(lambda: steps_done(tmp_path) >= 22, 240)
             slurm.script("down")
-            slurm.script("up")  # knows nothing of former jobs
+            slurm.script("up")  # without knowledge of former jobs
             output, _ = process.communicate(timeout=600)
         assert process.returncode == 1, output
         (run_dir,) = run_dirs(tmp_path)
@@ -257,7 +257,7 @@ def test_slurmctld_away_while_submitting_and_while_asking(another_slurm: Any, cl
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A results folder on a file system of its own, mounted before a cluster starts, so that its nodes see it."""
+    """A results folder on its own file system, mounted before a cluster starts, so that its nodes see it."""
     results = tmp_path / "results"
     results.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(results)], check=True)
@@ -302,7 +302,7 @@ def test_a_results_folder_that_becomes_read_only(
         assert refused.returncode == 2
         assert "cannot be written: Read-only file system" in refused.stderr
         slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
-        wait_for(lambda: not in_queue(slurm), 240)  # it cannot even open its log
+        wait_for(lambda: not in_queue(slurm), 240)  # the job cannot even open its log
         status = cli("harness.status", "results/scaling", "--json", env=slurm.env)
         assert [run["state"] for run in json.loads(status.stdout)["runs"]] == ["stopped"]
         make("rw")
@@ -311,7 +311,7 @@ def test_a_results_folder_that_becomes_read_only(
 
 
 def test_batch_script_notices_killed_supervisors(slurm: Any, tmp_path: Path) -> None:
-    """As srun does it when it learns that a node is gone: SIGKILL to every task."""
+    """When srun learns that a node is gone, it sends SIGKILL to every task."""
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60") as process:
         wait_for(lambda: steps_done(tmp_path, 6) >= 24, 240)
         victims = supervisors(tmp_path)

@@ -1,4 +1,4 @@
-"""The published comparison on a cluster: every framework and strategy, one rank and two, these on two nodes."""
+"""The published comparison on a cluster: every framework and strategy on one rank, and on two ranks on two nodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1500)]
 SWEEP = ("framework=pytorch,tensorflow,keras,mxnet", "strategy=allreduce,horovod,mpi", "gpus=1,2")
 RUNS = 4 * 3 * 2
 SHORT = ("model=resnet20", "dataset=fashion_mnist", "batch=16", "measure=smoke", "cluster.device=cpu")
-# One rank on a node, so that two are two nodes; few at a time, since all nodes are one machine's cores and memory.
+# One rank per node, so that two ranks use two nodes; few jobs at a time, since all nodes share one machine.
 PLACED = ("cluster=slurm", "cluster.gpus_per_node=1", "cluster.cpus_per_gpu=1", "cluster.array_parallelism=2")
 
 
 @pytest.fixture(autouse=True)
 def _environments(environments: None) -> None:
-    """Every test here needs all of them."""
+    """Every test here needs all environments."""
 
 
 def test_every_combination_trains_across_nodes(slurm: Any, cli: Cli, fashion_mnist: Path, tmp_path: Path) -> None:

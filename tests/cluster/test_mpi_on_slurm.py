@@ -16,7 +16,7 @@ from harness.study import outcome
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
-# Two nodes for four ranks. They share this machine's cores, which Slurm does not know: MPI is not to wait busily.
+# Two nodes for four ranks. They share this machine's cores without Slurm's knowledge, so MPI must not busy-wait.
 TWO_NODES = ("strategy=mpi", "cluster.gpus_per_node=2", "+cluster.env.OMPI_MCA_mpi_yield_when_idle=1")
 
 
@@ -58,7 +58,7 @@ def test_a_killed_rank_is_named_although_pmix_kills_all_supervisors_too(slurm: A
 def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: Any, tmp_path: Path) -> None:
     with started(slurm, tmp_path, "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "measure.steps=60") as process:
         wait_for(lambda: steps_done(tmp_path, 4) >= 6, 240)
-        slurm.run("scancel", "--signal=USR2", "--me")  # as Slurm sends it before the limit
+        slurm.run("scancel", "--signal=USR2", "--me")  # like Slurm before the limit
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     run_dir = run_of(tmp_path, 4)
@@ -70,7 +70,7 @@ def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: A
 
 
 def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    """Slurm tells every process of a step, mpirun's daemons too, and they would take the ranks with them."""
+    """Slurm signals every process of a step, including mpirun's daemons, which would kill the ranks."""
     done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: steps_done(tmp_path, 4) >= 4, 240)
@@ -84,7 +84,7 @@ def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_pa
 
 
 def test_what_srun_does_not_tell_mpi_is_no_result(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    """Open MPI 4 then ends the ranks; 5, and MPICH, would let each train alone: tests/launch/test_mpi_local.py."""
+    """Open MPI 4 then ends the ranks; 5 and MPICH would let each train alone (tests/launch/test_mpi_local.py)."""
     done = cli("harness", "gpus=2", *SHORT, *TWO_NODES, "cluster.mpi=none", env=slurm.env)
     assert done.returncode == 1
     (run_dir,) = run_dirs(tmp_path)

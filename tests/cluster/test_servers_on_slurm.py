@@ -1,4 +1,4 @@
-"""Parameter servers on nodes of their own, as Slurm gives them."""
+"""Parameter servers on Slurm nodes of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _environment(torch_python: Path) -> None:
 
 
 def test_servers_get_a_further_node_of_the_job_and_the_report_names_it(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    """Two ranks on one node; on the other one of two tasks is the server."""
+    """Two ranks run on one node; on the other node, one of two tasks is the server."""
     own = ("strategy=ps_async", "strategy.options.placement=own_nodes", "gpus=2", "cluster.gpus_per_node=2")
     done = cli("harness", *own, *SHORT, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr

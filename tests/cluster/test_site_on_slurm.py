@@ -1,4 +1,4 @@
-"""The description of a machine on a real Slurm: every key arrives, text stays text, a mistake is refused beforehand."""
+"""A machine's description on a real Slurm: every key takes effect, texts stay verbatim, mistakes are rejected first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _environment(torch_python: Path) -> None:
 
 @pytest.fixture
 def features(slurm: Any) -> Iterator[None]:
-    """Nodes with features: n1 ib,rack1; n2 ib,rack2; n3 rack2."""
+    """Give the nodes features: n1 ib,rack1; n2 ib,rack2; n3 rack2."""
     for node, has in (("n1", "ib,rack1"), ("n2", "ib,rack2"), ("n3", "rack2")):
         slurm.run("scontrol", "update", f"nodename={node}", f"features={has}", check=True)
     yield
@@ -56,12 +56,12 @@ def reservation(slurm: Any) -> Iterator[str]:
         check=True,
     )
     yield "ours"
-    wait_for(lambda: not in_queue(slurm), 120)  # Slurm keeps what a job uses
+    wait_for(lambda: not in_queue(slurm), 120)  # Slurm keeps features that a job uses
     slurm.run("scontrol", "delete", "reservation=ours", check=True)
 
 
 def shown(slurm: Any, job: str) -> dict[str, str]:
-    """What `scontrol show job` says, by field; it ends each line with a space."""
+    """Return the fields of `scontrol show job`, which ends each line with a space."""
     text = slurm.run("scontrol", "show", "job", job, check=True).stdout
     fields = dict(re.findall(r"(\S+?)=(\S*)", text))
     fields["Comment"] = match[1] if (match := re.search(r"^   Comment=(.*) $", text, re.MULTILINE)) else ""
@@ -85,7 +85,7 @@ def sentence(done: Any) -> str:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_an_option_of_sbatch_arrives_as_it_is(slurm: Any, text: str) -> None:
-    """And what Slurm is asked beforehand, by arguments and not in a script, is the same."""
+    """The validation beforehand, which passes options as arguments rather than in a script, sees the same text."""
     cluster = Cluster(
         name="mine", scheduler=Scheduler.slurm, sbatch_args={"comment": text, "hold": True, "output": "/dev/null"}
     )
@@ -125,7 +125,7 @@ def test_every_key_reaches_the_job_and_its_ranks(
         sbatch_args={"comment": nasty, "nice": 3},
         env={"NCCL_NASTY": f"{nasty}\n\t'second' line\n", "NCCL_EMPTY": ""},
     )
-    # As the module systems of real sites do it: a function of bash, which jobs inherit.
+    # Like real module systems: a bash function that jobs inherit.
     module = '() {  echo "module $*" >> ' + str(order) + "; export LOADED=yes; }"
     environ = {**slurm.env, "BASH_FUNC_module%%": module}
     done = cli("harness", "gpus=2", *SHORT, *description, env=environ)
@@ -227,7 +227,7 @@ def check_nothing_is_left(slurm: Any, tmp_path: Path) -> None:
 def test_a_mistake_is_refused_with_slurms_words(
     cli: Cli, slurm: Any, tmp_path: Path, arguments: list[str], said: str, advice: str
 ) -> None:
-    # One of the counts is right: nothing of it must be submitted before the mistake is found.
+    # One of the counts is valid, but nothing may be submitted before the mistake is found.
     gpus = [] if any(argument.startswith("gpus=") for argument in arguments) else ["gpus=1,4"]
     done = cli("harness", "-m", *gpus, *SHORT, *arguments, env=slurm.env)
     told = sentence(done)
@@ -298,7 +298,7 @@ def test_a_strict_site_with_accounts_limits_and_small_arrays(
 
 
 def test_a_variable_of_the_shell_does_not_overrule_the_configuration(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    """sbatch would take SBATCH_PARTITION before what stands in the script."""
+    """For sbatch, SBATCH_PARTITION takes precedence over the script."""
     environ = {**slurm.env, "SBATCH_PARTITION": "high", "SBATCH_TIMELIMIT": "59", "SBATCH_MEM_PER_CPU": "123"}
     slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
     try:

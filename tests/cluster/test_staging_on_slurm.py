@@ -1,4 +1,4 @@
-"""An environment on the nodes' own disks, on a real Slurm with two nodes, which here share one disk."""
+"""Environments staged on the nodes' disks, on a real Slurm with two nodes, which here share one disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO_NODES = ("cluster=slurm", "cluster.gpus_per_node=1", "gpus=2")
 
 @pytest.fixture
 def environment(torch_python: Path, tmp_path: Path) -> Path:
-    """A small one of its own that finds PyTorch in the other: to pack 1 GB would take most of the test's time."""
+    """A small environment that finds PyTorch in the real one: packing 1 GB would take most of the test's time."""
     folder = tmp_path / "envs" / "small"
     subprocess.run([torch_python, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
     (packages,) = folder.glob("lib/python3*/site-packages")
@@ -49,14 +49,14 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     wait_for(lambda: not in_queue(slurm), 120)
     assert list(disk.iterdir()) == [], "it is gone when the job has ended"
 
-    # Cancelled while it trains: the ranks save and leave, and take the folders with them.
+    # Cancelled during training: the ranks save, exit and remove the folders.
     with started(slurm, tmp_path, *TWO_NODES, *LONG, f"framework.environment={environment}", *staged):
         wait_for(lambda: len(list(disk.iterdir())) == 2 and steps_done(tmp_path, gpus=2) >= 10, 240)
         slurm.run("scancel", "--me", check=True)
         wait_for(lambda: not list(disk.iterdir()), 60)
     (cancelled,) = [run for run in run_dirs(tmp_path) if run != run_dir]
 
-    # A node that cannot have it: one sentence, from the node, and no run from the shared environment instead.
+    # A node that cannot unpack it: one sentence from the node, and no fallback to the shared environment.
     (archive,) = (study_dir(tmp_path) / "environments").iterdir()
     archive.write_bytes(archive.read_bytes()[:100])
     done = cli("harness", *asked, *staged, "seed=1", env=slurm.env)
@@ -92,7 +92,7 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
     wait_for(lambda: not in_queue(slurm), 120)
     assert list(disk.iterdir()) == [], "it is gone when the job has ended"
 
-    # Cancelled in the midst of the broadcast, here by a file system that takes its time: no step could remove it then.
+    # Cancelled during the broadcast, slowed down here: no step could be started to remove the copy.
     slow = tmp_path / "slow" / "sbcast"
     slow.parent.mkdir()
     slow.write_text(f'#!/bin/sh\n{shutil.which("sbcast")} "$@" && touch "{slow.parent}/brought" && sleep 60\n')
@@ -102,10 +102,10 @@ def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
         wait_for(lambda: (slow.parent / "brought").exists(), 240)
         assert [copy.stat().st_size > 0 for copy in disk.glob("*.copy/*")] == [True]
         slurm.run("scancel", "--me", check=True)
-        wait_for(lambda: not list(disk.iterdir()), 20)  # before Slurm kills what has not ended by itself
+        wait_for(lambda: not list(disk.iterdir()), 20)  # before Slurm kills what has not exited
     (cancelled,) = [run for run in run_dirs(tmp_path) if run != run_dir]
 
-    # sbcast that fails, here for the archive is gone: its words, and no run from the shared environment instead.
+    # sbcast fails because the archive is gone: its message, and no fallback to the shared environment.
     (archive,) = (study_dir(tmp_path) / "environments").iterdir()
     done = cli("harness", *asked, *staged, f"cluster.setup=['rm {archive}']", "seed=2", env=slurm.env)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The main job on a real Slurm: arrays of different shapes, multi-node DDP over gloo, the report from the results."""
+"""The main use case on a real Slurm: arrays of different shapes, multi-node DDP over gloo, and the report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
     assert "plan: 8 runs in 4 arrays" in done.stdout
     assert "8 completed, 0 failed" in done.stdout
 
-    # What Slurm's accounting says of it: four arrays of two elements, with their own nodes and GPUs.
+    # According to Slurm's accounting: four arrays of two elements, each with its own nodes and GPUs.
     jobs = [line.split()[2].rstrip(":") for line in done.stdout.splitlines() if line.startswith("submitted job")]
     assert len(jobs) == 4
     listed = slurm.run("sacct", "-X", "-n", "-P", "-j", ",".join(jobs), "--format=JobID,NNodes,AllocTRES").stdout
@@ -74,7 +74,7 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
 def test_the_plain_command_is_accepted_and_never_falls_back_to_the_cpu(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     done = cli("harness", "-m", "gpus=1,2,4,8,12", "dataset=synthetic", env=slurm.env)
     assert done.stdout.count("submitted job") == 5, done.stdout + done.stderr
-    # The declared GPUs are not there.
+    # The declared GPUs do not exist.
     assert done.returncode == 1
     assert len(run_dirs(tmp_path)) == 5
     for run_dir in run_dirs(tmp_path):
@@ -89,7 +89,7 @@ def test_slurms_refusal_is_passed_on_and_nothing_is_left_behind(cli: Cli, slurm:
     assert "invalid partition" in done.stderr.lower()
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("results/*/runs/*/result.json"))
-    # With the mistake corrected, the study goes on in the same folder.
+    # After the correction, the study continues in the same folder.
     right = cli("harness", "-m", "gpus=1", *SHORT, "cluster.partition=high", env=slurm.env)
     assert right.returncode == 0, right.stdout + right.stderr
 

@@ -1,10 +1,10 @@
-"""Runs commands of the harness and the analysis on a machine that is always the same: time stands, and it has 4 cores.
+"""Runs commands of the harness and the analysis as on a fixed machine: the time is constant, and there are 4 cores.
 
     python golden_commands.py < commands.json
 
-stdin: a JSON list of [file to write, module, arguments]. Each command runs in a process of its own, forked from one
-that has imported what the programs depend on, so that a hundred of them take seconds. Nothing of the project is
-imported by name: the commands are what has to stay.
+stdin: a JSON list of [file to write, module, arguments]. Each command runs in its own process, forked from one that has
+imported the programs' dependencies, so that a hundred of them take seconds. Nothing of the project is imported by name,
+since only the commands must stay stable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _run(path: Path, module: str, arguments: list[str]) -> None:
-    """Writes the command, what it printed on stdout and on stderr, and its exit code."""
+    """Run a command and write it with its stdout, stderr and exit code."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         child = os.fork()
@@ -57,7 +57,7 @@ def _run(path: Path, module: str, arguments: list[str]) -> None:
 
 
 def _become(module: str, arguments: list[str]) -> None:
-    """The forked process becomes `python -m module arguments`. Does not return."""
+    """Turn the forked process into `python -m module arguments`. Does not return."""
     code: object = 0
     try:
         time.time = lambda: NOW

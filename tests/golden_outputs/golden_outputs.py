@@ -1,6 +1,6 @@
-"""What the program prints and writes, as texts by the names of their files, of the studies of golden_studies.py.
+"""Collects everything the program prints and writes for the studies of golden_studies.py, as texts by file name.
 
-Other programs' parts are left out: versions of packages, and the library that draws the page's plots.
+Excluded are parts of other programs: versions of packages, and the library that draws the page's plots.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ COMMANDS = Path(__file__).parent / "golden_commands.py"
 RUN_IDS = "run_ids.txt"
 PLANNED = ("plans.all.txt", RUN_IDS)
 WRITTEN = {".csv", ".json", ".tex", ".html", ".md", ".log"}
-LIBRARY = 300_000  # characters that no script of ours has
+LIBRARY = 300_000  # characters; our own scripts are shorter
 
-Command = tuple[str, str, list[str]]  # file for what it prints, module, arguments
+Command = tuple[str, str, list[str]]  # output file, module, arguments
 
-# Plans of at most 12 runs each: a longer one does not list them. Together, more than 200.
+# Plans of at most 12 runs each, since longer ones do not list their runs. Together, more than 200.
 _BASE = "cluster=slurm dataset=synthetic model=resnet20 gpus=1,4,8"
 _LOCAL = "cluster=local cluster.device=cpu"
 _LARGE = "cluster=slurm dataset=synthetic_imagenet model=resnet50 gpus=4,16"
@@ -68,14 +68,14 @@ PLANS = (
 
 
 def outputs_of_studies(folder: Path) -> dict[str, str]:
-    """What every command on a study prints and writes. folder: to run in, empty."""
+    """Return what every command on a study prints and writes. folder: empty, to run in."""
     make_studies(folder)
     (folder / "published.csv").write_bytes((PROJECT / "benchmarks" / "published" / "throughput.csv").read_bytes())
     return _outputs(folder, _commands())
 
 
 def outputs_of_plans(folder: Path) -> dict[str, str]:
-    """What the plans print, and the run_ids in them. They need the frameworks' environments to be there."""
+    """Return what the plans print, with their run_ids. Requires the frameworks' environments."""
     commands = [
         (f"out/plans/{number:02}.txt", "harness", ["-m", *plan.split(), "skip_unsupported=true", "plan_only=true"])
         for number, plan in enumerate(PLANS)
@@ -101,7 +101,7 @@ def _outputs(folder: Path, commands: list[Command]) -> dict[str, str]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Of a user with a terminal 120 characters wide, on a machine without Slurm and git."""
+    """Return the environment of a user with a terminal 120 characters wide, on a machine without Slurm and git."""
     libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     return libraries | {
         "HOME": str(folder),
@@ -150,7 +150,7 @@ def _commands() -> list[Command]:
 
 
 def _collected(out: Path) -> Iterator[tuple[str, str]]:
-    """What was written, by its name in EXPECTED; what belongs together, in one text."""
+    """Yield the written texts with their names in EXPECTED; related files are joined into one text."""
     together: dict[str, list[str]] = {}
     for path in sorted(out.rglob("*")):
         name = path.relative_to(out).as_posix()

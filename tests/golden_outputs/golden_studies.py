@@ -1,4 +1,4 @@
-"""The studies whose outputs are pinned: recorded ones, one on several nodes that is made of them, and a damaged one."""
+"""The studies of the golden tests: recorded ones, one derived from them on several nodes, and a damaged one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from golden_commands import NOW
 from project import PROJECT
 
 RECORDED = PROJECT / "benchmarks" / "recorded" / "studies"
-# What fails and continues, and divides a model; four frameworks and repeats; parameter servers and accuracy.
+# With failures, restarts and divided models; with four frameworks and repeats; with parameter servers and accuracy.
 STUDIES = ("data_vs_model_parallel", "frameworks_v100", "sync_async_mixed")
 DAMAGED, NODES, SLOWER = "damaged", "nodes", "nodes_slower"
 GPUS_PER_NODE = 4
 
 
 def make_studies(folder: Path) -> None:
-    """Writes every study into the folder."""
+    """Write every study into the folder."""
     for name in STUDIES:
         _unpack(name, folder)
     _damage(_unpack(STUDIES[1], folder / "intact").rename(folder / DAMAGED))
@@ -39,7 +39,7 @@ def _unpack(name: str, folder: Path) -> Path:
 
 
 def _damage(study: Path) -> None:
-    """Damages a run in each way that is known, the first runs of the study in the order of their names."""
+    """Damage the first runs of the study, in order of name, in one way each."""
     runs = iter(sorted((study / "runs").iterdir()))
 
     def log() -> Path:
@@ -74,7 +74,7 @@ def _damage(study: Path) -> None:
 
 
 def _on_nodes(source: Path, study: Path, slowness: float) -> None:
-    """A study on 1 to 16 GPUs of up to four nodes, with logs of a run on one. slowness: factor of every step."""
+    """Write a study on 1 to 16 GPUs of up to four nodes from logs of a one-GPU run. slowness: factor of each step."""
     runs = {path.name.rsplit("-", 1)[0]: path for path in sorted((source / "runs").iterdir(), reverse=True)}
     ids = []
     for framework, strategy in (("pytorch", "allreduce"), ("pytorch", "horovod"), ("emulated", "allreduce")):
@@ -83,7 +83,7 @@ def _on_nodes(source: Path, study: Path, slowness: float) -> None:
             for repeat in range(3):
                 digest = hashlib.sha256(f"{framework} {strategy} {gpus} {repeat}".encode()).hexdigest()[:12]
                 ids.append(f"{framework}-{strategy}-resnet20-{gpus}gpu-{digest}")
-                # 4 % slower with each doubling, as much again between nodes, and repeats that differ by 1 %.
+                # 4 % slower with each doubling, 4 % more between nodes, and 1 % between repeats.
                 factor = slowness * (1 + 0.04 * gpus.bit_length() + 0.04 * (gpus > GPUS_PER_NODE) + 0.01 * repeat)
                 factor *= 1.05 if framework == "emulated" else 1
                 _write_run(template, study / "runs" / ids[-1], framework, gpus, repeat, factor)

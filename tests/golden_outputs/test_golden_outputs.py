@@ -1,7 +1,7 @@
-"""What the program prints and writes is what it was: `pytest tests/golden_outputs --renew-goldens` pins what it is now.
+"""Golden tests of everything the program prints and writes; `pytest tests/golden_outputs --renew-goldens` updates them.
 
-Small texts are pinned as files, large ones as files.xz. All of them are compared character by character, except the
-fitted figures that --json prints in full: their last digits depend on the instructions of the processor.
+Small texts are stored as files, large ones as files.xz. All are compared character by character, except the fitted
+figures that --json prints in full, whose last digits depend on the processor's instructions.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 from golden_outputs import EXPECTED, PLANNED, RUN_IDS, outputs_of_plans, outputs_of_studies
 from project import PROJECT
 
-SMALL = 12_000  # characters of what is pinned as it is
+SMALL = 12_000  # limit in characters for storing uncompressed
 SHOWN_LINES, SHOWN_CHARACTERS = 30, 300  # of the difference of one file
-RELATIVE, ABSOLUTE = 1e-6, 1e-12  # of fitted figures; 3e-9 was seen between SSE and AVX-512
+RELATIVE, ABSOLUTE = 1e-6, 1e-12  # tolerance for fitted figures; SSE and AVX-512 differed by 3e-9
 
 
 def test_what_is_printed_and_written_of_studies_is_as_pinned(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -48,7 +48,7 @@ def test_a_changed_word_and_a_changed_figure_are_seen() -> None:
 
 
 def _check(outputs: Mapping[str, str], folder: Path, request: pytest.FixtureRequest, planned: bool) -> None:
-    """planned: whether the outputs are those of plans."""
+    """Compare outputs with the goldens. planned: whether the outputs are those of plans."""
     here = [name for name, text in outputs.items() if str(folder) in text or str(PROJECT) in text]
     assert not here, f"names of this machine's folders in {', '.join(here)}"
     if request.config.getoption("--renew-goldens"):
@@ -88,7 +88,7 @@ def _same(name: str, pinned: str, now: str) -> bool:
     (command, document), (command_now, document_now) = (text.split("\n", 1) for text in (pinned, now))
     try:
         return command == command_now and _close(json.loads(document), json.loads(document_now))
-    except ValueError:  # it ended with a message
+    except ValueError:  # the command ended with a message
         return False
 
 

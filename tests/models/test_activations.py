@@ -1,4 +1,4 @@
-"""What a training step keeps for backward, against what PyTorch's autograd is seen to keep."""
+"""Activations kept for backward, compared with what PyTorch's autograd is observed to keep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_arithmetic_is_what_autograd_keeps(in_torch: Callable[..., Any]) -> 
         number_bytes = 4 if precision == "fp32" else 2
         counted = BATCH * activations.bytes_per_sample(layers, data.channels, data.size, number_bytes)
         counted += activations.weight_copies_bytes(layers, number_bytes)
-        # Not counted: BatchNorm's statistics of the batch, 0.08 % of resnet20 in bf16, and a single number of the loss.
+        # Not counted: BatchNorm's batch statistics, 0.08 % of resnet20 in bf16, and one number of the loss.
         assert counted <= seen <= 1.001 * counted, (name, precision, counted, seen)
 
 
@@ -32,7 +32,7 @@ def test_a_network_for_images_keeps_in_proportion_to_their_pixels() -> None:
     small, large = (
         activations.bytes_per_sample(catalog.network("resnet44").layers(3, 10, size), 3, size, 4) for size in (32, 64)
     )
-    # But for the last vector and the logits.
+    # Except for the last vector and the logits.
     assert large == pytest.approx(4 * small, rel=1e-3)
 
 
@@ -40,7 +40,7 @@ def test_a_network_for_images_keeps_in_proportion_to_their_pixels() -> None:
 def test_every_row_can_be_counted_and_half_precision_keeps_less(name: str) -> None:
     layers = catalog.network(name).layers(3, 10, 64)
     single, half = (activations.bytes_per_sample(layers, 3, 64, number_bytes) for number_bytes in (4, 2))
-    # Half of it and more: some is in single precision, or are indices, whatever the networks compute in.
+    # More than half, since some values are fp32 or indices in any precision.
     assert single / 2 < half < single
     copies = activations.weight_copies_bytes(layers, 2)
     assert 0 < copies <= 2 * catalog.parameters(layers)

@@ -64,7 +64,7 @@ def test_airbench94_is_of_the_published_size() -> None:
     network = catalog.network("airbench94").layers(3, 10, 32)
     # Jordan 2024, section 3.1: "roughly 1.97M parameters", here without the kernel that is not trained.
     assert catalog.parameters(network) / 1e6 == pytest.approx(1.97, abs=0.005)
-    # Abstract and section 1: 3.6e14 FLOPs in 9.9 epochs, a training step counted as three times its forward pass.
+    # Abstract and section 1: 3.6e14 FLOPs in 9.9 epochs, counting a training step as three forward passes.
     assert 3 * 9.9 * 50000 * catalog.forward_flops(network, 32) == pytest.approx(3.6e14, rel=0.03)
     assert catalog.side_after(network[:-3], 32) == 1
 
@@ -96,8 +96,8 @@ def test_an_unknown_name_lists_the_rows() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    # With the published vocabulary and context, as transformers 4 counts the published weights (GPT2LMHeadModel): the
-    # output's matrix is there that of the embedding, and here one of its own.
+    # With the published vocabulary and context, as transformers 4 counts the published weights (GPT2LMHeadModel), which
+    # share the output matrix with the embedding; here it is separate.
     [
         ("gpt2", 124_439_808),
         ("gpt2_medium", 354_823_168),
@@ -119,9 +119,9 @@ def test_pytorch_builds_networks_for_text_whose_logits_depend_on_no_later_token(
         assert counted == catalog.parameters(catalog.network(name).layers(0, 256, 24)), name
     assert found["logits"] == [2, 24, 256]
     assert found["flops"] == catalog.forward_flops(layers, 24)
-    # The last of 24 tokens was another one.
+    # Only the last of 24 tokens was changed.
     assert found["changed"] == [23]
-    # Chance: a mean of ln 256 nats per token, and a little more, as the weights are small.
+    # Chance is ln 256 nats per token; small random weights are slightly worse.
     assert found["loss"] == pytest.approx(5.545, abs=0.05)
 
 

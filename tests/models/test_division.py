@@ -1,4 +1,4 @@
-"""How a network is divided over ranks."""
+"""Division of a network between ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_stages_are_all_of_the_network_and_no_other_cut_has_a_smaller_largest_on
     layers, size = layers_of(name)
 
     def largest(cuts: tuple[int, ...]) -> int:
-        """In FLOPs; cuts: where stages begin."""
+        """Return the FLOPs of the largest stage. cuts: where stages begin."""
         until = [catalog.forward_flops(layers[:at], size) for at in (*cuts, len(layers))]
         return max(after - before for before, after in itertools.pairwise(until))
 
@@ -41,7 +41,7 @@ def test_stage_does_not_begin_with_what_has_no_work() -> None:
 
 def test_layers_are_divided_two_by_two_where_channels_are_by_themselves_between_them() -> None:
     layers, _ = layers_of("cnn_small")
-    assert division.units(layers) == [16, 64, 128]  # of the first, third and fifth of six layers, and not of the last
+    assert division.units(layers) == [16, 64, 128]  # of the first, third and fifth of six layers, not the last
     last = catalog.parameters(layers[-1:])
     biases = 32 + 128 + 128  # of the second layer of each pair
     assert division.divided_parameters(layers) == catalog.parameters(layers) - last - biases
@@ -49,5 +49,5 @@ def test_layers_are_divided_two_by_two_where_channels_are_by_themselves_between_
     text, _ = layers_of("gpt_tiny")
     assert division.units(text) == [4, 4]
     block = next(layer for layer in text if isinstance(layer, catalog.TransformerBlock))
-    # Its norms, and the biases of project and contract, are whole.
+    # Its norms, and the biases of project and contract, are not divided.
     assert division.divided_parameters((block,)) == catalog.parameters((block,)) - (4 + 2) * block.width

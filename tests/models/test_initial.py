@@ -1,4 +1,4 @@
-"""The weights that all frameworks start from."""
+"""The initial weights of all frameworks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from models import catalog, initial
 
 
-# Those of the large networks for text are made in the same way as those of the small one, and take minutes.
+# The large text networks are initialised like the small one, but take minutes.
 @pytest.mark.parametrize("name", [name for name in catalog.CATALOG if not name.startswith("gpt2")])
 def test_there_are_as_many_as_the_network_has_parameters(name: str) -> None:
     layers = catalog.network(name).layers(3, 10, 64)
@@ -49,7 +49,7 @@ def test_the_spread_is_what_he_et_al_ask_for() -> None:
     layers = catalog.network("resnet44").layers(3, 10, 64)
     largest = max(initial.weights(layers, 0), key=lambda array: array.size)
     assert largest.shape == (64, 64, 3, 3)
-    # 36,864 samples: the standard deviation is known to about 0.4 %; 2 % is five of these.
+    # 36,864 samples: the standard deviation of the estimate is 0.4 %; 2 % is five of these.
     assert largest.std() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)
 
 
@@ -71,17 +71,17 @@ def test_a_convolution_that_starts_as_the_identity_gives_its_inputs_first_and_th
     layers = (catalog.Convolution(24, 64, 3, 1, 1, identity=True), catalog.Convolution(64, 16, 3, 1, 1, identity=True))
     wider, narrower = initial.weights(layers, 0)
     for kernel, same in ((wider, 24), (narrower, 16)):
-        # The pixel in the middle of its own channel, and nothing else.
+        # Only the middle pixel of the same channel.
         np.testing.assert_array_equal(kernel[:same, :, 1, 1], np.eye(same, kernel.shape[1], dtype=np.float32))
         assert np.count_nonzero(kernel[:same]) == same
     rest = wider[24:]
     bound = (24 * 9) ** -0.5
-    # 8,640 numbers: all but certain to come within 1 % of the bound.
+    # The largest of 8,640 numbers is almost certainly within 1 % of the bound.
     assert 0.99 * bound < np.abs(rest).max() <= bound
 
 
 IMAGES = np.random.default_rng(5).integers(0, 256, (40, 10, 12, 3)).astype(np.uint8)
-IMAGES[:, 1:] = IMAGES[:, 1:] // 2 + IMAGES[:, :-1] // 2  # so that neighbours are alike
+IMAGES[:, 1:] = IMAGES[:, 1:] // 2 + IMAGES[:, :-1] // 2  # correlates neighbouring pixels
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
 
 
@@ -89,11 +89,11 @@ def test_a_whitening_layer_gives_components_of_equal_variance_and_no_covariance_
     kernel = initial.whitening(catalog.Whitening(3, 2), IMAGES, MEAN, STD)
     assert (kernel.shape, kernel.dtype, kernel.flags.c_contiguous) == ((24, 3, 2, 2), np.float32, True)
     np.testing.assert_array_equal(kernel[12:], -kernel[:12])
-    # As the network sees them: normalised, and each patch by each filter.
+    # As in the network: normalised, and each patch multiplied by each filter.
     pixels = ((IMAGES / 255 - MEAN) / STD).transpose(0, 3, 1, 2)
     windows = np.lib.stride_tricks.sliding_window_view(pixels, (2, 2), axis=(2, 3))
     outputs = np.einsum("nchwyx,fcyx->fnhw", windows, kernel[:12]).reshape(12, -1)
-    # The epsilon of 5e-4 beside variances of 0.05 and more: 1 %.
+    # An epsilon of 5e-4 relative to variances of at least 0.05: 1 %.
     np.testing.assert_allclose(np.cov(outputs, bias=True), np.eye(12), atol=0.012)
 
 

@@ -1,5 +1,5 @@
-"""Every framework computes what PyTorch does, from the same row of the catalogue, seed and batch: logits with running
-statistics, gradients, steps of SGD (the other half is in tests/worker/sides/parity_side.py)."""
+"""Every framework computes the same as PyTorch from the same catalogue row, seed and batch: logits with running
+statistics, gradients, SGD steps. tests/worker/sides/parity_side.py runs in the frameworks' environments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from environments import in_environment
 
 from models import catalog
 
-# Even sizes are where the paddings of strides of 2 differ between frameworks, if nobody looks after them.
+# With even sizes, frameworks pad convolutions of stride 2 differently by default.
 RESNETS = [("resnet20", 32, 20), ("resnet20", 28, 5), ("resnet18", 32, 5), ("resnet18", 28, 5)]
-# With more than one pixel left to flatten, whose order matters: 2 x 2 in the first two.
+# Several pixels remain to be flattened, so that their order matters: 2 x 2 in the first two.
 CASES = [*RESNETS, ("cnn_small", 72, 5), ("alexnet", 96, 2), ("vgg16", 32, 2), ("resnet9", 16, 2)]
 ENVIRONMENTS = {"tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
 
@@ -22,7 +22,7 @@ Computed = dict[tuple[str, int], dict[str, np.ndarray]]
 
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Computed]:
-    """What a framework gives for all cases, computed once."""
+    """The results of a framework for all cases, computed once."""
     known: dict[str, Computed] = {}
 
     def get(framework: str, environment: str) -> Computed:
@@ -58,6 +58,6 @@ def test_a_framework_computes_what_pytorch_does(
 
 
 def relative_error(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Of the arrays' Euclidean lengths. Gradients behind a BatchNorm that starts at scale 0 are 0."""
+    """Return ||ours - theirs|| / ||theirs||. Gradients behind a BatchNorm with initial scale 0 are 0."""
     length = float(np.linalg.norm(theirs))
     return float(np.linalg.norm(ours - theirs)) / length if length else float(np.linalg.norm(ours))
