@@ -9,6 +9,7 @@ from collections import defaultdict
 from itertools import combinations
 from typing import Any
 
+from analysis.base.constants import OWN_TRAININGS
 from analysis.base.text import count, gpus_text, listed
 from analysis.read.run import COMPLETED, INVALID
 
@@ -45,7 +46,7 @@ def refuse_unequal_batches(rows: list[dict[str, Any]]) -> list[str]:
     problems = []
     groups: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, row in enumerate(rows):
-        if row["status"] == COMPLETED:
+        if row["status"] == COMPLETED and row["framework"] not in OWN_TRAININGS:
             groups[tuple(row[name] for name in COMPARED)][row["framework"]].append(i)
     for by_framework in groups.values():
         batches = {name: {rows[i]["global_batch"] for i in indices} for name, indices in by_framework.items()}

@@ -93,8 +93,10 @@ def is_read(name: str) -> bool:
     return _READ.fullmatch(name) is not None
 
 
-def read_attempts(run_dir: Path) -> list[Attempt]:
+def read_attempts(run_dir: Path, timed_by_first: bool = False) -> list[Attempt]:
     """Read the attempts of the current measurement that have begun, in order.
+
+    timed_by_first: only rank 0 times the steps, as with a pattern over its output.
 
     A completed earlier attempt and all before it belong to a measurement that was replaced; they are not read. Raises
     UnknownVersion, OSError, and ValueError if a replaced result is invalid.
@@ -105,7 +107,7 @@ def read_attempts(run_dir: Path) -> list[Attempt]:
         result = _replaced_result(folder) if REPLACED_RESULT in names else {}
         if result.get("status") == COMPLETED:
             break
-        attempt = _read_attempt(folder, names, result)
+        attempt = _read_attempt(folder, names, result, timed_by_first)
         if attempt is not None:
             found.append(attempt)
     return found[::-1]
@@ -186,7 +188,9 @@ def allocated(attempt: Attempt) -> float | None:
     return attempt.last_sign - attempt.begin
 
 
-def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any]) -> Attempt | None:
+def _read_attempt(
+    folder: Path, names: Sequence[str], result: Mapping[str, Any], timed_by_first: bool
+) -> Attempt | None:
     """Read an attempt; None if no rank has begun: it is pending, or was cancelled while pending."""
     logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
     documents = {
@@ -199,7 +203,8 @@ def _read_attempt(folder: Path, names: Sequence[str], result: Mapping[str, Any])
         return None
     ranks = {number: read_log(folder / name) for number, name in sorted(logs.items())}
     begin = seconds_of(documents.get(BEGIN, {}), "t")
-    blocks, unmatched = matched_blocks(ranks)
+    timing = {number: rank for number, rank in ranks.items() if number == 0} if timed_by_first else ranks
+    blocks, unmatched = matched_blocks(timing)
     ends = [seconds_of(exit_, "t") for exit_ in exits]
     known = [t for t in (begin, *(rank.last_t for rank in ranks.values()), *ends) if t is not None]
     last_sign = None if None in ends else max(known, default=None)

@@ -69,6 +69,8 @@ def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
         joules=total_if_known(metering) if metering else None,
         issue_seconds=_largest(block.issue_seconds for block in parts),
         first_issue_seconds=_largest(block.first_issue_seconds for block in parts),
+        data_seconds=_largest(block.data_seconds for block in parts),
+        left_out_seconds=_largest(block.left_out_seconds for block in parts),
     )
 
 

@@ -120,6 +120,10 @@ class Run:
     hosts: str | None = None
     issue_seconds: float | None = None
     issue_share: float | None = None
+    method: str | None = None
+    unit: str | None = None
+    data_waits_json: str | None = None
+    left_out_seconds: float | None = None
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Run:
@@ -225,6 +229,11 @@ class Run:
     def ceilings(self) -> Mapping[str, Any]:
         """analysis/read/columns/roofline_probe.py"""
         return self._read(self.ceilings_json, {})
+
+    @property
+    def data_waits(self) -> list[float]:
+        """analysis/read/columns/workload.py"""
+        return self._read(self.data_waits_json, [])
 
     @staticmethod
     def _read(text: str | None, absent: Any) -> Any:

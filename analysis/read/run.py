@@ -35,6 +35,7 @@ from analysis.read.columns.startup import startup_columns
 from analysis.read.columns.steadiness import run_notes, steadiness_columns
 from analysis.read.columns.traces import trace_columns
 from analysis.read.columns.validity import faults_of, unchecked_of
+from analysis.read.columns.workload import counted, processes_of, workload_columns, workload_notes
 from analysis.read.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
 from analysis.read.environment import ENV
 from analysis.read.log.file import check_document
@@ -62,7 +63,8 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
         result = read_result(run_dir)
         row |= _result_columns(result, site)
         row |= _last_attempt(run_dir)
-        attempts = read_attempts(run_dir)
+        timed_by_first = spec.workload is not None and spec.workload.pattern is not None
+        attempts = read_attempts(run_dir, timed_by_first)
     except (ValueError, OSError, RecursionError) as error:
         message = _message(error, run_dir)
         kind = OTHER_VERSION if isinstance(error, UnknownVersion) else NO_FILE
@@ -104,7 +106,8 @@ def _last_attempt(run_dir: Path) -> dict[str, Any]:
 
 def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> dict[str, Any]:
     pieces = pieces_of(attempts, row["status"] == COMPLETED)
-    blocks = [block for piece in pieces for block in piece.blocks if block.phase == MEASURE]
+    every = counted(spec.workload, [block for piece in pieces for block in piece.blocks])
+    blocks = [block for block in every if block.phase == MEASURE]
     seconds, samples = sum(block.seconds for block in blocks), sum(block.samples for block in blocks)
     steps = sum(block.n for block in blocks)
     measured = seconds >= CLOCK_SECONDS and 0 < samples <= LARGEST_COUNT >= steps
@@ -115,13 +118,15 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
         columns |= {"steps": steps, "seconds": seconds, "samples": samples} | steadiness_columns(blocks)
         columns |= issue_columns(blocks)
     ranks = _last_logs(attempts)
+    columns |= workload_columns(spec.workload, every, ranks)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
     columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
     columns |= protocol_columns(ranks)
     columns |= resource_columns(attempts, pieces, ranks, spec.placement.nodes) | ceiling_columns(ranks)
 
-    notes = attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks) + protocol_notes(ranks)
+    notes = workload_notes(spec.workload, columns, ranks)
+    notes += attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks) + protocol_notes(ranks)
     notes += run_notes(columns)
     if fallbacks := list(dict.fromkeys(what for rank in ranks.values() for what in rank.fallbacks)):
         columns["fallbacks"] = json.dumps(fallbacks)
@@ -162,7 +167,7 @@ def _damage(spec: RunSpec, attempts: Sequence[Attempt], status: str) -> list[Dam
         if ended is not None and begun is not None and begun < ended - OVERLAP_SECONDS:
             found.append(Damage(f"attempt-{latter.number}/{BEGIN}", TWO_ATTEMPTS, 1))
     if status in (COMPLETED, INVALID) and (last := next((a for a in reversed(attempts) if a.ranks), None)):
-        absent = [rank for rank in range(spec.gpus) if rank not in last.ranks]
+        absent = [rank for rank in range(processes_of(spec, last.ranks)) if rank not in last.ranks]
         found += [Damage(f"attempt-{last.number}/events.rank{rank}.jsonl", NO_LOG, 1) for rank in absent]
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, PLAIN
+from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, OWN_TRAININGS, PLAIN
 from analysis.base.text import count, printable
 from analysis.read.row import Run
 from analysis.tables.pairing import without
@@ -74,6 +74,8 @@ def scaling_text(run: Run | Point) -> str:
 
 
 def _label(run: Run | Point) -> str:
+    if run.framework in OWN_TRAININGS:
+        return f"{run.model} ({scaling_text(run)})"
     return f"{run.framework} {run.strategy}, {run.model} on {run.dataset} ({scaling_text(run)})"
 
 
@@ -103,7 +105,9 @@ def _assigned(prefix: str, fields: Mapping[str, Any]) -> list[str]:
 
 
 def _said(name: str, value: str) -> str:
-    return value if name in (CHECKPOINT, FAULT) else f"{name}={value}"
+    if name in (CHECKPOINT, FAULT):
+        return value
+    return f"{name.removeprefix('workload.').removeprefix('params.')}={value}"
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, str]:

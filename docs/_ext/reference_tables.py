@@ -235,7 +235,7 @@ def spec_of(kind: Any, name: str) -> list[str]:
     rows, inner = [], []
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        of = hints[field.name]
+        of = next(filter(dataclasses.is_dataclass, typing.get_args(hints[field.name])), hints[field.name])  # Optional
         if dataclasses.is_dataclass(of):
             inner += spec_of(of, f"{name}.{field.name}")
         else:

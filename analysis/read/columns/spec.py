@@ -11,7 +11,7 @@ from analysis.base.constants import NO_FAULT
 from analysis.base.text import printable, text_or_none
 from analysis.base.values import is_count, number_of
 from harness.core.serialization import to_plain
-from harness.core.spec import NSYS, STRONG, WEAK, RunSpec, Site
+from harness.core.spec import COMMAND, NSYS, SCRIPT, STRONG, WEAK, RunSpec, Site, WorkloadSpec
 from harness.core.strategies import info
 
 
@@ -56,9 +56,15 @@ def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
     del plain["trace_steps"]
     if spec.trace != NSYS:  # only nsys affects the measurement
         del plain["trace"]
+    if spec.workload is None:  # as in older specs
+        del plain["workload"]
+    else:
+        _check_workload(spec.workload)
     point = json.dumps(plain, sort_keys=True)
     for name in ("gpus", "placement", *_batch_that_follows(spec.scaling)):
         del plain[name]
+    if spec.workload is not None and spec.scaling == WEAK:
+        del plain["workload"]["samples_per_step"]
     return (
         {name: printable(value) for name, value in columns.items()}
         | counts
@@ -78,6 +84,17 @@ def _nominal_columns(spec: RunSpec, site: Site) -> dict[str, Any]:
     return {name: number_of(links, name) or None for name in links} | {
         "peak_tflops": number_of(peaks, spec.precision) or None
     }
+
+
+def _check_workload(workload: WorkloadSpec) -> None:
+    """Raise ValueError for values that figures are computed or named from."""
+    if workload.kind not in (SCRIPT, COMMAND):
+        raise ValueError(f"spec.json: workload.kind is {workload.kind!r}, expected {SCRIPT!r} or {COMMAND!r}")
+    if not is_count(workload.samples_per_step, 1):
+        given = workload.samples_per_step
+        raise ValueError(f"spec.json: workload.samples_per_step is {given!r}, expected a whole number from 1 on")
+    if not isinstance(workload.unit, str):
+        raise ValueError(f"spec.json: workload.unit is {workload.unit!r}, expected a text")
 
 
 def _check_replicas(spec: RunSpec, ranks_option: str) -> None:

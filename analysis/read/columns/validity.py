@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from analysis.base.numbers import relative
 from analysis.base.text import gpus_text, printable
 from analysis.read.attempts import Attempt, Piece
+from analysis.read.columns.workload import processes_of
 from analysis.read.log.rank import RankLog
 from harness.core.spec import RunSpec
 from harness.core.strategies import BOUNDED, SYNCHRONOUS, info
@@ -51,6 +52,8 @@ def unchecked_of(spec: RunSpec, pieces: Sequence[Piece]) -> list[str]:
                 break
     if info(spec.strategy).servers and not any(rank.staleness for rank in last.values()):
         notes.append("no rank logged what the parameter servers applied: staleness and samples were not checked")
+    if spec.workload is not None:  # its samples follow from its spec
+        return notes
     if any(rank.end is None or rank.end.samples is None for rank in last.values()):
         notes.append("not every rank logged the samples that it consumed: they were not checked")
     elif cut := [number for number, rank in last.items() if not _complete(rank)]:
@@ -65,7 +68,7 @@ def _held(pieces: Sequence[Piece]) -> list[Attempt]:
 
 def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
     faults = []
-    absent = [rank for rank in range(spec.gpus) if rank not in ranks]
+    absent = [rank for rank in range(processes_of(spec, ranks)) if rank not in ranks]
     if absent:
         shown = ", ".join(map(str, absent[:4])) + (", …" if len(absent) > 4 else "")
         faults.append(f"no log of rank {shown}")
@@ -82,11 +85,16 @@ def _attempt_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
 
 def _start_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
     faults = []
+    asked_for = {spec.gpus}
+    if spec.workload is not None and spec.workload.processes_per_node == "node":
+        asked_for.add(spec.placement.nodes)
     for number, rank in ranks.items():
         if rank.world_size is None:
+            if spec.workload is not None and rank.start is not None:
+                continue  # noted as not verified
             faults.append(f"rank {number} logged no world size")
             break
-        if rank.world_size != spec.gpus:
+        if rank.world_size not in asked_for:
             faults.append(f"rank {number} saw a world size of {rank.world_size}, the spec asks for {spec.gpus}")
             break
     if len({rank.world_size for rank in ranks.values()} - {None}) > 1:
@@ -130,6 +138,8 @@ def _gradients_faults(ranks: Mapping[int, RankLog]) -> list[str]:
 def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
     """Report a rank that consumed more or fewer samples than its steps account for, e.g. by skipping batches. The
     ranks of a replica consume the same samples; each logs its part."""
+    if spec.workload is not None:  # a rank's share is the spec's, not counted
+        return []
     for number, rank in ranks.items():
         if rank.end is None or rank.end.samples is None or not _complete(rank):
             continue

@@ -21,8 +21,12 @@ from analysis.read.damage import (
 )
 from analysis.read.log.values import (
     FIRST,
+    HOOKS,
     MEASURE,
+    PATTERN,
+    PROBE,
     REWARM,
+    STOPPED,
     WARMUP,
     Block,
     End,
@@ -32,6 +36,7 @@ from analysis.read.log.values import (
     Probing,
     Resume,
     Return,
+    Seen,
     Staleness,
 )
 from harness.core.events import SCHEMA_VERSION, UnknownVersion
@@ -85,6 +90,7 @@ class RankLog:
         self.returns: list[Return] = []
         self.evaluations: dict[int, Evaluation] = {}
         self.end: End | None = None
+        self.seen: Seen | None = None
         self.resources: Mapping[str, Any] | None = None
         self.devices: list[Mapping[str, Any]] = []
         self.trace: Mapping[str, Any] | None = None
@@ -135,7 +141,7 @@ class RankLog:
                 taken = 0.0
             if moved < 0.95 * taken - CLOCK_SECONDS:
                 self.damage[CLOCK_BACK] += 1
-            elif moved > GAP_SECONDS and moved > GAP_SECONDS + (seconds_of(event, "seconds") or 0.0):
+            elif moved > GAP_SECONDS and moved > GAP_SECONDS + _told(event):
                 self.damage[CLOCK_GAP] += 1
             if t > self.last_t:
                 self.last_t = t
@@ -145,7 +151,8 @@ class RankLog:
         self.start = event
         self.world_size = count_of(event, "world_size", 1)
         self.parameters = count_of(event, "parameters", 1)
-        return self.world_size is not None
+        # A training of the user's own may not say its world size.
+        return self.world_size is not None or event.get("world_size", "absent") is None
 
     def _read_resume(self, event: Mapping[str, Any]) -> bool:
         step, ignored = count_of(event, "step", 0), event.get("ignored")
@@ -181,8 +188,11 @@ class RankLog:
                 joules = number_of(event, "joules")
             issued, first = get("issue_seconds"), get("first_issue_seconds")
             if issued is not None:
-                issued, first = _issued(issued, seconds), _issued(first, seconds)
-            self.blocks.append(Block(phase, step, n, seconds, samples, joules, issued, first))
+                issued, first = _part_of(issued, seconds), _part_of(first, seconds)
+            waited, left_out = get("data_seconds"), get("left_out_seconds")
+            if waited is not None or left_out is not None:
+                waited, left_out = seconds_of(event, "data_seconds"), seconds_of(event, "left_out_seconds")
+            self.blocks.append(Block(phase, step, n, seconds, samples, joules, issued, first, waited, left_out))
         return True
 
     def _read_device(self, event: Mapping[str, Any]) -> bool:
@@ -245,7 +255,7 @@ class RankLog:
 
     def _read_protocol(self, event: Mapping[str, Any]) -> bool:
         stopped, stationary = event.get("stopped"), event.get("stationary")
-        if stopped not in ("precision", "limit") or stationary not in (True, False, None):
+        if stopped not in STOPPED or stationary not in (True, False, None):
             return False
         widths = number_of(event, "relative_half_width"), number_of(event, "precision")
         self.outcome = Outcome(stopped, *widths, stationary, count_of(event, "warmup_steps", 0))
@@ -285,6 +295,14 @@ class RankLog:
         self.end = End(count_of(event, "steps", 0), count_of(event, "samples", 0), checksum)
         return True
 
+    def _read_workload(self, event: Mapping[str, Any]) -> bool:
+        method, step_of = event.get("method"), event.get("step_of")
+        if method not in (HOOKS, PROBE, PATTERN):
+            return False
+        named = printable(step_of) if isinstance(step_of, str) else None
+        self.seen = Seen(method, named, count_of(event, "accumulation", 1), count_of(event, "epochs", 0))
+        return True
+
     def _read_fallback(self, event: Mapping[str, Any]) -> bool:
         what = event.get("what")
         if not isinstance(what, str):
@@ -305,8 +323,13 @@ class RankLog:
         return True
 
 
-def _issued(value: Any, seconds: float) -> float | None:
-    """Return `value` if it is a plausible issue time for a block of `seconds`, else None."""
+def _told(event: Mapping[str, Any]) -> float:
+    """Return the seconds that an event accounts for."""
+    return (seconds_of(event, "seconds") or 0.0) + (seconds_of(event, "left_out_seconds") or 0.0)
+
+
+def _part_of(value: Any, seconds: float) -> float | None:
+    """Return `value` if it can be a part of a block of `seconds`, else None."""
     return value if type(value) is float and 0.0 <= value <= seconds else None
 
 
@@ -331,4 +354,5 @@ _READERS: Mapping[str, Callable[[RankLog, Mapping[str, Any]], bool]] = {
     "trace": RankLog._read_trace,
     "fallback": RankLog._read_fallback,
     "ceiling": RankLog._read_ceiling,
+    "workload": RankLog._read_workload,
 }

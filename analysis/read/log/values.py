@@ -8,6 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
+# Why an attempt took no more steps. SCRIPT_ENDED: the user's script was over before.
+PRECISION, LIMIT, SCRIPT_ENDED = "precision", "limit", "script ended"
+STOPPED = (PRECISION, LIMIT, SCRIPT_ENDED)
+# How the steps of a user's own training were seen (docs/run-directory.md).
+HOOKS, PROBE, PATTERN = "hooks", "probe", "pattern"
 
 
 class Block(NamedTuple):
@@ -21,6 +26,8 @@ class Block(NamedTuple):
             blocks exclude samples lost by a parameter server.
         issue_seconds, first_issue_seconds: host seconds to issue all steps, and the first one
             (harness/worker/timing.py); None in older logs.
+        data_seconds: waiting for the DataLoader, on the rank that waited longest; None if unknown.
+        left_out_seconds: evaluation, checkpoints and epoch changes that `seconds` leaves out; None if not logged.
     """
 
     phase: str
@@ -31,6 +38,8 @@ class Block(NamedTuple):
     joules: float | None = None
     issue_seconds: float | None = None
     first_issue_seconds: float | None = None
+    data_seconds: float | None = None
+    left_out_seconds: float | None = None
 
     @property
     def end(self) -> int:
@@ -133,7 +142,7 @@ class Outcome(NamedTuple):
     """How the steps of an attempt ended.
 
     Attributes:
-        stopped: "precision" or "limit".
+        stopped: one of STOPPED.
         relative_half_width: of the interval of the median step time over blocks; None with fewer than six.
         precision: requested precision; None if the number of steps was fixed.
         stationary: whether step time was stationary at the end of the warm-up; None if not tested.
@@ -155,3 +164,19 @@ class Probing(NamedTuple):
     share: float
     limit: float
     skipped: str | None
+
+
+class Seen(NamedTuple):
+    """How the steps of a user's own training were seen.
+
+    Attributes:
+        method: HOOKS, PROBE or PATTERN.
+        step_of: the optimiser class or function whose calls are the steps; None if unknown, as are the others.
+        accumulation: micro-batches per step.
+        epochs: passes over the data that the training went through.
+    """
+
+    method: str
+    step_of: str | None
+    accumulation: int | None
+    epochs: int | None

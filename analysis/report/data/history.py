@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.base.values import count_of, number_of
 from analysis.read.attempts import pieces_of, read_attempts
+from analysis.read.log.values import PATTERN
 from analysis.read.row import Run
 from analysis.read.run import COMPLETED
 from analysis.report.data.runs import run_rows
@@ -82,19 +83,19 @@ def exported_runs(study: Study, points: Sequence[Point]) -> Iterator[ExportedRun
 def _blocks(run_dir: Path, run: Run) -> tuple[Block, ...]:
     if run.blocks_json is None:
         return ()
-    logged = _logged(run_dir, run.completed)
+    logged = _logged(run_dir, run)
     return tuple(
         Block(first + n, n, seconds, samples, *logged.get(first, (None, None)))
         for first, n, seconds, samples in zip(*run.blocks, strict=True)
     )
 
 
-def _logged(run_dir: Path, completed: bool) -> dict[int, tuple[float | None, float | None]]:
+def _logged(run_dir: Path, run: Run) -> dict[int, tuple[float | None, float | None]]:
     """(t, loss) of rank 0 by the first step of each block, from the attempts whose steps count."""
     found: dict[int, tuple[float | None, float | None]] = {}
     try:
         folders = {int(path.name.removeprefix("attempt-")): path for path in attempt_dirs(run_dir)}
-        for piece in pieces_of(read_attempts(run_dir), completed):
+        for piece in pieces_of(read_attempts(run_dir, run.method == PATTERN), run.completed):
             counted = {block.step for block in piece.blocks}
             for event in read_events(folders[piece.attempt.number] / "events.rank0.jsonl").events:
                 step = count_of(event, "step", 0) if event["ev"] == "steps" else None
