@@ -29,12 +29,20 @@ COLUMNS = table(
     *PLACE,
     *of_point("gpus", "global_batch"),
     RUNS,
-    *(Column(name, TEXT) for name in ("seeds", "reference_framework", "reference_strategy")),
+    Column("seeds", TEXT),
+    Column("reference_framework", TEXT, heading="Compared with"),
+    Column("reference_strategy", TEXT),
     *(Column(name, COUNT) for name in ("reference_gpus", "reference_global_batch")),
     Column("parameters", COUNT, heading="Parameters", show=count),
-    Column("reference_parameters", COUNT, show=count),
-    *(Column(f"gradient_{name}", REAL) for name in ("sum_difference", "magnitude_difference", "bound")),
-    *(Column(f"{name}_{what}", REAL) for name in BOUNDS for what in ("difference", "bound")),
+    Column("reference_parameters", COUNT, heading="Of reference", show=count),
+    Column("gradient_sum_difference", REAL, show=scientific),
+    Column("gradient_magnitude_difference", REAL, heading="First gradient", show=scientific),
+    Column("gradient_bound", REAL, heading="Bound", show=scientific),
+    *(
+        Column(f"{name}_{end}", REAL, heading=heading, show=scientific)
+        for name, words in BOUNDS.items()
+        for end, heading in (("difference", words.capitalize()), ("bound", "Bound"))
+    ),
     Column("verdict", TEXT, heading="Verdict"),
     *of_point("run_ids"),
     Column("reference_run_ids", TEXT),

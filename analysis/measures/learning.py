@@ -33,7 +33,7 @@ POINT_COLUMNS = table(
         "accuracy", "1", f"fraction of the test samples that are right {_LAST}", "Test accuracy", tenths, RANGE, "basis"
     ),
     figure("loss", "1", f"mean cross-entropy of the test samples {_LAST}", "Test loss", number, RANGE, "basis"),
-    figure("samples", "samples", "training samples until then", "Samples seen", count, RANGE, "basis"),
+    figure("samples", "samples", "training samples until then", "Samples seen", count, RANGE, "basis", "Samples"),
     figure("epochs", "epochs", "the same in passes over the training samples", "Epochs", number, RANGE, "basis"),
     figure("best", "1", "the highest accuracy of any evaluation of any run", "Best", tenths),
     figure(

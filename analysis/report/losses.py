@@ -1,8 +1,7 @@
-"""The breakdown in words, as terminal tables, as columns of report.json, and as CSV."""
+"""The breakdown in words, as terminal tables, and as rows of breakdown.csv and report.json."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -10,15 +9,16 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.column import COUNT, TEXT, Column, figure, table
+from analysis.base.column import COUNT, RANGE, REAL, TEXT, Column, figure, table
 from analysis.base.text import DASH, duration, number, percent, span
 from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
 from analysis.measures.losses import Loss, Losses
 from analysis.measures.pop import EFFICIENCIES
-from analysis.report.frame import framed
+from analysis.report.frame import framed, heading, stacked
 from analysis.report.sentences import baseline
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import columns_of
+from analysis.tables.columns import POINT, of_point
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 
 # Names of parts that are larger than in the baseline.
@@ -30,25 +30,29 @@ BREAKDOWN_NOTE = (
     "the timed steps took beyond the probes' full step."
 )
 
-POINT_COLUMNS = (
-    *("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "cluster", "device"),
-    *("device_names", "gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "runs_completed"),
-    *("relative_to_gpus", "relative_to_strategy", "efficiency", "step_seconds"),
-)
 _COST = "share of efficiency that it costs; 1 less all of them is the efficiency"
-BREAKDOWN = table(
-    *(
-        figure(f"{part}_seconds", "s", f"{name}: seconds of a step", name.capitalize(), basis="parts_basis")
-        for part, name in PART_NAMES.items()
-    ),
-    *(
-        figure(f"efficiency_lost_to_{part}", "1", f"{name}: {_COST}", basis="lost_basis")
-        for part, name in PART_NAMES.items()
-    ),
+COLUMNS = table(
+    *of_point("framework", "strategy", "model", "dataset", "precision", "scaling", "detail", "cluster", "device"),
+    *of_point("device_names", "gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "runs_completed"),
+    *of_point("relative_to_gpus", "relative_to_strategy"),
+    Column("efficiency", REAL),  # scaling.csv has its interval
+    POINT["step_seconds"],
     figure("ideal_step_seconds", "s", "of a step, were the efficiency 100 %", show=duration),
+    *(
+        figure(f"{part}_seconds", "s", f"{name}: seconds of a step", name.capitalize(), duration, RANGE, "parts_basis")
+        for part, name in PART_NAMES.items()
+    ),
+    Column("parts_basis", TEXT, heading="Intervals from"),
+    *(Column(f"lost_to_{part}_seconds", REAL, ends=RANGE) for part in PART_NAMES),
+    *(
+        figure(f"efficiency_lost_to_{part}", "1", f"{name}: {_COST}", ends=RANGE, basis="lost_basis")
+        for part, name in PART_NAMES.items()
+    ),
+    Column("lost_basis", TEXT),
     *(figure(key, "1", f"POP's efficiency: {name}", name.capitalize(), percent) for key, name in EFFICIENCIES.items()),
-    figure("allreduce_seconds", "s", "of an allreduce of the gradients' size alone", basis="parts_basis"),
-    figure("overlap", "1", "share of communication that a step hides", "Overlap"),
+    figure("allreduce_seconds", "s", "of an allreduce of the gradients' size alone", ends=RANGE, basis="parts_basis"),
+    Column("allreduce_bytes", COUNT, "bytes of that allreduce"),
+    figure("overlap", "1", "share of communication that a step hides", "Overlap", ends=RANGE),
     figure("algorithm_gb_per_s", "GB/s", "algorithm bandwidth of that allreduce, 10^9 bytes"),
     figure("bus_gb_per_s", "GB/s", "bus bandwidth of that allreduce, 10^9 bytes", "Bus bandwidth"),
     figure(
@@ -61,13 +65,15 @@ BREAKDOWN = table(
     figure("bus_of_nominal", "1", "bus bandwidth by that rate"),
     figure("tflops_per_gpu", "TFLOP/s", "achieved by one GPU, 10^12 operations", "TFLOP/s per GPU"),
     figure("peak_tflops", "TFLOP/s", "nominal peak of one GPU"),
-    figure("model_flops_utilisation", "1", "achieved by nominal peak (MFU)", "MFU"),
-    figure("probe_share", "1", "share of a run's time that the probes took, the largest of the runs"),
-    Column("allreduce_bytes", COUNT, "bytes of that allreduce"),
-    Column("probe_rounds", COUNT, "rounds of the probes, the fewest of the runs"),
     Column("peak_source", TEXT, "where the nominal peak is from, or why there is none"),
+    figure("model_flops_utilisation", "1", "achieved by nominal peak (MFU)", "MFU"),
+    Column("probe_rounds", COUNT, "rounds of the probes, the fewest of the runs", "Probes"),
+    figure("probe_share", "1", "share of a run's time that the probes took, the largest of the runs"),
     Column("notes", TEXT, "what was left out, and why"),
+    *of_point("marks", "oversubscribed", "run_ids"),
 )
+# The columns of the parts, by the names of the parts.
+PART_COLUMNS = {part: COLUMNS[f"{part}_seconds"] for part in PART_NAMES}
 
 
 def loss_sentences(losses: Losses) -> list[str]:
@@ -122,18 +128,17 @@ def loss_tables(losses: Losses) -> list[Table]:
         table = framed(f"Where the time went: {point.series_name}")
         table.add_column("ranks\nn x r" if point.device == "cpu" else "GPUs\nn x r")
         parts = [part for part in PART_NAMES if any(part in row.parts.seconds for row in rows if row.parts)]
-        headings = ["step\nefficiency", *(_heading(part) for part in parts), "overlap\nparallel"]
-        for heading in headings:
-            table.add_column(heading, justify="right", overflow="fold")
-        table.add_column("intervals from\nwarnings", overflow="fold")
+        for text in (
+            stacked(POINT["step_seconds"], POINT["efficiency"], wide=True),
+            *(heading(PART_COLUMNS[part]).replace(" ", "\n", 1) for part in parts),
+            stacked(COLUMNS["overlap"], COLUMNS["parallel_efficiency"]),
+        ):
+            table.add_column(text, justify="right", overflow="fold")
+        table.add_column(stacked(COLUMNS["parts_basis"], POINT["marks"]), overflow="fold")
         for row in rows:
             table.add_row(*_cells(row, parts))
         tables.append(table)
     return tables
-
-
-def _heading(part: str) -> str:
-    return PART_NAMES[part].replace(" ", "\n", 1)
 
 
 def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
@@ -179,37 +184,22 @@ def network_text(loss: Loss) -> str:
     return text
 
 
-def breakdown_csv(losses: Losses) -> str:
-    """One row per measured point. Bandwidths and rates in 10^9 bytes and 10^12 operations per second."""
-    import pandas as pd
-
-    stream = io.StringIO()
-    rows = [breakdown_row(loss) for loss in losses.points]
-    table = pd.DataFrame(rows, columns=list(rows[0]) if rows else None)
-    counts = {name: "Int64" for name in ("allreduce_bytes", "probe_rounds") if rows}
-    table.astype(counts).to_csv(stream, index=False, lineterminator="\n")
-    return stream.getvalue()
-
-
 def breakdown_row(loss: Loss) -> dict[str, Any]:
-    """The row of a point in breakdown.csv, by column."""
-    point, parts, network = loss.point, loss.parts, loss.network
-    of_point = point.row()
-    row: dict[str, Any] = {name: of_point[name] for name in POINT_COLUMNS}
-    row["ideal_step_seconds"] = loss.ideal_seconds
+    """The point, and the columns of COLUMNS that it lacks."""
+    parts, network = loss.parts, loss.network
+    row: dict[str, Any] = {"point": loss.point, "ideal_step_seconds": loss.ideal_seconds}
     for name in PART_NAMES:
         row |= columns_of(f"{name}_seconds", parts.seconds.get(name) if parts else None)
-    row["parts_basis"] = parts.basis if parts else None
-    for name in PART_NAMES:
         row |= columns_of(f"lost_to_{name}_seconds", loss.lost.get(name))
-    for name in PART_NAMES:
         row |= columns_of(f"efficiency_lost_to_{name}", loss.shares.get(name))
-    row["lost_basis"] = loss.basis
-    row |= {name: loss.efficiencies[name] for name in EFFICIENCIES}
-    row |= columns_of("allreduce_seconds", parts.allreduce if parts else None)
-    row["allreduce_bytes"] = parts.allreduce_bytes if parts else None
-    row |= columns_of("overlap", network.overlap)
-    row |= {
+    return {
+        **row,
+        **loss.efficiencies,
+        **columns_of("allreduce_seconds", parts.allreduce if parts else None),
+        **columns_of("overlap", network.overlap),
+        "parts_basis": parts.basis if parts else None,
+        "lost_basis": loss.basis,
+        "allreduce_bytes": parts.allreduce_bytes if parts else None,
         "algorithm_gb_per_s": network.algorithm_gb_per_s,
         "bus_gb_per_s": network.bus_gb_per_s,
         "step_bus_gb_per_s_at_most": network.step_bus_gb_per_s,
@@ -222,8 +212,4 @@ def breakdown_row(loss: Loss) -> dict[str, Any]:
         "probe_rounds": loss.probe_rounds,
         "probe_share": loss.probe_share,
         "notes": "; ".join(loss.notes) or None,
-        "marks": ";".join(point.marks) or None,
-        "oversubscribed": point.oversubscribed,
-        "run_ids": ";".join(point.run_ids),
     }
-    return row

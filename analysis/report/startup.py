@@ -26,6 +26,7 @@ SHOWN = {
     "Rest": ("verify", "facts", "resume"),
     "First step": ("first_step",),
 }
+_HEADINGS = {part: heading for heading, parts in SHOWN.items() for part in parts}
 STARTUP_NOTE = (
     "From the start of the job to the end of the first step, in the parts of the rank that met the others last; below "
     "each part its shortest and longest over all ranks and runs. Batch script: until the ranks' watchers run, modules "
@@ -43,9 +44,10 @@ COLUMNS = table(
     Column("total_from", TEXT),
     Column("slowest_ranks", TEXT, heading="Slowest rank"),
     Column("staged", TEXT),
-    *(Column(f"{part}_seconds", REAL, ends=("min", "max")) for part in PARTS),
+    *(Column(f"{part}_seconds", REAL, heading=_HEADINGS[part], ends=("min", "max")) for part in PARTS),
     *LAST,
 )
+SHOWN_COLUMNS = [COLUMNS[f"{parts[0]}_seconds"] for parts in SHOWN.values()]
 
 
 def startup_of(points: Sequence[Point]) -> list[dict[str, Any]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.column import COUNT, TEXT, Column, table
 from analysis.base.frames import frame_of
 from analysis.measures import comparisons, data_price, decisions, equal_work, learning, resources
-from analysis.report import roofline, startup
+from analysis.report import losses, roofline, startup
 from analysis.report.data.cells import inert_csv
-from analysis.report.losses import breakdown_csv
+from analysis.report.losses import breakdown_row
 from analysis.tables.columns import of_point
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def csv_tables(findings: Findings) -> dict[str, str]:
     absent values are empty."""
     tables = {
         "scaling.csv": csv_text([point.row() for point in findings.points], SCALING),
-        "breakdown.csv": breakdown_csv(findings.losses),
+        "breakdown.csv": csv_text([breakdown_row(loss) for loss in findings.losses.points], losses.COLUMNS),
         "comparisons.csv": csv_text(findings.comparisons.rows, comparisons.COLUMNS),
         "decisions.csv": csv_text(findings.decisions, decisions.COLUMNS),
         "learning.csv": csv_text(findings.learning.rows, learning.COLUMNS),

@@ -13,8 +13,8 @@ from typing import Any
 from analysis.base.column import COUNT, LOGICAL, REAL, TEXT, Column, table
 from analysis.measures import comparisons, data_price, decisions, learning, resources
 from analysis.read.run import COMPLETED, FAILED, INVALID, MISSING, UNFINISHED, UNREADABLE
+from analysis.report import losses
 from analysis.report.data.csv_tables import DAMAGE
-from analysis.report.losses import BREAKDOWN
 from analysis.tables.columns import POINT
 
 FILE = Path(__file__).with_name("report.schema.json")
@@ -41,14 +41,14 @@ def _described(columns: Mapping[str, Column]) -> list[Column]:
 
 def _own(columns: Mapping[str, Column]) -> list[Column]:
     """The same without those of its point."""
-    return [column for column in _described(columns) if column.name not in POINT]
+    return [column for column in _described(columns) if POINT.get(column.name) is not column]
 
 
 # By the names of the schema's definitions.
 PARTS = {
     "point": [column for column in _described(POINT) if not column.unit],
     "figures": [column for column in _described(POINT) if column.unit],
-    "breakdown": _described(BREAKDOWN),
+    "breakdown": _own(losses.COLUMNS),
     "decisions": _own(decisions.COLUMNS),
     "learning": _described(learning.POINT_COLUMNS),
     "resources": _own(resources.COLUMNS),

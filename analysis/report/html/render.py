@@ -16,9 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.base import text
-from analysis.base.column import TEXT, Column
 from analysis.base.text import hours_unit
-from analysis.measures import data_price, decisions, learning, resources
+from analysis.measures import data_price, decisions, equal_work, learning, resources
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE
@@ -30,7 +29,7 @@ from analysis.measures.resources import is_recorded
 from analysis.read.columns.traces import TRACES_NOTE, traced
 from analysis.read.row import Run
 from analysis.read.study import statuses
-from analysis.report import roofline
+from analysis.report import roofline, startup
 from analysis.report.answers import answers_of
 from analysis.report.charts.study import charts_of
 from analysis.report.charts.vega import kept_vega_script
@@ -43,6 +42,7 @@ from analysis.report.html.printed import printed_of
 from analysis.report.html.runs import attempts_cost, damages, details_block, other_runs
 from analysis.report.losses import (
     BREAKDOWN_NOTE,
+    PART_COLUMNS,
     lacking_sentences,
     loss_sentences,
     losses_by_series,
@@ -50,6 +50,7 @@ from analysis.report.losses import (
     part_text,
     share_text,
 )
+from analysis.report.losses import COLUMNS as BREAKDOWN
 from analysis.report.published import PUBLISHED_NOTE
 from analysis.report.roofline import ROOFLINE_NOTE
 from analysis.report.sentences import (
@@ -68,8 +69,8 @@ from analysis.report.sentences import (
     seeds_text,
     target_text,
 )
-from analysis.report.startup import SHOWN, STARTUP_NOTE, shown
-from analysis.tables.columns import POINT
+from analysis.report.startup import STARTUP_NOTE, shown
+from analysis.tables.columns import CONFIDENCE_INTERVAL, MESSAGE, POINT, WHAT
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 from analysis.tables.throughput import goodput
@@ -88,11 +89,15 @@ FEW_RUNS = 12  # up to this number, their tables are open
 WARNINGS = ("fault injected", "profiled", "emulated")
 TABLES = {
     "POINT": POINT,
+    "MESSAGE": MESSAGE,
     "DATA": data_price.COLUMNS,
     "DECISIONS": decisions.COLUMNS,
     "LEARNED": learning.POINT_COLUMNS,
     "RESOURCES": resources.COLUMNS,
     "ROOFLINE": roofline.COLUMNS,
+    "BREAKDOWN": BREAKDOWN,
+    "STARTUP": startup.COLUMNS,
+    "WORK": equal_work.COLUMNS,
 }
 _SECTION = re.compile(r'<section id="([a-z]+)"[^>]*>\s*<h2>([^<]*)</h2>')
 
@@ -155,7 +160,6 @@ def render_report(findings: Findings) -> str:
             resources=_by_series([row for row in findings.resources if is_recorded(row)]),
             resources_note=RESOURCES_NOTE,
             startup=_by_series(findings.startup),
-            startup_headings=list(SHOWN),
             startup_note=STARTUP_NOTE,
             roofline=_by_series(findings.roofline),
             roofline_note=ROOFLINE_NOTE,
@@ -213,7 +217,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.span, text.duration)},
-        **{f.__name__: f for f in (text.size, text.moment, text.gpus_text, text.scientific)},
+        **{f.__name__: f for f in (text.moment, text.gpus_text, text.scientific)},
         **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
         **{f.__name__: f for f in (part_text, share_text, network_text)},
         "attempts_cost": attempts_cost,
@@ -230,11 +234,14 @@ def _environment() -> Environment:
         "is_warning": is_warning,
         "BOUNDS": BOUNDS,
         **TABLES,
-        "WHAT": Column("what", TEXT, heading="What"),
+        "WHAT": WHAT,
         "POINT_STATUS": replace(POINT["marks"], heading="Status and warnings"),
-        "INTERVAL": Column("interval", TEXT, heading="95 % interval"),
+        "INTERVAL": CONFIDENCE_INTERVAL,
         "PART_NAMES": PART_NAMES,
-        "EFFICIENCIES": EFFICIENCIES,
+        "part_columns": list(PART_COLUMNS.values()),
+        "efficiency_columns": [BREAKDOWN[name] for name in EFFICIENCIES],
+        "startup_columns": startup.SHOWN_COLUMNS,
+        "network_differences": [equal_work.COLUMNS[f"{name}_difference"] for name in BOUNDS],
         "differs": differs,
         "ENOUGH_SEEDS": ENOUGH_SEEDS,
     }

@@ -12,11 +12,11 @@ from analysis.measures import decisions
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.learning import POINT_COLUMNS as LEARNED
 from analysis.measures.losses import Loss
-from analysis.report.losses import losses_by_series, part_text, tenths
+from analysis.report.losses import PART_COLUMNS, losses_by_series, part_text, tenths
 from analysis.report.print.document import Footnotes, Group, Header, Line, Table
 from analysis.report.print.latex import tables_tex
 from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
-from analysis.tables.columns import POINT
+from analysis.tables.columns import CONFIDENCE_INTERVAL, POINT, SPREAD
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 from analysis.tables.warnings import OVERSUBSCRIBED
@@ -76,7 +76,7 @@ def scaling_table(findings: Findings) -> Table:
     what = unit_of(points)
     headings = [
         *(what, POINT["nodes"].heading, POINT["global_batch"].heading),
-        *(heading for column in FIGURES for heading in (column.heading, "95 %")),
+        *(heading for column in FIGURES for heading in (column.heading, CONFIDENCE_INTERVAL.short)),
         POINT["runs_completed"].heading,
     ]
     groups = [
@@ -115,8 +115,8 @@ def breakdown_table(findings: Findings) -> Table:
     """Seconds of each part of a step and, below them, the resulting loss of efficiency."""
     found = [loss for loss in findings.losses.points if loss.parts is not None]
     parts = [part for part in PART_NAMES if any(loss.parts and part in loss.parts.seconds for loss in found)]
-    names = [PART_NAMES[part].capitalize() for part in parts]
-    headings = [unit_of([loss.point for loss in found]), "Step", "Efficiency", *names]
+    columns = [POINT["step_seconds"], POINT["efficiency"], *(PART_COLUMNS[part] for part in parts)]
+    headings = [unit_of([loss.point for loss in found]), *(column.heading for column in columns)]
     footnotes = Footnotes()
     groups = [
         Group(
@@ -160,7 +160,7 @@ def decisions_table(findings: Findings) -> Table:
     footnotes = Footnotes()
     hours = _hours(points)
     headings = [
-        *(unit_of(points), SERIAL.heading, "95 %", MARGINAL.short, "95 %"),
+        *(unit_of(points), SERIAL.heading, CONFIDENCE_INTERVAL.short, MARGINAL.short, CONFIDENCE_INTERVAL.short),
         *("Epoch", f"{hours[:1].upper()}{hours[1:]} per epoch", decisions.COLUMNS["epoch_front"].heading),
     ]
     groups = [
@@ -193,7 +193,7 @@ def accuracy_table(findings: Findings) -> Table:
     points = [row["point"] for row in rows]
     footnotes = Footnotes()
     accuracy, *others = (LEARNED[name].heading for name in ("accuracy", "seeds", "loss", "epochs"))
-    headings = [unit_of(points), POINT["global_batch"].heading, accuracy, "Range", *others]
+    headings = [unit_of(points), POINT["global_batch"].heading, accuracy, SPREAD.heading, *others]
     if learning.target is not None:
         hours = _hours(points)
         headings += [

@@ -12,12 +12,11 @@ from rich.text import Text
 from analysis.base.text import DASH, hours_unit, percent, span
 from analysis.measures.learning import COSTS, Learning
 from analysis.measures.learning import POINT_COLUMNS as LEARNED
-from analysis.report.frame import framed
+from analysis.report.frame import framed, heading, stacked
 from analysis.report.sentences import ENOUGH_SEEDS, target_text
+from analysis.tables.columns import SPREAD
 from analysis.tables.point import Point
 from analysis.tables.warnings import OVERSUBSCRIBED
-
-LAST_COLUMNS = ["", "test accuracy\nrange", "seeds", "test\nloss", "samples\nepochs"]
 
 
 def learning_tables(learning: Learning) -> list[Table]:
@@ -29,12 +28,14 @@ def learning_tables(learning: Learning) -> list[Table]:
 def _table(rows: Sequence[Mapping[str, Any]], target: float | None) -> Table:
     first: Point = rows[0]["point"]
     table = framed(f"Learning: {first.series_name}")
-    headings = list(LAST_COLUMNS)
+    seen = stacked(LEARNED["samples"], LEARNED["epochs"])
+    loss = heading(LEARNED["loss"]).replace(" ", "\n")
+    headings = ["", stacked(LEARNED["accuracy"], SPREAD), heading(LEARNED["seeds"]), loss, seen]
     if target is not None:
-        hours = hours_unit(first.device)
-        headings += [f"{percent(target, 1)}\nbest", "training\nrange", "samples\nepochs", f"{hours}\nrange"]
-    for i, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", justify="right" if i else "left")
+        training, hours = stacked(LEARNED["to_train_seconds"], SPREAD), hours_unit(first.device)
+        headings += [f"{percent(target, 1)}\n{heading(LEARNED['best'])}", training, seen, f"{hours}\n{heading(SPREAD)}"]
+    for i, text in enumerate(headings):
+        table.add_column(text, overflow="fold", justify="right" if i else "left")
     for row in rows:
         cells = _last_cells(row)
         if target is not None:

@@ -19,11 +19,13 @@ from analysis.base.text import DASH, number, percent, printable, span, times
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
+from analysis.report.frame import heading
 from analysis.report.headline import headline_sentences
 from analysis.report.sentences import accuracy_notes, baseline, is_own_baseline, left_out, sample_notes
 from analysis.report.terminal.learning import learning_tables
 from analysis.report.terminal.tables import MARK_WORDS, WIDTH_OF_ALL_COLUMNS, points_tables, print_tables
 from analysis.stats.intervals import Interval
+from analysis.tables.columns import CONFIDENCE_INTERVAL, POINT, of_point
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 
@@ -96,15 +98,12 @@ def short_tables(_: str, points: Sequence[Point], width: int) -> list[Table]:
             padding=(0, 2, 0, 0),
             header_style="bold",
         )
-        for heading in (
-            "ranks" if series[0].device == "cpu" else "GPUs",
-            "samples/s (95 %)",
-            "speedup (95 %)",
-            "runs",
-        ):
-            table.add_column(heading, justify="left" if heading.startswith("samples") else "right", overflow="fold")
-        if roomy:
-            table.add_column("test acc.", justify="right", overflow="fold")
+        rate, speedup = (
+            f"{heading(POINT[name])} ({CONFIDENCE_INTERVAL.short})" for name in ("samples_per_second", "speedup")
+        )
+        others = [heading(column) for column in of_point("runs_completed", "test_accuracy")]
+        for text in ("ranks" if series[0].device == "cpu" else "GPUs", rate, speedup, *others[: 1 + roomy]):
+            table.add_column(text, justify="left" if text == rate else "right", overflow="fold")
         for point in series:
             table.add_row(*_short_cells(point, roomy))
         tables.append(table)

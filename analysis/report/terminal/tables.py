@@ -10,17 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.column import Column
-from analysis.base.text import DASH, count, percent, printable, scientific, shortened, span
+from analysis.base.text import DASH, count, percent, printable, shortened, span
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, price_sentences
 from analysis.measures.decisions import front_sentences
+from analysis.measures.equal_work import COLUMNS as WORK
 from analysis.measures.equal_work import differs
 from analysis.measures.network import BOUNDS
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.failures import FAILURES_NOTE
-from analysis.report.frame import framed
+from analysis.report.frame import framed, heading, stacked
 from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences, loss_tables
 from analysis.report.published import PUBLISHED_NOTE
 from analysis.report.sentences import (
@@ -37,7 +37,7 @@ from analysis.report.sentences import (
     steadiness_lines,
 )
 from analysis.report.terminal.learning import learning_tables
-from analysis.tables.columns import POINT
+from analysis.tables.columns import BASIS, CONFIDENCE_INTERVAL, POINT, SPREAD, WHAT, of_point
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
 from analysis.tables.warnings import OVERSUBSCRIBED
@@ -52,27 +52,27 @@ MOST_NAMED_RUNS = 20  # in the terminal; the report names every one
 WIDTH_OF_A_FILE = 160  # columns if the output is not a terminal
 WIDTH_OF_ALL_COLUMNS = 150
 WIDTH_OF_GOODPUT = 95  # omitted in narrower terminals
-LONGEST_HEADING = 12  # characters; longer ones are replaced by the short heading
-SERIES_COLUMNS = ["framework\nstrategy", "model\ndataset", "scaling\nprecision"]
-# Columns of figures and the second lines of their headings, wide and narrow.
-FIGURES = {
-    "global_batch": ("per GPU", "per GPU"),
-    "samples_per_second": ("95 %", "95 %"),
-    "runs_completed": ("95 % from", "95 % of"),
-    "speedup": ("relative to", "relative"),
-    "efficiency": ("95 %", "95 %"),
-    "test_accuracy": ("range", "range"),
-    "goodput": ("range", "range"),
-}
+# Each column has a line of one column above a line of another.
+SERIES = (("framework", "strategy"), ("model", "dataset"), ("scaling", "precision"))
+SERIES_COLUMNS = [stacked(*of_point(*names)) for names in SERIES]
+FIGURES = (
+    (POINT["global_batch"], POINT["batch_per_gpu"]),
+    (POINT["samples_per_second"], CONFIDENCE_INTERVAL),
+    (POINT["runs_completed"], BASIS),
+    (POINT["speedup"], POINT["relative_to_gpus"]),
+    (POINT["efficiency"], CONFIDENCE_INTERVAL),
+    (POINT["test_accuracy"], SPREAD),
+    (POINT["goodput"], SPREAD),
+)
+DIFFERENCES = (
+    (WORK["parameters"], WORK["reference_parameters"]),
+    (WORK["gradient_magnitude_difference"], WORK["gradient_bound"]),
+    *((WORK[f"{name}_difference"], WORK[f"{name}_bound"]) for name in BOUNDS),
+)
 MARK_WORDS = {
     OVERSUBSCRIBED: "oversubscribed: not a scaling result",
     EMULATED: "emulated: its costs were set, not found",
 }
-WORK_COLUMNS = [
-    *("{unit}\nglobal batch", "compared\nwith", "parameters\nof reference"),
-    *("first gradient\nbound", "logits\nbound", "gradients\nbound", "loss curve\nbound", "verdict"),
-]
-NARROW_WORK_COLUMNS = ["what", "{unit}\nbatch", "compared\nwith", "verdict"]
 
 
 def terminal(stream: TextIO) -> Console:
@@ -154,8 +154,14 @@ def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     wide = width >= WIDTH_OF_ALL_COLUMNS
     table = framed("Equal work", wide)
     unit = "ranks" if all(row["device"] == "cpu" for row in rows) else "GPUs"
-    for heading in [*SERIES_COLUMNS, *WORK_COLUMNS] if wide else NARROW_WORK_COLUMNS:
-        table.add_column(heading.format(unit=unit), overflow="fold")
+    for text in (
+        *(SERIES_COLUMNS if wide else [heading(WHAT)]),
+        f"{unit}\n{heading(POINT['global_batch'], wide)}",
+        heading(WORK["reference_framework"]).replace(" ", "\n"),
+        *([stacked(*lines) for lines in DIFFERENCES] if wide else []),
+        heading(WORK["verdict"]),
+    ):
+        table.add_column(text, overflow="fold")
     for row in rows:
         gpus = Text(f"{row['gpus']}\n{count(row['global_batch'])}")
         reference = Text(compared_with(row, "\n"))
@@ -172,25 +178,17 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
     table = framed(title, all_columns)
     unit = "ranks" if points and all(point.device == "cpu" for point in points) else "GPUs"
     headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for name, below in FIGURES.items():
-        if goodput or name != "goodput":
-            heading = f"{_heading(POINT[name], all_columns)}\n{below[not all_columns]}"
-            table.add_column(
-                heading, justify="right", overflow="fold"
-            )  # folded, since a truncated number would be wrong
-    table.add_column("status\nwarnings", overflow="fold")
+    for text in headings:
+        table.add_column(text, overflow="fold")
+    for lines in FIGURES if goodput else FIGURES[:-1]:
+        # folded, since a truncated number would be wrong
+        table.add_column(stacked(*lines, wide=all_columns), justify="right", overflow="fold")
+    table.add_column(stacked(*of_point("status", "marks")), overflow="fold")
     for i, point in enumerate(points):
         last = i + 1 == len(points) or points[i + 1].series != point.series
         cells = _series_cells(point.row()) if all_columns else []
         table.add_row(*cells, *_cells(point, goodput), end_section=last)
     return table
-
-
-def _heading(column: Column, wide: bool) -> str:
-    whole = wide and len(column.heading) <= LONGEST_HEADING
-    return (column.heading if whole else column.short or column.heading).lower()
 
 
 def _series_cells(row: Mapping[str, Any]) -> list[Text]:
@@ -227,14 +225,13 @@ def _with_interval(point: Point, name: str) -> str:
 
 
 def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
-    """Each figure above its bound."""
-    gradient = dict.fromkeys(scientific(row.get(f"gradient_{name}_difference")) for name in ("sum", "magnitude"))
-    cells = [
-        f"{count(row['parameters'])}\n{count(row.get('reference_parameters'))}",
-        f"{', '.join(gradient)}\n{scientific(row.get('gradient_bound'))}",
-        *(f"{scientific(row.get(f'{n}_difference'))}\n{scientific(row.get(f'{n}_bound'))}" for n in BOUNDS),
-    ]
-    return [Text(cell) for cell in cells]
+    """Each figure above its bound; of the first gradient, those of its sum and of its magnitude."""
+    cells = []
+    for figure, bound in DIFFERENCES:
+        of_sum = [WORK["gradient_sum_difference"]] if figure.name.startswith("gradient_") else []
+        told = dict.fromkeys(column.text(row) for column in (*of_sum, figure))
+        cells.append(Text(f"{', '.join(told)}\n{bound.text(row)}"))
+    return cells
 
 
 def _tenths(fraction: float | None) -> str:

@@ -12,6 +12,7 @@ from study_builder import CREATED, Logs, StudyBuilder, spec_of
 
 from analysis.read.study import read_study
 from analysis.report.findings import findings_of
+from analysis.report.startup import SHOWN_COLUMNS
 from harness.core.serialization import write_json
 
 SAME = {"data": 0.5, "rendezvous": 1.0, "build": 0.25, "facts": 0.25}
@@ -57,6 +58,8 @@ def test_parts_of_the_rank_that_met_the_others_last_add_up_to_the_first_step(
 def test_the_report_shows_the_parts_with_their_spread(study: StudyBuilder, started: Path) -> None:
     seen = words(Seen(study).html)
     assert "<h2>Start-up</h2>" in seen
+    headings = "".join(f'<th scope="col">{column.heading}</th>' for column in SHOWN_COLUMNS)
+    assert f"Until the first step ended</th>{headings}" in seen
     assert '<td data-label="Imports">6.00 s<span class="sub">4.00–6.00 s</span>' in seen
     assert '<td data-label="Until the first step ended"><b>15.5 s</b></td>' in seen
 
