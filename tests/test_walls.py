@@ -128,6 +128,23 @@ def test_the_worker_needs_nothing_of_the_login_node(path: Path) -> None:
     assert all(f"{name}.".startswith((*SHARED, "harness.worker.", "models.")) for name in ours), ours
 
 
+def test_the_probe_imports_nothing_of_ours_but_itself() -> None:
+    """It lies alone on the PYTHONPATH of a user's script, where our packages would hide the user's."""
+    found = {path: roots(imports(path)) for path in of("harness/probe/*.py")}
+    assert len(found) > 10
+    for path, names in found.items():
+        assert names <= STANDARD | {"__future__", "_scaling_probe"}, path
+        ast.parse((PROJECT / path).read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
+    assert not [
+        path for path in SOURCES if path not in found and roots(imports(path)) & {"scaling_probe", "_scaling_probe"}
+    ]
+
+
+def test_the_probe_offers_no_module_that_a_user_could_have() -> None:
+    modules = {path.stem for path in (PROJECT / "harness/probe").iterdir()} - {"__pycache__"}
+    assert modules <= {"run", "scaling_probe", "_scaling_probe"}
+
+
 def test_the_loop_knows_no_framework() -> None:
     assert not roots(imports(Path("harness/worker/loop.py"))) & FRAMEWORKS
     assert not {n for n in imports(Path("harness/worker/loop.py")) if n.startswith("harness.worker.pytorch")}

@@ -1,0 +1,86 @@
+"""What happens between the ends of two optimiser steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+
+class Interval:
+    """Observations since the last step: batches handed out, time waited for them, and signs of something else.
+
+    A sign, such as `model.eval()` or a DataLoader that starts, shows that the time up to the next step is not only that
+    of a training step, unless the same was seen in the interval before: then each step has it.
+    """
+
+    def __init__(self) -> None:
+        self.signs: set[tuple[str, Any]] = set()
+        self._before: set[tuple[str, Any]] = set()
+        self.data_seconds: float | None = None
+        # Batches and samples by DataLoader iterator; samples is None if a batch's size is unknown.
+        self.batches: dict[int, tuple[int, int | None]] = {}
+
+    def new_sign(self, kind: str, of: Any) -> bool:
+        """Add a sign. Returns whether it was seen neither in this interval nor in the one before."""
+        sign = (kind, of)
+        if sign in self.signs:
+            return False
+        self.signs.add(sign)
+        return sign not in self._before
+
+    def was_pulled(self, iterator: int) -> bool:
+        """The iterator handed out a batch in this interval or in the one before."""
+        return ("pull", iterator) in self.signs or ("pull", iterator) in self._before
+
+    def add_batch(self, iterator: int, seconds: float, samples: int | None) -> None:
+        self.data_seconds = (self.data_seconds or 0.0) + seconds
+        count, total = self.batches.get(iterator, (0, 0))
+        self.batches[iterator] = (count + 1, None if samples is None or total is None else total + samples)
+
+    def restart(self) -> None:
+        self.signs, self._before = self._before, self.signs
+        self.signs.clear()
+        self.data_seconds = None
+        self.batches = {}
+
+
+class HandedOut:
+    """Counts of the batches and samples that the DataLoaders handed out per step."""
+
+    ENOUGH = 3
+
+    def __init__(self) -> None:
+        self._steps: list[dict[int, tuple[int, int | None]]] = []
+
+    def add(self, interval: Interval) -> None:
+        if len(self._steps) < 4 * self.ENOUGH:
+            self._steps.append(interval.batches)
+
+    @property
+    def enough(self) -> bool:
+        return len(self._steps) >= self.ENOUGH
+
+    @property
+    def batches(self) -> int | None:
+        """Batches of one DataLoader per step: micro-batches with gradient accumulation. None: none seen."""
+        return _usual([max(count for count, _ in step.values()) for step in self._steps if step])
+
+    def samples(self, expected: float) -> int | None:
+        """Samples per step. None: unknown, no DataLoader, or different in each step.
+
+        Of several DataLoaders, those of the one that handed out what is expected, else of all.
+        """
+        totals = []
+        for step in self._steps:
+            known = [samples for _, samples in step.values() if samples is not None]
+            if step and len(known) == len(step):
+                totals.append(int(expected) if expected in known else sum(known))
+        return _usual(totals)
+
+
+def _usual(values: list[int]) -> int | None:
+    """The value of most steps."""
+    if not values:
+        return None
+    value, times = Counter(values).most_common(1)[0]
+    return value if 2 * times > len(values) else None

@@ -1,0 +1,68 @@
+"""The side channel on which the ranks report their blocks and learn at which step to stop."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+CONNECT_SECONDS = 60.0
+RETRY_SECONDS = 0.5
+
+
+class StopChannel:
+    """A client in threads of its own, so that training never waits for it.
+
+    Sends {"rank", "token"} and then what `report` is given; calls `on_stop(step)` in its thread when told to stop.
+    """
+
+    def __init__(self, address: tuple[str, int], token: str, rank: int, on_stop: Callable[[int], None]) -> None:
+        self._address, self._on_stop = address, on_stop
+        self._hello = {"rank": rank, "token": token}
+        self._reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._send, name="scaling-probe-send", daemon=True).start()
+
+    def report(self, **block: Any) -> None:
+        self._reports.put({"rank": self._hello["rank"], **block})
+
+    def _send(self) -> None:
+        try:
+            connection = self._connect()
+            threading.Thread(target=self._receive, args=(connection,), name="scaling-probe", daemon=True).start()
+            message: dict[str, Any] = self._hello
+            while True:
+                connection.sendall(json.dumps(message).encode() + b"\n")
+                message = self._reports.get()
+        except OSError as error:
+            host, port = self._address
+            print(
+                f"warning: the stop channel {host}:{port} is lost ({error}); the training runs to its end",
+                file=sys.stderr,
+            )
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                connection = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
+                connection.settimeout(None)
+                return connection
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def _receive(self, connection: socket.socket) -> None:
+        try:
+            with connection.makefile("r", encoding="utf-8") as lines:
+                for line in lines:
+                    message = json.loads(line)
+                    if "stop" in message:
+                        self._on_stop(message["stop"])
+        except (OSError, ValueError):
+            pass  # the sender says it

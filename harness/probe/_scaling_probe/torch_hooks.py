@@ -1,0 +1,199 @@
+"""Hooks in PyTorch that tell the recorder of steps, data and what is not training. Armed as its modules are loaded."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from _scaling_probe.facts import tensors_of
+from _scaling_probe.recorder import HOOKS, Recorder
+
+# Nesting of a batch in which its first tensor is looked for.
+DEPTH = 3
+
+
+class TorchHooks:
+    """Attributes: `modules`, what to do when a module of the script has been loaded, by its name."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.wanted = recorder.settings.step
+        self.modules: dict[str, Callable[[Any], None]] = {
+            "torch.optim.optimizer": self._hook_optimizers,
+            "torch.amp.grad_scaler": self._hook_scaler,
+            "torch.cuda.amp.grad_scaler": self._hook_scaler,
+            "torch.utils.data.dataloader": self._hook_loaders,
+            "torch.nn.modules.module": self._hook_evaluation,
+            "torch._tensor": self._hook_backward,
+            "torch.serialization": lambda module: self._hook_saving(module, "save"),
+            "torch.distributed.checkpoint.state_dict_saver": lambda module: self._hook_saving(module, "save"),
+            "safetensors.torch": lambda module: self._hook_saving(module, "save_file"),
+        }
+        self._loss: Any = None
+        self._scaler: Any = None
+        self._scaler_code: Any = None
+        self._pulling = False
+        recorder.read_loss = self._read_loss
+
+    @property
+    def _counts(self) -> bool:
+        return self.recorder.method == HOOKS
+
+    # Steps.
+
+    def _hook_optimizers(self, module: Any) -> None:
+        register = getattr(module, "register_optimizer_step_post_hook", None)
+        if register is None:
+            self.recorder.refuse(
+                "steps can be seen from PyTorch 2.0 on; with this version, use scaling_probe.steps() in the loop"
+            )
+        register(self._stepped)
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """After each optimiser's step, called by PyTorch's wrapper around `step`."""
+        recorder = self.recorder
+        if not (recorder.active or recorder.ended) or not self._counts:
+            return
+        # Horovod, ZeRO and a GradScaler step another optimiser inside their own step; only the outermost one counts.
+        frame = sys._getframe(1)
+        wrapper, outer = frame.f_code, frame.f_back
+        while outer is not None:
+            if outer.f_code is wrapper or outer.f_code is self._scaler_code:
+                return
+            outer = outer.f_back
+        self._outermost(optimizer)
+
+    def _outermost(self, optimizer: Any) -> None:
+        name, recorder = type(optimizer).__name__, self.recorder
+        recorder.seen[name] = recorder.seen.get(name, 0) + 1
+        if self.wanted is None or self.wanted == name:
+            recorder.step(name, optimizer, None if recorder.steps else tensors_of(optimizer))
+
+    def _hook_scaler(self, module: Any) -> None:
+        """A step that a GradScaler skips never calls the optimiser."""
+        scaler_class = module.GradScaler
+        if "step" not in vars(scaler_class):
+            return
+        original, hooks = scaler_class.step, self
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, optimizer, *args, **kwargs)
+            recorder = hooks.recorder
+            if (recorder.active or recorder.ended) and hooks._counts:
+                hooks._scaler = scaler
+                hooks._outermost(optimizer)
+            return result
+
+        self._scaler_code = step.__code__
+        scaler_class.step = functools.wraps(original)(step)
+
+    # Loss.
+
+    def _hook_backward(self, module: Any) -> None:
+        original, hooks = module.Tensor.backward, self
+
+        @functools.wraps(original)
+        def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder = hooks.recorder
+            if recorder.active:
+                if recorder.first_began is None:
+                    recorder.first_began = perf_counter()
+                hooks._loss = tensor.detach() if tensor.dim() == 0 else None
+            return original(tensor, *args, **kwargs)
+
+        module.Tensor.backward = backward
+
+    def _read_loss(self) -> float | None:
+        """Called after a fence only, where it costs nothing."""
+        loss, scaler = self._loss, self._scaler
+        self._loss = self._scaler = None
+        try:
+            return None if loss is None else float(loss) / (scaler.get_scale() if scaler is not None else 1.0)
+        except (RuntimeError, TypeError, ZeroDivisionError):
+            return None
+
+    # Data.
+
+    def _hook_loaders(self, module: Any) -> None:
+        iterator_class, loader_class = module._BaseDataLoaderIter, module.DataLoader
+        next_batch, start, hooks = iterator_class.__next__, loader_class.__iter__, self
+
+        @functools.wraps(next_batch)
+        def __next__(iterator: Any) -> Any:
+            recorder = hooks.recorder
+            if hooks._pulling or not recorder.active or recorder.thread != threading.get_ident():
+                return next_batch(iterator)
+            hooks._pulling = True
+            began = perf_counter()
+            try:
+                batch = next_batch(iterator)
+            except StopIteration:
+                recorder.exhausted(id(iterator), id(getattr(iterator, "_dataset", iterator)))
+                raise
+            finally:
+                hooks._pulling = False
+            seconds = perf_counter() - began
+            size = batch_size(batch) if getattr(iterator, "_auto_collation", True) else None
+            recorder.batch(id(iterator), began, seconds, size)
+            return batch
+
+        @functools.wraps(start)
+        def __iter__(loader: Any) -> Any:
+            recorder = hooks.recorder
+            if recorder.active and not hooks._pulling and recorder.thread == threading.get_ident():
+                recorder.sign("iter", id(loader))
+            return start(loader)
+
+        iterator_class.__next__ = __next__
+        loader_class.__iter__ = __iter__
+
+    # What is not training.
+
+    def _hook_evaluation(self, module: Any) -> None:
+        original, hooks = module.Module.eval, self
+
+        @functools.wraps(original)
+        def eval(self: Any) -> Any:
+            hooks._sign("eval", id(self))
+            return original(self)
+
+        module.Module.eval = eval
+
+    def _hook_saving(self, module: Any, name: str) -> None:
+        original, hooks = getattr(module, name), self
+
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            hooks._sign("save", name)
+            return original(*args, **kwargs)
+
+        setattr(module, name, save)
+
+    def _sign(self, kind: str, of: Any) -> None:
+        recorder = self.recorder
+        if recorder.active and recorder.thread == threading.get_ident():
+            recorder.sign(kind, of)
+
+
+def batch_size(batch: Any, depth: int = DEPTH) -> int | None:
+    """The first dimension of the first tensor in a batch; None if there is none."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    if depth == 0 or isinstance(batch, (str, bytes)):
+        return None
+    if isinstance(batch, (list, tuple)):
+        parts = batch
+    elif hasattr(batch, "values") and hasattr(batch, "keys"):
+        parts = list(batch.values())
+    else:
+        return None
+    for part in parts:
+        size = batch_size(part, depth - 1)
+        if size is not None:
+            return size
+    return None

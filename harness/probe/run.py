@@ -1,0 +1,25 @@
+"""Runs the user's training and measures it: `python run.py script arguments…`, or `python run.py -m module arguments…`.
+
+Executed by its path in the user's environment. Nothing in this folder may hide a module of the user's, so it becomes
+the last place where modules are looked for.
+"""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _last(entries):
+    return [entry for entry in entries if os.path.abspath(entry or ".") != HERE] + [HERE]
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(_last(os.environ["PYTHONPATH"].split(os.pathsep)))
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+    sys.path[:] = _last(sys.path)
+    from _scaling_probe import runner
+
+    runner.run(sys.argv[1:])

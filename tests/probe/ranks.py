@@ -1,0 +1,110 @@
+"""Starts the ranks of a user's script as a supervisor does, without Slurm, and reads what the probe wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from project import PROJECT
+
+PROBE = PROJECT / "harness" / "probe"
+SCRIPTS = Path(__file__).parent / "scripts"
+BLOCK = 5
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass
+class Rank:
+    """A rank that has ended. events: its log. times: what the script counted itself."""
+
+    code: int
+    stdout: str
+    stderr: str
+    events: list[dict[str, Any]]
+    times: dict[str, list[Any]] | None
+
+    def of(self, ev: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["ev"] == ev]
+
+    def one(self, ev: str) -> dict[str, Any]:
+        (event,) = self.of(ev)
+        return event
+
+    @property
+    def measured(self) -> list[dict[str, Any]]:
+        return [event for event in self.of("steps") if event["phase"] == "measure"]
+
+    def script_seconds(self) -> float:
+        """What the script counted for the steps of the measured blocks that are training steps only."""
+        assert self.times is not None
+        spans = [range(block["step"], end) for block, end in zip(self.measured, self.ends(), strict=True)]
+        return sum(self.times["seconds"][k] for span in spans for k in span if not self.times["other"][k])
+
+    def ends(self) -> list[int]:
+        """The step at which each measured block ends."""
+        starts = [block["step"] for block in self.measured]
+        return [*starts[1:], min(self.one("end")["steps"], starts[-1] + BLOCK)]
+
+
+def run(
+    folder: Path,
+    python: Path,
+    *command: str,
+    world_size: int = 1,
+    script: str = "train_once.py",
+    expect: int = 0,
+    **settings: Any,
+) -> list[Rank]:
+    """Run script and arguments on ranks of this machine until they end, each with the code `expect`.
+
+    RANK in an argument is left for the script. script: in SCRIPTS; "": `command` is everything.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = [*([str(SCRIPTS / script)] if script else []), *command]
+    started = []
+    for rank in range(world_size):
+        told = {
+            "v": 1,
+            "rank": rank,
+            "world_size": world_size,
+            "events": str(folder / f"events.rank{rank}.jsonl"),
+            "steps": {"warmup": 5, "block": BLOCK, "last": 25},
+            "samples_per_step": 8 * world_size,
+            "batch_per_gpu": 8,
+            "unit": "samples",
+            "step": None,
+            "stop": True,
+            "stop_channel": None,
+            "code": "",
+            "start": {"local_rank": rank, "host": "here", "machine": "this", "cores": 1, "device": "cpu"},
+            **settings,
+        }
+        path = folder / f"probe.rank{rank}.json"
+        path.write_text(json.dumps(told))
+        values = (rank, rank, world_size, world_size, 0, "127.0.0.1", port)
+        env = {
+            **os.environ,
+            **{name: str(value) for name, value in zip(VARIABLES, values, strict=True)},
+            "SCALING_PROBE": str(path),
+            "PYTHONPATH": str(PROBE),
+            "OMP_NUM_THREADS": "1",
+        }
+        full = [str(python), "-u", str(PROBE / "run.py"), *arguments]
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(full, env=env, cwd=folder, **pipes))
+    ranks = []
+    for rank, process in enumerate(started):
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == expect, (process.returncode, stdout, stderr)
+        log, times = folder / f"events.rank{rank}.jsonl", folder / f"times.{rank}.json"
+        events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        counted = json.loads(times.read_text()) if times.exists() else None
+        ranks.append(Rank(process.returncode, stdout, stderr, events, counted))
+    return ranks
