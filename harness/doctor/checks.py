@@ -83,7 +83,7 @@ def datasets(config: Config, config_dir: str | None) -> Iterator[Check]:
         advice = "with data.check=false only the nodes need it: --probe checks there; " + mine.advice
         mine = replace(mine, state=NOTE, advice=advice)
     yield mine
-    for name, other in others("dataset", config.dataset.name, config_dir):
+    for name, other in other_choices("dataset", config.dataset.name, config_dir):
         if isinstance(other, Dataset):
             check = _dataset(other, config.data.root)
             # For other data sets, the list of all folders searched would be too long.
@@ -163,7 +163,7 @@ def _dataset(dataset: Dataset, root: str) -> Check:
     return Check("data sets", dataset.name, OK, str(folder))
 
 
-def others(group: str, configured: str, config_dir: str | None) -> Iterator[tuple[str, Any]]:
+def other_choices(group: str, configured: str, config_dir: str | None) -> Iterator[tuple[str, Any]]:
     """Compose every other choice of a config group; yields its name and the config, or the UserError."""
     folders = [CONF, *([Path(config_dir)] if config_dir else [])]
     for choice in sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")}):

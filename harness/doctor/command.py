@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from harness.config.schema import Config
     from harness.doctor.checks import Check
 
+# Names of the groups for --only -> their headings. --probe adds one more.
+GROUPS = {"here": "here", "slurm": "Slurm", "framework": "frameworks", "others": "frameworks", "data": "data sets"}
 STYLES = {"ok": "green", "missing": "bold red", "note": "yellow"}
 
 
@@ -32,6 +34,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
         points = compose(arguments.overrides, False, "config", arguments.config_dir)
         # With data=both, check the variant that needs files.
         point = data_source.variants(points[0])[0]
+        _refuse_unknown_groups(arguments.only)
         if arguments.all and not arguments.probe:
             raise UserError("--all is for --probe; leave it out, or add --probe")
         _refuse_mistakes(point, arguments.probe)
@@ -66,9 +69,17 @@ def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
         help="also run a convolution, a compiled step, an allreduce; on Slurm, in a job that also checks the node",
     )
     parser.add_argument("--all", action="store_true", help="with --probe: every framework, not only the configured one")
+    parser.add_argument(
+        "--only", metavar="GROUP,...", default="", help=f"these groups of checks alone: {', '.join(GROUPS)}"
+    )
     parser.add_argument("--json", action="store_true", help="print a list of checks as JSON")
     parser.add_argument("--config-dir", metavar="DIR", help="a folder with your own configurations")
     return parser.parse_intermixed_args(argv)
+
+
+def _refuse_unknown_groups(only: str) -> None:
+    if unknown := [name for name in filter(None, only.split(",")) if name not in GROUPS]:
+        raise UserError(f"--only {only}: there is no group '{unknown[0]}'; valid: {', '.join(GROUPS)}")
 
 
 def _refuse_mistakes(config: Config, probe: bool) -> None:
@@ -92,10 +103,15 @@ def _checks(config: Config, arguments: argparse.Namespace) -> Iterator[Check]:
     from harness.doctor import checks, compute, frameworks, node_probe, slurm_checks
 
     config_dir, every = arguments.config_dir, arguments.all
-    yield from guarded("here", checks.here(config))
-    yield from guarded("Slurm", slurm_checks.slurm(config))
-    yield from guarded("frameworks", frameworks.frameworks(config, config_dir))
-    yield from guarded("data sets", checks.datasets(config, config_dir))
+    groups = {
+        "here": checks.here(config),
+        "slurm": slurm_checks.slurm(config),
+        "framework": frameworks.configured(config),
+        "others": frameworks.others(config, config_dir),
+        "data": checks.datasets(config, config_dir),
+    }
+    for name in filter(None, arguments.only.split(",")) if arguments.only else GROUPS:
+        yield from guarded(GROUPS[name], groups[name])
     if arguments.probe and config.cluster.scheduler is Scheduler.local:
         yield from guarded("probe", compute.here(config, config_dir, every))
     elif arguments.probe:

@@ -30,7 +30,7 @@ from harness.core.ports import held_port
 from harness.core.programs import NoAnswer
 from harness.core.rendezvous import Rendezvous, from_launcher
 from harness.core.spec import EMULATED, Placement
-from harness.doctor.checks import MISSING, NOTE, OK, Check, nvidia_smi, others, uses_cuda
+from harness.doctor.checks import MISSING, NOTE, OK, Check, nvidia_smi, other_choices, uses_cuda
 from harness.node.command import rank_command, rank_environment
 from harness.node.rank_supervisor import die_with_parent
 from harness.plan import machine
@@ -209,7 +209,7 @@ def gpus_here() -> list[str]:
 def _frameworks(config: Config, config_dir: str | None, every: bool) -> Iterator[tuple[Framework, bool]]:
     yield config.framework, True
     if every and not config.cluster.container.runtime:
-        for _, other in others("framework", config.framework.name, config_dir):
+        for _, other in other_choices("framework", config.framework.name, config_dir):
             if isinstance(other, Framework):
                 yield other, False
 

@@ -26,7 +26,7 @@ from harness.doctor.checks import (
     counted,
     nvidia_smi,
     only_in_jobs,
-    others,
+    other_choices,
     uses_cuda,
 )
 from harness.plan import environments, machine, mpi
@@ -50,14 +50,18 @@ class Silent(Exception):
     """A framework's environment could not be queried; the message says why."""
 
 
-def frameworks(config: Config, config_dir: str | None) -> Iterator[Check]:
-    """Check the configured framework, then every other one in conf/."""
+def configured(config: Config) -> Iterator[Check]:
+    """Check the configured framework and what starts its ranks."""
     yield _container(config.cluster) if config.cluster.container.runtime else _framework(config.framework, config)
     if mpi.needed(config.strategy):
         yield _mpi(config)
     if config.trace == NSYS:
         yield _nsys(config)
-    for name, other in others("framework", config.framework.name, config_dir):
+
+
+def others(config: Config, config_dir: str | None) -> Iterator[Check]:
+    """Check every framework in conf/ other than the configured one."""
+    for name, other in other_choices("framework", config.framework.name, config_dir):
         if isinstance(other, Framework):
             yield as_note(_framework(other, config))
         else:

@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 ASKED = ("sbatch", "scontrol", "sinfo", "squeue", "sacct", "sacctmgr", "srun")
 # The nodes declare GPUs that do not exist: Slurm allocates them, the framework computes on the CPU.
 CPU = ("cluster=slurm", "dataset=synthetic", "cluster.device=cpu")
+# Loading every framework takes most of the doctor's time, and is not Slurm's matter.
+SLURM_ALONE = ("harness.doctor", "--only=slurm")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +66,7 @@ def left_behind(slurm: Any, tmp_path: Path) -> list[str]:
 
 
 def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    done = cli("harness.doctor", *CPU, "gpus=12", "cluster.gpu_type=v100", "--json", env=slurm.env)
+    done = cli(*SLURM_ALONE, *CPU, "gpus=12", "cluster.gpu_type=v100", "--json", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     found = checks(done)
     assert found["Slurm: sbatch"]["found"].startswith("slurm")
@@ -120,14 +122,14 @@ def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
 def test_what_the_nodes_do_not_have(
     cli: Cli, slurm: Any, arguments: list[str], expected: list[str], advice: str
 ) -> None:
-    done = cli("harness.doctor", *CPU, *arguments, "--json", env=slurm.env)
+    done = cli(*SLURM_ALONE, *CPU, *arguments, "--json", env=slurm.env)
     assert done.returncode == 1
     assert missing(done) == expected
     assert advice in checks(done)[expected[0]]["advice"]
 
 
 def test_an_account_that_is_not_the_users(cli: Cli, slurm: Any) -> None:
-    done = cli("harness.doctor", *CPU, "cluster.account=theirs", "--json", env=slurm.env)
+    done = cli(*SLURM_ALONE, *CPU, "cluster.account=theirs", "--json", env=slurm.env)
     check = checks(done)["Slurm: accounts"]
     assert check["state"] == "note", "this cluster does not enforce accounts"
     assert "cluster.account=theirs is not among root's" in check["found"]
@@ -147,7 +149,7 @@ def test_a_cluster_as_it_changes_and_goes_away(
     cli: Cli, another_slurm: Callable[..., AbstractContextManager[Any]], tmp_path: Path
 ) -> None:
     def look(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return cli("harness.doctor", *CPU, "cluster.gpus_per_node=2", *arguments, "--json", env=slurm.env)
+        return cli(*SLURM_ALONE, *CPU, "cluster.gpus_per_node=2", *arguments, "--json", env=slurm.env)
 
     # No --signal before a preemption, associations enforced, jobs beyond a partition's limit not refused.
     conf = "SlurmctldParameters=max_dbd_msg_action=discard\nAccountingStorageEnforce=associations\nEnforcePartLimits=NO"
@@ -188,7 +190,7 @@ def test_a_cluster_as_it_changes_and_goes_away(
 
 
 def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    done = cli("harness.doctor", *CPU, "--probe", "--json", env=slurm.env)
+    done = cli(*SLURM_ALONE, *CPU, "--probe", "--json", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "waiting up to 10 min for its start, Ctrl-C cancels it" in done.stderr
     found = {name: check["found"] for name, check in checks(done).items() if check["group"] == "probe"}
@@ -214,7 +216,7 @@ def test_the_probe_job_tells_what_its_node_sees(cli: Cli, slurm: Any, tmp_path: 
 
 def test_the_probe_reduces_over_two_nodes_where_the_configuration_needs_two(cli: Cli, slurm: Any) -> None:
     asked = (*CPU, "gpus=4", "cluster.gpus_per_node=2", "--probe", "--json")
-    done = cli("harness.doctor", *asked, env=slurm.env)
+    done = cli(*SLURM_ALONE, *asked, env=slurm.env)
     found = checks(done)
     assert found["probe: pytorch: allreduce, 2 nodes"]["state"] == "ok", done.stdout
     assert found["probe: pytorch: allreduce, 2 nodes"]["found"].startswith("on the CPU, ")
@@ -246,7 +248,7 @@ def test_the_probe_finds_a_results_folder_that_the_node_does_not_share(cli: Cli,
     results = tmp_path / "results"
     results.mkdir()
     with hidden_from(slurm, "n1", results):
-        done = cli("harness.doctor", *CPU, "+cluster.sbatch_args.nodelist=n1", "--probe", "--json", env=slurm.env)
+        done = cli(*SLURM_ALONE, *CPU, "+cluster.sbatch_args.nodelist=n1", "--probe", "--json", env=slurm.env)
     assert done.returncode == 1
     assert missing(done) == ["probe: results folder"]
     check = checks(done)["probe: results folder"]
@@ -257,7 +259,7 @@ def test_the_probe_finds_a_results_folder_that_the_node_does_not_share(cli: Cli,
 
 def test_the_probe_finds_a_python_that_the_node_does_not_have(cli: Cli, slurm: Any) -> None:
     with hidden_from(slurm, "n1", Path(sys.executable).parent):
-        done = cli("harness.doctor", *CPU, "+cluster.sbatch_args.nodelist=n1", "--probe", "--json", env=slurm.env)
+        done = cli(*SLURM_ALONE, *CPU, "+cluster.sbatch_args.nodelist=n1", "--probe", "--json", env=slurm.env)
     assert done.returncode == 1
     assert missing(done) == ["probe: harness"]
     assert "No such file" in checks(done)["probe: harness"]["found"]
@@ -276,7 +278,7 @@ def test_the_framework_is_asked_in_its_container(cli: Cli, slurm: Any, tmp_path:
     (tmp_path / "torch.sif").touch()
     env = {**slurm.env, "PATH": f"{runtime.parent}{os.pathsep}{slurm.env['PATH']}"}
     asked = ("cluster.container.runtime=apptainer", "cluster.container.image=torch.sif")
-    done = cli("harness.doctor", *CPU, *asked, f"framework.environment={torch_python}", "--probe", "--json", env=env)
+    done = cli(*SLURM_ALONE, *CPU, *asked, f"framework.environment={torch_python}", "--probe", "--json", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "torch " in checks(done)["probe: pytorch"]["found"]
     said = (tmp_path / "said").read_text()
@@ -286,7 +288,7 @@ def test_the_framework_is_asked_in_its_container(cli: Cli, slurm: Any, tmp_path:
 
 def test_a_probe_job_that_fails(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     asked = ("cluster.setup=['echo no such module >&2; exit 3']", "--probe", "--json")
-    done = cli("harness.doctor", *CPU, *asked, env=slurm.env)
+    done = cli(*SLURM_ALONE, *CPU, *asked, env=slurm.env)
     assert done.returncode == 1
     check = checks(done)["probe: job"]
     assert missing(done) == ["probe: job"]
@@ -295,7 +297,7 @@ def test_a_probe_job_that_fails(cli: Cli, slurm: Any, tmp_path: Path) -> None:
 
 
 def test_a_probe_job_that_slurm_refuses(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    done = cli("harness.doctor", *CPU, "cluster.partition=gpu", "--probe", "--json", env=slurm.env)
+    done = cli(*SLURM_ALONE, *CPU, "cluster.partition=gpu", "--probe", "--json", env=slurm.env)
     check = checks(done)["probe: job"]
     assert check["state"] == "missing"
     assert "invalid partition specified: gpu" in check["found"]
@@ -319,12 +321,12 @@ def test_a_probe_job_that_does_not_start_is_cancelled(
 
 def test_an_allocation_is_looked_at_from_inside(cli: Cli, slurm: Any) -> None:
     asked = (*CPU, "cluster.scheduler=allocation", "--json")
-    outside = cli("harness.doctor", *asked, env=slurm.env)
+    outside = cli(*SLURM_ALONE, *asked, env=slurm.env)
     assert missing(outside) == ["Slurm: allocation"]
     inside = slurm.run(*("salloc", "--quiet", "--nodes=2", "--no-shell", "--job-name=harness-doctor-test"), check=True)
     job = re.search(r"\d+", slurm.run("squeue", "--noheader", "--name=harness-doctor-test", "--format=%A").stdout)[0]  # type: ignore[index]
     try:
-        done = cli("harness.doctor", *asked, env={**slurm.env, "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n[1-2]"})
+        done = cli(*SLURM_ALONE, *asked, env={**slurm.env, "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n[1-2]"})
     finally:
         slurm.run("scancel", job, check=True)
     assert done.returncode == 0, done.stdout + done.stderr + inside.stderr

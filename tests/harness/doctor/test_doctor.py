@@ -72,7 +72,7 @@ def test_a_machine_that_has_it_all(cli: Cli, torch_python: Path, tmp_path: Path)
 
 
 def test_an_environment_that_is_not_there(cli: Cli) -> None:
-    done = cli("harness.doctor", *LOCAL, "framework.environment=/nowhere", "trace=nsys", "--json")
+    done = cli("harness.doctor", *LOCAL, "framework.environment=/nowhere", "trace=nsys", "--only=framework", "--json")
     assert done.returncode == 1
     check = checks(done)["pytorch"]
     assert (check["group"], check["state"]) == ("frameworks", "missing")
@@ -82,7 +82,7 @@ def test_an_environment_that_is_not_there(cli: Cli) -> None:
 
 
 def test_an_environment_without_the_framework(cli: Cli) -> None:
-    done = cli("harness.doctor", *LOCAL, NO_TORCH, "--json")
+    done = cli("harness.doctor", *LOCAL, NO_TORCH, "--only=framework", "--json")
     assert done.returncode == 1
     check = checks(done)["pytorch"]
     assert check["state"] == "missing"
@@ -94,7 +94,7 @@ def test_an_interpreter_that_answers_nonsense(cli: Cli, tmp_path: Path, program:
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{program}\n")
     fake.chmod(0o755)
-    done = cli("harness.doctor", *LOCAL, f"framework.environment={fake}", "--json")
+    done = cli("harness.doctor", *LOCAL, f"framework.environment={fake}", "--only=framework", "--json")
     assert done.returncode == 1
     assert checks(done)["pytorch"]["state"] == "missing"
     assert str(fake) in checks(done)["pytorch"]["found"]
@@ -103,7 +103,7 @@ def test_an_interpreter_that_answers_nonsense(cli: Cli, tmp_path: Path, program:
 def test_the_configured_data_set_must_be_there_and_others_need_not(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "data" / "cifar10").mkdir(parents=True)
     (tmp_path / "data" / "cifar10" / "test_batch.bin").touch()
-    done = cli("harness.doctor", "cluster=local", "dataset=cifar10", NO_TORCH, "--json")
+    done = cli("harness.doctor", "cluster=local", "dataset=cifar10", "--only=data", "--json")
     assert done.returncode == 1
     found = checks(done)
     assert found["cifar10"]["state"] == "missing"
@@ -113,13 +113,13 @@ def test_the_configured_data_set_must_be_there_and_others_need_not(cli: Cli, tmp
     assert found["synthetic_imagenet"]["state"] == "ok"
     for number in range(1, 6):
         (tmp_path / "data" / "cifar10" / f"data_batch_{number}.bin").touch()
-    found = checks(cli("harness.doctor", "cluster=local", "dataset=cifar10", NO_TORCH, "--json"))
+    found = checks(cli("harness.doctor", "cluster=local", "dataset=cifar10", "--only=data", "--json"))
     assert found["cifar10"]["state"] == "ok"
     assert found["cifar10"]["found"] == str(tmp_path / "data" / "cifar10")
 
 
 def test_a_results_folder_that_cannot_be_written(cli: Cli) -> None:
-    done = cli("harness.doctor", *LOCAL, NO_TORCH, "results=/proc/none", "--json")
+    done = cli("harness.doctor", *LOCAL, "results=/proc/none", "--only=here", "--json")
     assert done.returncode == 1
     check = checks(done)["results folder"]
     assert check["state"] == "missing"
@@ -131,7 +131,7 @@ def test_a_results_folder_that_cannot_be_written(cli: Cli) -> None:
 def test_gpus_here_and_a_framework_that_cannot_use_them(
     cli: Cli, nvidia_smi: dict[str, str], torch_python: Path
 ) -> None:
-    done = cli("harness.doctor", *LOCAL, "--json", env=nvidia_smi)
+    done = cli("harness.doctor", *LOCAL, "--only=here,framework", "--json", env=nvidia_smi)
     found = checks(done)
     assert found["GPUs"]["found"] == "2 x Tesla V100-SXM2-32GB, driver 535.104.05"
     # device=auto resolves to cuda here, for which this torch is the wrong build, or finds no such GPUs.
@@ -141,7 +141,7 @@ def test_gpus_here_and_a_framework_that_cannot_use_them(
 
 @pytest.mark.torch
 def test_the_probe_computes_here_without_a_scheduler(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
-    asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", "--probe", "--json")
+    asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", "--only=here", "--probe", "--json")
     done = cli("harness.doctor", *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     probed = {name: check for name, check in checks(done).items() if check["group"] == "probe"}
@@ -166,7 +166,7 @@ def test_a_trial_that_fails_says_why_and_the_others_go_on(cli: Cli, torch_python
     )
     fake.chmod(0o755)
     asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", f"framework.environment={fake}")
-    done = cli("harness.doctor", *asked, "--probe", "--json")
+    done = cli("harness.doctor", *asked, "--only=here", "--probe", "--json")
     found = checks(done)
     assert found["pytorch: compile=true"]["state"] == "note", "nobody asked for it"
     assert found["pytorch: compile=true"]["found"] == "on this machine: RuntimeError: Cannot find a working triton"
@@ -198,7 +198,7 @@ def test_a_trial_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
 
 def test_a_gpu_that_is_asked_for_and_not_there(cli: Cli) -> None:
     empty = {**os.environ, "PATH": str(Path(sys.executable).parent)}
-    done = cli("harness.doctor", *LOCAL, NO_TORCH, "cluster.device=cuda", "precision=fp16", "--json", env=empty)
+    done = cli("harness.doctor", *LOCAL, "cluster.device=cuda", "precision=fp16", "--only=here", "--json", env=empty)
     assert done.returncode == 1
     assert checks(done)["GPUs"]["state"] == "missing"
     assert "cluster.device=cpu" in checks(done)["GPUs"]["advice"]
@@ -206,7 +206,7 @@ def test_a_gpu_that_is_asked_for_and_not_there(cli: Cli) -> None:
 
 def test_without_sbatch_there_is_no_slurm(cli: Cli) -> None:
     empty = {**os.environ, "PATH": str(Path(sys.executable).parent)}
-    done = cli("harness.doctor", "cluster=slurm", "dataset=synthetic", NO_TORCH, "--json", env=empty)
+    done = cli("harness.doctor", "cluster=slurm", "dataset=synthetic", "--only=slurm", "--json", env=empty)
     assert done.returncode == 1
     assert checks(done)["sbatch"]["state"] == "missing"
     assert "cluster=local" in checks(done)["sbatch"]["advice"]
@@ -214,7 +214,13 @@ def test_without_sbatch_there_is_no_slurm(cli: Cli) -> None:
 
 def test_a_container_is_looked_at_instead_of_the_environment(cli: Cli, tmp_path: Path) -> None:
     runtime = tmp_path / "bin" / "apptainer"
-    asked = (*LOCAL, "cluster.container.runtime=apptainer", "cluster.container.image=torch.sif", "--json")
+    asked = (
+        *LOCAL,
+        "cluster.container.runtime=apptainer",
+        "cluster.container.image=torch.sif",
+        "--only=framework",
+        "--json",
+    )
     here = {**os.environ, "PATH": f"{runtime.parent}{os.pathsep}{Path(sys.executable).parent}"}
     check = checks(cli("harness.doctor", *asked, env=here))["container"]
     assert (check["state"], check["found"]) == ("missing", "apptainer: No such file or directory")
@@ -243,6 +249,7 @@ def test_a_container_is_looked_at_instead_of_the_environment(cli: Cli, tmp_path:
         (["--all"], ["--all is for --probe"]),
         (["--probe", "cluster.scheduler=allocation"], ["--probe", "leave it out"]),
         (["--config-dir", "absent"], ["--config-dir absent"]),
+        (["--only", "gpus"], ["--only gpus", "here, slurm, framework, others, data"]),
     ],
     ids=str,
 )
@@ -260,9 +267,9 @@ def test_a_configuration_of_ones_own(cli: Cli, tmp_path: Path) -> None:
     own = tmp_path / "mine" / "dataset" / "flowers.yaml"
     own.parent.mkdir(parents=True)
     own.write_text((PROJECT / "conf" / "dataset" / "indoor67.yaml").read_text().replace("indoor67", "flowers"))
-    found = checks(cli("harness.doctor", *LOCAL, NO_TORCH, "--config-dir", "mine", "--json"))
+    found = checks(cli("harness.doctor", *LOCAL, "--only=data", "--config-dir", "mine", "--json"))
     assert found["flowers"]["state"] == "note"
-    assert checks(cli("harness.doctor", *LOCAL, NO_TORCH, "--json")).keys() & {"flowers"} == set()
+    assert checks(cli("harness.doctor", *LOCAL, "--only=data", "--json")).keys() & {"flowers"} == set()
 
 
 def test_without_the_harness_environment_it_says_how_to_get_it(tmp_path: Path) -> None:
