@@ -1,4 +1,4 @@
-"""Builds values that many tests need from the real classes."""
+"""Values that many tests need, made through the real classes."""
 
 from __future__ import annotations
 

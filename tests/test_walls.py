@@ -157,10 +157,11 @@ def test_analysis_reads_files_and_knows_no_launcher(path: Path) -> None:
 
 
 def test_the_schema_loads_little_since_help_waits_for_it() -> None:
-    files = (Path("harness/config/schema.py"), Path("harness/config/optimizer_schema.py"))
+    files = [Path(f"harness/config/{name}.py") for name in ("schema", "optimizer_schema", "workload_schema")]
     found = set().union(*(imports(file) for file in files))
     ours = {name for name in found if name.split(".")[0] in ("harness", "models")}
-    assert ours == {"harness.core.serialization", "harness.core.strategies", "harness.config.optimizer_schema"}
+    schemas = {"harness.config.optimizer_schema", "harness.config.workload_schema"}
+    assert ours == {"harness.core.serialization", "harness.core.strategies", *schemas}
 
 
 def test_a_supervisor_reads_no_more_than_it_needs() -> None:

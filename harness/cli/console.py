@@ -12,7 +12,7 @@ from rich.table import Table
 
 from harness.core import events
 from harness.core.spec import EMULATED
-from harness.plan import memory
+from harness.plan import memory, workload
 from harness.plan.cost import Expected
 from harness.plan.plan import Array, Plan, Request, gpu_hours, node_hours
 from harness.study.study import Study
@@ -62,6 +62,7 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
     for why in dict.fromkeys(request.site.oversubscribed for request in plan.to_launch):
         if why:
             _console.print(f"[yellow]oversubscribed: {escape(why)}; not a scaling result; flagged in every output[/]")
+    _commands([request for request in plan.requests if request.spec.workload is not None])
     _memory(plan.requests)
     for data in dict.fromkeys(request.spec.dataset for request in plan.requests):
         if data.context:
@@ -81,9 +82,19 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
         _console.print(f"{plan.repeated} points of the sweep duplicate another one, and each is run once")
 
 
+def _commands(requests: Sequence[Request]) -> None:
+    """Print what runs of the user's own training execute; if there are many, only the first ones."""
+    for request in requests[:LISTED_RUNS]:
+        _console.print(f"  {request.spec.run_id}: {_batches(request.spec)}")
+        _console.print(f"    {escape(workload.command_line(request))}")
+    if len(requests) > LISTED_RUNS:
+        _console.print(f"  and {len(requests) - LISTED_RUNS} more")
+
+
 def _memory(requests: Sequence[Request]) -> None:
     """Print the memory that points need on each GPU; if there are many, only those that may not fit."""
-    requests = [request for request in requests if request.spec.framework != EMULATED]  # emulated runs have no network
+    # Emulated runs have no network, and that of the user's own training is unknown.
+    requests = [r for r in requests if r.spec.framework != EMULATED and r.spec.workload is None]
     tight = [request for request in requests if not memory.fits(request.spec, request.gpu_memory_gb)]
     listed = requests if len(requests) <= LISTED_RUNS else tight[:LISTED_RUNS]
     for request in listed:
@@ -189,4 +200,7 @@ def _servers(array: Array) -> str:
 
 
 def _batches(spec: Any) -> str:
-    return f"{spec.scaling} scaling, {spec.global_batch} samples per step, {spec.batch_per_gpu} per GPU"
+    text = f"{spec.scaling} scaling, {spec.global_batch} samples per step, {spec.batch_per_gpu} per GPU"
+    if spec.workload and (spec.workload.unit, spec.workload.samples_per_step) != ("samples", spec.global_batch):
+        text += f", counted as {spec.workload.samples_per_step} {escape(spec.workload.unit)} per step"
+    return text

@@ -21,7 +21,8 @@ HYDRAS = ("cfg", "info", "hydra_help", "shell_completion")
 
 def main(argv: Sequence[str], program: str = "harness") -> int:
     """Return the exit code: 0 all runs completed, 1 some failed, 2 invalid request, 130 interrupted."""
-    options = _options(argv, program)
+    own, command = split(argv)
+    options = _options(own, program)
     if options.help:
         from harness.cli.help import help_text
 
@@ -35,9 +36,11 @@ def main(argv: Sequence[str], program: str = "harness") -> int:
             raise UserError("--config-path has no effect here; --config-dir adds a folder")
         for_hydra = any(getattr(options, name) for name in HYDRAS)
         if not for_hydra or options.cfg == "job":  # --cfg job reports mistakes as a run does
-            points = composition.compose(options.overrides, options.multirun, options.config_name, options.config_dir)
+            points = composition.compose(
+                options.overrides, options.multirun, options.config_name, options.config_dir, command
+            )
         if for_hydra:
-            print(composition.hydra_output(argv), end="")
+            print(composition.hydra_output(own), end="")
             return 0
         return _run(points, [*argv])
     except UserError as error:
@@ -48,10 +51,19 @@ def main(argv: Sequence[str], program: str = "harness") -> int:
         return 130
 
 
+def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Split at the first `--`: arguments of the harness, and the user's own command; None without `--`."""
+    words = list(argv)
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
 def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
     """Parse options under Hydra's names, so that Hydra's own can be passed on."""
     parser = argparse.ArgumentParser(
-        prog=program, usage="%(prog)s [-m] [--config-dir DIR] key=value ... (more: --help)", add_help=False
+        prog=program, usage="%(prog)s [-m] [--config-dir DIR] key=value ... [-- command] (more: --help)", add_help=False
     )
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-h", "--help", action="store_true")

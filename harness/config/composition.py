@@ -8,6 +8,7 @@ import difflib
 import functools
 import io
 import itertools
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,9 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from harness.config import workload
 from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config
+from harness.config.workload_schema import Kind
 from harness.core.errors import UserError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -42,14 +45,20 @@ def register() -> None:
 
 def hydra_output(argv: Sequence[str]) -> str:
     """Print what Hydra prints for --cfg, --info, --hydra-help and tab completion. Raises SystemExit on mistakes."""
-    sys.argv[1:] = argv
+    sys.argv[1:] = _declared(argv)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         hydra.main(version_base=_VERSION_BASE, config_path=str(CONF), config_name="config")(lambda _: None)()
     return printed.getvalue()
 
 
-def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_dir: str | None) -> list[Config]:
-    """Return all points of the command line; one without `-m`.
+def compose(
+    overrides: Sequence[str],
+    multirun: bool,
+    config_name: str,
+    config_dir: str | None,
+    command: Sequence[str] | None = None,
+) -> list[Config]:
+    """Return all points of the command line; one without `-m`. command: what followed `--`, which is not parsed.
 
     Hydra's own launcher composes each point from its files. Here Hydra composes each distinct choice of groups once,
     and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the two). Points that
@@ -63,9 +72,10 @@ def compose(overrides: Sequence[str], multirun: bool, config_name: str, config_d
     folders = [CONF, Path(config_dir).resolve()] if config_dir else [CONF]
     try:
         with hydra.initialize_config_dir(str(CONF), job_name="harness", version_base=_VERSION_BASE):
-            return list(_Composer(config_name, folders).points(list(overrides), multirun))
+            points = list(_Composer(config_name, folders).points(_declared(overrides), multirun))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_sentence(error)) from None
+    return points if command is None else [workload.with_command(point, list(command)) for point in points]
 
 
 class _Composer:
@@ -91,7 +101,9 @@ class _Composer:
                 raise UserError(f"'{override.input_line}' gives several values: to sweep over them, add -m")
         # An experiment may bring its own sweep (hydra.sweeper.params); the command line overrides it key by key.
         fixed, _ = self._split([override for override in given if not override.is_sweep_override()])
-        _, of_experiment = self._composed(fixed)
+        _, from_experiment = self._composed(fixed)
+        of_experiment = tuple(_declared(from_experiment))
+        keys = dict(self._keys([*self._parser.parse_overrides(list(of_experiment)), *given]))
         if of_experiment and not multirun:
             raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
         first: dict[tuple[str, ...], tuple[DictConfig, Config]] = {}
@@ -101,7 +113,7 @@ class _Composer:
                 yield like
                 continue
             composed, sweep = self._composed(choices)
-            if sweep != of_experiment:
+            if sweep != from_experiment:
                 raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
             cfg = copy.deepcopy(composed)
             for value in values:
@@ -109,6 +121,8 @@ class _Composer:
             # With interpolations, overriding a key can change other fields too.
             refers = "${" in str(OmegaConf.to_container(cfg))
             typed = _typed(cfg)
+            if typed.workload.kind is not Kind.catalog:
+                workload.check_keys(keys, typed.workload.kind)
             if not refers:
                 first[choices] = cfg, typed
             yield typed
@@ -132,6 +146,19 @@ class _Composer:
                 values.append(override)
         return tuple(choices), values
 
+    def _keys(self, overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
+        """Yield each key that overrides and the experiments among them name, and how, for messages."""
+        for override in overrides:
+            key, value = override.key_or_group, override.value()
+            if key == "experiment":
+                for folder in self._folders:
+                    if (path := folder / key / f"{value}.yaml").is_file():
+                        yield from ((name, f"'{name}' in {key}={value}") for name in _named(OmegaConf.load(path)))
+            elif isinstance(value, dict):
+                yield from ((name, f"'{name}'") for name in _leaves(value, key))
+            else:
+                yield key, f"'{override.input_line}'"
+
     def _swept(self, overrides: list[str]) -> Iterable[list[str]]:
         """Expand each key into one override per value. If a key is given twice, the last one counts."""
         lists: dict[str, list[str]] = {}
@@ -150,6 +177,29 @@ class _Composer:
 
     def _options(self, group: str) -> list[str]:
         return sorted({path.stem for folder in self._folders for path in (folder / group).glob("*.yaml")})
+
+
+def _declared(overrides: Iterable[str]) -> list[str]:
+    """Let the user's own parameters be set without '+', as Hydra wants for keys that no file declares."""
+    return [re.sub(r"^\+{0,2}(?=workload\.params[.=])", "++", text) for text in overrides]
+
+
+def _named(document: Any) -> Iterator[str]:
+    """Yield the keys and groups that an experiment's file names."""
+    for entry in document.pop("defaults", None) or ():
+        for group in entry if isinstance(entry, DictConfig) else ():
+            yield str(group).split()[-1].lstrip("/")
+    document.pop("hydra", None)
+    yield from _leaves(OmegaConf.to_container(document), "")
+
+
+def _leaves(values: Any, parent: str) -> Iterator[str]:
+    for key, value in values.items():
+        name = f"{parent}.{key}" if parent else str(key)
+        if isinstance(value, dict):
+            yield from _leaves(value, name)
+        else:
+            yield name
 
 
 def _apply(cfg: DictConfig, override: Override) -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from harness.config.optimizer_schema import MISSING, Optimizer
+from harness.config.workload_schema import Workload
 from harness.core.serialization import LATER
 from harness.core.strategies import STRATEGIES
 
@@ -348,6 +349,7 @@ class Config:
     repeat: int = MISSING
     repeats: int | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
+    workload: Workload = field(default_factory=Workload)
     framework: Framework = field(default_factory=Framework)
     strategy: Strategy = field(default_factory=Strategy)
     model: Model = field(default_factory=Model)

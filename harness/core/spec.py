@@ -358,7 +358,7 @@ class Site:
     """What a rank needs on this machine that does not affect the measurement. Not part of the run id.
 
     Attributes:
-        python: interpreter of the framework's environment.
+        python: interpreter of the framework's environment, or of the user's own; empty for a workload of kind COMMAND.
         data_root: folder of the data set, or None.
         project: folder that contains `harness` and `models`.
         code_version: its git commit, with '-dirty' if modified.
@@ -379,6 +379,7 @@ class Site:
         stage_environment: 'tar' or 'sbcast' if jobs unpack the environment on their nodes (harness/node/stage.py), else
             'none'.
         shared_gpus: the plan knows that ranks share a GPU, so gloo replaces NCCL.
+        cwd: working directory of the user's own training; None without one.
     """
 
     python: str
@@ -400,6 +401,7 @@ class Site:
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     stage_environment: str = "none"
     shared_gpus: bool = False
+    cwd: Optional[str] = None
 
 
 def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:

@@ -27,17 +27,13 @@ def interpreter(framework: str, environment: str, project: Path, modules: Sequen
     Raises:
         UserError: there is none.
     """
-    named = _is_name(environment)
-    if named and modules and COMMAND.fullmatch(environment):
-        return Path(environment)
-    folder = Path(environment).expanduser()
-    if named:
-        ours = project / ".envs" / environment
-        folder = ours if ours.exists() else _conda(environment) or ours
-    python = folder if folder.is_file() else folder / "bin" / "python"
+    python = find(environment, project, modules)
+    if str(python) == environment and modules and COMMAND.fullmatch(environment):
+        return python
     if python.is_file() and os.access(python, os.X_OK):
         # Not resolved: a virtual environment is identified by the path of its interpreter link.
         return python.absolute()
+    named = _is_name(environment)
     build = f"sbatch/env/{environment}.sh"
     how = "give the folder of a virtual or conda environment"
     if named and (project / build).is_file():
@@ -48,6 +44,18 @@ def interpreter(framework: str, environment: str, project: Path, modules: Sequen
         f"the environment '{environment}' of framework '{framework}' does not exist: no Python at {python}; "
         f"{how}, or set framework.environment to an interpreter with the framework"
     )
+
+
+def find(environment: str, project: Path, modules: Sequence[str] = (), key: str = "framework.environment") -> Path:
+    """Return where the Python of an environment is expected. Arguments: as for `interpreter`; key: for messages."""
+    named = _is_name(environment)
+    if named and modules and COMMAND.fullmatch(environment):
+        return Path(environment)
+    folder = Path(environment).expanduser()
+    if named:
+        ours = project / ".envs" / environment
+        folder = ours if ours.exists() else _conda(environment, key) or ours
+    return folder if folder.is_file() else folder / "bin" / "python"
 
 
 def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> str:
@@ -79,7 +87,7 @@ def _is_name(environment: str) -> bool:
     return os.sep not in environment.rstrip(os.sep) and not environment.startswith("~")
 
 
-def _conda(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
+def _conda(name: str, key: str = "framework.environment", environ: Mapping[str, str] = os.environ) -> Path | None:
     """Find the conda environment of this name; None if there is none. Raises UserError if there are several.
 
     conda, mamba and micromamba register every environment in ~/.conda/environments.txt and keep their own in `envs`
@@ -98,7 +106,7 @@ def _conda(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
     found = sorted({folder.absolute() for folder in folders if (folder / "conda-meta").is_dir()})
     if len(found) > 1:
         raise UserError(
-            f"framework.environment={name}: several conda environments have that name: "
+            f"{key}={name}: several conda environments have that name: "
             f"{', '.join(map(str, found))}; give the folder of one"
         )
     return found[0] if found else None

@@ -175,6 +175,8 @@ def _without_size(spec: RunSpec) -> str:
     plain = to_plain(spec)
     for name in ("gpus", "placement", batch):
         del plain[name]
+    if spec.workload is not None:
+        del plain["workload"]["samples_per_step"]
     return json.dumps(plain, sort_keys=True)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,19 +18,19 @@ from harness.config import (
     profiling,
     value_ranges,
 )
+from harness.config import workload as workload_checks
 from harness.config.capabilities import unsupported
-from harness.config.schema import Baseline, Config, Device, Fault, NoOptions, Scaling, Scheduler, Strategy
+from harness.config.schema import Baseline, Config, Fault, NoOptions, Scheduler, Strategy
+from harness.config.workload_schema import Kind
 from harness.core import shards
 from harness.core.data_location import SHARDS, SYNTHETIC, DataError, locate
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
-from harness.core.placement import place
-from harness.core.spec import EMULATED, CheckpointSpec, ClusterSpec, DatasetSpec, FaultSpec, MeasureSpec, RunSpec, Site
+from harness.core.spec import EMULATED, CheckpointSpec, DatasetSpec, FaultSpec, MeasureSpec, RunSpec
 from harness.core.strategies import PLAIN, offered_by
-from harness.plan import environments, gpu_sharing, machine, memory, mpi, site_resources
+from harness.plan import environments, gpu_sharing, machine, memory, mpi, run_shape, site_resources, workload
 from harness.plan.plan import Request
-
-PROJECT = Path(__file__).resolve().parents[2]
+from harness.plan.run_shape import PROJECT
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,11 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
                     f"{key}={str(getattr(first, key)).lower()} needs cluster.scheduler=slurm; "
                     "otherwise runs execute one after another and this command waits for them"
                 )
+    own = [point for point in points if point.workload.kind is not Kind.catalog]
+    points = [point for point in points if point.workload.kind is Kind.catalog]
+    for point in points:
+        workload_checks.check(point)
+    owned = tuple(map(workload.request, _repeated(own)))
     chosen = [_with_pipeline(variant) for point in points for variant in _with_baseline(point)]
     variants = [variant for variant, _ in chosen]
     wanted = _repeated([each for variant in variants for each in data_source.variants(variant)])
@@ -80,7 +83,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if not first.skip_unsupported:
             more = "; skip_unsupported=true drops unsupported combinations from a sweep" if len(points) > 1 else ""
             raise UserError(skipped[0] + more)
-        if len(skipped) == len(wanted):
+        if len(skipped) == len(wanted) and not owned:
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     offered = [point for point, sentence in zip(wanted, refused, strict=True) if not sentence]
     requests = tuple(map(request, offered))
@@ -90,7 +93,8 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         performance_options.became(point, asked.spec.cluster.device)
         for point, asked in zip(offered, requests, strict=True)
     ]
-    evaluation.check([asked.spec for asked in requests], first.target_accuracy)
+    if requests:
+        evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # on Slurm, only the node can tell
         for asked in requests:
             if asked.resources.mpi == MPIRUN:
@@ -105,11 +109,18 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         budget_node_hours=first.budget_node_hours,
         plan_only=first.plan_only,
         target_accuracy=first.target_accuracy,
-        requests=requests,
+        requests=(*requests, *owned),
         skipped=tuple(dict.fromkeys(skipped)),
         notes=tuple(
             dict.fromkeys(
-                note for note in (*became, *(why for _, why in chosen), *map(_unequal_shares, requests)) if note
+                note
+                for note in (
+                    *became,
+                    *(why for _, why in chosen),
+                    *map(_unequal_shares, requests),
+                    *workload.notes(owned),
+                )
+                if note
             )
         ),
     )
@@ -120,7 +131,7 @@ def _with_pipeline(config: Config) -> tuple[Config, str]:
     cluster = config.cluster
     local = cluster.scheduler is Scheduler.local
     try:
-        device = _device(cluster.device, local)
+        device = run_shape.device(cluster.device, local)
     except UserError:
         device = None
     memory_gb = cluster.gpu_memory_gb
@@ -142,7 +153,7 @@ def _repeated(points: list[Config]) -> list[Config]:
 
     The plan shuffles the runs, so that drift of the machine does not affect a single point.
     """
-    repeats = points[0].repeats
+    repeats = points[0].repeats if points else None
     if repeats is None:
         return points
     if repeats < 1:
@@ -159,19 +170,8 @@ def request(config: Config) -> Request:
     """Build the request for one run. Raises UserError."""
     value_ranges.check(config)
     config, _ = _with_pipeline(config)
-    cluster = config.cluster
-    results = Path(config.results).expanduser().absolute()
-    placement = place(config.gpus, cluster.gpus_per_node)
-    global_batch, batch_per_gpu = _batches(config)
-    local = cluster.scheduler is Scheduler.local
-    device = _device(cluster.device, local)
-    devices = machine.devices() if local and device == "cuda" else ()
-    local_gpus = tuple(each.name for each in devices)
-    cpus_per_gpu = cluster.cpus_per_gpu or (max(1, machine.cores() // len(local_gpus)) if local_gpus else 1)
-    if cluster.gpu_memory_gb is not None and device != "cuda":
-        raise UserError(
-            f"cluster.gpu_memory_gb={cluster.gpu_memory_gb:g} has no effect on device {device}; leave it null"
-        )
+    cluster, shape = config.cluster, run_shape.shape(config)
+    device = shape.device
     if config.framework.name == EMULATED and device != "cpu":
         raise UserError(f"framework=emulated waits on the host, not on device {device}; set cluster.device=cpu")
     if sentence := performance_options.on_device(config, device):
@@ -188,22 +188,15 @@ def request(config: Config) -> Request:
         dataset=dataset(config),
         precision=config.precision.name,
         gpus=config.gpus,
-        placement=placement,
+        placement=shape.placement,
         scaling=config.scaling.name,
-        global_batch=global_batch,
-        batch_per_gpu=batch_per_gpu,
+        global_batch=shape.global_batch,
+        batch_per_gpu=shape.batch_per_gpu,
         seed=config.seed,
         repeat=config.repeat,
         optimizer=optimizers.spec(config.optimizer),
         measure=MeasureSpec(**vars(config.measure)),
-        cluster=ClusterSpec(
-            name=cluster.name,
-            device=device,
-            cpus_per_gpu=cpus_per_gpu,
-            gpu_type=cluster.gpu_type,
-            partition=cluster.partition,
-            constraint=cluster.constraint,
-        ),
+        cluster=run_shape.cluster_spec(cluster, shape),
         env=dict(sorted(cluster.env.items())),
         checkpoint=CheckpointSpec(interval_steps=config.checkpoint.interval_steps),
         fault=_fault(config.fault),
@@ -220,33 +213,22 @@ def request(config: Config) -> Request:
             "the Python inside the image, such as framework.environment=python3"
         )
     environment = config.framework.environment
-    where = Site(
+    where = run_shape.site(
+        config,
+        shape,
         # Inside a container, only the container can tell whether it exists.
         python=environment if contained else str(_interpreter(config)),
         data_root=data_root,
-        project=str(PROJECT),
-        code_version=machine.code_version(PROJECT),
-        oversubscribed=_oversubscribed(config.gpus, cpus_per_gpu, devices) if local else None,
-        shared_gpus=gpu_sharing.needs_gloo(config, devices),
-        visible_gpus=local_gpus or None,
-        # Slurm counts whole minutes.
-        timeout_seconds=60 * (cluster.timeout_minutes if local else math.ceil(cluster.timeout_minutes)),
-        heartbeat_seconds=config.heartbeat,
-        signal_seconds=cluster.signal_seconds,
-        max_requeues=0 if local else config.checkpoint.max_requeues,
-        max_restarts=config.checkpoint.max_restarts,
-        keep_checkpoint=config.checkpoint.keep,
-        bind_cpus=_bind_cpus(config, cpus_per_gpu),
-        link_gb_per_s=cluster.link_gb_per_s,
-        gpu_link_gb_per_s=cluster.gpu_link_gb_per_s,
-        peak_tflops=dict(sorted(cluster.peak_tflops.items())),
-        container=site_resources.container(cluster.container, str(PROJECT), _folders(config, results, data_root)),
-        stage_environment=cluster.stage_environment.name,
+        folders=_folders(config, data_root),
+        max_requeues=config.checkpoint.max_requeues,
+        shared_gpus=gpu_sharing.needs_gloo(config, shape.devices),
     )
     starter = mpi.starter(cluster) if mpi.needed(config.strategy) else None
     staged = site_resources.staged(cluster, where.python, starter, config.pack)
     memory.check(spec, cluster.gpu_memory_gb, offered_by(config.framework.name))
-    resources = site_resources.resources(cluster, placement, cpus_per_gpu, starter, spec.server_nodes, staged)
+    resources = site_resources.resources(
+        cluster, shape.placement, shape.cpus_per_gpu, starter, spec.server_nodes, staged
+    )
     return Request(spec, where, resources, cluster.gpu_memory_gb)
 
 
@@ -283,10 +265,9 @@ def _interpreter(config: Config) -> Path:
     return environments.interpreter(framework.name, framework.environment, PROJECT, config.cluster.modules)
 
 
-def _folders(config: Config, results: Path, data_root: str | None) -> tuple[str, ...]:
-    """Folders that a rank in a container must see."""
-    made = config.dataset.reader == "synthetic"
-    return (str(results),) if made or data_root is None else (str(results), data_root)
+def _folders(config: Config, data_root: str | None) -> tuple[str, ...]:
+    """Folders besides the results that a rank in a container must see."""
+    return () if config.dataset.reader == "synthetic" or data_root is None else (data_root,)
 
 
 def _fault(fault: Fault) -> FaultSpec:
@@ -294,54 +275,6 @@ def _fault(fault: Fault) -> FaultSpec:
     if fault.name == "none":
         return FaultSpec()
     return FaultSpec(fault.name, fault.step, fault.rank, fault.seconds if fault.name == "slow_rank" else 0.0)
-
-
-def _bind_cpus(config: Config, cpus_per_gpu: int) -> bool:
-    cores, needed = len(os.sched_getaffinity(0)), config.gpus * cpus_per_gpu
-    if config.cluster.bind_cpus and needed > cores:
-        raise UserError(
-            f"cluster.bind_cpus=true: {config.gpus} ranks x {cpus_per_gpu} need {needed} dedicated cores, this "
-            f"machine has {cores}; use fewer gpus or cluster.cpus_per_gpu, or bind_cpus=false"
-        )
-    return config.cluster.bind_cpus
-
-
-def _batches(config: Config) -> tuple[int, int]:
-    """Return (global batch, batch per GPU) in samples."""
-    if config.scaling is Scaling.weak:
-        return config.batch * config.gpus, config.batch
-    if config.batch % config.gpus:
-        below = config.batch // config.gpus * config.gpus
-        nearest = f"{below} and {below + config.gpus}" if below else str(config.gpus)
-        raise UserError(
-            f"batch={config.batch} cannot be divided evenly over gpus={config.gpus} (scaling=strong: `batch` is for "
-            f"all GPUs together); the nearest batches that can: {nearest}; or use scaling=weak, where it is per GPU"
-        )
-    return config.batch, config.batch // config.gpus
-
-
-def _device(asked: Device, local: bool) -> str:
-    if local and asked is not Device.cpu and (entry := machine.unknown_device()):
-        raise UserError(
-            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}: '{entry}' is none of the GPUs and MIG devices "
-            "that `nvidia-smi -L` lists here; correct or unset it, or use cluster.device=cpu"
-        )
-    if asked is not Device.auto:
-        if local and asked is Device.cuda and not machine.gpus():
-            raise UserError("cluster.device=cuda, but nvidia-smi lists no GPU here; use cluster.device=cpu or auto")
-        return asked.name
-    if not local:
-        raise UserError("cluster.device=auto works only on this machine; set cuda or cpu for a cluster")
-    return "cuda" if machine.gpus() else "cpu"
-
-
-def _oversubscribed(gpus: int, cpus_per_gpu: int, devices: Sequence[machine.Device]) -> str | None:
-    cores = machine.cores()
-    if why := gpu_sharing.sharing_note(gpus, devices):
-        return why
-    if gpus * cpus_per_gpu > cores:
-        return f"{gpus} ranks x {cpus_per_gpu} threads share {cores} core{'s' * (cores > 1)}"
-    return None
 
 
 def _data_root(config: Config, replicas: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Updates applied by parameter servers: figures, and runs invalidated by contradicting counts."""
+"""What parameter servers applied: its figures, and what makes a run that says otherwise no result."""
 
 from __future__ import annotations
 

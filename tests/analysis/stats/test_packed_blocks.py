@@ -1,4 +1,4 @@
-"""Packing a run's blocks into one text, and unpacking them."""
+"""The blocks of a run as one text, and back."""
 
 from __future__ import annotations
 

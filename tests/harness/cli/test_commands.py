@@ -50,7 +50,7 @@ def test_defaults_in_the_help_are_those_of_the_configuration(cli: Cli) -> None:
     assert {key: value for key, (value, _) in found.items()} == {key: default for key, (_, default) in found.items()}
     shown = cli("harness", "--help").stdout
     for group, option in yaml.safe_load(done.stdout).items():
-        if isinstance(option, dict) and "name" in option and group not in ("cluster", "optimizer"):
+        if isinstance(option, dict) and option.get("name") and group not in ("cluster", "optimizer"):
             assert re.search(rf"^  {group} +{option['name']}\b", shown, re.MULTILINE), group
 
 

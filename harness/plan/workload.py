@@ -1,0 +1,274 @@
+"""Requests of runs of the user's own training (`workload`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from harness.config import value_ranges
+from harness.config import workload as checks
+from harness.config.schema import Config, Scheduler
+from harness.config.workload_schema import Kind
+from harness.core import code_identity, templates
+from harness.core.errors import UserError
+from harness.core.spec import OWN, DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec, WorkloadSpec
+from harness.plan import environments, run_shape, site_resources
+from harness.plan.plan import Request
+from harness.plan.run_shape import PROJECT, Shape
+
+NO_DATASET = DatasetSpec(OWN, OWN, 0, 0, 0, (), ())
+DEFAULT_PYTHON = "python3"
+
+
+def request(config: Config) -> Request:
+    """Build the request for one run. Raises UserError."""
+    value_ranges.check(config)
+    checks.check(config)
+    cluster, workload = config.cluster, config.workload
+    if cluster.stage_environment.name != "none":
+        raise UserError(
+            f"cluster.stage_environment={cluster.stage_environment.name} is not offered with workload=; leave it out"
+        )
+    shape = run_shape.shape(config)
+    cwd = Path(workload.cwd or ".").expanduser().absolute()
+    contained = cluster.container.runtime is not None
+    if not contained:
+        _check_files(config, cwd)
+    python = _python(config)
+    data_root = str(Path(config.data.root).expanduser().absolute())
+    spec = RunSpec(
+        framework=workload.kind.name,
+        framework_options={},
+        environment="" if python is None else _environment(config, python),
+        strategy=OWN,
+        strategy_options={},
+        model=checks.name(workload),
+        dataset=NO_DATASET,
+        precision=OWN,
+        gpus=config.gpus,
+        placement=shape.placement,
+        scaling=config.scaling.name,
+        global_batch=shape.global_batch,
+        batch_per_gpu=shape.batch_per_gpu,
+        seed=config.seed,
+        repeat=config.repeat,
+        optimizer=OptimizerSpec(),
+        measure=_measure(config),
+        cluster=run_shape.cluster_spec(cluster, shape),
+        env=dict(sorted(cluster.env.items())),
+        workload=_workload(config, shape, cwd, python),
+    )
+    where = run_shape.site(
+        config,
+        shape,
+        python="" if python is None else _interpreter(config, python),
+        data_root=data_root,
+        folders=(str(cwd), *([data_root] if "data_root" in _placeholders(spec) else [])),
+        # Without a way to resume, a requeued run would reach the wall limit again.
+        max_requeues=config.checkpoint.max_requeues if workload.resume_args else 0,
+        cwd=str(cwd),
+    )
+    resources = site_resources.resources(cluster, shape.placement, shape.cpus_per_gpu)
+    return Request(spec, where, resources, cluster.gpu_memory_gb)
+
+
+def notes(requests: Sequence[Request]) -> Iterator[str]:
+    """Yield remarks about the runs for the plan."""
+    for request in requests:
+        if not {"batch_per_gpu", "global_batch"} & set(_placeholders(request.spec)):
+            yield (
+                "the command has neither {batch_per_gpu} nor {global_batch}: `batch` has no effect on the training, "
+                "and throughput counts workload.samples_per_step per step"
+            )
+    shared: dict[str | None, int] = {}
+    for request in requests:
+        if "run_dir" not in _placeholders(request.spec) and request.resources.scheduler == "slurm":
+            shared[request.site.cwd] = shared.get(request.site.cwd, 0) + 1
+    for cwd, count in shared.items():
+        if count > 1 and requests[0].resources.array_parallelism != 1:
+            yield (
+                f"{count} runs may work in {cwd} at the same time; if the training writes files there, such as "
+                "checkpoints, direct each run's to its own folder with {run_dir} in the command"
+            )
+
+
+def command_line(request: Request) -> str:
+    """Return the command of a run as a shell takes it. What only its nodes know stays in braces."""
+    workload, spec = request.spec.workload, request.spec
+    assert workload is not None
+    values = {
+        **{name: f"{{{name}}}" for name in templates.NAMES},
+        "batch_per_gpu": spec.batch_per_gpu,
+        "global_batch": spec.global_batch,
+        "gpus": spec.gpus,
+        "nodes": spec.placement.nodes,
+        "gpus_per_node": spec.placement.ranks_per_node,
+        "seed": spec.seed,
+        "repeat": spec.repeat,
+        "data_root": request.site.data_root,
+        **workload.params,
+    }
+    words = [templates.expand(text, values) for text in workload.command]
+    return words[0] if workload.shell else " ".join(map(_quoted, [*filter(None, [request.site.python]), *words]))
+
+
+def _quoted(word: str) -> str:
+    """Quote for a shell, but leave the braces of placeholders readable."""
+    return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
+
+
+def _placeholders(spec: RunSpec) -> list[str]:
+    assert spec.workload is not None
+    return [name for text in spec.workload.command for name in templates.placeholders(text)]
+
+
+def _workload(config: Config, shape: Shape, cwd: Path, python: str | None) -> WorkloadSpec:
+    asked = config.workload
+    return WorkloadSpec(
+        kind=asked.kind.name,
+        name=checks.name(asked),
+        command=tuple(asked.command),
+        params=dict(sorted(asked.params.items())),
+        code=code(asked.kind, tuple(asked.command), asked.shell, cwd, python),
+        samples_per_step=checks.samples_per_step(asked, _values(config, shape)),
+        unit=asked.unit,
+        cwd=asked.cwd,
+        shell=asked.shell,
+        launcher=asked.launcher,
+        processes_per_node=checks.processes_per_node(asked).name,
+        single=asked.single.name,
+        step=asked.step,
+        pattern=asked.pattern,
+        stop=asked.stop,
+        resume_args=tuple(asked.resume_args),
+        signals=asked.signals,
+    )
+
+
+def _values(config: Config, shape: Shape) -> dict[str, int]:
+    """Values of the numeric placeholders."""
+    return {
+        "batch_per_gpu": shape.batch_per_gpu,
+        "global_batch": shape.global_batch,
+        "gpus": config.gpus,
+        "nodes": shape.placement.nodes,
+        "gpus_per_node": shape.placement.ranks_per_node,
+        "seed": config.seed,
+        "repeat": config.repeat,
+    }
+
+
+def _measure(config: Config) -> MeasureSpec:
+    """How to measure, without what only the built-in training loop does."""
+    asked = config.measure
+    return MeasureSpec(
+        warmup_steps=asked.warmup_steps,
+        steps=asked.steps,
+        block_steps=asked.block_steps,
+        probe_steps=0,
+        evaluate_samples=0,
+        precision=asked.precision,
+    )
+
+
+# --- environment ------------------------------------------------------------------------------------------------------
+
+
+def _python(config: Config) -> str | None:
+    """Return the environment asked for, or the default; None for a command, which brings its own. Raises UserError."""
+    workload, cluster = config.workload, config.cluster
+    if workload.kind is Kind.command:
+        return None
+    if workload.python is not None:
+        return workload.python
+    if cluster.modules or cluster.container.runtime is not None:
+        return DEFAULT_PYTHON
+    ours = {str(Path(sys.prefix, "bin")), str(PROJECT / ".venv" / "bin")}
+    folders = [
+        folder for folder in os.environ.get("PATH", "").split(os.pathsep) if str(Path(folder).absolute()) not in ours
+    ]
+    if found := shutil.which(DEFAULT_PYTHON, path=os.pathsep.join(folders)):
+        return found
+    raise UserError(
+        f"there is no {DEFAULT_PYTHON} on the PATH but the harness's own; set workload.python=<environment>"
+    )
+
+
+def _environment(config: Config, python: str) -> str:
+    """Canonical name; in a container, the image determines what runs."""
+    container = config.cluster.container
+    if container.runtime:
+        return f"{container.runtime}:{container.image}:{python}"
+    return environments.canonical(python, PROJECT, config.cluster.modules)
+
+
+def _interpreter(config: Config, python: str) -> str:
+    cluster = config.cluster
+    if cluster.container.runtime is not None or (cluster.modules and environments.COMMAND.fullmatch(python)):
+        return python  # only the container or the node can tell whether it exists
+    found = environments.find(python, PROJECT, cluster.modules, "workload.python")
+    if found.is_file() and os.access(found, os.X_OK):
+        # Not resolved: a virtual environment is identified by the path of its interpreter link.
+        return str(found.absolute())
+    raise UserError(
+        f"workload.python={python}: there is no Python at {found}; give the folder of a virtual or conda environment, "
+        "or an interpreter"
+    )
+
+
+# --- code -------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def code(kind: Kind, command: tuple[str, ...], shell: bool, cwd: Path, python: str | None) -> str:
+    """Identity of the code that a command runs; empty if unknown."""
+    if kind is Kind.script:
+        path = _module(command[1], cwd, python) if command[0] == "-m" else cwd / command[0]
+        return code_identity.identity(path) if path else ""
+    words = command[0].split() if shell else list(command)
+    program = shutil.which(words[0]) if os.sep not in words[0] else None
+    # Behind an interpreter or a launcher, the script is an argument.
+    for path in (*([Path(program)] if program else []), *(cwd / word for word in words)):
+        if path.is_file() and (found := code_identity.program_identity(path)):
+            return found
+    return ""
+
+
+def _module(name: str, cwd: Path, python: str | None) -> Path | None:
+    """Find a module's file in the working directory or the environment, without importing it; None if not found."""
+    parts = name.split(".")
+    folders = [cwd]
+    if python is not None and os.sep in python:
+        place = Path(python).expanduser()
+        home = place.parent.parent if place.is_file() else place
+        folders += sorted(home.glob("lib/python3*/site-packages"))
+    for folder in folders:
+        base = folder.joinpath(*parts)
+        for path in (base.with_name(f"{base.name}.py"), base / "__main__.py", base / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
+
+
+def _check_files(config: Config, cwd: Path) -> None:
+    """Raise UserError if the working directory or the program does not exist."""
+    workload = config.workload
+    if not cwd.is_dir():
+        raise UserError(f"workload.cwd={workload.cwd}: there is no folder {cwd}")
+    if workload.shell or "{" in (first := workload.command[0]):
+        return
+    if workload.kind is Kind.script:
+        if first != "-m" and not (cwd / first).is_file():
+            raise UserError(f"there is no script {cwd / first}; give its path from {cwd}, or set workload.cwd")
+        return
+    local = config.cluster.scheduler is Scheduler.local
+    there = (cwd / first).is_file() if os.sep in first else bool(shutil.which(first)) or not local
+    if not there:
+        where = f"no program {cwd / first}" if os.sep in first else f"no program '{first}' on the PATH"
+        raise UserError(f"there is {where}; give its path, such as ./{Path(first).name}")
