@@ -1,4 +1,4 @@
-"""Values that many tests need, made through the real classes."""
+"""Builds values that many tests need from the real classes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The documentation site (docs/): built once without a warning, as `make docs` builds it, and then looked at.
+"""The documentation site (docs/): built once without warnings, like `make docs`, then inspected.
 
-Its reference pages are held to what they describe: schemas, configuration, and the messages in the source.
+Its reference pages are checked against schemas, configuration, and the messages in the source.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from analysis.tables import warnings
 
 DOCS = PROJECT / "docs"
 SCHEMAS = PROJECT / "harness" / "schemas"
-# Built of what is committed and of what is new, but not of what git ignores.
+# Built from tracked and untracked files, but not ignored ones.
 SECONDS = 120  # a build takes 4 to 10 s on 2 cores that others share
 
 
 class Page(HTMLParser):
-    """A built page: its anchors, where its links lead, what stands as code in its tables."""
+    """A built page: its anchors, link targets, and code cells in its tables."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
-    """The pages by their paths in the site."""
+    """The pages by path in the site."""
     out = tmp_path_factory.mktemp("site")
     make = (PROJECT / "Makefile").read_text(encoding="utf-8")
     [line] = re.findall(r"^docs:.*\n\t\$\(VENV\) -m (sphinx .*)$", make, flags=re.MULTILINE)
@@ -110,13 +110,13 @@ def test_every_link_and_anchor_leads_somewhere_and_none_fetches_from_outside(sit
 
 
 def slug(heading: str) -> str:
-    """The anchor that a forge gives a heading."""
+    """Return the anchor that a Git forge gives a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 def test_anchors_in_the_pages_are_those_that_a_forge_gives_the_headings_too() -> None:
-    """Those of keys and events are made when the site is built: nothing links to them from a page."""
+    """Anchors of keys and events are generated with the site; no page links to them."""
     pages = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
     for page in pages:
         text = page.read_text(encoding="utf-8")
@@ -154,14 +154,14 @@ def test_the_run_directory_s_page_has_every_key_of_every_schema_and_no_other(sit
     for kind in read("events")["oneOf"]:
         expected |= keys_of(kind) - {"ev"}
     spec = read("spec")["properties"]
-    # A free mapping, such as the options of a strategy, has no keys of its own.
+    # A free mapping, such as a strategy's options, has no fixed keys.
     expected |= keys_of({"properties": {"spec": spec["spec"], "site": spec["site"]}})
-    # By hand: the files and the events.
+    # Files and events are listed by hand.
     by_hand = {html.unescape(cell) for cell in re.findall(r"^\| (`[^|]*`) \|", page, flags=re.MULTILINE)}
     cells = set(site["run-directory.html"].cells) - {cell.replace("`", "") for cell in by_hand}
     groups = {key.rsplit(".", depth)[0] for key in expected for depth in range(1, 3)}
     assert expected - cells <= groups  # spec.optimizer is a heading, its keys are rows
-    # Fields that the schema of spec.json leaves free are on the page, from harness/core/spec.py.
+    # Fields missing from the schema of spec.json come from harness/core/spec.py.
     assert {cell for cell in cells - expected if not cell.startswith(("spec.", "site."))} == set()
 
 
@@ -213,7 +213,7 @@ def test_the_configuration_s_page_has_every_key_that_a_file_of_conf_sets(site: d
 
 
 def texts(path: Path) -> list[str]:
-    """The texts of a Python file as a reader of its output sees them; … stands for what is put in."""
+    """Return the texts of a Python file as its users see them, with … for inserted values."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.JoinedStr):
@@ -231,7 +231,7 @@ def test_every_message_of_the_troubleshooting_page_is_in_the_source() -> None:
         text for room in ("harness", "analysis") for path in (PROJECT / room).rglob("*.py") for text in texts(path)
     )
     for message in rows:
-        # Between two pieces of one text, something else may be put in, or another piece stand; not another text.
+        # Between two pieces of a text, inserted values or other pieces of it may occur, but no other text.
         pattern = r"[^\n]*?".join(re.escape(piece.strip()) for piece in message.split("…") if piece.strip())
         assert re.search(pattern, source), message
 
@@ -240,7 +240,7 @@ def test_every_message_of_the_troubleshooting_page_is_in_the_source() -> None:
 
 
 def first_cells(page: Path, heading: str) -> list[str]:
-    """The names in code in the first column of the table under a heading."""
+    """Return the code names in the first column of the table under a heading."""
     text = page.read_text(encoding="utf-8")
     [section] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"^\| `([^`]+)` \|", section, flags=re.MULTILINE)

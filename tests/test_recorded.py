@@ -1,4 +1,4 @@
-"""The benchmark of the protocol on recorded step times (benchmarks/protocol.py): what it replays is the protocol."""
+"""The benchmark of the protocol on recorded step times (benchmarks/protocol.py) replays the real protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS, PRECISION = 10, 0.05
 
 
 def test_a_steady_run_ends_with_the_first_interval_that_there_can_be() -> None:
-    # At rest after 6 blocks of warm-up (WINDOW), and an interval of the median has 6 values at least.
+    # Stationary after 6 blocks of warm-up (WINDOW); an interval of the median needs at least 6 values.
     run = protocol.replayed([1.0] * 40, STEPS, PRECISION)
     assert (len(run.timed), run.taken, run.precise) == (34, 6, True)
     assert run.seconds(run.taken, STEPS) == 60.0
@@ -33,7 +33,7 @@ def test_a_recording_that_ends_in_the_warm_up_is_refused() -> None:
 
 def test_the_fixed_number_is_the_smallest_with_which_the_share_of_runs_is_as_precise() -> None:
     steady = protocol.replayed([1.0] * 40, STEPS, PRECISION)
-    # Of 8 values the interval is from the smallest to the largest, of 9 from the second to the second largest.
+    # With 8 values the interval is the full range, with 9 it is from the second to the second largest.
     one_far = protocol.replayed([1.0] * 6 + [1.5] + [1.0] * 33, STEPS, PRECISION)
     assert protocol.fixed_blocks([steady, one_far], PRECISION, 0.5) == 6
     assert protocol.fixed_blocks([steady, one_far], PRECISION, 1.0) == one_far.taken == 9

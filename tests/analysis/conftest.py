@@ -19,6 +19,6 @@ def study(tmp_path: Path) -> StudyBuilder:
 
 @pytest.fixture
 def analyse(cli: Cli) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `python -m analysis` with the arguments given, from another folder than the project's."""
+    """Run `python -m analysis` with the given arguments, outside the project's folder."""
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     return lambda *arguments: cli("analysis", *map(str, arguments), env=environment)

@@ -1,4 +1,4 @@
-"""Studies for the tests of what goes into a paper: one as it should be, one with names that are commands elsewhere."""
+"""Studies for the tests of paper outputs: an ordinary one, and one with hostile names."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from analysis.read.study import read_study
 from analysis.report.findings import Findings, findings_of
 from harness.core.spec import ClusterSpec, Placement
 
-# What LaTeX, Typst, Markdown, HTML and a terminal would obey.
+# Markup and commands of LaTeX, Typst, Markdown, HTML and terminals.
 HOSTILE = (
     "\\undefined{x} $x^2$ a&b 50% c_d #panic() {e} ~f ^g `h` *i* [j](k) <img src=x onerror=alert(1)> @l | \"m\" 'n' "
     "-- ,, ü µ 中 \\"
 )
 HOSTILE_REASON = HOSTILE + " https://e.vil/ \x1b[31m \u202e \\end{document}"
-# Each deviates from 0 by so much that intervals are not empty.
+# Factors that give intervals a width.
 NOISE = (1.0, 1.004, 0.997)
 
 
 def rounds(stall: float, exposed: float, computing: float) -> dict[str, list[float]]:
-    """Eight rounds of the probes, in seconds of a step."""
+    """Make eight rounds of the probes, in seconds per step."""
     steps = {"no_sync": computing, "cached_batch": computing + exposed, "full": computing + exposed + stall}
     return {name: [seconds * NOISE[i % 3] for i in range(8)] for name, seconds in steps.items()}
 
 
 def add_series(study: StudyBuilder, sizes: tuple[int, ...] = (1, 2, 4), **changes) -> None:
-    """Three runs of each size, evaluated three times; a step of 0.1 s takes 4 ms longer with every doubling."""
+    """Add three runs of each size, each evaluated three times; a step takes 0.1 s, plus 4 ms per doubling."""
     for doublings, gpus in enumerate(sizes):
         seconds = 0.1 + 0.004 * doublings
         for repeat, factor in enumerate(NOISE):
@@ -65,7 +65,7 @@ def hostile_study(folder: Path) -> Findings:
 
 
 def typeset(folder: Path, body: str) -> Path:
-    """The log of pdflatex having made main.pdf of a document with this body; skips where there is no LaTeX."""
+    """Typeset main.pdf from a document with this body and return pdflatex's log; skips the test without LaTeX."""
     if shutil.which("pdflatex") is None:
         pytest.skip("there is no pdflatex (sbatch/system-packages.sh)")
     preamble = "\\documentclass{article}\n\\usepackage{booktabs,graphicx}\n"

@@ -1,4 +1,4 @@
-"""What is in a PDF: its fonts and its words, read from its objects; as much of the format as our own PDFs use."""
+"""Reads fonts and text from a PDF's objects, as far as our own PDFs use the format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
 
 
 def fonts(pdf: bytes) -> set[str]:
-    """Names of the embedded fonts, without the tag of the subset. Fails where one is of Type 3 or is not embedded."""
+    """Return the names of embedded fonts without the subset tag. Fails if one is of Type 3 or not embedded."""
     objects = pdf + b"".join(streams(pdf))
     assert b"/Type3" not in objects
     names = {found.decode() for found in re.findall(rb"/FontName\s*/([^\s/<>]+)", objects)}
@@ -23,7 +23,7 @@ def fonts(pdf: bytes) -> set[str]:
 
 
 def size_mm(pdf: bytes) -> tuple[float, float]:
-    """Width and height of its first page."""
+    """Return width and height of the first page."""
     box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf)
     assert box is not None
     return float(box[1]) / 72 * 25.4, float(box[2]) / 72 * 25.4
@@ -38,7 +38,7 @@ def streams(pdf: bytes) -> Iterator[bytes]:
 
 
 def words(pdf: bytes) -> str:
-    """All text of a PDF of Typst's, as each of its fonts would read it: glyphs of another font come out as nonsense."""
+    """Return all text of a Typst PDF once per font, decoded with that font; glyphs of other fonts become garbage."""
     contents = list(streams(pdf))
     maps = [_glyphs(content) for content in contents if b"begincmap" in content]
     said: list[list[str]] = [[] for _ in maps]
@@ -80,7 +80,7 @@ def _unescaped(literal: bytes) -> bytes:
 
 
 def pages(path: Path) -> int:
-    """Of a PDF of pdflatex's, by the log beside it."""
+    """Return the number of pages of a pdflatex PDF, from its log."""
     log = path.with_suffix(".log").read_text(encoding="latin-1")
     found = re.search(r"Output written on .*?\((\d+) page", log.replace("\n", ""))
     assert found, log[-1000:]

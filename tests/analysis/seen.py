@@ -1,4 +1,4 @@
-"""What a person gets to see of a study, as text."""
+"""A study's report as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from analysis.report.terminal.tables import WIDTH_OF_A_FILE, print_tables
 
 
 class Seen:
-    """All that a study's report consists of, as text."""
+    """All parts of a study's report as text."""
 
     def __init__(self, study: StudyBuilder) -> None:
         self.findings = findings = findings_of(read_study(study.folder))
@@ -44,7 +44,7 @@ class Seen:
         return self.words_of("speedup")
 
     def words_of(self, figure: str) -> str:
-        """All text of a figure, its lines put together."""
+        """Return all text of a figure, with its lines joined."""
         return words(" ".join(ElementTree.fromstring(self.figures[f"{figure}.svg"]).itertext()))
 
 
@@ -65,8 +65,8 @@ class Tags(HTMLParser):
 
 
 def scripts_and_rest(html: str) -> tuple[list[str], str]:
-    """(what stands in the page's scripts, the page without them), as a browser parses it: a script ends at the first
-    of its end tags."""
+    """Return the contents of the page's scripts, and the page without them, as a browser parses it: a script ends at
+    its first end tag."""
     pattern = re.compile(r"<script\b[^>]*>(.*?)</script\s*>", re.DOTALL | re.IGNORECASE)
     return pattern.findall(html), pattern.sub("", html)
 

@@ -1,9 +1,8 @@
-"""Builds study folders for the tests, through the writers that the harness itself uses.
+"""Builds study folders for the tests with the harness's own writers.
 
-A built run is as regular as can be, so that a test's figures can be worked out by hand: each block of a rank takes
-`block_seconds` and holds `batch_per_gpu` x `n` samples. The clock of an attempt begins at CREATED, and what is logged
-takes its seconds: 3 of start-up, 9 per warm-up block, the blocks, checkpoints and probes, 2 for an evaluation, and 1
-until the rank has exited.
+Runs are as regular as possible, so that figures can be calculated by hand: each block of a rank takes `block_seconds`
+and has `batch_per_gpu` x `n` samples. An attempt's clock starts at CREATED and advances by what is logged: 3 s of
+start-up, 9 per warm-up block, the blocks, checkpoints and probes, 2 per evaluation, and 1 until the rank has exited.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ RESULT = {
     "oversubscribed": None,
 }
 
-# As harness/worker/record/capture.py writes it on a node with two GPUs.
+# As written by harness/worker/record/capture.py on a node with two GPUs.
 ENVIRONMENT = {
     "v": 1,
     "host": "node0",
@@ -97,7 +96,7 @@ ENVIRONMENT = {
 
 
 def spec_of(gpus: int = 1, **changes: Any) -> RunSpec:
-    """The weak-scaling spec of the tests on so many GPUs, all on one node unless `placement` says otherwise."""
+    """Return the tests' weak-scaling spec on this many GPUs, all on one node unless `placement` is given."""
     placement = changes.pop("placement", Placement(1, gpus))
     batch = changes.pop("batch_per_gpu", 128)
     values = {"global_batch": gpus * batch, "batch_per_gpu": batch, **changes}
@@ -107,24 +106,23 @@ def spec_of(gpus: int = 1, **changes: Any) -> RunSpec:
 @dataclass
 class Logs:
     """What the ranks of one attempt log. block_seconds: of each block of ten steps after the warm-up, or after the step
-    that the attempt goes on from; one list for all ranks, or one each.
+    from which the attempt resumed; one list for all ranks, or one per rank.
 
-    parameters, gradients, samples: of all ranks, or a list with one each. gradients: (sum, magnitude) of the first
-    gradient; None: not logged. evaluations: accuracies in the middle of training, by step. samples: what the end event
-    says; None: those of the rank's blocks. later: whether what came to the logs later is in them. verify: arrays of
-    verify.npz. staleness: the values of the staleness event. returns: those of server_back events, on rank 0.
-    fallbacks: what fallback events say, on every rank. energy: what each rank meters, and the joules of each block.
-    start: further values of the start event, of all ranks or a list with one each. resources: the values of the
-    resources event of each rank. devices: device events of rank 0, values by step.
+    parameters, gradients, samples: for all ranks, or a list per rank. gradients: (sum, magnitude) of the first
+    gradient; None: not logged. evaluations: accuracies during training, by step. samples: in the end event; None: those
+    of the rank's blocks. later: whether to write fields that were added to the logs later. verify: arrays of
+    verify.npz. staleness: values of the staleness event. returns: values of server_back events on rank 0.
+    fallbacks: texts of fallback events, on every rank. energy: what each rank meters, and the joules of each block.
+    start: further values of the start event, for all ranks or a list per rank. resources: values of each rank's
+    resources event. devices: device events of rank 0, values by step.
 
-    rounds: seconds per step of each probe in each of its rounds, of all ranks, or one each; of the allreduce, of a
-    message of GRADIENT_BYTES. probes: the values of the probes event.
+    rounds: seconds per step of each probe in each round, for all ranks or per rank; the allreduce's message has
+    GRADIENT_BYTES. probes: values of the probes event.
 
-    resume: the values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of
-    a failure on purpose. ends: whether the training ended, or was cut after the last block. begin: when the ranks were
-    started; None: it is not written down. exit_codes: one per rank; None: all 0; empty: the supervisors died too.
-    issued: the part of a step's time in which the host issues it, of all ranks or a list with one each; None: not
-    logged.
+    resume: values of the resume event. checkpoints: seconds of the checkpoint at each step. fault: (rank, step) of an
+    injected fault. ends: whether training ended, or was cut off after the last block. begin: start of the ranks; None:
+    not recorded. exit_codes: one per rank; None: all 0; empty: the supervisors died too. issued: share of a step's time
+    in which the host issues it, for all ranks or a list per rank; None: not logged.
     """
 
     block_seconds: Sequence[float] | Sequence[Sequence[float]] = (1.0, 1.0, 1.0, 1.0)
@@ -164,8 +162,8 @@ class Logs:
 
 
 def arrays(**changes: Any) -> dict[str, np.ndarray]:
-    """What a run with verify=true shows, as float32: the largest logit is 2, the norm of the gradients 5, the losses
-    move by 0.5. None: left out."""
+    """Make the float32 arrays of verify=true: the largest logit is 2, the norm of the gradients 5, and the losses move
+    by 0.5. None: omit the array."""
     values = {
         "logits": [[2.0, -1.0], [0.5, 0.0]],
         "losses": [2.0] * 10 + [1.5] * 10,
@@ -177,7 +175,7 @@ def arrays(**changes: Any) -> dict[str, np.ndarray]:
 
 
 def resume(step: int, from_attempt: int | None = None, **values: Any) -> dict[str, Any]:
-    """A resume event as `harness.worker.checkpoint` logs it."""
+    """Make a resume event like `harness.worker.checkpoint`."""
     return {
         "step": step,
         "from_attempt": from_attempt,
@@ -189,7 +187,7 @@ def resume(step: int, from_attempt: int | None = None, **values: Any) -> dict[st
 
 
 class StudyBuilder:
-    """A study in a folder: `add` runs to it, then hand `folder` to what is tested."""
+    """A study in a folder: `add` runs, then pass `folder` to the code under test."""
 
     def __init__(self, folder: Path, name: str = "how-it-scales") -> None:
         self.folder = folder
@@ -219,7 +217,7 @@ class StudyBuilder:
         finished: bool = True,
         attempt: int = 1,
     ) -> Path:
-        """Writes one run and returns its folder. `result` and `site` change the values given above."""
+        """Write one run and return its folder. result, site: changes to RESULT and SITE."""
         run_dir = self.folder / "runs" / spec.run_id
         run_dir.mkdir(exist_ok=True)
         write_run(run_dir, spec, dataclasses.replace(SITE, **(site or {})))
@@ -232,22 +230,22 @@ class StudyBuilder:
         return run_dir
 
     def attempts(self, spec: RunSpec, *attempts: Logs, finished: bool = True) -> Path:
-        """A run that took these attempts, attempt-1 first; the last one completed it unless it is not `finished`."""
+        """Add a run with these attempts in order; the last one completes it unless `finished` is False."""
         for number, logs in enumerate(attempts, start=1):
             run_dir = self.add(spec, logs, attempt=number, finished=finished and number == len(attempts))
         return run_dir
 
     def completed(self, gpus: int = 1, seconds: float = 1.0, **changes: Any) -> Path:
-        """A completed run whose measured blocks take `seconds` each: 10 x 128 x gpus samples in so long."""
+        """Add a completed run whose measured blocks of 10 x 128 x gpus samples take `seconds` each."""
         return self.add(spec_of(gpus, **changes), Logs(block_seconds=[seconds] * 4))
 
     def verified(self, gpus: int, shown: Mapping[str, np.ndarray] | None = None, **changes: Any) -> Path:
-        """A completed run with verify=true whose network computes what is shown, or `arrays()`."""
+        """Add a completed run with verify=true and these arrays in verify.npz; default: `arrays()`."""
         return self.add(spec_of(gpus, verify=True, **changes), Logs(verify=shown or arrays()))
 
 
 def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
-    """One log per rank, each as a worker writes it, and what the supervisors of the ranks write."""
+    """Write one log per rank like a worker, and the files of the ranks' supervisors."""
     attempt_dir.mkdir(parents=True, exist_ok=True)
     if logs.begin is not None:
         write_json(attempt_dir / "begin.json", {"t": logs.begin, "job_id": "17"})
@@ -263,7 +261,7 @@ def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
 
 
 class TimedWriter(EventWriter):
-    """The writer of the harness, with a clock of its own: t, in unix seconds."""
+    """The harness's writer with a simulated clock: t, in unix seconds."""
 
     def __init__(self, path: Path, rank: int, t: float) -> None:
         super().__init__(path, rank)
@@ -338,8 +336,8 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
 
 
 def _write_blocks(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> tuple[int, int]:
-    """The blocks, under the phases that the measuring loop gives them; returns the number of the steps that the run has
-    done, and of the samples that this rank consumed in the attempt."""
+    """Write the blocks with the phases of the measuring loop. Return the steps that the run has done, and the samples
+    that this rank consumed in the attempt."""
     first = logs.block_seconds[0] if logs.block_seconds else 0.0
     own = list(logs.block_seconds if isinstance(first, (int, float)) else logs.block_seconds[rank])
     n, warmup = spec.measure.block_steps, spec.measure.warmup_steps
@@ -385,7 +383,7 @@ def _own(value: Any, rank: int) -> Any:
 
 
 def write_environment(run_dir: Path, attempt: int = 1, **changes: Any) -> Path:
-    """env.json of an attempt: ENVIRONMENT with these changes; those of `variables` beside its own."""
+    """Write an attempt's env.json: ENVIRONMENT with these changes; `variables` are added to its own."""
     variables = {**ENVIRONMENT["variables"], **changes.pop("variables", {})}  # type: ignore[dict-item]
     path = run_dir / f"attempt-{attempt}" / "env.json"
     write_json(path, {**ENVIRONMENT, "variables": variables, **changes})
@@ -393,6 +391,6 @@ def write_environment(run_dir: Path, attempt: int = 1, **changes: Any) -> Path:
 
 
 def touch_later(path: Path) -> None:
-    """Gives the file a modification time of its own, however coarse the clock of the file system is."""
+    """Give the file a distinct modification time, however coarse the file system's clock is."""
     later = time.time_ns() + 5_000_000_000
     os.utime(path, ns=(later, later))

@@ -1,4 +1,4 @@
-"""Real runs whose images NVIDIA DALI decodes, on the CPU: refused, trained, cut and continued, and reported."""
+"""Real runs with images decoded by NVIDIA DALI on the CPU: rejected, trained, interrupted and resumed, and reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_it_trains_nearly_as_the_harness_does_and_the_report_says_that_the_pixel
         assert "dali" in read_json(run_dir / "attempt-1" / "env.json")["versions"]
         assert logged(run_dir, "probes")[0]["rounds"] > 0
     magnitudes = [ends[pipeline][0]["magnitude"] for pipeline in ("harness", "dali")]
-    # Pixels differ by at most 2 levels of 255. Measured: 0.2 %; where the images are not cropped and flipped, 13 %.
+    # Pixels differ by at most 2 of 255 levels. Measured: 0.2 %; without crops and flips 13 %.
     assert magnitudes[1] == pytest.approx(magnitudes[0], rel=1e-2)
     assert ends["dali"] != ends["harness"]
 

@@ -1,4 +1,4 @@
-"""The largest number of ranks, predicted from the smaller ones: emulated ranks on links of a known speed."""
+"""Predicting the largest number of ranks from smaller ones: emulated ranks on links of known speed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from project import Cli
 from analysis.read.run import read_run_row
 from harness.core.serialization import write_json
 
-BOUND = 0.05  # what docs/validation.md promises
+BOUND = 0.05  # as promised by docs/validation.md
 LARGEST = 4
-# What is exposed whole, what is hidden in part, and what comes late.
+# Fully exposed communication, partly hidden communication, and a straggler.
 SERIES = (
     {"message_mb": 1.0, "bandwidth_mb": 150.0, "overlap": False},
     {"compute_ms": 35.0, "backward_fraction": 0.8, "message_mb": 2.0, "bandwidth_mb": 80.0, "stall_ms": 3.0},

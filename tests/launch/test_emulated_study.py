@@ -1,4 +1,4 @@
-"""framework=emulated as a user starts it: a study through the command line, and its report."""
+"""A study with framework=emulated from the command line, and its report."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ARGUMENTS = (
 def test_a_study_of_it_completes_and_is_marked_everywhere(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
     ran = cli("harness", "-m", "gpus=2", "strategy=allreduce,mpi", *ARGUMENTS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "memory is an estimate" not in ran.stdout  # of a network that is not there
+    assert "memory is an estimate" not in ran.stdout  # there is no network
     runs = run_dirs(tmp_path)
     assert len(runs) == 2
     for run_dir in runs:
         [start] = logged(run_dir, "start")
-        assert start["waiting"]["overshoot_seconds"] >= 0  # how small it is: tests/launch/test_ground_truth.py
+        assert start["waiting"]["overshoot_seconds"] >= 0  # tests/launch/test_ground_truth.py bounds it
         assert start["gradient_bytes"] == 2**19
         assert {event["loss"] for event in logged(run_dir, "steps")} == {None}
         assert logged(run_dir, "eval") == []
-    # The gradients are the shares of the classes in the global batch, which add up to 1, whatever carries them.
+    # The gradients are the classes' shares of the global batch, which add up to 1 whatever transports them.
     gradients = [logged(run_dir, "gradients", rank=rank)[0] for run_dir in runs for rank in (0, 1)]
     assert [(g["sum"], g["magnitude"]) for g in gradients] == [(pytest.approx(1.0), pytest.approx(1.0))] * 4
     shown = cli("analysis", str(study_dir(tmp_path)))

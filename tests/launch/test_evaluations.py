@@ -1,4 +1,4 @@
-"""Evaluations in the middle of training: on this machine, with real ranks and real gloo."""
+"""Evaluations during training, on this machine with real ranks and real gloo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every framework with every strategy that it offers, on this machine, on real images: the same work, proved."""
+"""Every framework with every strategy it offers, on this machine with real images: all do the same work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.worker.checks import verify
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
-# The published comparison, and JAX beside it; Horovod has no JAX.
+# The published comparison and JAX, which Horovod does not support.
 SWEEP = ("framework=pytorch,tensorflow,keras,mxnet,jax", "strategy=allreduce,horovod,mpi", "skip_unsupported=true")
 RUNS = 5 * 3 - 1
 SHORT = ("model=resnet20", "dataset=fashion_mnist", "batch=16", "measure=smoke", "cluster.device=cpu")
@@ -21,7 +21,7 @@ SHORT = ("model=resnet20", "dataset=fashion_mnist", "batch=16", "measure=smoke",
 
 @pytest.fixture(autouse=True)
 def _environments(environments: None) -> None:
-    """Every test here needs all of them."""
+    """Every test here needs all environments."""
 
 
 def test_every_combination_trains_on_real_images_and_does_the_same_work(
@@ -45,7 +45,7 @@ def test_every_combination_trains_on_real_images_and_does_the_same_work(
         rows = list(csv.DictReader(file))
     assert len(rows) == RUNS
     assert {row["verdict"] for row in rows} == {"equal", "reference"}, rows
-    # What was left out is in the study, and so in the report.
+    # Combinations left out are in study.json, and so in the report.
     [invocation] = read_json(study_dir(tmp_path) / "study.json")["invocations"]
     assert len(invocation["skipped"]) == 1
     assert "'horovod' is not offered by framework 'jax'" in " ".join(report.stdout.split())
@@ -67,7 +67,7 @@ def test_evaluations_in_the_middle_change_the_training_of_no_framework(cli: Cli,
         assert losses(evaluated) == losses(plain), framework
         for kind, value in (("end", "weights_checksum"), ("eval", "loss")):
             assert logged(evaluated, kind)[-1][value] == logged(plain, kind)[-1][value], framework
-        # And each one says what the device gives, and where its start-up went.
+        # And each one logs the device's ceilings and the parts of its start-up.
         (ceiling,), (start,) = logged(plain, "ceiling"), logged(plain, "start")
         assert ceiling["reason"] is None, framework
         assert min(ceiling["flops_per_second"], ceiling["bytes_per_second"]) > 1e6, framework

@@ -1,4 +1,4 @@
-"""What is put into a run is what the analysis finds in it: framework=emulated, whose costs are set."""
+"""The analysis recovers the given costs of runs with framework=emulated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settings_of(ranks: int) -> list[Setting]:
         Setting(ranks, **slow, overlap=False),
         Setting(ranks, **slow),  # three of four buckets behind backward
         Setting(ranks, compute_ms=30.0, **slow, stall_ms=6.0),
-        # Few buckets: what gloo itself takes for each is put in by nobody.
+        # Few buckets, since gloo's own time for each is not among the given costs.
         Setting(ranks, latency_ms=4.0, overlap=False, buckets=2),
         Setting(ranks, latency_ms=4.0, backward_fraction=0.6),  # more than backward hides
         Setting(ranks, compute_ms=30.0, straggler_ms=8.0, straggler_rank=last, latency_ms=1.0),
@@ -42,14 +42,14 @@ def settings_of(ranks: int) -> list[Setting]:
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_breakdown_finds_what_was_put_in(torch_python: Path, tmp_path: Path) -> None:
-    """36 settings, on 1 to 4 ranks. Judged against what is set, and by nothing that the worker measured itself."""
+    """36 settings, on 1 to 4 ranks, judged only against the given costs, not by the worker's own measurements."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
     if busy and os.geteuid() != 0:
         pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
     groups = {ranks: settings_of(ranks) for ranks in (1, 2, 3, 4)}
     folders = {ranks: prepared(tmp_path, settings) for ranks, settings in groups.items()}
     turns = {ranks: [turns_of(folder, ranks) for folder in folders[ranks]] for ranks in groups}
-    # Four processes, since importing torch costs more than a run: all of them, then three and one, then two and two.
+    # Four processes, reused because importing torch takes longer than a run: first all, then 3 and 1, then 2 and 2.
     processes: list[list[Turn]] = [[], [], [], []]
     for run in turns[4]:
         for process, turn in zip(processes, run, strict=True):
@@ -73,8 +73,8 @@ def test_the_breakdown_finds_what_was_put_in(torch_python: Path, tmp_path: Path)
             assert 0 <= start["waiting"]["overshoot_seconds"] < 0.01
             off += [setting] * any(wrong(setting, setting.expected, parts))
     assert sum(map(len, groups.values())) == 36
-    # A busy machine holds up one now and then, for longer than a run: 1 of 36 in one of five times. What the analysis
-    # gets wrong, it gets wrong again.
+    # A busy machine sometimes delays a rank for longer than a run: 1 of 36 settings in one of five test runs. An error
+    # of the analysis would recur when the setting is measured again.
     assert len(off) <= MOST_HELD_UP, f"{len(off)} of 36 settings: {off}"
     problems = [
         problem for number, setting in enumerate(off) for problem in again(tmp_path / f"again-{number}", setting)
@@ -83,15 +83,15 @@ def test_the_breakdown_finds_what_was_put_in(torch_python: Path, tmp_path: Path)
 
 
 def again(folder: Path, setting: Setting) -> list[str]:
-    """Which parts of a setting are wrong when it is measured alone."""
+    """Return the parts of a setting that are wrong when it is measured alone."""
     [run_dir] = prepared(folder, [setting])
     with started([[turn] for turn in turns_of(run_dir, setting.ranks)]) as ranks:
         finished(ranks, 120)
     return list(wrong(setting, setting.expected, analysed(run_dir)))
 
 
-# (Mbit/s of each host's link, what else is put in): nothing is waited for in place of the link. Few buckets and long
-# steps, since what gloo itself takes for a message is put in by nobody: 0.2 to 0.8 ms each on a machine of two cores.
+# (Mbit/s of each host's link, other costs), without emulated waiting for the link. Few buckets and long steps, since
+# gloo's own time per message is not among the given costs: 0.2 to 0.8 ms on a machine with two cores.
 ONE = {"bandwidth_mb": None, "message_mb": 1.0, "buckets": 1, "compute_ms": 40.0, "overlap": False}
 TWO = {"bandwidth_mb": None, "message_mb": 1.0, "buckets": 2, "compute_ms": 60.0}
 SHAPED = [
@@ -108,12 +108,12 @@ SHAPED = [
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_breakdown_finds_what_a_real_link_takes(torch_python: Path, tmp_path: Path) -> None:
-    """Hosts in network namespaces, links shaped by the kernel. What is put in is the bandwidth; what the algorithm of
-    the allreduce sends over it, the kernel has counted."""
+    """Hosts in network namespaces with links shaped by the kernel. The bandwidth is given; the kernel counts the bytes
+    that the allreduce sends."""
     if why := hosts.why_not():
         pytest.skip(why)
     off = over_links(tmp_path, SHAPED)
-    # As above: what the analysis gets wrong, it gets wrong again.
+    # As above: an error of the analysis would recur.
     assert len(off) <= MOST_HELD_UP, f"{len(off)} of {len(SHAPED)} settings: {off}"
     for number, one in enumerate(off):
         problems = over_links(tmp_path / f"again-{number}", [one])
@@ -124,7 +124,7 @@ Shaped = tuple[int, Setting]
 
 
 def over_links(folder: Path, settings: Sequence[Shaped]) -> dict[Shaped, str]:
-    """Of those settings whose breakdown is wrong, in which parts. All are measured one after another."""
+    """Measure the settings one after another; return the wrong parts of each setting with a wrong breakdown."""
     folders = prepared(folder, [setting for _, setting in settings])
     processes: list[list[Turn]] = [[] for _ in range(max(setting.ranks for _, setting in settings))]
     for (mbit, setting), run_dir in zip(settings, folders, strict=True):

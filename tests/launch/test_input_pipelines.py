@@ -1,4 +1,4 @@
-"""Real runs with every input pipeline: the training is the same."""
+"""Real runs with every input pipeline train identically."""
 
 from __future__ import annotations
 

@@ -57,19 +57,19 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
             before = ["start", "steps", "gradients", *["steps"] * 4, "resources", "checkpoint", "protocol"]
             rounds = kinds.count("probe") // 4
             assert rounds > 0
-            # Where /sys tells of the processors, device events come in between.
+            # If /sys has the processors' state, device events come in between.
             told = [kind for kind in kinds if kind != "device"]
             assert told == [*before, "eval", "end", *["probe"] * 4 * rounds, "probes", "ceiling"]
             start = log.events[0]
             assert start["world_size"] == spec["spec"]["gpus"]
             assert start["threads"] == 1
-            # From the birth of the process on, without a gap. The supervisor of rank 0 says when the attempt began.
+            # From the start of the process on, without gaps. Rank 0's supervisor records when the attempt began.
             laps, begun = start["startup_seconds"], read_json(run_dir / "attempt-1" / "begin.json")
             assert list(laps) == ["interpreter", "imports", "data", "rendezvous", "build", "facts"]
             assert all(seconds > 0 for seconds in laps.values())
             assert (asked if rank else begun["t"] - 0.1) < start["t"] - sum(laps.values()) < begun["t"] + 60
             validate(begun, "begin")
-            # Every one of the 101 test samples scored once, though 101 is odd and there are two ranks.
+            # All 101 test samples are scored once, although 101 is odd and there are two ranks.
             assert next(e["samples"] for e in log.events if e["ev"] == "eval") == 101
             checksums.add(next(e["weights_checksum"] for e in log.events if e["ev"] == "end"))
         assert len(checksums) == 1, "the ranks' weights differ"
@@ -114,16 +114,16 @@ def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(cli: Cl
         assert result["status"] == "failed"
         assert result["reason"] == "rank 1 was ended by signal 9 (SIGKILL)"
         assert (result["failed_rank"], result["exit_code"]) == (1, -9)
-        # The second run has started, with ranks of its own.
+        # The second run has started with new ranks.
         assert wait_for(lambda: len(ranks()) == 2 and not set(ranks().values()) & set(victims.values()))
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=120)
-    # The same command with few steps is another run; with the same ones it tries the failed run again.
+    # With fewer steps the same command is another run; with the same ones it retries the failed run.
     assert read_json(first)["status"] == "failed"
 
 
 def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tmp_path: Path) -> None:
-    # A data set that is there when the command looks, and cannot be read: real files, too short.
+    # A data set that exists but cannot be read: real files, too short.
     root = tmp_path / "data" / "cifar10"
     root.mkdir(parents=True)
     for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:

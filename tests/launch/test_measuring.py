@@ -1,4 +1,4 @@
-"""How long real runs take, and what their probes cost and change: two ranks, real gloo."""
+"""The length of real runs, and the cost and effect of their probes: two ranks, real gloo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.core.spec import MeasureSpec
 
 pytestmark = pytest.mark.torch
 
-# A straggler of 50 ms makes every step about as long, also on a machine that has other work to do.
+# A straggler of 50 ms keeps step times nearly constant even on a busy machine.
 STEADY = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.05")
 SHORT = ("gpus=2", "cluster=local", *SMALL, "model=cnn_small", "measure.block_steps=1", *STEADY)
 PROBED = ("measure.probe_rounds=20", "measure.probe_limit=0.5")
@@ -28,7 +28,7 @@ def _environment(torch_python: Path) -> None:
 
 
 def decided(run_dir: Path, attempt: int = 1) -> dict[str, Any]:
-    """The outcome that both ranks logged; it has to be what follows from the blocks that they logged."""
+    """Return the outcome that both ranks logged, after checking that it follows from their logged blocks."""
     first, second = (logged(run_dir, "protocol", attempt, rank)[0] for rank in range(2))
     outcome = {key: value for key, value in first.items() if key not in ("v", "t", "rank", "ev")}
     assert {key: second[key] for key in outcome} == outcome
@@ -62,7 +62,7 @@ def test_a_run_stops_when_its_step_time_is_known_and_stays_stopped(cli: Cli, tmp
     assert (row["steps"], row["warmup_steps"]) == (outcome["measured_steps"], outcome["warmup_steps"])
     first = max(logged(run_dir, "steps", 1, rank)[0]["seconds"] for rank in range(2))
     assert row["first_block_seconds"] == first
-    # As after a failure between the last checkpoint and the result.
+    # As if it had failed between the last checkpoint and the result.
     (run_dir / "result.json").unlink()
     again = cli("harness", *arguments)
     assert again.returncode == 0, again.stdout + again.stderr
@@ -91,7 +91,7 @@ def test_probes_keep_to_their_limit_and_change_nothing_of_training(cli: Cli, tmp
     assert logged(runs[0], "probes") == logged(runs[0], "probe") == []
 
     (about,) = logged(runs[2], "probes")
-    # 0.64 s a round, 13 steps of the straggler and four messages; some 5 s until then.
+    # 0.64 s per round: 13 steps of the straggler and four messages; about 5 s before them.
     assert about["rounds"] >= 1
     assert about["skipped"] is None
     assert 0 < about["share"] <= about["limit"] == 0.5
@@ -100,7 +100,7 @@ def test_probes_keep_to_their_limit_and_change_nothing_of_training(cli: Cli, tmp
     kinds = [(event["round"], event["probe"]) for event in logged(runs[2], "probe")]
     names = ("full", "cached_batch", "no_sync", "allreduce")
     assert kinds == [(number, name) for number in range(about["rounds"]) for name in names]
-    # With gradients exchanged rank 0 waits for the straggler, without it does not.
+    # Rank 0 waits for the straggler only if gradients are exchanged.
     own = {name: [e for e in logged(runs[2], "probe", 1, 0) if e["probe"] == name] for name in names}
     assert min(event["seconds"] / event["n"] for event in own["cached_batch"]) > 0.045
     assert min(event["seconds"] / event["n"] for event in own["no_sync"]) < 0.045
@@ -113,6 +113,6 @@ def test_probes_that_would_take_too_long_are_left_out_and_it_is_said(cli: Cli, t
     (run_dir,) = run_dirs(tmp_path)
     (about,) = logged(run_dir, "probes")
     assert (about["rounds"], logged(run_dir, "probe")) == (0, [])
-    assert about["share"] < 0.01  # agreeing on it costs something, no step does
+    assert about["share"] < 0.01  # only the ranks' agreement costs time
     assert about["skipped"].startswith("one round would take about ")
     assert f"no probes: {about['skipped']}" in read_run_row(run_dir)["notes"]

@@ -1,4 +1,4 @@
-"""Ranks over MPI on this machine: mpirun starts their supervisors, and leaves how a run ends to them."""
+"""MPI ranks on this machine: mpirun starts their supervisors, which decide how a run ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _environment(torch_python: Path) -> None:
 
 
 def mpiruns(folder: Path) -> list[str]:
-    """Command lines of the mpirun that belong to runs in the folder."""
+    """Return the command lines of mpirun processes of runs in the folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -130,7 +130,7 @@ def test_without_mpirun_the_command_says_so(cli: Cli, tmp_path: Path, torch_pyth
 
 
 def test_what_mpirun_cannot_start_is_said_in_its_words(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    """An mpirun beside the interpreter that fails as the real one does where a node has not what it needs."""
+    """An mpirun next to the interpreter that fails like the real one on a node that lacks something."""
     (tmp_path / "bin").mkdir()
     for name, text in (
         ("python", f'exec {torch_python} "$@"'),
@@ -145,7 +145,7 @@ def test_what_mpirun_cannot_start_is_said_in_its_words(cli: Cli, tmp_path: Path,
 
 
 def test_ranks_that_mpi_was_not_told_of_are_no_result(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    """As in an image that keeps variables out: each rank is a world of its own, and would scale perfectly."""
+    """As in an image that drops variables: each rank is a world of its own, and would appear to scale perfectly."""
     python = tmp_path / "python"
     python.write_text(
         "#!/bin/sh\n"

@@ -1,4 +1,4 @@
-"""Parameter servers as a user meets them: on this machine, through the whole program, with failures on purpose."""
+"""Parameter servers through the whole program on this machine, with injected failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _environment(torch_python: Path) -> None:
 
 
 def test_a_synchronous_run_whose_rank_was_killed_is_that_of_one_that_never_failed(cli: Cli, tmp_path: Path) -> None:
-    """Bit for bit: weights, momenta and counters of the servers come back from the checkpoint."""
+    """Bit-identical: the servers' weights, momenta and counters are restored from the checkpoint."""
     arguments = ("strategy=ps_sync", *SHORT, "checkpoint.interval_steps=2")
     fault = ("fault=kill_rank", "fault.step=5", "fault.rank=0", "checkpoint.max_restarts=1")
     done = cli("harness", *arguments, *fault)
@@ -79,7 +79,7 @@ def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp
 def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_which_starts_again(
     cli: Cli, tmp_path: Path
 ) -> None:
-    """Locally, where these are processes of their own on the one node that there is."""
+    """Locally, where the servers are separate processes on the only node."""
     own = ("strategy=ps_sync", "strategy.options.placement=own_nodes", "strategy.options.servers=2")
     slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.5", "measure.steps=12")
     again = ("checkpoint.interval_steps=2", "checkpoint.max_restarts=1")
@@ -93,7 +93,7 @@ def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_whi
     (run_dir,) = run_dirs(tmp_path)
     ended = read_json(run_dir / "attempt-1" / "again.json")
     assert ended["reason"] == "parameter server 1 was ended by signal 9 (SIGKILL)"
-    assert ended["t"] - killed < 20  # 2 to 7 s, without load
+    assert ended["t"] - killed < 20  # 2 to 7 s on an idle machine
     [resumed] = logged(run_dir, "resume", 2)
     assert resumed["step"] >= 2
     said_of = "parameter servers: 2 in processes of their own, on the ranks' one node, synchronous"

@@ -1,4 +1,4 @@
-"""What real ranks record, and that a run without it is the same run."""
+"""Resources recorded by real ranks; recording does not change the training."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_two_ranks_record_what_they_use_and_train_the_same_without(
     for used in (first[0], second[0]):
         assert used["steps"] == 6
         assert used["processor_seconds"] > 0
-        # A process that has imported PyTorch: 360 MiB were measured.
+        # A process that has imported PyTorch; measured: 360 MiB.
         assert 100e6 < used["host_peak_bytes"] < 10e9
         assert used["device_peak_source"].startswith("none: ")
         assert used["nccl"] is None
-        # Synthetic data are read from no file: what is there is the counters' own reading, some 100 bytes a block.
+        # Synthetic data are not read from files; only reading the counters counts, about 100 bytes per block.
         assert used["read_call_bytes"] is None or used["read_call_bytes"] < 3 * 1000
     assert second[0]["network_bytes"] is None
-    # gloo over the loopback interface: all gradients to the other rank and back, and whatever else the machine sends.
+    # gloo over the loopback interface: all gradients to the other rank and back, plus the machine's other traffic.
     assert first[0]["network_bytes"]["lo sent"] >= 6 * 2 * start["gradient_bytes"]
 
     assert [logged(runs[False], kind) for kind in ("device", "resources")] == [[], []]

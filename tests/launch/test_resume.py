@@ -1,4 +1,4 @@
-"""Runs that are cut, fail, or are asked for again: on this machine, with real ranks and real gloo."""
+"""Runs that are interrupted, fail, or are requested again, on this machine with real ranks and real gloo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies import SMALL, logged, losses, read_json, run_dirs, started
 pytestmark = pytest.mark.torch
 
 SHORT = ("cluster=local", *SMALL, "measure.block_steps=1")
-# What of a fast recipe has a state, or depends on how far a run is.
+# The parts of a fast recipe that have state or depend on progress.
 RECIPE = (
     *("model=airbench94", "dataset.train_samples=300", "dataset.alternating_flip=true", "dataset.crop_reflect=true"),
     *("optimizer.lr=0.01", "optimizer.nesterov=true", "optimizer.norm_bias_factor=4", "optimizer.lr_end_samples=704"),
@@ -31,8 +31,8 @@ def _environment(torch_python: Path) -> None:
 def test_a_run_that_was_cut_twice_gives_the_same_losses_as_one_that_never_was(
     cli: Cli, tmp_path: Path, recipe: tuple[str, ...]
 ) -> None:
-    """Bit for bit, on four ranks: with more than two, a sum depends on the order in which it is made."""
-    # Slow, so that it is cut twice before it is done.
+    """Bit-identical on four ranks: with more than two, a sum depends on the order of summation."""
+    # Slow, so that it can be interrupted twice.
     slow = ("fault=slow_rank", "fault.seconds=0.2")
     given = ("gpus=4", *SHORT, "measure.steps=40", "measure.warmup_steps=4", "optimizer.momentum=0.9", *slow, *recipe)
     arguments = tuple(argument for argument in given if not recipe or argument != "model=resnet20")
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_other_code_is_not_continued_from_and_mixing_is_said(cli
         (resume,) = logged(run_dir, "resume", 2)
         assert resume["step"] == 0
         assert "written by code 0000000" in resume["ignored"]
-        # As if it had been measured before an edit of the code.
+        # As if it had been measured before the code was edited.
         spec = read_json(run_dir / "spec.json")
         spec["site"]["code_version"] = "0000000"
         (run_dir / "spec.json").write_text(json.dumps(spec))

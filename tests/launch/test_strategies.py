@@ -1,4 +1,4 @@
-"""PyTorch's strategies as a user asks for them: one study, and what its report says of their work."""
+"""PyTorch's strategies in one study, and the report's verdict on their work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from studies import logged, run_dirs, study_dir
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SYNCHRONOUS = ("allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor")
-NEVER_ALONE = ("fsdp", "pipeline", "tensor")  # their ranks cannot take a step without one another
+NEVER_ALONE = ("fsdp", "pipeline", "tensor")  # their ranks cannot take a step without each other
 SHORT = ("model=cnn_small", "dataset=synthetic", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
 
 
@@ -30,7 +30,7 @@ def test_a_network_for_text_learns_and_the_report_says_what_a_sample_is(cli: Cli
     [run_dir] = run_dirs(tmp_path)
     [evaluation] = logged(run_dir, "eval")
     assert evaluation["samples"] == 256
-    # Of tokens, of which chance is 1/256 and the chain 3/4: measured 0.76 after these 50 steps, 0.59 after 26.
+    # Accuracy over tokens: chance is 1/256, the Markov chain allows 3/4. Measured: 0.76 after 50 steps, 0.59 after 26.
     assert evaluation["accuracy"] == pytest.approx(evaluation["correct"] / (256 * 24))
     assert 0.5 < evaluation["accuracy"] < 0.8
     assert all(block["samples"] == 32 * block["n"] for block in logged(run_dir, "steps"))
@@ -64,8 +64,8 @@ def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: 
 def test_a_layer_made_from_the_images_is_that_of_the_reference_in_every_way_to_share_it(
     cli: Cli, tmp_path: Path
 ) -> None:
-    """Where the kernel goes over gloo, where one rank alone has it, and through Horovod, which takes what is contiguous
-    only: the first gradient is the same, and all score in six views."""
+    """Over gloo, on a single rank, and through Horovod, which requires contiguous tensors: the first gradient is the
+    same, and all are evaluated in six views."""
     network = ("model=airbench94", "measure.evaluate_views=6", "measure.evaluate_samples=32", "optimizer.lr=0.01")
     asked = ("-m", "strategy=allreduce,pipeline,horovod", "gpus=2", *SHORT[1:], *network)
     done = cli("harness", *asked, timeout=500)
@@ -75,7 +75,7 @@ def test_a_layer_made_from_the_images_is_that_of_the_reference_in_every_way_to_s
         [evaluation] = logged(run_dir, "eval")
         assert (evaluation["views"], evaluation["samples"]) == (6, 32)
         sums += [event["magnitude"] for event in logged(run_dir, "gradients")]
-    # A pipeline's microbatches go through BatchNorm by themselves: nearly the same.
+    # Not exactly equal, since BatchNorm normalises a pipeline's microbatches separately.
     assert sums == pytest.approx([sums[0]] * 3, rel=0.2)
     report = cli("analysis", "results/scaling")
     assert report.returncode == 0, report.stdout + report.stderr

@@ -1,4 +1,4 @@
-"""Training on streamed shards as a user starts it: cut and continued, and what is said of shares that differ."""
+"""Training on streamed shards: interrupted and resumed, and messages about unequal shares."""
 
 from __future__ import annotations
 

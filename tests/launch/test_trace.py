@@ -20,8 +20,7 @@ SHORT = ("cluster=local", *SMALL, "model=cnn_small")
 STEPS = 2
 TRACED = (*SHORT, "trace=true", f"trace_steps={STEPS}")
 OF_EVERY_STEP = ("step", "data", "to_device", "train")
-# As it is called, and as far as a rank's end is concerned: it runs the command that it is given, and hands on its exit
-# code and what it prints. The report is no report.
+# A fake nsys: runs the given command and passes on its exit code and output. The report is not a real one.
 NSYS = """#!/bin/sh
 test "$1" = profile || exit 64
 for word in "$@"; do
@@ -40,7 +39,7 @@ exit $code
 
 
 def ranges(path: Path) -> tuple[Counter[str], list[dict[str, Any]]]:
-    """(how often each name begins in the trace, its events)."""
+    """Return how often each range begins in the trace, and all events."""
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     return Counter(event["name"] for event in events if event.get("ph") in ("X", "b", "B")), events
@@ -65,23 +64,23 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
         for name in (*OF_EVERY_STEP, "forward", "backward", "optimizer"):
             assert names[name] == STEPS, (rank, name)
         assert names["fence"] == 1
-        # torch's own: an operator of the network, and the messages of gloo.
+        # torch's own ranges: an operator of the network, and gloo's messages.
         assert names["aten::convolution"] > 0
         assert any("allreduce" in name for name in names), names
-        # The trace is the last event: all that is measured was logged before it was begun.
+        # The trace is the last event: all measurements were logged before it began.
         kinds = [json.loads(line)["ev"] for line in (run_dir / f"attempt-1/events.rank{rank}.jsonl").open()]
         assert kinds[-1] == "trace"
         assert kinds.count("trace") == 1
-        # On one time line, inside one another.
+        # Nested on one time line.
         spans = {e["name"]: e for e in events if e["ph"] == "X" and e["name"] in ("step", "train", "backward")}
         step, train, backward = (spans[name] for name in ("step", "train", "backward"))
         assert step["ts"] <= train["ts"] <= backward["ts"]
         assert backward["ts"] + backward["dur"] <= step["ts"] + step["dur"]
-    # Training, and what it is measured by, are those of the run without.
+    # Training and measurements are the same as without a trace.
     assert losses(run_dir) == losses(by_mode["none"])
     assert logged(run_dir, "end")[0]["weights_checksum"] == logged(by_mode["none"], "end")[0]["weights_checksum"]
     assert not [*run_dir.glob("attempt-1/.trace*")]
-    # Nor is it another point.
+    # And it is the same point.
     report = cli("analysis", "results/scaling")
     assert report.returncode == 0, report.stdout + report.stderr
     page = (study_dir(tmp_path) / "report.html").read_text()
@@ -102,12 +101,12 @@ def test_every_other_framework_traces_by_its_own_profiler(environments: None, cl
         for name in OF_EVERY_STEP:
             assert names[name] == STEPS, (framework, name)
         assert names["fence"] == 1, framework
-        # And what the framework did in them.
+        # And the framework's own ranges.
         assert len(names) > 20, (framework, names)
 
 
 def test_nsys_starts_each_rank_and_says_what_it_cannot_show(torch_python: Path, cli: Cli, tmp_path: Path) -> None:
-    """nsys itself is not on the machines of the tests: its place is taken by a program that starts what it is to."""
+    """nsys is not on the tests' machines; a fake one starts the rank."""
     program(tmp_path / "bin" / "nsys", NSYS)
     found = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     done = cli("harness", "gpus=2", *SHORT, "trace=nsys", env=found)
@@ -119,7 +118,7 @@ def test_nsys_starts_each_rank_and_says_what_it_cannot_show(torch_python: Path, 
         [event] = logged(run_dir, "trace", rank=rank)
         validate(event, "events")
         assert (event["file"], event["steps"], event["profiler"]) == (file, None, "nsys")
-        # A torch for the CPU has no NVTX, nor has a machine without CUDA: said, and no reason to fail.
+        # A CPU build of torch, or a machine without CUDA, lacks NVTX: reported, but not a failure.
         assert event["reason"] is None or "no ranges of the harness" in event["reason"]
     report = cli("analysis", "results/scaling")
     assert report.returncode == 0, report.stdout + report.stderr

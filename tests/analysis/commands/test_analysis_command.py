@@ -23,7 +23,7 @@ OUTPUTS = [
 
 
 def refused(process: subprocess.CompletedProcess[str]) -> str:
-    """Checks the form of a refusal, exit code 2 and one line on stderr, and returns that line."""
+    """Check the form of a refusal, exit code 2 and one line on stderr, and return that line."""
     assert process.returncode == 2
     assert process.stdout == ""
     assert "Traceback" not in process.stderr

@@ -1,4 +1,4 @@
-"""`python -m analysis compare A B`: what became slower is named, and only what a test shows."""
+"""`python -m analysis compare A B`: reports significant regressions, and only those."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.core.spec import ClusterSpec
 
 
 def study_of(folder: Path, seconds: dict[int, list[float]], **changes: object) -> StudyBuilder:
-    """A study whose repeats take so many seconds for each block, by number of GPUs."""
+    """Build a study with one repeat for each duration of blocks, in seconds, by number of GPUs."""
     study = StudyBuilder(folder, folder.name)
     for gpus, repeats in seconds.items():
         for repeat, value in enumerate(repeats):
@@ -30,10 +30,10 @@ def test_a_regression_is_named_with_its_interval_and_ends_with_1(tmp_path: Path,
     done = analyse("compare", before.folder, after.folder)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "3 points in both, 3 tested, 1 worse" in done.stdout
-    # Samples in the same number of blocks: 1.1 s by 1.3 s.
+    # Equal samples in 1.1 s and 1.3 s.
     assert "2 GPUs: regression, 0.846x" in done.stdout
     assert done.stdout.count("no difference shown") == 2
-    # The other way round it is a gain, and none of CI's business.
+    # The other way round it is an improvement, and exits with 0.
     back = analyse("compare", after.folder, before.folder, "--json")
     assert back.returncode == 0, back.stderr
     [faster] = [pair for pair in json.loads(back.stdout)["pairs"] if pair["verdict"] == "faster"]

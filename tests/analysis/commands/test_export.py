@@ -1,4 +1,4 @@
-"""`python -m analysis export`: what MLPerf's parser, TensorBoard and MLflow themselves read of a study."""
+"""`python -m analysis export`, read back with MLPerf's parser, TensorBoard and MLflow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCURACIES = {20: 0.5, 50: 0.6}
 
 @pytest.fixture
 def exported(study: StudyBuilder, tmp_path: Path) -> tuple[StudyBuilder, Path]:
-    """A study of a completed run, one that failed after its third block, one that is missing; and where to write to."""
+    """A study with a completed run, one that failed after its third block, and a missing one; and the output folder."""
     logs = Logs(block_seconds=[1.0, 1.1] * 3, accuracy=0.6, evaluations=ACCURACIES)
     study.add(spec_of(2), logs, result={"oversubscribed": "2 ranks share 1 GPU"})
     failure = {"status": "failed", "reason": "rank 1 ended with signal 9", "failed_rank": 1}
@@ -38,7 +38,7 @@ def export(study: StudyBuilder, *arguments: str) -> None:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line of a refusal."""
+    """Return the single line of a refusal."""
     assert main(["export", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -159,7 +159,7 @@ def test_mlflow_has_a_run_for_each_and_once(
 
 
 def test_steps_that_were_done_twice_are_those_that_count(study: StudyBuilder) -> None:
-    # The warm-up is steps 0 to 9; the first attempt is cut after step 39, the second goes on from 30.
+    # The warm-up is steps 0 to 9; the first attempt is cut off after step 39, the second resumes from 30.
     first = Logs(block_seconds=[1.0, 1.0, 9.0], checkpoints={30: 1.0}, ends=False, exit_codes=[-9])
     second = Logs(block_seconds=[1.0, 1.0], resume=resume(30, 1), begin=CREATED + 1000)
     study.attempts(spec_of(1, checkpoint=CheckpointSpec(10)), first, second)

@@ -1,4 +1,4 @@
-"""`python -m analysis proposal`: what stands in the section, that it is what was measured, and what it leaves open."""
+"""`python -m analysis proposal`: the section's contents match the measurements and state what is missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def markdown(findings: Findings, *settings: str) -> str:
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """The cells of the table, without marks and markup."""
+    """Return the cells of the table, without warnings and markup."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     plain = [re.sub(r"<sup>.*?</sup>|[*\\]", "", line) for line in lines[2:]]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in plain]

@@ -1,4 +1,4 @@
-"""`python -m analysis serve`: a real server, asked over real HTTP, and once by a real browser."""
+"""`python -m analysis serve`: a real server, queried over HTTP and once by a real browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m&amp;\"'"
 
 @contextmanager
 def serving(results: Path, *settings: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """The port, and the process, which is ended by Ctrl-C."""
+    """Start the server and yield its port and process; afterwards it is stopped by Ctrl-C."""
     process = subprocess.Popen(
         [sys.executable, "-m", "analysis", "serve", str(results), *(settings or ("--port=0",))],
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
@@ -50,7 +50,7 @@ def serving(results: Path, *settings: str) -> Iterator[tuple[int, subprocess.Pop
 
 
 def processor_seconds(process: subprocess.Popen[str]) -> float:
-    """What it has used, without what it has started."""
+    """Return the CPU seconds of the process, without its children."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
@@ -152,7 +152,7 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
             assert ask(port, "/", Host=host)[0] == 421, host
         assert ask(port, "/", Host=f"localhost:{port}")[0] == 200
 
-        # Another server on the same port is refused in a sentence.
+        # A second server on the same port is rejected with a sentence.
         second = subprocess.run(
             [sys.executable, "-m", "analysis", "serve", str(results), f"--port={port}"],
             env={**os.environ, "PYTHONPATH": str(PROJECT)},

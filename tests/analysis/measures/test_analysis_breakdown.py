@@ -1,4 +1,4 @@
-"""The parts of a step, from logs whose parts are known: that they are found, add up, and are as sure as they say."""
+"""The breakdown of a step from logs with known parts: the parts are found, add up, and have correct intervals."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def rounds(
     drift: float = 0.0,
     without: Sequence[str] = (),
 ) -> dict[str, list[list[float]]]:
-    """Probes of ranks that compute for so many seconds each. drift: seconds that each round takes more than the one
-    before it."""
+    """Make the probes of ranks that compute for this many seconds each. drift: additional seconds per round."""
     found: dict[str, list[list[float]]] = {name: [] for name in ("full", "cached_batch", "no_sync")}
     for number in range(n):
         own = [seconds + number * drift for seconds in computing]
@@ -55,7 +54,7 @@ def rounds(
 
 
 def steps(seconds: float) -> list[float]:
-    """Of the four timed blocks of ten steps."""
+    """Return the durations of four timed blocks of ten steps."""
     return [10 * seconds] * 4
 
 
@@ -74,8 +73,8 @@ def values(parts: Parts | dict[str, Interval]) -> dict[str, float]:
 
 
 def test_the_parts_of_a_run_are_those_that_its_ranks_took_and_add_up_to_its_step(study: StudyBuilder) -> None:
-    # One rank computes 100 ms, the other 120: 110 on average. Then 30 ms of messages, 5 of waiting for data; the timed
-    # steps took 2 ms more than the probes' full step of 155.
+    # One rank computes for 100 ms, the other for 120: 110 on average. Then 30 ms of messages and 5 of waiting for data;
+    # the timed steps took 2 ms more than the probes' full step of 155.
     probes = rounds(stall=0.005, exposed=0.03, computing=(0.1, 0.12))
     study.add(spec_of(2), Logs(rounds=probes, block_seconds=steps(0.157), probes=COST))
     loss = of(losses(study), 2)
@@ -85,7 +84,7 @@ def test_the_parts_of_a_run_are_those_that_its_ranks_took_and_add_up_to_its_step
     assert list(loss.parts.seconds) == list(expected)
     assert sum(values(loss.parts).values()) == pytest.approx(0.157, rel=1e-12)
     assert (loss.parts.basis, loss.probe_rounds, loss.probe_share) == ("8 rounds of one run", 8, 0.0612)
-    # Relative to nothing but itself.
+    # It has no baseline but itself.
     assert (loss.lost, loss.shares, loss.ideal_seconds) == ({}, {}, None)
 
 
@@ -96,7 +95,7 @@ def test_a_machine_that_drifts_moves_no_part_but_compute(study: StudyBuilder) ->
     assert parts is not None
     for name, seconds in {DATA: 0.005, COMMUNICATION: 0.03, IMBALANCE: 0.01}.items():
         assert parts.seconds[name][:3] == pytest.approx((seconds,) * 3, abs=1e-12)
-    # Eight rounds from 110 to 180 ms: the second and the second to last enclose their median with 93 %, all with 99 %.
+    # Eight rounds from 110 to 180 ms: the second to seventh cover the median with 93 %, the full range with 99 %.
     assert parts.seconds[COMPUTE][:3] == pytest.approx((0.145, 0.11, 0.18))
     assert sum(values(parts).values()) == pytest.approx(0.19)
 
@@ -137,7 +136,7 @@ def test_of_several_runs_the_interval_comes_from_the_runs(study: StudyBuilder) -
 
 
 def test_runs_of_unequal_length_still_add_up_to_the_step_of_the_point() -> None:
-    # The step of a point weighs its runs by their steps; the parts count each run once. The rest is unexplained.
+    # A point's step time weights its runs by steps, whereas parts count each run once. The rest is unexplained.
     runs = [run_parts(_levels(seconds), seconds) for seconds in (0.1, 0.2)]
     parts = point_parts([run for run in runs if run], 0.12)
     assert sum(values(parts).values()) == pytest.approx(0.12, rel=1e-12)
@@ -145,8 +144,8 @@ def test_runs_of_unequal_length_still_add_up_to_the_step_of_the_point() -> None:
 
 
 def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> None:
-    """Medians do not add up as means do. Of 400 such runs each, the four parts missed the interval of the full step in
-    none with 6 or 10 rounds, and in 1 with 20; the interval of what is unexplained held 0 in 96 to 98 %."""
+    """Medians do not add up like means. Of 400 such runs each, the sum of four parts missed the full step's interval in
+    none with 6 or 10 rounds, and in 1 with 20; the interval of `unexplained` contained 0 in 96 to 98 %."""
     random_numbers = random.Random(7)
 
     def about(seconds: float) -> float:
@@ -195,7 +194,7 @@ def test_what_is_lost_adds_up_to_the_step_less_the_ideal_one(study: StudyBuilder
     }
     assert values(dict(loss.lost)) == pytest.approx(expected, abs=1e-12)
     assert sum(expected.values()) == pytest.approx(0.137 - 0.205 * work)
-    # Shares take 100 % to the efficiency that the table of points has.
+    # 100 % minus the shares is the efficiency in the table of points.
     assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(loss.point.efficiency, rel=1e-12)
     assert loss.basis == "8 rounds of one run; base: 8 rounds of one run"
 
@@ -327,7 +326,7 @@ def test_the_largest_loss_is_said_with_its_interval_and_nothing_where_that_holds
     study.add(spec_of(1, strategy="plain"), Logs(rounds=rounds(computing=(0.09,)), block_seconds=steps(0.09)))
     clear = rounds(exposed=0.01, computing=(0.09, 0.09))
     study.add(spec_of(2), Logs(rounds=clear, block_seconds=steps(0.1)))
-    # Rounds about 10 ms of which some are none.
+    # Exposed times around 10 ms, some of them 0.
     noisy = rounds(exposed=0.01, computing=(0.09, 0.09))
     for number in (0, 1, 2):
         noisy["cached_batch"][number] = noisy["full"][number] = [0.08, 0.08]
@@ -375,14 +374,14 @@ def test_table_report_figure_and_csv_say_the_same(study: StudyBuilder) -> None:
     assert (row["allreduce_bytes"], row["probe_rounds"]) == ("2634344", "8")
     assert "2.51 MiB" in seen.html
     assert "50.0 ms" in seen.html
-    # 1 - 30 / 50: the slowest rank's message counts.
+    # 1 - 30 / 50, by the slowest rank's message.
     assert float(row["overlap"]) == pytest.approx(0.4)
     (run,) = [run for run in read_study(study.folder).runs if run["gpus"] == 2]
     assert run["probe_share"] == 0.0612
 
 
 def _levels(seconds: float) -> dict[str, dict[str, list[float]]]:
-    """Probes of a step of which 80 % is compute, 10 % messages and 10 % waiting for data."""
+    """Make the probes of a step with 80 % compute, 10 % messages and 10 % waiting for data."""
     return {
         "full": {"slowest": [seconds] * 6},
         "cached_batch": {"slowest": [0.9 * seconds] * 6},

@@ -1,4 +1,4 @@
-"""That "A is faster than B" is said where the test shows it, of the same work, and nowhere else."""
+"""The claim "A is faster than B" is made only if the test shows it, and only for the same work."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_oversubscribed_points_are_compared_and_say_so(study: StudyBuilder) -> N
 
 
 def test_of_many_equal_series_hardly_any_study_calls_one_faster() -> None:
-    """Holm's bound over all pairs of five series that are the same: at most ALPHA of the studies make a false claim."""
+    """Holm's bound over all pairs of five equal series: at most ALPHA of the studies make a false claim."""
     from itertools import combinations
 
     from analysis.stats.estimates import holm, of_runs, rate_ratio

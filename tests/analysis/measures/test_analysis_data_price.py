@@ -1,4 +1,4 @@
-"""What real data costs, beside the same points with made samples in its place."""
+"""The cost of real data, compared with the same points on synthetic samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def found(study: StudyBuilder) -> list[dict[str, Any]]:
 
 
 def repeated(study: StudyBuilder, gpus: int, blocks: list[float], **changes: Any) -> None:
-    """A run each, whose blocks of ten steps take so many seconds."""
+    """Add one run for each duration of its blocks of ten steps, in seconds."""
     for repeat, seconds in enumerate(blocks):
         study.completed(gpus, seconds, repeat=repeat, **changes)
 

@@ -1,4 +1,4 @@
-"""What each number of GPUs gives and costs."""
+"""Gain and cost of each number of GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decisions(study: StudyBuilder) -> list[dict]:
 
 
 def test_the_serial_fraction_is_that_of_karp_and_flatt() -> None:
-    # Amdahl with 5 % serial work gives these speedups, and this fraction back.
+    # Speedups by Amdahl's law with 5 % serial work give that fraction back.
     for gpus in (2, 8, 64):
         assert karp_flatt(1 / (0.05 + 0.95 / gpus), gpus) == pytest.approx(0.05)
     assert karp_flatt(2.1, 2) < 0, "more than ideal"
@@ -42,7 +42,7 @@ def test_every_size_has_what_it_costs(study: StudyBuilder) -> None:
     assert two["serial_fraction_low"] < 0.25 < two["serial_fraction_high"]
     assert (two["added_to_gpus"], four["added_to_gpus"]) == (1, 2)
     assert two["marginal_efficiency"] == pytest.approx(0.6)
-    # 4 x 1,280 / 2.5 s is what 2 gave as well: two GPUs for nothing.
+    # 4 x 1,280 / 2.5 s equals the throughput of 2: two GPUs for nothing.
     assert four["marginal_efficiency"] == pytest.approx(0, abs=1e-9)
     assert four["marginal_efficiency_low"] < 0 < four["marginal_efficiency_high"]
     assert one["epoch_seconds"] == pytest.approx(one["epoch_gpu_hours"] * 3600)
@@ -81,7 +81,7 @@ def test_the_interval_of_the_marginal_efficiency_covers_it() -> None:
         four, two = (of_runs((mean * (1 + 0.03 * rng.standard_normal(4))).tolist()) for mean in (0.3, 0.55))
         _, low, high, *_ = marginal_efficiency(four, 4, two, 2, 1.0)
         covered += low < truth < high
-    # The fewer of both degrees of freedom are on the safe side; 4 standard errors of 1,000 draws.
+    # The smaller of both degrees of freedom is conservative; 4 standard errors of 1,000 draws.
     assert 0.95 - 4 * math.sqrt(0.95 * 0.05 / 1_000) < covered / 1_000 <= 1
 
 

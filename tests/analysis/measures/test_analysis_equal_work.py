@@ -1,4 +1,4 @@
-"""Whether frameworks and strategies did the same work: verdicts, their bounds, and where a difference is shown."""
+"""The check that frameworks and strategies did the same work: verdicts, bounds, and where differences are shown."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_everything_that_differs_is_named_with_how_much(study: StudyBuilder) -> 
     study.add(spec, logs)
     assert row_of(study, "jax")["verdict"] == "differs: parameters, first gradient, logits, gradients"
     (problem,) = compared(study).problems
-    # |-73 + 9| / 640; logits that are no number are not equal; a network with other arrays has other gradients.
+    # |-73 + 9| / 640; NaN logits are not equal; a network with other arrays has other gradients.
     assert problem.endswith(
         "7 parameters instead of 658,586; first gradient by 1.0e-01 (bound 1.0e-03); logits by ∞ (bound 2.0e-04); "
         f"gradients by ∞ (bound {GRADIENTS:.1e})"
@@ -211,7 +211,7 @@ def test_failed_runs_leave_nothing_to_compare_with(study: StudyBuilder) -> None:
 
 def test_failed_strategy_leaves_nothing_to_compare_with(study: StudyBuilder) -> None:
     study.completed(2)
-    study.completed(4)  # no other strategy was asked for there
+    study.completed(4)  # no other strategy was requested there
     study.add(spec_of(2, strategy="horovod"), None, result={"status": "failed", "reason": "killed"})
     why = "nothing else has completed with these settings"
     assert verdicts(study) == {("pytorch", "allreduce", 2): f"not checked: {why}"}
@@ -322,7 +322,7 @@ def test_csv_holds_every_row_with_its_bounds(study: StudyBuilder) -> None:
 def test_gradient_behind_other_statistics_of_batchnorm_is_shown_and_not_judged(study: StudyBuilder) -> None:
     options = {"stages": None, "microbatches": 4, "schedule": "1f1b"}
     pipeline = {"strategy": "pipeline", "strategy_options": options}
-    samples = Logs(gradients=(-9.0, 64.0), samples=50 * 256)  # all ranks of the pipeline train on all samples
+    samples = Logs(gradients=(-9.0, 64.0), samples=50 * 256)  # every rank of a pipeline trains on all samples
     for model in ("resnet44", "cnn_small"):
         study.completed(2, model=model)
         study.add(spec_of(2, model=model, **pipeline), samples)
@@ -342,7 +342,7 @@ def test_gradients_of_other_shares_of_the_shards_are_shown_and_not_judged(study:
     samples = Logs(gradients=(-9.0, 64.0), samples=50 * 256)
     study.add(spec_of(2, strategy="pipeline", strategy_options=options, **shared), samples)
     verdict = {row["strategy"]: row["verdict"] for row in compared(study).rows}
-    # Two copies of the model read two shares; one copy, on two ranks, one.
+    # Two copies of the model read two shares of the data; one copy on two ranks reads one.
     assert "reads the data in 1 share, and pytorch allreduce in 2: other samples" in verdict["pipeline"]
     assert verdict["zero1"] == "differs: first gradient"
 

@@ -1,4 +1,4 @@
-"""What failures on purpose cost, beside the same run without."""
+"""The cost of injected faults, compared with the same run without."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def costs(study: StudyBuilder) -> list[str]:
 
 
 def killed(study: StudyBuilder, gpus: int) -> None:
-    """At step 35, and continued from step 20. Allocated: start-up 3, warm-up 9, two blocks of 1 s, 1 to the exit; and
-    start-up 3, two blocks of 1 s, of which one was done before, 1 to the exit."""
+    """Add a run killed at step 35 and resumed from step 20. Allocated: start-up 3, warm-up 9, two blocks of 1 s, 1
+    until the exit; and start-up 3, two blocks of 1 s, one of them repeated, 1 until the exit."""
     spec = spec_of(gpus, fault=FaultSpec("kill_rank", 35))
     first = Logs(block_seconds=[1.0, 1.0], checkpoints={20: 0.0}, fault=(0, 35), ends=False, exit_codes=[-9] * gpus)
     second = Logs(block_seconds=[1.0, 1.0], resume=resume(20, 1, lost_steps=10), begin=CREATED + 75)

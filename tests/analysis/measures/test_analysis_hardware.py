@@ -1,4 +1,4 @@
-"""What the network and the devices gave, against what they nominally can."""
+"""Achieved rates of network and devices, compared with nominal ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_bandwidths_are_those_of_nccl_tests(study: StudyBuilder) -> None:
     # doc/PERFORMANCE.md of nccl-tests: busbw = algbw x 2 (n - 1) / n, which is 1.5 for four ranks.
     assert network.algorithm_gb_per_s == pytest.approx(GRADIENT_BYTES / 0.05 / GB)
     assert network.bus_gb_per_s == pytest.approx(1.5 * GRADIENT_BYTES / 0.05 / GB)
-    # In a step they took 30 ms at least: the network gave no more than this.
+    # In a step they took at least 30 ms, so this is an upper bound.
     assert network.step_bus_gb_per_s == pytest.approx(1.5 * GRADIENT_BYTES / 0.03 / GB)
     assert network.overlap is not None
     assert network.overlap[:3] == pytest.approx((0.4, 0.4, 0.4))

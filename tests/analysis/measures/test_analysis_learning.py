@@ -1,4 +1,4 @@
-"""Accuracy against samples, seconds and GPU-hours, over seeds, and what it took to reach a target."""
+"""Accuracy against samples, seconds and GPU-hours, over seeds, and the cost of reaching a target."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_fewer_seeds_are_marked_and_repeats_are_no_seeds(study: StudyBuilder) ->
     assert "spread over 2 seeds: fewer than 3" in words(Tags(seen.html).text)
     for text in (words(seen.table), words(Tags(seen.html).text)):
         assert "fewer than 3" in text
-        # The mean of the seeds, not of the runs, which would be 63.3 %.
+        # The mean over seeds; over runs it would be 63.3 %.
         assert "65.0 %" in text
     assert '<span class="mark">fewer than 3 seeds</span>' in seen.html
 

@@ -1,4 +1,4 @@
-"""The figures of merit, each against numbers worked out by hand."""
+"""The figures of merit, compared with hand calculations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def points(study: StudyBuilder) -> list[Point]:
 
 
 def test_rates_are_combined_harmonically() -> None:
-    # 100 samples at 100/s and 100 samples at 50/s: 200 samples in 3 s, and not the mean of the rates, 75/s.
+    # 100 samples at 100/s and 100 samples at 50/s: 200 samples in 3 s, not the mean of the rates, 75/s.
     assert throughput([1 / 100, 2 / 100]) == pytest.approx(200 / 3)
 
 
 def test_speedup_and_efficiency_are_relative_to_the_smallest_count() -> None:
-    # From 2 GPUs at 100/s to 8 at 300/s: 3x where 4x is ideal.
+    # From 2 GPUs at 100/s to 8 at 300/s: 3x; ideal is 4x.
     assert speedup(300, 100) == 3.0
     assert efficiency(300, 8, 100, 2) == 0.75
 
@@ -113,7 +113,7 @@ def test_speedup_is_relative_to_the_framework_alone_where_it_was_measured(study:
     for strategy, options in (("allreduce", {"bucket_mb": 1}), ("horovod", {"controller": "gloo"})):
         study.completed(1, seconds=1.25, strategy=strategy, strategy_options=options)
         study.completed(2, seconds=2.0, strategy=strategy, strategy_options=options)
-    # In weak scaling: on one GPU 0.8 of the throughput, what the wrapping costs; on two twice the samples in 2 s.
+    # Weak scaling: on one GPU 0.8 of the throughput, because of the wrapper; on two, twice the samples in 2 s.
     assert relations(study) == {
         ("plain", 1): (1, "plain", 1.0, 1.0),
         ("allreduce", 1): (1, "plain", 0.8, 0.8),
@@ -176,9 +176,9 @@ def test_marks_of_the_plain_baseline_reach_the_points_that_are_relative_to_it(st
 def test_first_step_is_counted_from_the_begin_of_the_first_attempt_and_of_the_slowest_rank(study: StudyBuilder) -> None:
     logs = Logs(startup_seconds={"imports": 2.0, "build": 1.0}, begin=CREATED)
     run_dir = study.add(spec_of(2), logs)
-    assert points(study)[0].first_step_seconds == 3.0  # the blocks begin when the start-up has ended
+    assert points(study)[0].first_step_seconds == 3.0  # the blocks begin after the start-up
     log = run_dir / "attempt-1" / "events.rank1.jsonl"
-    # All that it logs after its start comes 2.5 s later: its warm-up takes 9 s.
+    # Everything after its start event is logged 2.5 s later; its warm-up takes 9 s.
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines[1:]:
         line["t"] += 2.5
@@ -198,7 +198,7 @@ def test_first_step_of_a_continued_run_is_that_of_its_first_attempt(study: Study
 @pytest.mark.parametrize("begin", [None, CREATED + 60])
 def test_first_step_is_not_stated_where_its_begin_is_not_known(study: StudyBuilder, begin: float | None) -> None:
     run_dir = study.add(spec_of(1), Logs(begin=None))
-    if begin is not None:  # by another node's clock, which is ahead
+    if begin is not None:  # from another node's clock, which is ahead
         (run_dir / "attempt-1" / "begin.json").write_text(json.dumps({"t": begin, "job_id": None}))
     assert points(study)[0].first_step_seconds is None
 

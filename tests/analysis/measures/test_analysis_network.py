@@ -1,4 +1,4 @@
-"""What the files of verify=true are compared by: their bounds, and what is said of a file that is none."""
+"""Comparison of the files of verify=true: bounds, and messages about invalid files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_verify_of_the_last_attempt_counts(study: StudyBuilder) -> None:
 
 
 class Pickled:
-    """Would raise an error when it is unpickled."""
+    """Raises an error if it is unpickled."""
 
     def __reduce__(self) -> Any:
         return pytest.fail, ("a pickle was read",)

@@ -1,5 +1,5 @@
-"""Energy, memory, device, network and files in the report. Figures are worked out by hand: four blocks of ten steps,
-one second each, 1,280 samples per rank and block; of 50,000 training samples, on machines with 64 cores."""
+"""Energy, memory, device, network and files in the report. Figures are calculated by hand for four blocks of ten steps,
+one second each, 1,280 samples per rank and block; 50,000 training samples; machines with 64 cores."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_ranks_used_is_summed_and_peaks_are_of_the_one_that_held_most(study
     row = only(study)
     assert (row["host_peak_bytes"], row["device_peak_bytes"]) == ("3000", "90")
     assert float(row["network_bytes_per_step"]) == 8000 / 40
-    # One node: its loopback interface. An allreduce of 2,634,344 bytes over two ranks sends each once there and back.
+    # One node: its loopback interface. An allreduce of 2,634,344 bytes over two ranks sends each byte twice.
     assert row["interfaces"] == "lo"
     assert float(row["network_required_bytes_per_step"]) == 2 * 2_634_344
     assert float(row["read_call_bytes_per_second"]) == 800 / 5

@@ -1,4 +1,4 @@
-"""What parameter servers applied: its figures, and what makes a run that says otherwise no result."""
+"""Updates applied by parameter servers: figures, and runs invalidated by contradicting counts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Host time to issue the steps: which points are launch-bound, and what the report says of them. Blocks of ten steps in
-one second, of 128 samples per rank."""
+"""Host time to issue the steps: launch-bound points and what the report says about them. Blocks have ten steps in one
+second and 128 samples per rank and step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_issue_times_that_cannot_be_are_passed_over(study: StudyBuilder, damaged
     run_dir = study.add(spec_of(1), logs(1, 1.0))
     path = run_dir / "attempt-1" / "events.rank0.jsonl"
     text = path.read_text()
-    # The blocks take 1.0 s, so that this is the first step's tenth of one.
+    # Blocks take 1.0 s, so this is one step.
     assert '"first_issue_seconds":0.1' in text
     value = {"0.5": '"0.5"', None: "null"}.get(damaged, damaged)
     path.write_text(text.replace('"first_issue_seconds":0.1', f'"first_issue_seconds":{value}'))

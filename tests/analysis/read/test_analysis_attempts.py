@@ -1,4 +1,4 @@
-"""Runs of several attempts: whose steps count, what time was useful, and what is said of it."""
+"""Runs with several attempts: which steps count, useful time, and notes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from harness.study import outcome
 
 SCHEMAS = PROJECT / "harness" / "schemas"
 
-# A run of 50 steps in blocks of 10: the warm-up (9 s), and what `block_seconds` gives. The first attempt is cut after
-# step 40, its last checkpoint is of step 20; the second one goes on from there, its first block is a re-warm-up.
+# A run of 50 steps in blocks of 10: the warm-up (9 s), then `block_seconds`. The first attempt is cut off after step
+# 40, with its last checkpoint at step 20; the second resumes there with a re-warm-up block.
 CUT = Logs(block_seconds=[1.0, 2.0, 4.0], checkpoints={20: 0.5}, ends=False, exit_codes=[-9])
 REST = Logs(block_seconds=[8.0, 16.0, 32.0], resume=resume(20, 1, lost_steps=20), begin=CREATED + 100)
 
@@ -133,7 +133,7 @@ def test_attempt_that_died_before_it_trained_discards_nothing(study: StudyBuilde
     study.attempts(spec_of(1), CUT, Logs(begin=CREATED + 50), REST, finished=False)
     run_dir = study.folder / "runs" / spec_of(1).run_id
     log = run_dir / "attempt-2" / "events.rank0.jsonl"
-    log.write_text(log.read_text().splitlines(True)[0])  # the start event, and not yet where it goes on
+    log.write_text(log.read_text().splitlines(True)[0])  # the start event, without the resume event
     (run_dir / "attempt-2" / "exit.rank0.json").unlink()
     write_result(run_dir, {**RESULT, "run_id": spec_of(1).run_id, "attempt": 3})
     run = only_run(study)
@@ -143,7 +143,7 @@ def test_attempt_that_died_before_it_trained_discards_nothing(study: StudyBuilde
 
 
 def test_attempt_whose_steps_were_not_gone_on_from_has_no_part(study: StudyBuilder) -> None:
-    # The second began anew, under other code, and saved nothing; the third went on from what the first had saved.
+    # The second restarted from scratch with other code and saved nothing; the third resumed from the first.
     anew = Logs(block_seconds=[5.0] * 3, resume=resume(0, ignored="other code"), ends=False, begin=CREATED + 50)
     study.attempts(spec_of(1), CUT, anew, REST)
     run = only_run(study)
@@ -157,7 +157,7 @@ def test_attempt_that_only_evaluated_has_no_steps_of_its_own(study: StudyBuilder
     study.attempts(spec_of(1), whole, Logs(block_seconds=[], resume=resume(50, 1), accuracy=0.75, begin=CREATED + 99))
     run = only_run(study)
     assert (run["status"], run["seconds"], run["accuracy"], run["lost_steps"]) == ("completed", 4.0, 0.75, 0)
-    assert run["notes"].startswith("continued over 2 attempts; attempt 1 ended")  # nothing had to be warmed up again
+    assert run["notes"].startswith("continued over 2 attempts; attempt 1 ended")  # without a re-warm-up
 
 
 def test_killed_node_has_lived_until_its_last_event(study: StudyBuilder) -> None:
@@ -216,7 +216,7 @@ def test_replaced_measurement_is_not_counted(study: StudyBuilder) -> None:
     run_dir = study.attempts(spec_of(1), CUT, REST)
     (run_dir / "result.json").rename(run_dir / "attempt-2" / "result-of-this-attempt.json")
     log = run_dir / "attempt-1" / "events.rank0.jsonl"
-    log.write_text(log.read_text().replace('"v":1', '"v":7'))  # nor read
+    log.write_text(log.read_text().replace('"v":1', '"v":7'))  # not even read
     again = Logs(block_seconds=[5.0] * 4, resume=resume(0, lost_steps=50, idle_seconds=9e5), begin=CREATED + 1e6)
     study.add(spec_of(1), again, attempt=3)
     run = only_run(study)

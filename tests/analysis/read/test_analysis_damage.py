@@ -1,4 +1,4 @@
-"""Damaged files of runs: each is counted and named by file and kind, none is fatal, and no number is made of it."""
+"""Damaged files of runs: counted and listed by file and kind, never fatal, and never used for figures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_damaged_log_is_named_with_its_kind(
     assert {row["run_id"] for row in read.damage} == {run_dir.name}
     assert all(row["sentence"].isprintable() and row["kind"] in KINDS for row in read.damage)
     assert read.problems
-    # Also from the cache; and the other run is none the worse.
+    # Also from the cache; the other run is unaffected.
     assert read_study(study.folder).damage == read.damage
     assert {run["status"] for run in read.runs if run["run_id"] != run_dir.name} == {"completed"}
 
@@ -120,7 +120,7 @@ def test_what_is_no_file_is_not_waited_for(study: StudyBuilder, name: str, kind:
         path.mkdir()
     else:
         path.symlink_to(path if kind == "loop" else "/dev/zero")
-    if (name, kind) == ("spec.json", "loop"):  # without spec.json it is no run, and here it is the only one
+    if (name, kind) == ("spec.json", "loop"):  # without spec.json it is not a run, and there is no other
         with pytest.raises(StudyError, match="has no runs to analyse"):
             read_study(study.folder)
         return
@@ -159,7 +159,7 @@ def test_log_that_grows_while_it_is_read_ends(study: StudyBuilder) -> None:
         stop.set()
         writer.join()
     assert counts == sorted(counts)
-    # A whole line is there, or not yet.
+    # Lines appear as a whole.
     assert set(read_log(log).damage) <= {"clock went back"}
 
 
@@ -189,7 +189,7 @@ def test_long_log_takes_little_memory_and_a_line_without_end_is_cut(tmp_path: Pa
 def test_more_events_than_can_be_meant_are_counted_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.read.log.file.MOST_EVENTS", 20_000)  # of so many as it is, the test would take long
+    monkeypatch.setattr("analysis.read.log.file.MOST_EVENTS", 20_000)  # the real limit would take long
     log = tmp_path / "events.rank0.jsonl"
     log.write_text('{"v":1,"ev":"a"}\n{"v":1,"ev":"b"}\n' * 50_000)
     read = read_log(log)
@@ -201,7 +201,7 @@ def test_more_events_than_can_be_meant_are_counted_and_not_read(
     "lines",
     [
         ['{"a":1}', '{"b":[1,2]}'],
-        ['{"a":[1', "2]}", '{"c":1},{"d":2}'],  # two lines that are one value, one that is two
+        ['{"a":[1', "2]}", '{"c":1},{"d":2}'],  # one value on two lines, two values on one
         ['{"a":1},7203318419060157,{"b":1}', '{"c":[1', "2]}"],
         ['{"a":"1', '2"}'],
         ["", "  ", '{"a":1}', "\ufeff{}", "1e400", "nul", '{"a":1}\u2028', '{"a":1}\r'],
@@ -231,7 +231,7 @@ def test_processes_give_the_rows_in_order_and_one_that_dies_is_named(study: Stud
     dirs = sorted((study.folder / "runs").iterdir())
     alone = pool.read_rows(dirs, 0)
     assert pool.read_rows(dirs, 0, processes=2) == alone
-    # One log is long, so that there is time to kill whoever reads it.
+    # One log is long, to leave time to kill its reader.
     log = dirs[20] / "attempt-1" / "events.rank0.jsonl"
     log.write_text("".join(EVENT % step for step in range(0, 4_000_000, 10)))
     killer = threading.Thread(target=_kill_who_reads, args=(log,))
@@ -244,7 +244,7 @@ def test_processes_give_the_rows_in_order_and_one_that_dies_is_named(study: Stud
 
 
 def _kill_who_reads(log: Path) -> None:
-    """The child of this process that has the file open."""
+    """Kill the child of this process that has the file open."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
         for task in Path("/proc/self/task").iterdir():

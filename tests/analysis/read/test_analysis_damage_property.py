@@ -1,7 +1,7 @@
-"""Valid runs, damaged at random: the reader raises nothing but its own error, and every number is one that was logged.
+"""Valid runs, damaged at random: the reader raises only its own error, and every number was logged.
 
-What the figures are to be is worked out by `reference`, which reads the damaged files in the plainest way there is, and
-shares no code with the reader.
+`reference` computes the expected figures from the damaged files as simply as possible, without sharing code with the
+reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from analysis.read.study import read_study
 from analysis.report.findings import findings_of
 
 RANKS, BLOCKS = 2, 4
-# Two ranks' blocks; every number in the logs is another one, so that none can stand for another.
+# Two ranks' blocks; all numbers in the logs are distinct, so that none can be mistaken for another.
 SECONDS = [[1.25, 2.5, 1.125, 3.0625], [1.5, 2.25, 1.0625, 3.125]]
 VALUES = [
     "NaN",
@@ -82,7 +82,7 @@ def damaged(content: bytes, how: tuple[Any, ...]) -> bytes:
 
 
 def reference(run_dir: Path) -> tuple[float, int, int]:
-    """(seconds, samples, steps) of the measured blocks that both ranks logged once, and alike."""
+    """Return (seconds, samples, steps) of the measured blocks that both ranks logged exactly once."""
     ranks: list[dict[int, list[tuple[Any, ...]]]] = []
     for rank in range(RANKS):
         blocks: dict[int, list[tuple[Any, ...]]] = {}
@@ -125,8 +125,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return study.folder
 
 
-# Measured: 60 examples take 7 s of one core. Always the same ones, so that a failure is one for everybody; the blob
-# that is printed makes it again.
+# Measured: 60 examples take 7 s on one core. Derandomised, so that failures are reproducible; the printed blob
+# reproduces one.
 @settings(
     max_examples=60,
     deadline=None,
@@ -159,7 +159,7 @@ def test_no_damage_raises_or_becomes_a_number(
         assert any(row["run_id"] == run_dir.name for row in study.damage)
     else:
         whole_figure = seconds >= 1e-9 and 0 < samples < 2**63 > steps
-        # A figure is that of the lines that are whole; or it is absent, where they begin after what is not here.
+        # A figure comes from the intact lines, or is absent if the beginning is missing.
         assert (run["seconds"], run["samples"], run["steps"]) in (
             [(pytest.approx(seconds, rel=1e-12), samples, steps)] if whole_figure else []
         ) + [(None, None, None)]

@@ -1,4 +1,4 @@
-"""What a sweep leaves out because it does not exist: from the plan over study.json to the report."""
+"""Unsupported combinations that a sweep leaves out, from the plan through study.json to the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of how a run was measured: its first step, why its steps ended, its probes in rounds."""
+"""How a run was measured, in the report: its first step, why its steps ended, its probes in rounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ranks_of(*logs: list[dict[str, Any]]) -> dict[int, RankLog]:
 
 
 def probe(name: str, seconds: float, number: int | None = None, **extra: int) -> dict[str, Any]:
-    """Of two steps."""
+    """Make a probe event of two steps."""
     placed = {} if number is None else {"round": number}
     return {"ev": "probe", "probe": name, "n": 2, "seconds": seconds, **placed, **extra}
 

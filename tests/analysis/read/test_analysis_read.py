@@ -1,4 +1,4 @@
-"""What is read from a study's folder: statuses, validity, damage, the cache."""
+"""Reading a study's folder: statuses, validity, damage, the cache."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_no_change_of_a_file_that_a_row_is_made_of_goes_unnoticed(study: StudyBu
     else:
         path.unlink()
     after = read_study(study.folder)
-    gone = name == "spec.json" and change == "gone"  # then it is no run any more
+    gone = name == "spec.json" and change == "gone"  # then it is no longer a run
     assert after.reread == (0 if gone else 1)
     assert len(after.problems) >= gone
 
@@ -316,7 +316,7 @@ def test_damaged_logs_never_raise_and_never_become_a_number(
     (run_dir / "attempt-1" / "events.rank0.jsonl").write_bytes(content[: max(0, len(content) - cut)])
     run = only_run(read_study(study.folder))
     assert run["status"] in ("completed", "invalid", "unreadable")
-    # The only block of the lines above that makes sense: 10 samples in 2 seconds, and only where it stands once.
+    # The only valid block in the lines above: 10 samples in 2 seconds, and only if it occurs once.
     assert run["seconds"] in (None, 2.0)
     assert run["samples"] in (None, 10)
     assert run["useful_seconds"] in (None, 0.0, 2.0)

@@ -1,4 +1,4 @@
-"""What is waited for until the first step, from logs written by hand: a job begins at 0 s, its watchers at 2 s."""
+"""The parts of the start-up, from hand-written logs: the job starts at 0 s, its supervisors at 2 s."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = [{"interpreter": 1.0, "imports": 4.0, **SAME}, {"interpreter": 1.0, "imp
 
 
 def start_of(run_dir: Path, rank: int, parts: Mapping[str, float], born: float, first_seconds: float) -> None:
-    """Gives a rank's log a start-up: its process begins `born` s after the job, its first step 0.5 s after `start`."""
+    """Add a start-up to a rank's log: its process starts `born` s after the job, its first step 0.5 s after `start`."""
     path = run_dir / "attempt-1" / f"events.rank{rank}.jsonl"
     start, first, *rest = map(json.loads, path.read_text().splitlines())
     t = CREATED + born + sum(parts.values())
@@ -47,7 +47,7 @@ def test_parts_of_the_rank_that_met_the_others_last_add_up_to_the_first_step(
     study: StudyBuilder, started: Path
 ) -> None:
     row = row_of(study)
-    # Rank 1: its process runs 2 s after the watchers, and its imports take 2 s longer.
+    # Rank 1: its process starts 2 s after the supervisors, and its imports take 2 s longer.
     assert (row["slowest_ranks"], row["total_from"]) == ("1", "job")
     expected = {"job": 2.0, "launch": 2.0, **PARTS[1], "resume": 0.5, "first_step": 2.0}
     assert {part: row[f"{part}_seconds"] for part in expected} == pytest.approx(expected, abs=1e-4)
@@ -84,7 +84,7 @@ def test_what_the_staging_of_the_environment_took_is_a_part_of_its_own(
 def test_a_rank_of_a_node_whose_clock_is_behind_has_no_launch(study: StudyBuilder, started: Path) -> None:
     start_of(started, 0, PARTS[0], born=-10.0, first_seconds=3.0)
     row = row_of(study)
-    # That of rank 1 alone.
+    # Known for rank 1 only.
     assert (row["launch_seconds_min"], row["launch_seconds_max"]) == pytest.approx((2.0, 2.0), abs=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Drift, outliers and throttling: what is flagged, what is not, and that nothing is removed for it."""
+"""Drift, outliers and throttling: what is flagged and what is not; nothing is removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from analysis.stats.stability import outliers, trend
 from analysis.tables.point import Point
 from analysis.tables.warnings import point_notes, steadiness_marks
 
-# Steady to 1 %, without a trend: in no order of size.
+# Steady to 1 %, without a trend.
 STEADY = [1.0, 1.008, 0.995, 1.003, 0.99, 1.006, 0.997, 1.001, 0.993, 1.004]
 CALM = {"drift": None, "drift_probability": None, "blocks_error": 0.002, "started": None}
 
@@ -37,7 +37,7 @@ def test_trend_is_mann_kendalls_and_theil_and_sens() -> None:
     slope = stats.theilslopes(values, times)[0]
     assert found.change == pytest.approx(slope * 110 / float(np.median(values)))
     tau = stats.kendalltau(times, values, method="asymptotic")
-    # SciPy has no correction for continuity: of the score S = tau n (n - 1) / 2 it takes S, and not S - 1.
+    # SciPy has no continuity correction: for the score S = tau n (n - 1) / 2 it uses S, not S - 1.
     score = tau.statistic * 66
     z = stats.norm.isf(tau.pvalue / 2) * (score - 1) / score
     assert found.p_value == pytest.approx(2 * stats.norm.sf(z), rel=0.03)  # two values are tied: tau-b
@@ -52,8 +52,8 @@ def test_trend_of_too_few_or_equal_values_is_none() -> None:
     assert trend([float(i) for i in range(8)], [0.0] * 8) is None
 
 
-# Measured before, with 1,500 runs of 20 blocks: flagged without cause 0.3 to 0.4 % of independent ones, 2 to 3 % where
-# neighbours correlate by 0.3, 9 to 13 % by 0.6; and 79 % where the step time rises by 3 % while blocks vary by 1 %.
+# Measured with 1,500 runs of 20 blocks: falsely flagged are 0.3 to 0.4 % of independent ones, 2 to 3 % if neighbours
+# correlate by 0.3, 9 to 13 % by 0.6; correctly flagged are 79 % if step time rises by 3 % and blocks vary by 1 %.
 @pytest.mark.parametrize(
     ("correlation", "rise", "least", "most"), [(0, 0, 0, 0.015), (0.3, 0, 0, 0.05), (0, 0.03, 0.7, 1)]
 )
@@ -95,7 +95,7 @@ def test_what_fell_back_is_marked_and_said_where_the_figure_stands(study: StudyB
     whole, fell_back = points(study)
     assert whole.marks == ("single run",)
     assert fell_back.marks == ("single run", "fell back")
-    # Once, though both ranks say it, and inert.
+    # Reported once, although both ranks logged it, and made harmless.
     assert fell_back.notes == "precision=bf16 was \ufffd[2Jemulated <b>"
     seen = Seen(study)
     assert "emulated <b>" in words(seen.table)
@@ -111,7 +111,7 @@ def test_a_run_that_becomes_slower_is_marked_and_says_so(study: StudyBuilder) ->
     assert steady.marks == ("single run",)
     assert slow.notes == "the step time drifted within 1 of 1 runs"
     (run,) = (run for run in read_study(study.folder).runs if run["gpus"] == 1)
-    # From the first to the last of the blocks 0.11 s, of a median of 1.055 s.
+    # 0.11 s from the first to the last block, relative to a median of 1.055 s.
     assert run["notes"].startswith("drift: the step time rose by 10.4 % (Mann-Kendall, p < 0.001)")
     seen = Seen(study)
     assert "the step time drifted within 1 of 1 runs" in words(seen.table)
@@ -124,14 +124,14 @@ def test_repeats_that_become_slower_one_after_another_are_marked(study: StudyBui
         study.add(spec_of(1, repeat=repeat), logs, result={"started": CREATED + 100 * repeat})
     (point,) = points(study)
     assert point.marks == ("drift",)
-    assert "drift between runs: the step time rose by 9.5 %" in point.notes  # 0.1 of a median of 1.05
+    assert "drift between runs: the step time rose by 9.5 %" in point.notes  # 0.1 relative to a median of 1.05
 
 
 def test_runs_that_differ_more_than_their_blocks_let_expect_say_so(study: StudyBuilder) -> None:
     for repeat, factor in enumerate((1.0, 1.3, 0.9)):
         study.add(spec_of(1, repeat=repeat), Logs(block_seconds=[factor * seconds for seconds in STEADY]))
     (point,) = points(study)
-    # 1, 1.3, 0.9: standard deviation 0.208 by a mean of 1.067.
+    # 1, 1.3, 0.9: standard deviation 0.208, mean 1.067.
     assert "the runs differ by 19.5 % (standard deviation)" in point.notes
     assert "a single run looks surer than it is" in point.notes
     assert point.marks == ()
@@ -160,7 +160,7 @@ def test_outliers_are_counted_shown_and_not_removed(study: StudyBuilder) -> None
 
 def test_every_block_is_drawn(study: StudyBuilder) -> None:
     study.add(spec_of(1), Logs(block_seconds=STEADY))
-    study.add(spec_of(1, repeat=1), Logs(block_seconds=[*STEADY[1:], 100.0]))  # beyond the axis: at its edge
+    study.add(spec_of(1, repeat=1), Logs(block_seconds=[*STEADY[1:], 100.0]))  # beyond the axis, drawn at its edge
     study.add(spec_of(2, strategy="$horovod$ <b>"), Logs(block_seconds=STEADY[:4]))
     seen = Seen(study)
     blocks = figure_specs(seen.findings)["block_times"]["datasets"]["blocks"]

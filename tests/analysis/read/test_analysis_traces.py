@@ -1,4 +1,4 @@
-"""The traces of runs, as the report lists them."""
+"""The list of traces in the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.core.events import EventWriter
 
 
 def log_trace(run_dir: Path, rank: int, there: bool = True, **event: Any) -> str:
-    """As the rank logs it; gives the file's path below the study's folder."""
+    """Log a trace like a rank; return the file's path relative to the study's folder."""
     attempt = run_dir / "attempt-1"
     values = {"file": f"trace.rank{rank}.json.gz", "steps": 3, "profiler": "torch.profiler", "reason": None, **event}
     writer = EventWriter(attempt / f"events.rank{rank}.jsonl", rank)
@@ -73,7 +73,7 @@ def test_an_event_whose_values_make_no_sense_is_counted_and_left_out(study: Stud
     log_trace(run_dir, 0, file=["../../etc/passwd"], there=False)
     [run] = read_study(study.folder).runs
     assert run["unreadable_lines"] == 1
-    # Nor does a name lead out of the attempt's folder.
+    # A file name cannot point outside the attempt's folder.
     other = study.completed(1, trace="chrome", seed=1)
     log_trace(other, 0, file="../../spec.json", there=False)
     found = traced(next(run for run in read_study(study.folder).runs if run["seed"] == 1))

@@ -1,4 +1,4 @@
-"""Whether a completed run is a result: its ranks agree, and it did the work that it was asked for."""
+"""Validity of a completed run: its ranks agree, and it did the requested work."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _rank(total: float, magnitude: float) -> RankLog:
 def test_bound_of_agreement_is_a_part_of_the_magnitude(
     magnitude: float, total: float, part: float, of_the_sum: bool
 ) -> None:
-    total *= magnitude  # a sum is no larger than the sum of magnitudes
+    total *= magnitude  # a sum is at most the sum of magnitudes
     off = part * AGREEMENT * magnitude
     other = (total + off, magnitude) if of_the_sum else (total, magnitude + off)
     ranks = {0: _rank(total, magnitude), 1: _rank(*other)}
@@ -176,7 +176,7 @@ def test_bound_of_agreement_is_a_part_of_the_magnitude(
 
 
 def given_batches(study: StudyBuilder, **batches: tuple[int, ...]) -> None:
-    """A completed run of each framework on 2 GPUs with each of these global batches."""
+    """Add a completed run of each framework on 2 GPUs with each of these global batches."""
     for framework, sizes in batches.items():
         for size in sizes:
             study.completed(2, framework=framework, batch_per_gpu=size // 2)

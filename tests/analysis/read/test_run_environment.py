@@ -1,4 +1,4 @@
-"""What the page says of the environments of a study's runs: all that env.json holds, and only what differs."""
+"""Environments of a study's runs on the page: everything in env.json, and only the differences per run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings(study: StudyBuilder) -> Settings:
 
 
 def two_runs(study: StudyBuilder, **changes: Any) -> None:
-    """Of the same point; the environment of the second with these changes."""
+    """Add two runs of the same point; the second one's environment has these changes."""
     for repeat, own in ((0, {}), (1, changes)):
         write_environment(study.completed(1, repeat=repeat), **own)
 

@@ -1,4 +1,4 @@
-"""framework=emulated in a report: marked wherever it stands, and compared with nothing that computes."""
+"""framework=emulated in a report: always marked, and never compared with real frameworks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_nothing_that_computes_is_compared_with_it(study: StudyBuilder) -> None:
     for repeat in (0, 1, 2):
         for framework, strategy in (("emulated", "allreduce"), ("emulated", "mpi"), ("pytorch", "allreduce")):
             spec = spec_of(2, framework=framework, strategy=strategy, repeat=repeat)
-            # Other parameters, another gradient: what would be a difference between frameworks.
+            # Other parameters and gradients, which would be a difference between real frameworks.
             own = {"parameters": 10, "gradients": (1.0, 1.0)} if framework == "emulated" else {}
             study.add(spec, Logs(block_seconds=[1.0 + repeat / 100] * 4, **own))
     seen, read = Seen(study), read_study(study.folder)
     work = {(row["framework"], row["strategy"]): row for row in seen.work}
-    assert ("pytorch", "allreduce") not in work  # with nothing to be compared with
+    assert ("pytorch", "allreduce") not in work  # there is nothing to compare it with
     assert work["emulated", "mpi"]["reference_framework"] == "emulated"
     assert not any("work differs" in row["marks"] for row in seen.csv)
     compared = comparisons_of(points_of(read.runs)).rows
@@ -44,8 +44,7 @@ def test_nothing_that_computes_is_compared_with_it(study: StudyBuilder) -> None:
 
 
 def test_no_published_figure_stands_beside_it(study: StudyBuilder) -> None:
-    """Nurnoby et al. do not name their framework (analysis/report/published.json): any real one is shown beside
-    theirs."""
+    """Nurnoby et al. do not name their framework (analysis/report/published.json), so any real one is compared."""
     indoor = dataclasses.replace(DATASET, name="indoor67")
     for framework in ("pytorch", "emulated"):
         for gpus, seconds in ((1, 1.0), (2, 1.25)):

@@ -1,4 +1,4 @@
-"""Published figures beside a study's own: what is said, and when the two are not to be compared."""
+"""Published figures beside a study's own: sentences, and when the two are not comparable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_headline_of_mahon_stands_beside_the_studys_own_figure_with_both_bat
     assert both.own.startswith("9.60x on 12 GPUs relative to 1 GPU")
     for text in (V100, "3 x 4", "weak scaling, global batch 1,536, 128 per GPU", "cluster atlas"):
         assert text in both.own
-    # The same machine; but which scaling the source means, nobody knows.
+    # The same machine, but the source does not state its scaling.
     assert both.verdict == (
         "the same setting, as far as the source states it; "
         "comparable only if it means weak scaling, which it does not say"

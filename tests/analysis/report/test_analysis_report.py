@@ -1,4 +1,4 @@
-"""What a person gets to see: the table, the CSV, the plots, the report."""
+"""The visible outputs: table, CSV, plots, report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_terminal_table_is_as_the_golden_file(study: StudyBuilder) -> None:
     for gpus, seconds in ((1, 1.0), (2, 1.0), (4, 1.25)):
         for repeat, (factor, accuracy) in enumerate(((1.0, 0.72), (1.04, 0.75), (0.96, 0.735))):
             study.add(spec_of(gpus, repeat=repeat), Logs(block_seconds=[seconds * factor] * 4, accuracy=accuracy))
-            if gpus > 1:  # as fast on two GPUs, and slower on four
+            if gpus > 1:  # the same speed on two GPUs, slower on four
                 own = Logs(block_seconds=[(1.02 if gpus == 2 else 1.5) * factor] * 4)
                 study.add(spec_of(gpus, strategy="horovod", repeat=repeat), own)
     study.add(spec_of(8), Logs(), result={"status": "failed", "reason": "rank 3 ended with signal 9"})
@@ -87,7 +87,7 @@ def test_time_to_the_first_step_is_in_report_and_csv(study: StudyBuilder) -> Non
     study.add(spec_of(1), Logs(cached_batch_seconds=0.1))
     seen = Seen(study)
     assert seen.csv[0]["first_step_seconds"] == "3.0"
-    assert seen.html.count('"First step">3.00 s</td>') == 2  # of the point, and of its run
+    assert seen.html.count('"First step">3.00 s</td>') == 2  # for the point and its run
 
 
 def test_single_run_is_marked_in_table_csv_plot_and_report(study: StudyBuilder) -> None:
@@ -120,8 +120,8 @@ def test_oversubscribed_is_marked_in_table_csv_plot_and_report(study: StudyBuild
 
 
 def continued(study: StudyBuilder) -> Path:
-    """Useful: the warm-up, 9 s, and three blocks of 1 s. Allocated: start-up 3, 9 + 1 + 1, a checkpoint of 1, and 1 to
-    the exit; start-up 3, a block of 1, and 1 to the exit: 16 + 5."""
+    """Add a resumed run. Useful: warm-up 9 s and three blocks of 1 s. Allocated: start-up 3, 9 + 1 + 1, a checkpoint of
+    1, and 1 until the exit; start-up 3, a block of 1, and 1 until the exit: 16 + 5."""
     spec = spec_of(1, fault=FaultSpec("kill_rank", 35))
     first = Logs(block_seconds=[1.0, 1.0], checkpoints={30: 1.0}, fault=(0, 35), ends=False, exit_codes=[-9])
     second = Logs(block_seconds=[1.0], resume=resume(30, 1), begin=CREATED + 76)
@@ -199,7 +199,7 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     scripts, rest = scripts_and_rest(seen.html)
     assert "<script" not in rest
     ours = (str(source("page.js")), kept_vega_script())
-    for script in scripts:  # ours, or data that no browser runs
+    for script in scripts:  # our own, or data that browsers do not run
         assert script in ours or re.fullmatch(r"[A-Za-z0-9+/=]*", script) or json.loads(script)
     assert not [name for _, attributes in tags.tags for name in attributes if name.startswith("on")]
     for shown in (hostile, *tail[:1], "<script>alert(2)<script>"):
@@ -216,7 +216,7 @@ def test_report_has_no_external_reference(study: StudyBuilder) -> None:
     study.completed(2)
     seen = Seen(study)
     scripts, rest = scripts_and_rest(seen.html)
-    assert kept_vega_script() in scripts  # the library of the plots stands in the page itself
+    assert kept_vega_script() in scripts  # the chart library is part of the page
     tags = Tags(seen.html).tags
     assert not {"link", "img", "iframe", "object", "embed", "base"} & {tag for tag, _ in tags}
     references = [
@@ -225,11 +225,11 @@ def test_report_has_no_external_reference(study: StudyBuilder) -> None:
         for name, value in attributes.items()
         if name in ("src", "href", "xlink:href", "srcset", "action", "data")
     ]
-    assert references  # the contents
+    assert references  # the table of contents
     assert all(value is not None and value.startswith("#") for value in references)
     assert "@import" not in rest
     assert "url(" not in rest
-    assert "default-src 'none'" in rest  # a browser would refuse what we overlooked
+    assert "default-src 'none'" in rest  # a browser would block anything overlooked
 
 
 def test_ids_of_the_page_do_not_meet(study: StudyBuilder) -> None:
@@ -279,7 +279,7 @@ def test_series_beyond_the_legend_are_counted_there(study: StudyBuilder) -> None
         study.completed(1, model=f"model{i}")
     seen = Seen(study)
     assert "3 further series" in seen.svg
-    assert '"3 further series"' in seen.html  # an entry of the page's legends
+    assert '"3 further series"' in seen.html  # a legend entry
     assert all(f"model{i} on" in Tags(seen.html).text for i in range(len(LOOKS) + 3))  # and the table names each
     assert len(seen.csv) == len(LOOKS) + 3
 

@@ -1,4 +1,4 @@
-"""What a person gets to see of a comparison: baselines, whether the work was equal, what carried the gradients."""
+"""Comparisons of frameworks in the report: baselines, equality of work, communication libraries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_plain_baseline_is_stated_wherever_a_speedup_is(study: StudyBuilder) -> 
     assert [(row["relative_to_gpus"], row["relative_to_strategy"]) for row in seen.csv] == [("1", "plain")] * 3
     assert (
         seen.table.count("to 1 GPU, plain") == 3 + 2
-    )  # in the table, and of the largest point, also beside what is published
+    )  # in the table, and for the largest point also beside published figures
     assert "relative to 1 GPU, plain" in seen.svg
     assert seen.html.count('<span class="sub">to 1 GPU, plain</span>') == 3
     text = words(seen.table)

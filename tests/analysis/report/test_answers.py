@@ -1,4 +1,4 @@
-"""The sentences that every output opens with."""
+"""The sentences at the top of every output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def answers(study: StudyBuilder) -> list[Answer]:
 
 
 def rounds(full: float, no_sync: float) -> dict[str, list[float]]:
-    """Seconds per step of the probes, in eight rounds that differ by a percent."""
+    """Make the probes' seconds per step, in eight rounds that differ by one per cent."""
     wobble = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995, 1.0, 1.0]
     probes = {"full": full, "cached_batch": full, "no_sync": no_sync}
     return {name: [seconds * w for w in wobble] for name, seconds in probes.items()}

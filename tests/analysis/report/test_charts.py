@@ -1,4 +1,4 @@
-"""The drawings of the page: what they show, what they leave out, and that Vega-Lite takes them."""
+"""The charts of the page: what they show and omit, and that Vega-Lite accepts them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTROLLED = {"speedup": 5, "efficiency": 5, "throughput": 5, "cost-epoch": 5, "
 
 
 def some_series(study: StudyBuilder, **changes: Any) -> None:
-    """Two runs each on one, two and four GPUs, the four of one run that was oversubscribed; probes, accuracies."""
+    """Add two runs each on one and two GPUs, and one oversubscribed run on four; with probes and accuracies."""
     for gpus in (1, 2, 4):
         for repeat in range(2 if gpus < 4 else 1):
             step = 0.1 * (1 + 0.03 * (gpus - 1)) * (1 + 0.01 * repeat)
@@ -55,13 +55,13 @@ def rows_in(chart: Chart, dataset: str) -> list[dict[str, Any]]:
 
 
 def compiled(chart: Chart, theme: str = "light") -> str:
-    """As SVG, by the version of Vega-Lite that the page has; a width of its own in place of the page's."""
+    """Render as SVG with the page's version of Vega-Lite; a fixed width replaces the page's."""
     spec = {**chart.spec, "width": 360}
     return vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, config=themes()[theme])
 
 
 def validate(spec: dict[str, Any]) -> None:
-    """Against Vega-Lite's schema, but for one setting of Vega that Vega-Lite hands on and has no schema for."""
+    """Validate against Vega-Lite's schema, except for a Vega setting that Vega-Lite passes on without a schema."""
     config = spec["config"]
     legend = {key: value for key, value in config["legend"].items() if key != "layout"}
     alt.Chart.from_dict({**spec, "config": {**config, "legend": legend}}, validate=True)
@@ -81,7 +81,7 @@ def test_every_kind_of_drawing_holds_its_figures_and_compiles(study: StudyBuilde
         if chart.name in CONTROLLED:
             assert names[:3] == list(CHOICES)
             assert len(names) == CONTROLLED[chart.name]
-    # Speedup, efficiency and throughput are those of the table of points, with their intervals and marks.
+    # Speedup, efficiency and throughput equal the table of points, with intervals and warnings.
     for name, column in (("speedup",) * 2, ("efficiency",) * 2, ("throughput", "samples_per_second")):
         rows = rows_in(charts[name], "points")
         assert len(rows) == len(findings.points) == 6
@@ -142,13 +142,13 @@ def test_nothing_is_drawn_of_nothing(study: StudyBuilder) -> None:
 
 @pytest.mark.parametrize("name", ["speedup", "throughput", "cost-epoch"])
 def test_a_linear_axis_begins_at_zero(study: StudyBuilder, name: str) -> None:
-    # Of values that reach far, the smallest lie so near to 0 that room below them would be room below 0.
+    # With a wide range of values, the smallest are so close to 0 that padding would extend below 0.
     for gpus, seconds in ((1, 50.0), (2, 10.0), (4, 0.1)):
         for repeat in (0, 1):
             study.completed(gpus, seconds=seconds * (1 + repeat), repeat=repeat)
     chart = drawn(study)[1][name]
     for row in chart.spec["datasets"].get("points", ()):
-        # Of two such runs the interval is wide: its band is cut, what is said of it is not.
+        # The interval of two such runs is wide: the band is truncated, the text is not.
         if row["value_low"] is not None and row["value_low"] < row["value"] / 2:
             assert row["drawn_low"] == row["value"] / 2
             assert row["interval"].startswith(number(row["value_low"]))
@@ -157,7 +157,7 @@ def test_a_linear_axis_begins_at_zero(study: StudyBuilder, name: str) -> None:
             param["value"] = False
     places = dict(re.findall(r'transform="translate\(-5,([0-9.]+)\)"[^>]*>([^<]+)<', compiled(chart)))
     labels = {label: float(place) for place, label in places.items()}
-    assert labels["0"] == HEIGHT + 3  # of the middle of a digit; of the plot this is the lower edge
+    assert labels["0"] == HEIGHT + 3  # a digit's middle is at the lower edge of the plot
     assert max(labels.values()) == labels["0"]
 
 
@@ -184,7 +184,7 @@ def test_ten_thousand_runs_make_a_page_of_points(study: StudyBuilder) -> None:
 
 
 def many(study: StudyBuilder, models: int, repeats: int) -> Findings:
-    """What the drawings use of a study with the runs of `some_series` for each model so many times."""
+    """Make the findings, as far as charts use them, of a study with this many copies of `some_series` per model."""
     some_series(study)
     small = read_study(study.folder)
     copies = []

@@ -1,4 +1,4 @@
-"""The drawings in a real browser: drawn without a warning, hovered over, chosen from, with names that are markup."""
+"""The charts in a real browser: no warnings, tooltips, controls, and names that contain markup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def page(study: StudyBuilder, tmp_path: Path) -> Iterator[Any]:
-    """A page 360 pixels wide with all drawings of a study whose names are hostile; what its console says."""
+    """A page 360 pixels wide with all charts of a study with hostile names; console messages are collected."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("no Chromium: sbatch/system-packages.sh browser installs it")
@@ -73,14 +73,14 @@ def test_drawings_answer_to_mouse_keyboard_and_signals(page: Any) -> None:
     for name in charts:
         box = opened.locator(f"#{name} svg").bounding_box()
         assert 200 < box["width"] <= 362, (name, box)
-    # A choice of the page leaves only its series; the axes switch.
+    # A filter leaves only its series; the axes can be switched.
     shown = "document.querySelectorAll('#speedup .mark-symbol.role-mark path[aria-label]').length"
     everything = opened.evaluate(shown)
     opened.evaluate(SET.format("signal('strategy', 'allreduce').signal('log_x', true).signal('log_y', true)"))
     assert 0 < opened.evaluate(shown) < everything
     opened.evaluate(SET.format("signal('strategy', '')"))
     assert opened.evaluate(shown) == everything
-    # Hovering says the whole name as text.
+    # The tooltip has the full name as text.
     place = "#speedup .mark-symbol.role-mark path"
     opened.locator(place).last.scroll_into_view_if_needed()
     opened.locator(place).last.hover(force=True)
@@ -97,7 +97,7 @@ def test_drawings_answer_to_mouse_keyboard_and_signals(page: Any) -> None:
     hostile.hover(force=True)
     assert HOSTILE.split('"')[0] in tooltip.inner_text()
     assert opened.locator("#vg-tooltip-element img").count() == 0
-    # The legend is reached and chosen from without a mouse.
+    # The legend can be operated without a mouse.
     entries = opened.locator("#speedup .role-legend-label text")
     entries.first.focus()
     opened.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""runs.csv, runs.parquet and report.json: what other programs read of a study."""
+"""runs.csv, runs.parquet and report.json, which other programs read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def findings(study: StudyBuilder, target: float | None = None) -> Findings:
 
 
 def document_of(study: StudyBuilder, target: float | None = None) -> dict[str, Any]:
-    """report.json, which is valid."""
+    """Return report.json after validating it."""
     text = data_of(findings(study, target))["report.json"].decode()
     document: dict[str, Any] = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     Draft202012Validator(schema()).validate(document)
@@ -37,7 +37,7 @@ def document_of(study: StudyBuilder, target: float | None = None) -> dict[str, A
 
 
 def full(study: StudyBuilder) -> None:
-    """Runs of every kind: two series with probes, energy and evaluations, one failed, one asked for and missing."""
+    """Add runs of every kind: two series with probes, energy and evaluations, one failed, one requested but missing."""
     probes = {kind: [0.09] * 6 for kind in ("full", "cached_batch", "no_sync")}
     for repeat, factor in enumerate((1.0, 1.02, 0.98)):
         for gpus in (1, 2):

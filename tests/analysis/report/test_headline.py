@@ -1,4 +1,4 @@
-"""The order of the sentences with which every output begins."""
+"""The order of the sentences at the top of every output."""
 
 from __future__ import annotations
 

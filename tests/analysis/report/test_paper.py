@@ -1,4 +1,4 @@
-"""Figures, tables.tex and report.pdf: that LaTeX and a PDF reader take them, and that they hold what was measured."""
+"""Figures, tables.tex and report.pdf: accepted by LaTeX and a PDF reader, and with the measured values."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_sizes_that_no_figure_can_have_are_refused(study: StudyBuilder, analyse,
 
 
 def test_words_of_a_figure_stay_within_it(plain: Findings) -> None:
-    """Text on paper is not cut: nothing is shortened, and the widest line has room."""
+    """Text in print is not truncated: nothing is shortened, and the widest line fits."""
     for name, content in figures_of(plain).items():
         if name.endswith(".svg"):
             assert "…" not in content.decode(), name

@@ -1,4 +1,4 @@
-"""The last lines of what the ranks of a run without a result printed."""
+"""The last lines printed by the ranks of a run without a result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analysis.report.html.printed import MOST_LINE_LENGTH, MOST_LINES, Printed, 
 
 
 def unfinished(study: StudyBuilder, gpus: int = 1) -> Path:
-    """A run without result.json, whose ranks have begun, and printed nothing."""
+    """Add a run without result.json whose ranks have begun and printed nothing."""
     run_dir = study.add(spec_of(gpus), Logs(block_seconds=[1.0], ends=False, exit_codes=[]), finished=False)
     for rank in range(gpus):
         (run_dir / "attempt-1" / f"stderr.rank{rank}").touch()
@@ -36,7 +36,7 @@ def test_a_run_without_a_result_shows_what_its_rank_printed_last(study: StudyBui
     assert "first\nTraceback <b>\n\ufffd[31mRuntimeError\ufffd[0m: \ufffdNCCL" in text
     assert "Last lines of stderr of rank 0 in attempt 1, as its files stood when this page was made:" in words(text)
     assert not {"\x1b", "\u202e"} & set(seen.html)
-    # It is no part of what is kept of a run: what comes later is there in the next report.
+    # Output is not cached: later lines appear in the next report.
     with log.open("a") as file:
         file.write("and later\n")
     assert "and later" in Tags(Seen(study).html).text
@@ -64,7 +64,7 @@ def test_only_the_end_of_a_file_is_read(study: StudyBuilder, monkeypatch: pytest
     (own,) = found(study).values()
     assert [line[:3] for line in own.ranks[0]] == ["xxx", "\ufffd\ufffd "]
     assert len(own.ranks[0][0]) == MOST_LINE_LENGTH
-    log.write_bytes(b"z" * 1_000_000)  # one line that has no end: what is read of it
+    log.write_bytes(b"z" * 1_000_000)  # one endless line, of which only a part is read
     (own,) = found(study).values()
     assert own.ranks[0] == ["z" * (MOST_LINE_LENGTH - 1) + "…"]
 

@@ -23,7 +23,7 @@ GOLDEN = PROJECT / "tests" / "golden" / "analysis_summary.txt"
 
 
 def summary_of(findings: Findings, width: int = WIDTH_OF_A_FILE, full: bool = False) -> str:
-    """What the terminal shows, in so many columns."""
+    """Return the terminal output at this width."""
     stream = io.StringIO()
     print_summary(Console(file=stream, width=width, highlight=False, markup=False, emoji=False), findings, full=full)
     return stream.getvalue()
@@ -31,7 +31,7 @@ def summary_of(findings: Findings, width: int = WIDTH_OF_A_FILE, full: bool = Fa
 
 @pytest.fixture
 def findings(study: StudyBuilder) -> Findings:
-    """Five series: two with repeats, one oversubscribed, one that cannot scale, one that failed."""
+    """Five series: two with repeats, one oversubscribed, one with a single size, one failed."""
     for repeat, factor in enumerate((1.0, 1.04, 0.96)):
         for gpus, seconds in ((1, 1.0), (2, 1.05), (4, 1.25)):
             study.add(spec_of(gpus, repeat=repeat), Logs(block_seconds=[seconds * factor] * 4, accuracy=0.7))

@@ -1,4 +1,4 @@
-"""Steps beside measured ceilings, worked out by hand: ResNet-44, 128 images of 32x32 per rank, ten steps in 1 s."""
+"""Steps compared with measured ceilings, calculated by hand: ResNet-44, 128 images of 32x32 per rank, 0.1 s a step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from study_builder import Logs, StudyBuilder, spec_of
 from analysis.read.study import read_study
 from analysis.report.findings import findings_of
 
-# models/catalog.py: forward operations of ResNet-44 for one CIFAR-10 image, counted once more by hand: the stem
-# 2*3*16*9*32^2, then 7 blocks a stage, of each two convolutions, whose first halves the side from the second stage on.
+# Forward operations of ResNet-44 for one CIFAR-10 image, counted by hand independently of models/catalog.py: the stem
+# 2*3*16*9*32^2, then 7 blocks of two convolutions per stage; from the second stage on, the first one halves the side.
 CONVOLUTION = 2 * 16 * 16 * 9 * 32**2
 FORWARD = 2 * 3 * 16 * 9 * 32**2 + 14 * CONVOLUTION + 2 * (13 * CONVOLUTION + CONVOLUTION // 2) + 2 * 64 * 10
 FLOPS = 3 * 128 * FORWARD
@@ -38,7 +38,7 @@ def test_a_step_bound_by_its_operations(study: StudyBuilder) -> None:
     told(run_dir, 1, flops=1e12, moved=2e15)
     row = row_of(study)
     assert row["flops_per_step"] == FLOPS
-    # The slower rank's: a step waits for it.
+    # Of the slower rank, since a step waits for it.
     assert (row["bound"], row["limit_seconds"]) == ("compute", pytest.approx(FLOPS / 1e12))
     assert row["of_limit"] == pytest.approx(FLOPS / 1e12 / 0.1)
     assert row["alone_of_limit"] == pytest.approx(FLOPS / 1e12 / 0.08)
@@ -49,7 +49,7 @@ def test_a_step_bound_by_its_bytes_and_what_the_report_says(study: StudyBuilder)
     row = row_of(study)
     assert (row["bound"], row["ceiling_basis"], row["bytes_basis"]) == ("memory", "measured", "estimated")
     assert row["limit_seconds"] == pytest.approx(row["bytes_per_step"] / 100e9)
-    # Weights, gradients and momentum alone: 8 passes of 658,586 numbers; and what is kept is written and read.
+    # Weights, gradients and momentum alone: 8 passes over 658,586 numbers; activations come on top.
     assert row["bytes_per_step"] > 8 * 4 * 658_586
     html = words(Seen(study).html)
     assert "How far from what the device gives" in html

@@ -1,4 +1,4 @@
-"""`python -m analysis backtest`: on published measurements, and on files that conclude little or nothing."""
+"""`python -m analysis backtest` on published measurements, and on files that allow few or no conclusions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pooled_law_is_better_than_the_ring_term_in_mean_and_worst_case(publishe
 
 
 def test_peers_have_the_errors_that_are_known_of_them(published) -> None:
-    """Percent, mean and worst of the eight series of four nodes; worked out apart from this program."""
+    """Mean and worst error in per cent over the eight series of four nodes; calculated independently."""
     nodes = [test for test in published if test.series.largest.nodes == 4]
     stated = {LINEAR: (14.1, 28.3), FLAT: (3.2, 7.2), RING: (1.9, 4.2)}
     for name, figures in stated.items():
@@ -205,7 +205,7 @@ def backtest(*arguments: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=120,
-        # As wide as where there is no terminal, whoever runs the tests.
+        # The width without a terminal, wherever the tests run.
         env={**{k: v for k, v in os.environ.items() if k != "COLUMNS"}, "PYTHONPATH": str(PROJECT)},
     )
 

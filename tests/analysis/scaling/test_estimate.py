@@ -1,4 +1,4 @@
-"""`python -m analysis estimate`: what nominal figures alone say, and by how much each level is usually off."""
+"""`python -m analysis estimate`: estimates from nominal figures alone, and the usual error of each level."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_share_of_the_roofline_is_that_of_the_published_lines() -> None:
             continue
         model = names[line["model"]]
         flops = training_flops_per_sample(model, dataset)
-        # The P100 of a DGX-1 are SXM2; the table does not say so.
+        # The P100s of a DGX-1 are SXM2, which the table does not state.
         peak = peak_of("cuda", [gpu if "SXM2" in gpu else f"{gpu}-SXM2"], "fp32", None).tflops
         assert flops is not None
         assert peak is not None

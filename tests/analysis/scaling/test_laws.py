@@ -1,4 +1,4 @@
-"""Laws recover what a series was made from, and their intervals hold as often as they say."""
+"""Laws recover the parameters of simulated series, and their intervals have nominal coverage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRUE = {
 
 
 def made(law: textbook.Law, values: tuple[float, ...], scaling: str = WEAK, cost: float = 0.0025) -> Series:
-    """A series without noise."""
+    """Make a series without noise."""
     fit = textbook.Fit(law, scaling, cost, values, None, (True,) * len(values))
     return Series("made", NODES_OF_8, tuple(fit.rate(size) for size in NODES_OF_8), scaling)
 
@@ -75,7 +75,7 @@ def test_a_law_with_more_unknowns_than_sizes_is_not_fitted() -> None:
 
 
 def test_costs_of_an_allreduce() -> None:
-    # 2(n-1)/n x bytes / bandwidth: 100 MB among 4 over 12.5 GB/s take 1.5 x 8 ms.
+    # 2(n-1)/n x bytes / bandwidth: 100 MB among 4 at 12.5 GB/s take 1.5 x 8 ms.
     assert communication.ring_seconds(4, 1e8, 12.5e9) == pytest.approx(0.012)
     assert communication.ring_seconds(4, 1e8, 12.5e9, 1e-3) == pytest.approx(0.018)
     assert communication.tree_seconds(4, 1e8, 12.5e9, 1e-3) == pytest.approx(0.016)
@@ -109,8 +109,8 @@ def test_pooled_law_follows_a_series_with_many_sizes() -> None:
 
 
 def test_intervals_hold_as_often_as_they_say_on_simulated_series() -> None:
-    """Series drawn from what the law takes for usual: of 120 largest sizes, predicted from all up to half of them, the
-    binomial 99 % range about 90 % is 0.82 to 0.97, about 50 % 0.38 to 0.62."""
+    """Series drawn from the law's prior; 120 largest sizes, each predicted from all up to half of it. The binomial 99 %
+    ranges of coverage are 0.82 to 0.97 for 90 % intervals and 0.38 to 0.62 for 50 %."""
     random = np.random.default_rng(7)
     sizes = NODES_OF_8[:6]
     medians = np.array([RING_MEDIAN, GROWTH_MEDIAN] * 2)

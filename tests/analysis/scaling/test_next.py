@@ -1,4 +1,4 @@
-"""`python -m analysis next`: which size to measure next, on studies where the right answer is known."""
+"""`python -m analysis next`: the size to measure next, on studies with a known right answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analysis.scaling.series import Size
 from analysis.scaling.study_series import study_series
 from harness.core.spec import Placement
 
-HOUR = 1 / 60  # of each run of the tests: a minute
+HOUR = 1 / 60  # duration of each run in the tests: a minute
 
 
 def asked(study: StudyBuilder, gpus: int, per_node: int | None = 4) -> NextSizes:
@@ -27,7 +27,7 @@ def asked(study: StudyBuilder, gpus: int, per_node: int | None = 4) -> NextSizes
 
 
 def measured(study: StudyBuilder, times: dict[int, list[float]], per_node: int = 4) -> StudyBuilder:
-    """Blocks of so many seconds on each number of GPUs, a run for each."""
+    """Add one run for each duration of blocks, in seconds, by number of GPUs."""
     for gpus, seconds in times.items():
         for repeat, each in enumerate(seconds):
             placement = Placement(max(1, gpus // per_node), min(gpus, per_node))
@@ -36,11 +36,11 @@ def measured(study: StudyBuilder, times: dict[int, list[float]], per_node: int =
 
 
 def test_one_node_asks_for_a_second_node_first(study: StudyBuilder) -> None:
-    """What is between nodes is all that is not known; the fewest nodes that say something of it cost least."""
+    """Only the cost between nodes is unknown; two nodes are the cheapest way to learn it."""
     found = asked(measured(study, {1: [1.0], 2: [1.02], 4: [1.03]}), 32)
     assert found.candidates[0].size == Size(8, 2)
     sizes = {one.size: one for one in found.candidates}
-    # The target itself narrows most, for the most node-hours.
+    # The target itself narrows most, but costs the most node-hours.
     assert max(found.candidates, key=lambda one: one.narrowing).size == Size(32, 8)
     assert sizes[Size(32, 8)].node_hours == pytest.approx(8 * HOUR)
     assert sizes[Size(8, 2)].node_hours == pytest.approx(2 * HOUR)
@@ -56,7 +56,7 @@ def test_imagined_run_narrows_as_much_as_the_measured_one(study: StudyBuilder) -
     before = asked(measured(study, {1: [1.0], 2: [1.02], 4: [1.03]}), 32)
     expected = next(one.width for one in before.candidates if one.size.gpus == 16)
     assert before.today is not None
-    # Where it comes out as predicted: 16 GPUs with the loss that is usual.
+    # After a measurement as predicted: 16 GPUs with the usual loss.
     after = asked(measured(study, {16: [1.06]}), 32)
     assert after.today is not None
     now = relative_width(after.today)
@@ -65,7 +65,7 @@ def test_imagined_run_narrows_as_much_as_the_measured_one(study: StudyBuilder) -
 
 
 def test_noise_asks_for_repeats(study: StudyBuilder) -> None:
-    """Repeats that differ by 10 %: measuring again what is cheap is worth more than any new size."""
+    """If repeats differ by 10 %, repeating a cheap size is worth more than any new size."""
     noisy = asked(measured(study, {1: [1.0, 1.15], 4: [1.18, 1.03], 8: [1.05, 1.22]}), 16)
     assert noisy.candidates[0].repeat == 2
     assert {one.repeat for one in noisy.candidates} == {None, 2}

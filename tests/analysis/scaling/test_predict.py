@@ -1,4 +1,4 @@
-"""`python -m analysis predict`: what a study says of sizes that it did not measure, and where it says nothing."""
+"""`python -m analysis predict`: predictions for unmeasured sizes, and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at(prediction: SeriesPrediction, gpus: int):
 
 @pytest.fixture
 def measured(study: StudyBuilder) -> StudyBuilder:
-    """Blocks of 1 s on one GPU, and 2 % longer with every doubling, up to two nodes of 4."""
+    """Add runs with blocks of 1 s on one GPU, and 2 % longer with every doubling, up to two nodes of 4."""
     for doublings, gpus in enumerate((1, 2, 4, 8)):
         study.completed(gpus, 1 + 0.02 * doublings, placement=Placement(max(1, gpus // 4), min(gpus, 4)))
     return study
@@ -115,7 +115,7 @@ def test_no_one_gpu_run_takes_that_of_the_framework_alone(study: StudyBuilder) -
 
 
 def test_strong_scaling_is_predicted_as_such(study: StudyBuilder) -> None:
-    """The step of one GPU takes 0.1 s; 5 ms of it do not shrink: Amdahl with a serial part of 5 %."""
+    """A step on one GPU takes 0.1 s, of which 5 ms do not shrink: Amdahl's law with a serial fraction of 5 %."""
     for gpus in (1, 2, 4):
         seconds = 10 * (0.095 / gpus + 0.005)
         spec = spec_of(gpus, scaling=STRONG, global_batch=128, batch_per_gpu=128 // gpus)

@@ -1,4 +1,4 @@
-"""`python -m analysis simulate`: from what a study measured, to sizes that it did not."""
+"""`python -m analysis simulate`: from a study's measurements to unmeasured sizes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from study_builder import Logs, StudyBuilder, spec_of
 
 from harness.core.spec import Placement
 
-# Bytes of the gradients, as the logs have them, and seconds of their allreduce on 8 GPUs: 175 MB/s of bus bandwidth.
+# Bytes of the gradients in the logs, and seconds of their allreduce on 8 GPUs: a bus bandwidth of 175 MB/s.
 GRADIENTS = 10_000_000
 ALLREDUCE = 0.1
 
 
 @pytest.fixture
 def measured(study: StudyBuilder) -> StudyBuilder:
-    """Weak scaling: 0.1 s per step on one GPU; on 8 of two nodes 0.2 s, of which 0.1 s are the allreduce."""
+    """Add weak-scaling runs: 0.1 s per step on one GPU; 0.2 s on 8 GPUs of two nodes, half of it the allreduce."""
     study.add(spec_of(1), Logs(cached_batch_seconds=0.1, no_sync_seconds=0.1))
     logs = Logs(
         block_seconds=[2.0, 2.02, 1.98, 2.0],
@@ -38,10 +38,10 @@ def milliseconds(text: str, what: str) -> float:
 def test_it_finds_back_what_was_measured_and_goes_on_from_there(measured: StudyBuilder, analyse) -> None:
     done = analyse("simulate", measured.folder, "gpus=8,1024", "latency_us=0")
     assert done.returncode == 0, done.stderr
-    # The noise of 2 blocks in 4, of 1 %, makes the slowest of 8 later than the mean.
+    # Noise of 1 % in 2 of 4 blocks makes the slowest of 8 slower than the mean.
     assert milliseconds(done.stdout, "check: on 8 GPUs simulated ") == pytest.approx(200, rel=0.03)
     assert "measured 200 ms" in done.stdout
-    # A ring of 1,024 sends 1023/1024 by 7/8 of what one of 8 does.
+    # A ring of 1,024 sends (1023/1024) / (7/8) times the bytes of a ring of 8.
     exposed = 100 * (1023 / 1024) / (7 / 8)
     large = next(line for line in done.stdout.splitlines() if line.startswith("  1,024 GPUs") or "1024 GPUs" in line)
     assert milliseconds(large, "exposed communication ") == pytest.approx(exposed, rel=0.01)
@@ -53,7 +53,7 @@ def test_runs_that_fail_are_simulated_beside_young_and_daly(measured: StudyBuild
     keys = ("mtbf_hours=8760", "checkpoint_seconds=120", "restart_seconds=300", "steps=10")
     done = analyse("simulate", measured.folder, "gpus=4096", *keys)
     assert done.returncode == 0, done.stderr
-    # A year by 1,024 nodes: 8.55 h; Young: the root of 2 x 120 s x 30,797 s.
+    # A year / 1,024 nodes: 8.55 h; Young: sqrt(2 x 120 s x 30,797 s).
     assert "4096 GPUs on 1024 nodes, a failure every 8.55 h: save every 45.3 min (Young)" in done.stdout
 
 

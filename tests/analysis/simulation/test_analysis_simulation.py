@@ -1,4 +1,4 @@
-"""Simulated steps and runs against what is known of them by arithmetic."""
+"""Simulated steps and runs, compared with closed forms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rng() -> np.random.Generator:
     ("buckets", "overlap", "expected"),
     [
         ((), True, 1.0),
-        # Backward takes 2/3 s; half of the gradients are there after 2/3 s, and their sum is hidden.
+        # Backward takes 2/3 s; half of the gradients are ready after 2/3 s, and their allreduce is hidden.
         ((0.1, 0.1), True, 1.1),
         # The second bucket waits for the first one.
         ((0.5, 0.1), True, 2 / 3 + 0.5 + 0.1),
@@ -44,7 +44,7 @@ def test_it_agrees_with_the_closed_form_where_that_holds(gpus: int) -> None:
     compute = Compute(0.2, tuple(0.02 * np.random.default_rng(1).standard_normal(200_000)))
     for buckets in ((0.001,) * 10, (0.02,) * 10):
         steps = simulate_steps(compute, buckets, gpus, 2_000, True, rng())
-        # 0.1 %: what a sample of 200,000 knows of the tail, and Blom's approximation.
+        # 0.1 %: sampling error of the tail with 200,000 draws, and error of Blom's approximation.
         assert steps.mean == pytest.approx(closed_form(compute, buckets, gpus, True), rel=1e-3)
 
 
@@ -61,7 +61,7 @@ def test_gpus_that_are_late_now_and_then_are_where_the_closed_form_ends() -> Non
 def test_the_expected_maximum_is_that_of_drawn_numbers() -> None:
     for n in (2, 10, 1_000):
         drawn = rng().standard_normal((4_000, n)).max(axis=1)
-        # Blom's approximation is within 2 %; 4 standard errors of the draws.
+        # Blom's approximation is within 2 %; plus 4 standard errors of the draws.
         bound = 0.02 * drawn.mean() + 4 * drawn.std() / math.sqrt(len(drawn))
         assert expected_maximum(n) == pytest.approx(drawn.mean(), abs=bound)
 
@@ -75,7 +75,7 @@ def test_runs_that_fail_take_what_daly_says_where_failures_do_not_remember() -> 
     means = []
     for interval, seconds in zip(intervals, simulated_seconds(7 * DAY, intervals, MACHINE, 300, 0), strict=True):
         error = seconds.std() / math.sqrt(len(seconds))
-        # The last piece of work is shorter than the others: less than one interval of 7 days.
+        # The last interval is shorter than the others; tolerate one interval out of 7 days.
         assert seconds.mean() == pytest.approx(expected_seconds(7 * DAY, interval, MACHINE), abs=4 * error + interval)
         means.append(seconds.mean())
     assert min(means) == means[2], "neither a half nor twice of Daly's interval is better"

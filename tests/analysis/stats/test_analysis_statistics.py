@@ -1,4 +1,4 @@
-"""Intervals and tests: against SciPy, against numbers worked out by hand, and by how often they are right."""
+"""Intervals and tests, compared with SciPy and hand calculations, and their empirical coverage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_interval_of_runs_is_students_on_the_scale_of_logarithms() -> None:
     interval = of_runs(RUNS).interval()
     _, low, high, *_ = interval
     mean, standard_error = np.mean(RUNS), stats.sem(RUNS)
-    # SciPy's own interval of the mean reaches as far, by the mean, as ours on the scale of logarithms.
+    # SciPy's interval of the mean has the same half-width, relative to the mean, as ours on the log scale.
     reach = (stats.t.interval(0.95, 3, loc=mean, scale=standard_error)[1] - mean) / mean
     assert (low, high) == pytest.approx((mean * math.exp(-reach), mean * math.exp(reach)))
     assert basis_text(interval) == "4 runs"
@@ -31,7 +31,7 @@ def test_ratio_agrees_with_welchs_test_on_logarithms() -> None:
     slower = [1.12, 1.06, 1.09]
     found = rate_ratio(of_runs(RUNS), of_runs(slower))
     theirs = stats.ttest_ind(np.log(slower), np.log(RUNS), equal_var=False)
-    assert found.df == pytest.approx(theirs.df, rel=0.03)  # errors by the mean are those of logarithms to 1st order
+    assert found.df == pytest.approx(theirs.df, rel=0.03)  # relative errors equal those of logarithms to first order
     assert found.p_value() == pytest.approx(theirs.pvalue, rel=0.1)
     interval = found.interval()
     assert interval.ends == pytest.approx(np.exp(theirs.confidence_interval(0.95)), rel=0.005)
@@ -73,8 +73,8 @@ def test_a_difference_called_visible_is_seen_as_often_as_said() -> None:
     assert seen / studies == pytest.approx(0.8, abs=0.05)  # 3 standard errors of 1,500 studies are 0.03
 
 
-# How often 95 % intervals hold the true value. 4,000 studies: a standard error of 0.0035. Measured before, with 20,000
-# and normal, lognormal and gamma distributions: 0.944 to 0.953 of a mean, 0.934 to 0.955 of a ratio to 5 runs.
+# Coverage of 95 % intervals. 4,000 studies: a standard error of 0.0035. Measured with 20,000 and normal, lognormal and
+# gamma distributions: 0.944 to 0.953 for a mean, 0.934 to 0.955 for a ratio to 5 runs.
 STUDIES = 4000
 
 
@@ -100,10 +100,10 @@ def test_coverage_of_a_ratio_of_two_runs_is_on_the_safe_side() -> None:
     rng = np.random.default_rng(2)
     pairs = zip(rng.normal(1, 0.05, (STUDIES, 2)).tolist(), rng.normal(2, 0.05, (STUDIES, 5)).tolist(), strict=True)
     held = sum(_holds(rate_ratio(of_runs(own), of_runs(base)).interval(), 2.0) for own, base in pairs)
-    assert held / STUDIES >= 0.94  # with the degrees of df of Welch and Satterthwaite it was 0.90
+    assert held / STUDIES >= 0.94  # with Welch-Satterthwaite degrees of freedom it was 0.90
 
 
-# Blocks of an autocorrelated run (first order): measured beforehand with 6,000 runs, for n = 10, 20, 50.
+# Blocks of an autocorrelated run (first order), measured with 6,000 runs for n = 10, 20, 50.
 @pytest.mark.parametrize(
     ("correlation", "n", "least"), [(0.0, 6, 0.97), (0.0, 20, 0.96), (0.3, 20, 0.94), (0.6, 20, 0.90), (0.6, 50, 0.91)]
 )
@@ -129,7 +129,7 @@ def test_block_se_is_that_of_drawing_very_many_stretches() -> None:
     starts = rng.integers(0, n - length + 1, (draws, n // length))
     drawn = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)
     costs = seconds[drawn].sum(1) / samples[drawn].sum(1)
-    # Of n // length stretches, where the closed form has n / length of them and n / (n - length) against the bias.
+    # For n // length stretches; the closed form has n / length of them, and the bias correction n / (n - length).
     expected = costs.std() / costs.mean() * math.sqrt((n // length) * length / n * n / (n - length))
     error = block_se(seconds.tolist(), samples.tolist())
     assert error is not None

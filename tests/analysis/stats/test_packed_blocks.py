@@ -1,4 +1,4 @@
-"""The blocks of a run as one text, and back."""
+"""Packing a run's blocks into one text, and unpacking them."""
 
 from __future__ import annotations
 
