@@ -15,7 +15,7 @@ from harness.core.serialization import write_json
 
 BOUND = 0.05  # as promised by docs/validation.md
 LARGEST = 4
-# Fully exposed communication, partly hidden communication, and a straggler.
+# Fully exposed communication, partly hidden communication, and high latency.
 SERIES = (
     {"message_mb": 1.0, "bandwidth_mb": 150.0, "overlap": False},
     {"compute_ms": 35.0, "backward_fraction": 0.8, "message_mb": 2.0, "bandwidth_mb": 80.0, "stall_ms": 3.0},
