@@ -68,7 +68,7 @@ def run(copy: Path, command: str) -> str:
 
 
 @pytest.mark.torch
-def test_who_follows_the_page_has_added_a_cluster_a_data_set_a_model_a_strategy_and_a_framework(
+def test_following_the_page_adds_a_cluster_data_set_model_strategy_and_framework(
     tmp_path: Path, torch_python: Path
 ) -> None:
     copy = tmp_path / "copy"

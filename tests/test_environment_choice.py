@@ -217,7 +217,7 @@ V100_FILES = ("pytorch.cu126.constraints.txt", "pytorch.cu126-pypi.constraints.t
 
 
 @pytest.mark.parametrize("file", V100_FILES)
-def test_what_a_v100_gets_still_has_kernels_for_it(file: str) -> None:
+def test_builds_for_v100_have_its_kernels(file: str) -> None:
     pinned = pins(file)
     # cuDNN 9.11 dropped GPUs before Turing (cuDNN's support matrix).
     assert number(pinned["nvidia-cudnn-cu12"]) <= (9, 10, 2, 21)

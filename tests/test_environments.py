@@ -154,7 +154,7 @@ def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_ch
     assert "is no C++17 compiler" in build(checkout, "small", **{**settings, "HOROVOD": "1"}).stderr
 
 
-def test_a_compiled_horovod_serves_every_checkout_until_a_part_of_its_recipe_changes(checkout: Path) -> None:
+def test_compiled_horovod_is_reused_until_its_recipe_changes(checkout: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++ here, whose version is part of the key")
 

@@ -24,9 +24,7 @@ def names(archive: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("archive", RECORDED, ids=lambda path: path.name.split(".")[0])
-def test_a_recorded_study_holds_what_the_report_is_made_of_and_nothing_of_the_machine(
-    archive: Path, tmp_path: Path
-) -> None:
+def test_recorded_study_has_what_the_report_needs_and_nothing_of_the_machine(archive: Path, tmp_path: Path) -> None:
     study = studies.unpack(archive.name.removesuffix(".tar.xz"), tmp_path)
     # Packing it again gives the same archive, so nothing was edited by hand.
     assert names(studies.packed(study)) == names(archive.read_bytes())

@@ -142,7 +142,7 @@ def test_a_section_that_hangs_is_killed_with_what_it_started(sections: Any, tmp_
     assert ended(int(process["value"]))
 
 
-def test_what_was_measured_is_kept_when_the_command_is_told_to_end(sections: Any, tmp_path: Path) -> None:
+def test_results_are_kept_when_the_command_is_terminated(sections: Any, tmp_path: Path) -> None:
     sections("right", "hang")
     out = tmp_path / "gpu.json"
 
@@ -187,7 +187,7 @@ def test_a_figure_keeps_to_its_bound_or_does_not(figure: Figure, holds: bool | N
     assert figure_of(json.loads(json.dumps(figure.plain()))).holds is holds
 
 
-def test_what_a_gpu_gave_is_recorded_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_results_are_recorded_by_gpu_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = [Figure("device", "cuda"), Figure("gpu", "NVIDIA H200"), Figure("machine", "one NVIDIA H200, Linux")]
     figures += [Figure("date", "2026-11-23"), Figure("code", "abc")]
     broken = [Figure("ratio", 0.5, "of throughput", (0.4, 0.6), 9, "≥ 0.97").plain()]
@@ -211,7 +211,7 @@ def test_what_a_gpu_gave_is_recorded_under_its_name(tmp_path: Path, monkeypatch:
     assert (tmp_path / "recorded" / "nvidia-h200.json").exists()
 
 
-def test_a_difference_that_is_no_number_is_not_lost_among_others() -> None:
+def test_nan_difference_is_reported() -> None:
     ones = [np.ones(2, np.float32)] * 3
     broken = [ones[0], np.array([1, np.nan], np.float32), ones[2]]
     assert (runs.largest(ones, ones), runs.difference(ones, ones)) == (0.0, 0.0)
@@ -227,7 +227,7 @@ def test_sections_that_no_time_is_left_for_say_so(sections: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", ["no JSON", "{}", '{"machine": {"figures": []}}'])
-def test_what_is_no_result_of_a_gpu_is_refused(content: str, tmp_path: Path, capsys: Any) -> None:
+def test_results_not_from_a_gpu_are_rejected(content: str, tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "out.json"
     file.write_text(content, encoding="utf-8")
     assert command.main(["--record", str(file)]) == 2

@@ -39,7 +39,7 @@ def test_the_fixed_number_is_the_smallest_with_which_the_share_of_runs_is_as_pre
     assert protocol.fixed_blocks([steady, one_far], PRECISION, 1.0) == one_far.taken == 9
 
 
-def test_what_is_recorded_is_replayed_as_precisely_as_it_is_said_to_be() -> None:
+def test_replays_report_whether_they_reached_the_precision() -> None:
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     for run in recorded["runs"]:
         replayed = protocol.replayed(run["seconds_per_step"], recorded["block_steps"], PRECISION)

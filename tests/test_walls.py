@@ -172,7 +172,7 @@ def test_a_supervisor_reads_no_more_than_it_needs() -> None:
     assert not set(ast.literal_eval(done.stdout)) & (FRAMEWORKS | others)
 
 
-def test_only_the_drawings_know_what_draws_them() -> None:
+def test_only_charts_import_the_chart_library() -> None:
     """So that a table does not wait for its import."""
     knowing = {path.parent for path in of("analysis/*.py") if {"altair", "vl_convert"} & roots(imports(path))}
     assert knowing == {Path("analysis/report/charts"), Path("analysis/report/print")}

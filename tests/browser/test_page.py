@@ -153,7 +153,7 @@ def test_everything_can_be_reached_with_the_keyboard(page: Any) -> None:
     page.locator("#runs details.more > summary").click()
 
 
-def test_a_run_that_still_goes_on_shows_its_ranks_lines_and_what_it_runs_on(page: Any) -> None:
+def test_running_run_shows_its_output_and_environment(page: Any) -> None:
     run = page.locator("#list-others details.run", has_text="16gpu").filter(has_text="unfinished")
     run.scroll_into_view_if_needed()
     run.locator("summary").click()

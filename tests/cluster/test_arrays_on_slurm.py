@@ -226,9 +226,7 @@ def test_headless_refuses_what_does_not_fit_its_allocation(slurm: Any, cli: Cli,
     assert "this allocation has 1 x 2" in log.read_text()
 
 
-def test_the_task_that_has_the_number_of_its_array_is_told_apart_from_the_others(
-    slurm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_with_its_arrays_number_is_distinguished_from_others(slurm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for the task that has the array's own number, scontrol prints the other tasks too."""
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     script = ("--output=/dev/null", "--wrap=sleep 300")

@@ -39,7 +39,7 @@ def told_by_ranks(tmp_path: Path) -> list[dict[str, str]]:
     return sorted(map(json.loads, lines), key=lambda rank: int(rank["RANK"]))
 
 
-def test_pyxis_without_its_two_options_starts_each_rank_on_its_own_node_with_its_own_gpu(
+def test_pyxis_ranks_start_on_their_own_node_with_their_own_gpu(
     cli: Cli, slurm: Any, tmp_path: Path, telling_python: Path
 ) -> None:
     """The plugin is not installed here; an srun wrapper that drops its options tests everything else."""

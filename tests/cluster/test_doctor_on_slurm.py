@@ -119,7 +119,7 @@ def test_a_healthy_cluster(cli: Cli, slurm: Any, tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
 )
-def test_what_the_nodes_do_not_have(
+def test_missing_node_features_are_reported(
     cli: Cli, slurm: Any, arguments: list[str], expected: list[str], advice: str
 ) -> None:
     done = cli(*SLURM_ALONE, *CPU, *arguments, "--json", env=slurm.env)

@@ -60,9 +60,7 @@ def test_at_the_wall_limit_a_run_saves_goes_back_into_the_queue_and_goes_on(
     assert not (run_dir / "checkpoint").exists(), "what is completed needs no checkpoint"
 
 
-def test_a_run_that_has_used_up_its_requeues_fails_and_the_same_command_continues_it(
-    slurm: Any, cli: Cli, tmp_path: Path
-) -> None:
+def test_run_without_requeues_left_fails_and_rerunning_resumes_it(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     arguments = ("gpus=1", *LONG, "checkpoint.max_requeues=0", "cluster.signal_seconds=40")
     with started(slurm, tmp_path, *arguments) as process:
         wait_for(lambda: steps_done(tmp_path) >= 10, 240)
@@ -141,7 +139,7 @@ def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_p
     wait_for(lambda: not in_queue(slurm), 60)  # COMPLETING: Slurm checks that the nodes are free of the job
 
 
-def test_a_failed_rank_is_started_again_from_its_checkpoint_as_often_as_it_may(slurm: Any, tmp_path: Path) -> None:
+def test_failed_run_restarts_from_its_checkpoint_as_often_as_allowed(slurm: Any, tmp_path: Path) -> None:
     fault = ("fault=kill_node", "fault.step=31", "fault.rank=5", "checkpoint.max_restarts=1")
     with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=60", *fault) as process:
         output, _ = process.communicate(timeout=600)
@@ -187,9 +185,7 @@ def test_the_submitting_process_is_killed_and_the_same_command_finds_its_jobs(
         assert [p.name for p in events.attempt_dirs(run_dir)] == ["attempt-1"]
 
 
-def test_killed_between_sbatch_and_its_own_note_the_array_is_found_by_its_name(
-    slurm: Any, cli: Cli, tmp_path: Path
-) -> None:
+def test_array_is_found_by_name_if_killed_before_recording_its_id(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     slurm.run("scontrol", "update", "partition=main", "state=down", check=True)  # it stays pending
     try:
         arguments = ("-m", "gpus=1", "seed=0,1", *SHORT)

@@ -69,7 +69,7 @@ def test_warned_at_the_wall_limit_the_ranks_of_mpirun_save_on_all_nodes(slurm: A
     assert logged(run_dir, "resume", 2)[0]["step"] == again["step"]
 
 
-def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+def test_cancelled_mpirun_ranks_save_first(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """Slurm signals every process of a step, including mpirun's daemons, which would kill the ranks."""
     done = cli("harness", "gpus=4", *LONG, *TWO_NODES, "cluster.mpi=mpirun", "wait=false", env=slurm.env)
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def test_told_to_end_the_ranks_of_mpirun_save_first(slurm: Any, cli: Cli, tmp_pa
     assert not (run_dir / "result.json").exists()
 
 
-def test_what_srun_does_not_tell_mpi_is_no_result(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+def test_ranks_that_srun_does_not_announce_to_mpi_are_not_a_result(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """Open MPI 4 then ends the ranks; 5 and MPICH would let each train alone (tests/launch/test_mpi_local.py)."""
     done = cli("harness", "gpus=2", *SHORT, *TWO_NODES, "cluster.mpi=none", env=slurm.env)
     assert done.returncode == 1

@@ -41,7 +41,7 @@ def settings_of(ranks: int) -> list[Setting]:
 @pytest.mark.quiet
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_the_breakdown_finds_what_was_put_in(torch_python: Path, tmp_path: Path) -> None:
+def test_breakdown_recovers_the_given_costs(torch_python: Path, tmp_path: Path) -> None:
     """36 settings, on 1 to 4 ranks, judged only against the given costs, not by the worker's own measurements."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
     if busy and os.geteuid() != 0:
@@ -107,7 +107,7 @@ SHAPED = [
 @pytest.mark.quiet
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_the_breakdown_finds_what_a_real_link_takes(torch_python: Path, tmp_path: Path) -> None:
+def test_breakdown_recovers_the_cost_of_a_real_link(torch_python: Path, tmp_path: Path) -> None:
     """Hosts in network namespaces with links shaped by the kernel. The bandwidth is given; the kernel counts the bytes
     that the allreduce sends."""
     if why := hosts.why_not():

@@ -75,7 +75,7 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
         assert len(checksums) == 1, "the ranks' weights differ"
 
 
-def test_asking_again_runs_nothing_and_asking_for_more_runs_the_rest(cli: Cli, tmp_path: Path) -> None:
+def test_rerun_runs_only_missing_runs(cli: Cli, tmp_path: Path) -> None:
     first = cli("harness", "gpus=1", *SHORT)
     assert first.returncode == 0, first.stdout + first.stderr
     (run_dir,) = run_dirs(tmp_path)
@@ -147,7 +147,7 @@ def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tm
 
 
 @pytest.mark.parametrize("whom", ["terminal", "process", "terminate"])
-def test_interrupt_leaves_no_rank_loses_nothing_and_the_command_continues(cli: Cli, tmp_path: Path, whom: str) -> None:
+def test_interrupted_study_leaves_no_rank_and_resumes_without_loss(cli: Cli, tmp_path: Path, whom: str) -> None:
     first = cli("harness", "gpus=1", *SHORT)
     assert first.returncode == 0, first.stdout + first.stderr
     with started(tmp_path, "gpus=2", *ENDLESS) as process:

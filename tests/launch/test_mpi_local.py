@@ -104,7 +104,7 @@ def test_interrupted_the_ranks_save_and_the_same_command_continues(tmp_path: Pat
 
 
 @pytest.mark.quiet
-def test_what_started_the_ranks_is_killed_and_leaves_none(tmp_path: Path) -> None:
+def test_killed_launcher_leaves_no_ranks(tmp_path: Path) -> None:
     with started(tmp_path, "gpus=2", *ENDLESS) as process:
         wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1))
         process.kill()
@@ -129,7 +129,7 @@ def test_without_mpirun_the_command_says_so(cli: Cli, tmp_path: Path, torch_pyth
     assert "cluster.mpi=pmix is a name for srun" in refused.stderr
 
 
-def test_what_mpirun_cannot_start_is_said_in_its_words(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
+def test_mpirun_errors_are_quoted(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
     """An mpirun next to the interpreter that fails like the real one on a node that lacks something."""
     (tmp_path / "bin").mkdir()
     for name, text in (

@@ -25,7 +25,7 @@ def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
 
 
-def test_a_synchronous_run_whose_rank_was_killed_is_that_of_one_that_never_failed(cli: Cli, tmp_path: Path) -> None:
+def test_killed_synchronous_run_equals_an_uninterrupted_one(cli: Cli, tmp_path: Path) -> None:
     """Bit-identical: the servers' weights, momenta and counters are restored from the checkpoint."""
     arguments = ("strategy=ps_sync", *SHORT, "checkpoint.interval_steps=2")
     fault = ("fault=kill_rank", "fault.step=5", "fault.rank=0", "checkpoint.max_restarts=1")
@@ -76,9 +76,7 @@ def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp
 
 
 @pytest.mark.quiet
-def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_which_starts_again(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_killed_dedicated_server_restarts_a_synchronous_run(cli: Cli, tmp_path: Path) -> None:
     """Locally, where the servers are separate processes on the only node."""
     own = ("strategy=ps_sync", "strategy.options.placement=own_nodes", "strategy.options.servers=2")
     slow = ("fault=slow_rank", "fault.rank=1", "fault.seconds=0.5", "measure.steps=12")
@@ -104,9 +102,7 @@ def test_a_server_on_a_node_of_its_own_that_is_killed_ends_a_synchronous_run_whi
     assert (exit_["code"], exit_["server"]) == (0, 1)
 
 
-def test_a_slow_rank_holds_up_bounded_staleness_and_the_report_says_how_late_updates_were(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_slow_rank_delays_bounded_staleness_and_the_report_states_it(cli: Cli, tmp_path: Path) -> None:
     done = cli(
         *(
             "harness",

@@ -28,7 +28,7 @@ def _environment(torch_python: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", [(), RECIPE], ids=["default", "slow weights and alternating flips"])
-def test_a_run_that_was_cut_twice_gives_the_same_losses_as_one_that_never_was(
+def test_run_interrupted_twice_has_the_losses_of_an_uninterrupted_one(
     cli: Cli, tmp_path: Path, recipe: tuple[str, ...]
 ) -> None:
     """Bit-identical on four ranks: with more than two, a sum depends on the order of summation."""
@@ -66,7 +66,7 @@ def test_a_run_that_was_cut_twice_gives_the_same_losses_as_one_that_never_was(
     assert logged(run_dir, "eval", 3)[0]["loss"] == logged(whole_dir, "eval", 1)[0]["loss"]
 
 
-def test_a_killed_rank_is_started_again_as_often_as_it_may_and_only_fails_once(cli: Cli, tmp_path: Path) -> None:
+def test_killed_rank_restarts_as_often_as_allowed_and_fails_once(cli: Cli, tmp_path: Path) -> None:
     fault = ("fault=kill_rank", "fault.step=5", "fault.rank=1", "checkpoint.interval_steps=2")
     done = cli("harness", "-m", "gpus=2", *SHORT, *fault, "checkpoint.max_restarts=1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -109,7 +109,7 @@ def test_retry_all_measures_again_from_the_start_and_keeps_the_old_result(cli: C
     assert [block["step"] for block in logged(run_dir, "steps", 2)] == list(range(8))
 
 
-def test_a_checkpoint_of_other_code_is_not_continued_from_and_mixing_is_said(cli: Cli, tmp_path: Path) -> None:
+def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: Cli, tmp_path: Path) -> None:
     arguments = ("-m", "gpus=1", "seed=0,1", *SHORT, "checkpoint.interval_steps=2")
     done = cli("harness", *arguments, "fault=kill_rank", "fault.step=5")
     assert done.returncode == 1

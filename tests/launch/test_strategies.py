@@ -61,9 +61,7 @@ def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: 
     assert verdicts == dict.fromkeys(set(SYNCHRONOUS) - {"allreduce"}, compared)
 
 
-def test_a_layer_made_from_the_images_is_that_of_the_reference_in_every_way_to_share_it(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_whitening_layer_is_equal_for_every_transport(cli: Cli, tmp_path: Path) -> None:
     """Over gloo, on a single rank, and through Horovod, which requires contiguous tensors: the first gradient is the
     same, and all are evaluated in six views."""
     network = ("model=airbench94", "measure.evaluate_views=6", "measure.evaluate_samples=32", "optimizer.lr=0.01")

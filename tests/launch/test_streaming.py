@@ -13,7 +13,7 @@ from studies import logged, losses, read_json, run_dirs, starts
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 
-def test_a_streamed_run_whose_rank_was_killed_sees_the_samples_of_one_that_never_failed(
+def test_killed_streamed_run_sees_the_samples_of_an_uninterrupted_one(
     cli: Cli, tmp_path: Path, torch_python: Path
 ) -> None:
     made = ("harness.shards", "dataset=synthetic", "dataset.train_samples=100", "dataset.test_samples=20")

@@ -69,7 +69,7 @@ def test_airbench94_is_of_the_published_size() -> None:
     assert catalog.side_after(network[:-3], 32) == 1
 
 
-def test_each_size_of_the_cnn_has_several_times_the_parameters_and_the_work_of_the_one_before() -> None:
+def test_each_cnn_is_several_times_larger_than_the_previous_one() -> None:
     family = [catalog.network(f"cnn_{size}").layers(3, 67, 224) for size in ("small", "medium", "large", "xlarge")]
     for smaller, larger in itertools.pairwise(family):
         assert catalog.parameters(larger) > 2 * catalog.parameters(smaller)
@@ -111,7 +111,7 @@ def test_gpt2_is_of_the_published_sizes(name: str, parameters: int) -> None:
 
 
 @pytest.mark.torch
-def test_pytorch_builds_networks_for_text_whose_logits_depend_on_no_later_token(in_torch: Callable[..., Any]) -> None:
+def test_logits_of_pytorch_text_networks_do_not_depend_on_later_tokens(in_torch: Callable[..., Any]) -> None:
     layers = catalog.network("gpt_tiny").layers(0, 256, 24)
     found = in_torch("describe_text", "gpt_tiny", 256, 24, TEXT)
     assert set(found["parameters"]) == set(TEXT)

@@ -39,7 +39,7 @@ def test_stage_does_not_begin_with_what_has_no_work() -> None:
         division.stages(layers, size, 8)
 
 
-def test_layers_are_divided_two_by_two_where_channels_are_by_themselves_between_them() -> None:
+def test_layers_are_divided_in_pairs_with_only_channelwise_layers_between() -> None:
     layers, _ = layers_of("cnn_small")
     assert division.units(layers) == [16, 64, 128]  # of the first, third and fifth of six layers, not the last
     last = catalog.parameters(layers[-1:])

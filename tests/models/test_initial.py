@@ -10,7 +10,7 @@ from models import catalog, initial
 
 # The large text networks are initialised like the small one, but take minutes.
 @pytest.mark.parametrize("name", [name for name in catalog.CATALOG if not name.startswith("gpt2")])
-def test_there_are_as_many_as_the_network_has_parameters(name: str) -> None:
+def test_initial_weights_match_the_parameter_count(name: str) -> None:
     layers = catalog.network(name).layers(3, 10, 64)
     assert sum(array.size for array in initial.weights(layers, 0)) == catalog.parameters(layers)
 
@@ -35,7 +35,7 @@ def test_a_network_that_starts_each_block_as_identity_has_scales_of_zero() -> No
     assert sum(not array.any() for array in vectors) == 8 + 20
 
 
-def test_what_a_relu_follows_has_biases_of_zero_and_its_spread_and_the_last_layer_that_of_pytorch() -> None:
+def test_initialisation_before_relus_and_of_the_last_layer() -> None:
     *first, hidden, hidden_bias, last, last_bias = initial.weights(catalog.network("cnn_small").layers(3, 10, 224), 0)
     assert not any(array.any() for array in [*first[1::2], hidden_bias])
     # 128 x 6272 samples: five standard deviations of the estimate are 0.4 %.
@@ -67,7 +67,7 @@ def test_a_network_for_text_starts_as_gpt2_did() -> None:
         assert not first_block[at + 1].any()
 
 
-def test_a_convolution_that_starts_as_the_identity_gives_its_inputs_first_and_the_rest_as_pytorch_starts_it() -> None:
+def test_identity_convolution_copies_its_inputs_and_initialises_the_rest_like_pytorch() -> None:
     layers = (catalog.Convolution(24, 64, 3, 1, 1, identity=True), catalog.Convolution(64, 16, 3, 1, 1, identity=True))
     wider, narrower = initial.weights(layers, 0)
     for kernel, same in ((wider, 24), (narrower, 16)):

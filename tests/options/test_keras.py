@@ -35,5 +35,5 @@ def test_every_pair_of_options_trains_what_the_reference_trains(strategy: str, g
     check.assert_near_reference(SIDE, SIDE.runs(strategy, gpus))
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_values_left_out_exist() -> None:
     check.assert_left_out_is_there(SIDE)

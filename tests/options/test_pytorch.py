@@ -66,5 +66,5 @@ def test_every_bound_tells_defects_from_the_reference() -> None:
     check.assert_bounds_tell_defects(SIDE, runs, defects)
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_values_left_out_exist() -> None:
     check.assert_left_out_is_there(SIDE)

@@ -59,7 +59,7 @@ def test_only_some_kinds_are_written_where_some_are_asked_for(study: StudyBuilde
     assert "there is no 'dvi'; the kinds are html, " in refused(analyse(study.folder, "--only", "html,dvi"))
 
 
-def test_folder_with_the_name_of_a_command_is_a_study_with_its_path_and_a_command_without(analyse, tmp_path) -> None:
+def test_study_named_like_a_command_needs_a_path(analyse, tmp_path) -> None:
     StudyBuilder(tmp_path / "report").completed(1)
     for arguments in (["./report"], ["report", "report"]):
         process = analyse(*arguments, "--only", "csv", "--out", tmp_path / "out")

@@ -41,7 +41,7 @@ def test_a_regression_is_named_with_its_interval_and_ends_with_1(tmp_path: Path,
     assert faster["low"] < faster["ratio"] < faster["high"]
 
 
-def test_what_is_below_the_threshold_is_no_regression(tmp_path: Path, analyse) -> None:
+def test_change_below_the_threshold_is_not_a_regression(tmp_path: Path, analyse) -> None:
     before = study_of(tmp_path / "before", {1: [1.0, 1.0001, 0.9999]})
     after = study_of(tmp_path / "after", {1: [1.01, 1.0101, 1.0099]})
     done = analyse("compare", before.folder, after.folder)
@@ -95,7 +95,7 @@ def test_studies_with_nothing_in_common_are_refused_in_a_sentence(tmp_path: Path
         assert "Traceback" not in done.stderr
 
 
-def test_a_point_that_a_study_measured_in_two_ways_is_not_said_to_be_missing(tmp_path: Path, analyse) -> None:
+def test_ambiguous_point_is_not_reported_as_missing(tmp_path: Path, analyse) -> None:
     before, after = study_of(tmp_path / "old", {1: [1.0]}), study_of(tmp_path / "new", {1: [1.0]})
     after.add(spec_of(1, cluster=dataclasses.replace(spec_of(1).cluster, name="zeus")), Logs())
     done = analyse("compare", before.folder, after.folder)

@@ -172,7 +172,7 @@ def test_steps_that_were_done_twice_are_those_that_count(study: StudyBuilder) ->
 
 
 @pytest.mark.parametrize(("kind", "package"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
-def test_what_a_format_needs_is_said(
+def test_missing_packages_of_a_format_are_named(
     study: StudyBuilder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)

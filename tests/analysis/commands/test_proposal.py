@@ -76,7 +76,7 @@ def test_section_names_test_case_machine_method_and_gaps(plain: Findings) -> Non
     assert text.count("FILL IN:") == 5
 
 
-def test_length_of_a_run_that_is_not_given_is_a_gap_and_no_number(plain: Findings) -> None:
+def test_unspecified_run_length_is_left_blank(plain: Findings) -> None:
     text = markdown(plain, "gpus=2", "runs=3")
     assert rows_of(text)[1][-3:] == ["[FILL IN: hours]", "3", "[FILL IN: total]"]
     assert rows_of(text)[0][-3:] == ["–", "3", "–"]
@@ -175,7 +175,7 @@ def test_names_are_not_obeyed(tmp_path: Path) -> None:
         (["gpus=4", "runs=1", "cluster=moon"], "this study measured nothing there, only on atlas"),
     ],
 )
-def test_what_cannot_be_proposed_is_said_in_one_sentence(plain: Findings, settings: list[str], sentence: str) -> None:
+def test_impossible_proposal_is_rejected_in_one_sentence(plain: Findings, settings: list[str], sentence: str) -> None:
     with pytest.raises(StudyError, match=re.escape(sentence)):
         proposed(plain, *settings)
 

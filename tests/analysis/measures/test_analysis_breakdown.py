@@ -175,7 +175,7 @@ def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> N
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
-def test_what_is_lost_adds_up_to_the_step_less_the_ideal_one(study: StudyBuilder, scaling: str) -> None:
+def test_losses_add_up_to_the_step_minus_the_ideal_step(study: StudyBuilder, scaling: str) -> None:
     batch: dict[str, Any] = {} if scaling == "weak" else {"scaling": STRONG, "global_batch": 128, "batch_per_gpu": 32}
     one = {} if scaling == "weak" else {"scaling": STRONG}
     alone = rounds(stall=0.004, computing=(0.2,))
@@ -218,7 +218,7 @@ def test_the_interval_of_a_difference_joins_both() -> None:
     assert of_runs([2.0]) == Interval(2.0)
 
 
-def test_where_a_step_cannot_be_taken_without_its_messages_they_are_one_part_with_compute(study: StudyBuilder) -> None:
+def test_inseparable_communication_is_one_part_with_compute(study: StudyBuilder) -> None:
     study.add(spec_of(1, strategy="plain"), Logs(rounds=rounds(computing=(0.1,)), block_seconds=steps(0.1)))
     probes = rounds(stall=0.01, exposed=0.03, computing=(0.1, 0.1), without=["no_sync"])
     study.add(spec_of(2, strategy="fsdp"), Logs(rounds=probes, block_seconds=steps(0.14)))
@@ -322,7 +322,7 @@ def test_global_efficiency_is_that_of_the_report_where_all_is_explained() -> Non
     assert 1 - sum(share.estimate for share in shares(lost, 0.08).values()) == pytest.approx(0.05 / 0.08)
 
 
-def test_the_largest_loss_is_said_with_its_interval_and_nothing_where_that_holds_0(study: StudyBuilder) -> None:
+def test_largest_loss_is_stated_only_if_its_interval_excludes_0(study: StudyBuilder) -> None:
     study.add(spec_of(1, strategy="plain"), Logs(rounds=rounds(computing=(0.09,)), block_seconds=steps(0.09)))
     clear = rounds(exposed=0.01, computing=(0.09, 0.09))
     study.add(spec_of(2), Logs(rounds=clear, block_seconds=steps(0.1)))
@@ -340,7 +340,7 @@ def test_the_largest_loss_is_said_with_its_interval_and_nothing_where_that_holds
     assert table.count("The largest") == 1
 
 
-def test_a_loss_that_the_probes_do_not_show_is_said_to_be_unexplained_and_oversubscribed_ones_are_marked(
+def test_unprobed_loss_is_unexplained_and_oversubscribed_points_are_marked(
     study: StudyBuilder,
 ) -> None:
     one = Logs(rounds=rounds(computing=(0.09,)), block_seconds=steps(0.09))

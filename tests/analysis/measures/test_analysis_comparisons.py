@@ -27,7 +27,7 @@ def compared(study: StudyBuilder, differing=()) -> Comparisons:
     return comparisons_of(points_of(read.runs, differing))
 
 
-def test_faster_is_said_where_the_test_shows_it(study: StudyBuilder) -> None:
+def test_faster_is_claimed_only_if_significant(study: StudyBuilder) -> None:
     repeated(study, 2, 1.0)
     repeated(study, 2, 1.5, strategy="horovod")
     (row,) = compared(study).rows
@@ -116,7 +116,7 @@ def test_oversubscribed_points_are_compared_and_say_so(study: StudyBuilder) -> N
     assert sentence.endswith("; oversubscribed)")
 
 
-def test_of_many_equal_series_hardly_any_study_calls_one_faster() -> None:
+def test_equal_series_are_rarely_called_faster() -> None:
     """Holm's bound over all pairs of five equal series: at most ALPHA of the studies make a false claim."""
     from itertools import combinations
 

@@ -90,7 +90,7 @@ def test_accuracy_of_made_samples_is_never_that_of_the_data_set(study: StudyBuil
     assert words(note) in words(Seen(study).table)
 
 
-def test_the_interval_needs_two_runs_of_each_and_takes_runs_that_are_alike() -> None:
+def test_interval_needs_two_runs_each_and_accepts_equal_runs() -> None:
     assert mean_difference([1.0], [1.0, 2.0]).ends == (None, None)
     assert mean_difference([3.0, 3.0], [1.0, 1.0]).ends == (2.0, 2.0)
     _, low, high, *_ = mean_difference([3.0, 3.0], [1.0, 1.2])

@@ -65,7 +65,7 @@ def test_points_that_are_not_measured_are_in_no_decision(study: StudyBuilder) ->
     assert [row["point"].gpus for row in decisions(study)] == [1]
 
 
-def test_the_front_keeps_what_no_other_beats() -> None:
+def test_front_keeps_pareto_optimal_points() -> None:
     assert front([(1, 4), (2, 2), (3, 3), (4, 1)]) == [True, True, False, True]
     assert front([(1, 1), (1, 1)]) == [True, True], "equals do not beat each other"
     assert front([]) == []
@@ -85,7 +85,7 @@ def test_the_interval_of_the_marginal_efficiency_covers_it() -> None:
     assert 0.95 - 4 * math.sqrt(0.95 * 0.05 / 1_000) < covered / 1_000 <= 1
 
 
-def test_other_work_is_on_no_front(study: StudyBuilder) -> None:
+def test_different_work_is_not_on_the_pareto_front(study: StudyBuilder) -> None:
     study.completed(2)
     study.add(spec_of(2, framework="jax"), Logs(block_seconds=[0.1] * 4, parameters=7))
     rows = findings_of(read_study(study.folder)).decisions

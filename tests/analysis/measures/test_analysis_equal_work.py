@@ -289,7 +289,7 @@ def test_start_up_is_not_stated_where_verify_took_its_time(study: StudyBuilder) 
     assert run["notes"] == "start-up not stated: verify=true takes its time there"
 
 
-def test_point_whose_work_differs_is_marked_and_so_is_what_is_relative_to_it(study: StudyBuilder) -> None:
+def test_point_with_different_work_and_points_relative_to_it_are_marked(study: StudyBuilder) -> None:
     for gpus in (1, 2):
         study.completed(gpus)
         study.completed(gpus, framework="mxnet")
@@ -358,7 +358,7 @@ def test_gradients_of_images_that_dali_decoded_are_shown_and_not_judged(study: S
     assert "NVIDIA DALI decodes its images: slightly other pixel values" in verdict["pytorch", "zero1"]
 
 
-def test_what_dali_decoded_is_nobodys_reference_where_there_is_another(study: StudyBuilder) -> None:
+def test_runs_with_dali_are_a_reference_only_without_others(study: StudyBuilder) -> None:
     folders = {"model": "cnn_small", "dataset": dataclasses.replace(spec_of().dataset, reader="imagefolder")}
     study.completed(2, data=InputSpec(DALI), **folders)
     study.completed(2, framework="jax", **folders)

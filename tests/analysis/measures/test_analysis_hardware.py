@@ -90,7 +90,7 @@ def test_flops_are_three_times_the_forward_pass_of_the_catalogue(study: StudyBui
     assert "of 15.7 TFLOP/s: NVIDIA V100 datasheet" in words(Seen(study).html)
 
 
-def test_of_text_a_sample_is_a_sequence() -> None:
+def test_text_sample_is_a_sequence() -> None:
     text = to_plain(dataclasses.replace(DATASET, context=64, channels=0, image_size=0, classes=256, mean=(), std=()))
     model = next(name for name, row in catalog.CATALOG.items() if row.inputs == catalog.TEXT)
     layers = catalog.network(model).layers(0, 256, 64)
@@ -132,7 +132,7 @@ def test_a_peak_that_the_cluster_gives_wins_and_a_cpu_has_none_else(study: Study
     assert (loss.peak.tflops, loss.utilisation) == (2.0, pytest.approx(loss.tflops / 2.0))  # type: ignore[operator]
 
 
-def test_what_was_emulated_computed_nothing(study: StudyBuilder) -> None:
+def test_emulated_runs_have_no_flops(study: StudyBuilder) -> None:
     study.add(spec_of(1, framework="emulated"), Logs(block_seconds=steps(0.1)))
     loss = of(losses(study), 1)
     assert (loss.tflops, loss.utilisation, loss.peak.source) == (None, None, "emulated: nothing was computed")

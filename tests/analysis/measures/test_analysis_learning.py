@@ -28,7 +28,7 @@ def floats(row: Mapping[str, str], *names: str) -> list[float]:
     return [float(row[name]) for name in names]
 
 
-def test_every_evaluation_is_in_the_csv_with_what_training_had_cost_until_then(study: StudyBuilder) -> None:
+def test_csv_has_every_evaluation_with_the_cost_of_training_so_far(study: StudyBuilder) -> None:
     spec = learned(study, gpus=2, seed=7)
     rows = Seen(study).learning
     figures = [floats(row, "step", "samples", "epochs", "train_seconds", "wall_seconds", "accuracy") for row in rows]
@@ -49,7 +49,7 @@ def test_evaluations_are_in_no_throughput_figure(study: StudyBuilder) -> None:
     assert float(Seen(study).csv[0]["samples_per_second"]) == pytest.approx(1280)
 
 
-def test_a_continued_run_has_each_evaluation_once_and_none_of_the_lost_steps(study: StudyBuilder) -> None:
+def test_resumed_run_has_each_evaluation_once_and_none_of_lost_steps(study: StudyBuilder) -> None:
     evaluated = {20: 0.1, 30: 0.2, 40: 0.9}
     first = Logs(block_seconds=[1.0] * 3, evaluations=evaluated, checkpoints={30: 1.0}, ends=False, exit_codes=[-9])
     rest = {"resume": resume(30, 1), "begin": CREATED + 100}
@@ -110,7 +110,7 @@ def test_without_a_target_one_accuracy_per_point_is_no_table_of_its_own(study: S
     assert not [name for name in seen.figures if name.startswith("accuracy")]
 
 
-def test_what_reaching_the_target_took_is_stated(study: StudyBuilder) -> None:
+def test_cost_of_reaching_the_target_is_stated(study: StudyBuilder) -> None:
     learned(study, seed=1)
     learned(study, seed=2, seconds=2.0)
     study.write_study(invocations=[{"runs": study.requested, "target_accuracy": 0.45}])
@@ -130,7 +130,7 @@ def test_a_target_that_was_not_reached_is_said_with_the_best(study: StudyBuilder
     assert "not reached best: 50.0 %" in words(Tags(seen.html).text)
 
 
-def test_where_some_runs_did_not_reach_the_target_no_mean_is_made_of_the_others(study: StudyBuilder) -> None:
+def test_no_mean_cost_unless_all_runs_reach_the_target(study: StudyBuilder) -> None:
     for seed, last in ((1, 0.60), (2, 0.55), (3, 0.65)):
         learned(study, last, seed=seed)
     study.write_study(invocations=[{"runs": study.requested, "target_accuracy": 0.58}])
@@ -141,7 +141,7 @@ def test_where_some_runs_did_not_reach_the_target_no_mean_is_made_of_the_others(
     assert 'data-label="Training until there">–' in seen.html
 
 
-def test_of_the_only_run_that_reached_the_target_it_is_said_what_it_took(study: StudyBuilder) -> None:
+def test_cost_is_stated_for_the_only_run_that_reached_the_target(study: StudyBuilder) -> None:
     for seed, last in ((1, 0.60), (2, 0.55)):
         learned(study, last, seed=seed)
     study.write_study(invocations=[{"runs": study.requested, "target_accuracy": 0.58}])

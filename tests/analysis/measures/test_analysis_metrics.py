@@ -163,7 +163,7 @@ def test_plain_run_that_did_not_complete_is_no_baseline(study: StudyBuilder) -> 
     assert relations(study)["plain", 1] == (None, None, None, None)
 
 
-def test_marks_of_the_plain_baseline_reach_the_points_that_are_relative_to_it(study: StudyBuilder) -> None:
+def test_warnings_of_the_baseline_apply_to_points_relative_to_it(study: StudyBuilder) -> None:
     shared = {"oversubscribed": "1 rank on a shared GPU", "code_version": "other"}
     study.add(spec_of(1, strategy="plain"), Logs(device_name="NVIDIA A100"), site=shared)
     study.completed(2)
@@ -173,7 +173,7 @@ def test_marks_of_the_plain_baseline_reach_the_points_that_are_relative_to_it(st
     }
 
 
-def test_first_step_is_counted_from_the_begin_of_the_first_attempt_and_of_the_slowest_rank(study: StudyBuilder) -> None:
+def test_first_step_time_starts_with_the_first_attempt_and_ends_with_the_slowest_rank(study: StudyBuilder) -> None:
     logs = Logs(startup_seconds={"imports": 2.0, "build": 1.0}, begin=CREATED)
     run_dir = study.add(spec_of(2), logs)
     assert points(study)[0].first_step_seconds == 3.0  # the blocks begin after the start-up

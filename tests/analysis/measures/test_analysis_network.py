@@ -46,7 +46,7 @@ def test_network_is_held_to_its_bounds(
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["logits", "losses", "g001"])
-def test_what_is_no_number_is_not_equal(name: str, number: float) -> None:
+def test_nan_and_infinity_are_not_equal(name: str, number: float) -> None:
     whole, broken = arrays(), arrays()
     broken[name].flat[0] = number
     for own, other in ((whole, broken), (broken, whole), (broken, broken)):
@@ -104,7 +104,7 @@ class Pickled:
         ({"logits": np.array([Pickled()]), "losses": [1.0], "g000": [1.0]}, "verify.npz cannot be read"),
     ],
 )
-def test_verify_npz_that_is_none_is_said(study: StudyBuilder, content: Any, why: str) -> None:
+def test_invalid_verify_npz_is_reported(study: StudyBuilder, content: Any, why: str) -> None:
     study.verified(2)
     run_dir = study.verified(2, framework="jax")
     path = run_dir / "attempt-1" / "verify.npz"

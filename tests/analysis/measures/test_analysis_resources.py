@@ -59,7 +59,7 @@ def test_joules_of_gpus_are_measured_and_per_sample_and_epoch(study: StudyBuilde
     ],
     ids=["own machine", "shared machine", "older log", "samples of power"],
 )
-def test_what_may_be_others_or_is_added_up_is_estimated(
+def test_shared_or_integrated_energy_is_estimated(
     study: StudyBuilder, start: dict[str, Any], basis: str, why: str
 ) -> None:
     study.add(spec_of(1, cluster=CPU), Logs(energy=("processors", 1280.0), start=start, resources=[resources()]))
@@ -88,7 +88,7 @@ def test_one_run_without_a_counter_leaves_its_point_without_a_figure(study: Stud
     assert (row["runs"], row["energy"], row["joules_per_sample"]) == ("2", "absent", "")
 
 
-def test_what_ranks_used_is_summed_and_peaks_are_of_the_one_that_held_most(study: StudyBuilder) -> None:
+def test_rank_resources_are_summed_and_peaks_are_maxima(study: StudyBuilder) -> None:
     first = resources(
         host_peak_bytes=3000,
         device_peak_bytes=70,
@@ -151,9 +151,7 @@ def test_the_state_of_the_device_counts_at_ends_of_measured_blocks(study: StudyB
         ({"joules": None, "reason": "no plugin"}, "absent", ""),
     ],
 )
-def test_what_slurm_counted_is_of_whole_nodes(
-    study: StudyBuilder, said: dict[str, Any], energy: str, joules: str
-) -> None:
+def test_slurm_energy_is_of_whole_nodes(study: StudyBuilder, said: dict[str, Any], energy: str, joules: str) -> None:
     run_dir = study.add(spec_of(1), Logs(resources=[resources()]))
     write_json(run_dir / "attempt-1" / "slurm_energy.json", {"v": 1, "plugin": "acct_gather_energy/rapl", **said})
     row = only(study)
@@ -161,7 +159,7 @@ def test_what_slurm_counted_is_of_whole_nodes(
     assert row["slurm_reason"] == (said["reason"] or "")
 
 
-def test_what_nccl_chose_is_said(study: StudyBuilder) -> None:
+def test_nccl_choices_are_reported(study: StudyBuilder) -> None:
     chosen = {"version": "2.21", "network": "IB", "channels": 16, "transports": {"NET/IB": 4}, "algorithms": {}}
     study.add(
         spec_of(2), Logs(resources=[resources(nccl=chosen), resources(nccl={**chosen, "transports": {"P2P": 2}})])

@@ -75,7 +75,7 @@ def test_a_bound_that_was_kept_is_a_result(study: StudyBuilder) -> None:
     assert (only_run(study)["status"], only_run(study)["notes"]) == ("completed", None)
 
 
-def test_a_server_that_came_back_is_a_note_and_what_it_lost_is_in_no_throughput(study: StudyBuilder) -> None:
+def test_returned_server_is_noted_and_its_lost_updates_are_in_no_throughput(study: StudyBuilder) -> None:
     back = {"step": 20, "server": 1, "seconds": 2.04, "lost_updates": 3, "lost_samples": 3 * 128}
     said = applied(returns=1, lost_updates=3, lost_samples=3 * 128)
     study.add(spec_of(GPUS, strategy="ps_async"), Logs(staleness=said, returns=[back]))
@@ -90,7 +90,7 @@ def test_a_server_that_came_back_is_a_note_and_what_it_lost_is_in_no_throughput(
         jsonschema.validate({"v": 1, "t": 0.5, "rank": 0, "ev": ev, **values}, schema)
 
 
-def test_servers_that_left_no_word_are_said(study: StudyBuilder) -> None:
+def test_silent_servers_are_reported(study: StudyBuilder) -> None:
     study.add(spec_of(GPUS, strategy="ps_async"), Logs())
     assert only_run(study)["status"] == "completed"
     assert "staleness and samples were not checked" in only_run(study)["notes"]

@@ -48,7 +48,7 @@ def test_on_a_cpu_there_is_no_launch_to_be_bound_by(study: StudyBuilder) -> None
     assert row["issue_share"] == ""
 
 
-def test_the_share_is_of_the_rank_that_needs_longest_and_stands_in_the_resources(study: StudyBuilder) -> None:
+def test_issue_share_is_that_of_the_slowest_rank(study: StudyBuilder) -> None:
     study.add(spec_of(2), logs(2, [0.25, 0.5]))
     (row,) = Seen(study).resources
     assert float(row["issue_share"]) == pytest.approx(0.5)

@@ -142,7 +142,7 @@ def test_attempt_that_died_before_it_trained_discards_nothing(study: StudyBuilde
     assert run["allocated_seconds"] == pytest.approx(20.5 + 3 + 60)  # 3: from its begin to its start event
 
 
-def test_attempt_whose_steps_were_not_gone_on_from_has_no_part(study: StudyBuilder) -> None:
+def test_attempt_that_no_later_one_resumed_from_does_not_count(study: StudyBuilder) -> None:
     # The second restarted from scratch with other code and saved nothing; the third resumed from the first.
     anew = Logs(block_seconds=[5.0] * 3, resume=resume(0, ignored="other code"), ends=False, begin=CREATED + 50)
     study.attempts(spec_of(1), CUT, anew, REST)
@@ -282,7 +282,7 @@ def test_attempt_without_part_in_the_figures_is_not_held_to_the_spec(study: Stud
     assert only_run(study)["status"] == "completed"
 
 
-def test_missing_log_of_a_rank_in_an_attempt_that_counts_makes_a_run_invalid(study: StudyBuilder) -> None:
+def test_missing_log_in_a_counted_attempt_makes_a_run_invalid(study: StudyBuilder) -> None:
     run_dir = study.attempts(spec_of(2), CUT, REST)
     (run_dir / "attempt-1" / "events.rank1.jsonl").unlink()
     assert only_run(study)["reason"] == "attempt 1: no log of rank 1"

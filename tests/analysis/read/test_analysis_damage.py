@@ -110,7 +110,7 @@ def test_missing_rank_and_damaged_documents_are_named(study: StudyBuilder) -> No
 
 @pytest.mark.parametrize("name", ["spec.json", "result.json", "attempt-1/events.rank0.jsonl", "attempt-1/begin.json"])
 @pytest.mark.parametrize("kind", ["pipe", "loop", "folder", "device"])
-def test_what_is_no_file_is_not_waited_for(study: StudyBuilder, name: str, kind: str) -> None:
+def test_irregular_files_are_not_opened(study: StudyBuilder, name: str, kind: str) -> None:
     run_dir = study.completed(1)
     path = run_dir / name
     path.unlink()

@@ -51,6 +51,6 @@ def test_report_says_once_what_any_command_left_out(study: StudyBuilder, analyse
     assert (study.folder / "report.html").read_text().count(LEFT_OUT.replace("'", "&#39;")) == 1
 
 
-def test_report_of_a_whole_sweep_says_nothing_of_that(study: StudyBuilder, analyse) -> None:
+def test_report_of_a_complete_sweep_has_no_such_note(study: StudyBuilder, analyse) -> None:
     study.completed(1)
     assert "left out" not in analyse(study.folder).stdout + (study.folder / "report.html").read_text()

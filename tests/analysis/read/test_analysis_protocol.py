@@ -59,7 +59,7 @@ def test_probes_are_the_slowest_rank_and_the_mean_of_each_round() -> None:
     assert found["allreduce"] == {"slowest": [0.05], "mean": [0.05], "bytes": 1024}
 
 
-def test_a_round_that_a_rank_lacks_is_left_out_and_a_probe_that_it_lacks_too() -> None:
+def test_rounds_and_probes_missing_on_a_rank_are_left_out() -> None:
     first = [probe("full", 1.0, 0), probe("full", 1.2, 1), probe("no_sync", 1.0, 0)]
     columns = probe_columns(ranks_of(first, [probe("full", 1.4, 1)]))
     assert json.loads(columns["probes"]) == {"full": {"slowest": [0.7], "mean": [pytest.approx(0.65)]}}
@@ -81,11 +81,11 @@ def test_older_logs_have_their_probes_in_the_order_of_the_log() -> None:
         ({"stationary": False}, "not stationary: the step time had not come to rest when the warm-up reached its"),
     ],
 )
-def test_how_the_steps_ended_is_said(changes: dict[str, Any], words: str) -> None:
+def test_report_states_how_the_steps_ended(changes: dict[str, Any], words: str) -> None:
     assert words in "; ".join(protocol_notes(ranks_of([{**OUTCOME, **changes}, PROBES])))
 
 
-def test_of_fixed_steps_there_is_nothing_to_say() -> None:
+def test_fixed_steps_need_no_note() -> None:
     ranks = ranks_of([{**OUTCOME, "stopped": "limit", "precision": None, "stationary": None}, PROBES])
     assert protocol_notes(ranks) == []
     assert protocol_columns(ranks)["probe_share"] == 0.08
@@ -124,7 +124,7 @@ def test_the_first_step_is_in_no_throughput_and_stated_of_the_slowest_rank(study
     assert other["first_block_seconds"] is None
 
 
-def test_a_point_is_marked_where_a_run_was_not_stationary_or_trained_for_another_number_of_steps(
+def test_point_with_nonstationary_or_unequally_long_runs_is_marked(
     study: StudyBuilder, analyse: Callable[..., Any]
 ) -> None:
     run_dir = study.add(spec_of(1), Logs(accuracy=0.5))

@@ -233,9 +233,7 @@ def test_no_change_of_a_file_that_a_row_is_made_of_goes_unnoticed(study: StudyBu
 
 
 @pytest.mark.parametrize("name", ["attempt-2", "attempt-1/again.json", "attempt-1/events.rank7.jsonl"])
-def test_what_is_added_to_a_run_is_noticed_and_what_its_row_is_not_made_of_is_not(
-    study: StudyBuilder, name: str
-) -> None:
+def test_only_files_that_affect_the_row_invalidate_the_cache(study: StudyBuilder, name: str) -> None:
     run_dir = study.completed(1)
     read_study(study.folder)
     (run_dir / "attempt-1" / "stderr.rank0").write_text("a word")

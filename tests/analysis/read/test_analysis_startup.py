@@ -43,9 +43,7 @@ def started(study: StudyBuilder) -> Path:
     return run_dir
 
 
-def test_parts_of_the_rank_that_met_the_others_last_add_up_to_the_first_step(
-    study: StudyBuilder, started: Path
-) -> None:
+def test_parts_of_the_slowest_rank_add_up_to_the_first_step(study: StudyBuilder, started: Path) -> None:
     row = row_of(study)
     # Rank 1: its process starts 2 s after the supervisors, and its imports take 2 s longer.
     assert (row["slowest_ranks"], row["total_from"]) == ("1", "job")
@@ -69,7 +67,7 @@ def test_the_report_shows_the_parts_with_their_spread(study: StudyBuilder, start
     [({"way": "sbcast", "broadcast_seconds": 0.5}, "sbcast"), ({}, "tar")],
     ids=["sbcast", "older file"],
 )
-def test_what_the_staging_of_the_environment_took_is_a_part_of_its_own(
+def test_staging_is_a_separate_part_of_the_start_up(
     study: StudyBuilder, started: Path, said: dict[str, object], way: str
 ) -> None:
     begin = {"t": CREATED + 2.0, "job_id": "17", "job_started": CREATED}

@@ -89,7 +89,7 @@ def test_tukeys_fences() -> None:
     assert outliers([1.0, 1.0, 9.0]) == []
 
 
-def test_what_fell_back_is_marked_and_said_where_the_figure_stands(study: StudyBuilder) -> None:
+def test_fallbacks_are_marked_beside_the_figure(study: StudyBuilder) -> None:
     study.add(spec_of(1), Logs(block_seconds=STEADY))
     study.add(spec_of(2), Logs(block_seconds=STEADY, fallbacks=["precision=bf16 was \x1b[2Jemulated <b>"]))
     whole, fell_back = points(study)
@@ -170,7 +170,7 @@ def test_every_block_is_drawn(study: StudyBuilder) -> None:
     assert "$horovod$ <b>" in seen.words_of("block_times")
 
 
-def test_of_many_runs_the_least_steady_are_drawn(study: StudyBuilder) -> None:
+def test_least_steady_of_many_runs_are_drawn(study: StudyBuilder) -> None:
     for batch in range(1, MOST_RUNS + 5):
         study.add(spec_of(1, batch_per_gpu=batch), Logs(block_seconds=STEADY[:4]))
     study.add(spec_of(1, model="drifting"), Logs(block_seconds=[1.0 + 0.01 * i for i in range(12)]))

@@ -48,7 +48,7 @@ def test_the_report_lists_what_there_is_and_says_what_is_missing_and_how_to_open
     assert run["status"] == "completed"
 
 
-def test_a_traced_run_is_the_point_that_it_is_without_and_one_under_nsys_is_not(study: StudyBuilder) -> None:
+def test_chrome_trace_keeps_the_point_and_nsys_changes_it(study: StudyBuilder) -> None:
     study.completed(1, trace="none", seed=0)
     study.completed(1, trace="chrome", trace_steps=7, seed=1)
     profiled = study.completed(1, trace="nsys", seed=2)

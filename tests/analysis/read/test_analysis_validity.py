@@ -95,13 +95,13 @@ def test_gradient_that_is_finite_on_no_rank_is_said_and_no_refusal(study: StudyB
     assert run["notes"] == "the first gradient is not finite: that the ranks agree on it was not checked"
 
 
-def test_rank_that_consumed_other_samples_than_its_steps_say_makes_a_run_invalid(study: StudyBuilder) -> None:
+def test_wrong_number_of_consumed_samples_makes_a_run_invalid(study: StudyBuilder) -> None:
     study.add(spec_of(2), Logs(samples=[6400, 6272]))  # 50 steps of 128 samples; rank 1 one batch less
     run = only_run(study)
     assert (run["status"], run["reason"]) == ("invalid", "rank 1 consumed 6,272 training samples, its steps say 6,400")
 
 
-def test_ranks_that_have_one_model_between_them_consume_the_samples_of_all(study: StudyBuilder) -> None:
+def test_ranks_sharing_a_model_consume_the_samples_of_all(study: StudyBuilder) -> None:
     spec = spec_of(4, strategy="tensor", strategy_options={"degree": 2})
     study.add(spec, Logs(samples=2 * 6400))
     run = only_run(study)
@@ -126,7 +126,7 @@ def test_samples_of_a_continued_run_are_those_of_its_last_attempt(study: StudyBu
     assert found[spec_of(2).run_id]["reason"] == reason
 
 
-def test_samples_of_a_rank_whose_log_lost_a_block_are_not_checked_and_that_is_said(study: StudyBuilder) -> None:
+def test_samples_of_a_rank_with_a_lost_block_are_not_checked_but_noted(study: StudyBuilder) -> None:
     run_dir = study.add(spec_of(2), Logs())
     log = run_dir / "attempt-1" / "events.rank1.jsonl"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if '"step":20' not in line))
@@ -196,7 +196,7 @@ def test_frameworks_with_different_global_batches_are_no_comparison(study: Study
     assert read.problems == (f"resnet44 on cifar10: {reason}; its 2 completed runs are refused",)
 
 
-def test_every_run_of_the_two_frameworks_is_refused_and_none_of_a_third_one(study: StudyBuilder) -> None:
+def test_runs_of_two_incomparable_frameworks_are_invalid_but_not_of_a_third(study: StudyBuilder) -> None:
     given_batches(study, pytorch=(128, 512), tensorflow=(256,), jax=(256, 512))
     found = list(rows(study).values())
     assert {(row["framework"], row["global_batch"]): row["status"] for row in found} == {

@@ -90,7 +90,7 @@ def test_every_leaf_of_the_environment_is_compared(
     assert [n for _, n in found.differing[key]] == [1, 1]
 
 
-def test_what_is_each_runs_own_by_nature_is_no_difference(study: StudyBuilder) -> None:
+def test_inherently_unique_values_are_not_differences(study: StudyBuilder) -> None:
     own = {
         "SLURM_JOB_ID": "18",
         "SLURM_ARRAY_JOB_ID": "18",
@@ -139,9 +139,7 @@ def test_configuration_comes_first_then_the_environment_then_the_hosts(study: St
     assert first["environment"] != second["environment"]
 
 
-def test_runs_of_one_environment_share_one_and_only_one_file_of_each_is_read(
-    study: StudyBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_file_is_read_per_distinct_environment(study: StudyBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     for repeat in range(6):
         write_environment(study.completed(1, repeat=repeat), host=f"node{repeat}", cores=48 if repeat % 2 else 96)
     read = read_study(study.folder)
@@ -165,7 +163,7 @@ def test_a_run_that_recorded_nothing_is_no_difference_and_says_so(study: StudyBu
     assert details(Seen(study).html)["runs"][spec_of(4).run_id]["environment"] is None
 
 
-def test_it_is_that_of_the_last_attempt_which_recorded_one(study: StudyBuilder) -> None:
+def test_environment_comes_from_the_last_attempt_that_recorded_one(study: StudyBuilder) -> None:
     run_dir = study.attempts(spec_of(1), Logs(block_seconds=[1.0], ends=False, exit_codes=[-9]), Logs())
     write_environment(run_dir, 1, cores=1)
     assert settings(study).shared["cores"] == "1"
@@ -191,7 +189,7 @@ def test_a_changed_environment_is_noticed_and_a_damaged_one_is_named(study: Stud
         touch_later(path)
 
 
-def test_an_environment_of_any_size_takes_little_room_and_still_tells_two_apart(study: StudyBuilder) -> None:
+def test_huge_environments_are_stored_compactly_and_stay_distinguishable(study: StudyBuilder) -> None:
     huge = {f"NCCL_{i:04}": "x" for i in range(2_000)}
     two_runs(study, platform="p" * 100_000, variables=huge)
     third = study.completed(1, repeat=2)
@@ -204,9 +202,7 @@ def test_an_environment_of_any_size_takes_little_room_and_still_tells_two_apart(
     assert len(read_study(study.folder).runs[0]["env_digest"]) == 16
 
 
-def test_where_there_is_no_room_the_page_says_where_the_environments_are(
-    study: StudyBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_omitted_environments_are_referenced_by_file(study: StudyBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     two_runs(study, platform="another")
     monkeypatch.setattr(page_runs, "MOST_DETAILS", 0)
     seen = Seen(study)
@@ -214,7 +210,9 @@ def test_where_there_is_no_room_the_page_says_where_the_environments_are(
     assert "each run's env.json has its own" in words(Tags(seen.html).text)
 
 
-def test_of_too_many_kinds_the_most_frequent_are_compared(study: StudyBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_frequent_of_too_many_environments_are_compared(
+    study: StudyBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for repeat in range(5):
         write_environment(study.completed(1, repeat=repeat), cores=repeat if repeat < 2 else 96)
     monkeypatch.setattr(page_settings, "MOST_CHARACTERS", 1)

@@ -53,7 +53,7 @@ def test_a_throughput_counts_the_unit_of_the_workload(study: StudyBuilder) -> No
     assert (run.unit, run.samples_per_second) == ("tokens", 10 * 2 * 128 * 1024)
 
 
-def test_shares_that_are_no_whole_numbers_do_not_matter(study: StudyBuilder) -> None:
+def test_fractional_shares_are_accepted(study: StudyBuilder) -> None:
     add_workload(study, workload_spec(3, {"samples_per_step": 100}), Seen(block_seconds=[1.0] * 8))
     assert only_run(study).samples_per_second == 1000
 
@@ -68,7 +68,7 @@ def test_unknown_waiting_is_not_0(study: StudyBuilder) -> None:
     assert only_run(study).data_waits_json is None
 
 
-def test_what_the_blocks_leave_out_is_noted(study: StudyBuilder) -> None:
+def test_time_outside_blocks_is_noted(study: StudyBuilder) -> None:
     add_workload(study, workload_spec(1), Seen(left_out_seconds=0.5))
     assert "5.00 s of evaluation, checkpoints and epoch changes" in str(only_run(study).notes)  # ten blocks
 

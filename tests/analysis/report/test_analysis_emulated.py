@@ -27,7 +27,7 @@ def test_it_is_marked_in_table_report_and_csv(study: StudyBuilder) -> None:
     assert "emulated" in seen.svg
 
 
-def test_nothing_that_computes_is_compared_with_it(study: StudyBuilder) -> None:
+def test_emulated_runs_are_not_compared_with_real_ones(study: StudyBuilder) -> None:
     for repeat in (0, 1, 2):
         for framework, strategy in (("emulated", "allreduce"), ("emulated", "mpi"), ("pytorch", "allreduce")):
             spec = spec_of(2, framework=framework, strategy=strategy, repeat=repeat)

@@ -60,7 +60,7 @@ def test_the_headline_of_mahon_stands_beside_the_studys_own_figure_with_both_bat
         (8, {}, "another number of GPUs: 8, not 12"),
     ],
 )
-def test_what_differs_is_said(study: StudyBuilder, gpus: int, changes: dict[str, Any], reason: str) -> None:
+def test_differences_are_reported(study: StudyBuilder, gpus: int, changes: dict[str, Any], reason: str) -> None:
     device = changes.pop("device", V100)
     for n in (1, gpus):
         add(study, n, 1.0, device, **(changes if n > 1 else {}))

@@ -119,7 +119,7 @@ def test_the_schema_is_strict_and_says_what_everything_is(study: StudyBuilder) -
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_no_number_is_null_with_its_reason(value: float) -> None:
+def test_missing_numbers_are_null_with_a_reason(value: float) -> None:
     assert figure(value, "s", ["single run"]) == {
         "value": None,
         "unit": "s",

@@ -14,7 +14,7 @@ def said(study: StudyBuilder) -> list[str]:
     return headline_sentences(findings_of(read_study(study.folder)))
 
 
-def test_speedups_come_first_then_what_is_no_result_and_no_series_is_left_out(study: StudyBuilder) -> None:
+def test_speedups_come_first_and_every_series_has_a_headline(study: StudyBuilder) -> None:
     study.completed(1, model="resnet20")
     for gpus in (1, 2):
         shared = {"oversubscribed": "2 ranks share 1 GPU"} if gpus == 2 else None

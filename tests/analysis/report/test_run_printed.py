@@ -42,7 +42,7 @@ def test_a_run_without_a_result_shows_what_its_rank_printed_last(study: StudyBui
     assert "and later" in Tags(Seen(study).html).text
 
 
-def test_each_line_says_of_which_rank_it_is_and_those_that_printed_most_are_shown(study: StudyBuilder) -> None:
+def test_lines_name_their_rank_and_the_ranks_with_most_output_are_shown(study: StudyBuilder) -> None:
     run_dir = unfinished(study, 8)
     for rank in (1, 2, 3, 5, 6, 7):
         (run_dir / "attempt-1" / f"stderr.rank{rank}").write_text(f"line of {rank}\n" * (rank if rank != 2 else 50))
@@ -69,7 +69,7 @@ def test_only_the_end_of_a_file_is_read(study: StudyBuilder, monkeypatch: pytest
     assert own.ranks[0] == ["z" * (MOST_LINE_LENGTH - 1) + "…"]
 
 
-def test_the_attempt_before_speaks_where_the_last_one_has_printed_nothing(study: StudyBuilder) -> None:
+def test_previous_attempt_is_shown_if_the_last_one_printed_nothing(study: StudyBuilder) -> None:
     run_dir = unfinished(study)
     (run_dir / "attempt-1" / "stderr.rank0").write_text("why it ended\n")
     (run_dir / "attempt-2").mkdir()
@@ -86,7 +86,7 @@ def test_runs_with_a_result_and_those_that_are_missing_have_none(study: StudyBui
     assert found(study) == {}
 
 
-def test_what_is_no_file_of_a_rank_is_left_alone(study: StudyBuilder, tmp_path: Path) -> None:
+def test_unrelated_files_are_ignored(study: StudyBuilder, tmp_path: Path) -> None:
     run_dir = unfinished(study)
     (tmp_path / "secret").write_text("not of this study\n")
     attempt = run_dir / "attempt-1"

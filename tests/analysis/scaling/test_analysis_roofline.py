@@ -63,7 +63,7 @@ def test_a_step_bound_by_its_bytes_and_what_the_report_says(study: StudyBuilder)
         ("zero1", 1e12, None, "divides the network"),
     ],
 )
-def test_what_is_not_known_says_why(
+def test_unknown_values_have_a_reason(
     study: StudyBuilder, strategy: str, flops: float | None, reason: str | None, said: str
 ) -> None:
     told(study.add(spec_of(1, strategy=strategy), Logs()), 0, flops, flops, reason)
@@ -72,6 +72,6 @@ def test_what_is_not_known_says_why(
     assert "limit_seconds" not in row
 
 
-def test_of_logs_from_before_nothing_is_said(study: StudyBuilder) -> None:
+def test_older_logs_have_no_roofline(study: StudyBuilder) -> None:
     study.completed(1)
     assert findings_of(read_study(study.folder)).roofline == []

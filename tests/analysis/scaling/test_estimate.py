@@ -109,7 +109,7 @@ def test_command_reads_the_cluster_and_marks_every_estimate(capsys: pytest.Captu
     assert many["inside"] == pytest.approx(2 * 3 / 4 * 4 * 25_557_032 / 150e9)
 
 
-def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_facts_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["model=gpt2", "gpus=2", "dataset=synthetic_text", "precision=fp16", "peak_tflops=125", "batch=8", "--json"]
     assert main(["estimate", *asked]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -62,7 +62,7 @@ def test_the_law_that_made_a_series_has_its_smallest_leave_one_out_error() -> No
         assert all(error <= (textbook.leave_one_out(other, series) or 0) + 1e-4 for other in textbook.LAWS)
 
 
-def test_what_the_sizes_say_nothing_of_is_not_known() -> None:
+def test_undetermined_parameters_are_unknown() -> None:
     ring = next(law for law in textbook.LAWS if law.name == "ring")
     fitted = textbook.fit(ring, Series("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0)))
     assert fitted is not None

@@ -77,7 +77,7 @@ def test_repeats_that_agree_are_no_candidates(study: StudyBuilder) -> None:
     assert all(one.repeat is None for one in calm.candidates)
 
 
-def test_what_gives_no_answer_is_said(study: StudyBuilder) -> None:
+def test_series_without_an_answer_are_reported(study: StudyBuilder) -> None:
     measured(study, {4: [1.0]})
     assert asked(study, 512).why_not == (
         "512 GPUs are more than 64 times the largest measured size (4 GPUs), and nothing is said beyond: "

@@ -42,7 +42,7 @@ def measured(study: StudyBuilder) -> StudyBuilder:
     return study
 
 
-def test_prediction_stands_between_linear_and_ruin_and_beside_the_trivial_ones(measured: StudyBuilder) -> None:
+def test_prediction_is_between_linear_and_no_scaling_and_shows_baselines(measured: StudyBuilder) -> None:
     found = predicted(measured, 16)
     one = at(found, 16)
     assert one.size == Size(16, 4)
@@ -90,14 +90,14 @@ def test_links_that_were_not_measured_widen_the_interval_and_are_said(study: Stu
     assert slow.rate.median < 0.8 * wide.median
 
 
-def test_one_size_says_nothing(study: StudyBuilder) -> None:
+def test_one_size_allows_no_conclusion(study: StudyBuilder) -> None:
     study.completed(4)
     found = predicted(study, 8)
     assert found.predicted == ()
     assert found.why_not == "measured on 4 GPUs only: how it scales cannot be concluded; measure a second size"
 
 
-def test_failed_points_are_named_and_a_study_without_a_figure_says_nothing(study: StudyBuilder) -> None:
+def test_failed_points_are_listed(study: StudyBuilder) -> None:
     study.completed(1)
     study.completed(2)
     study.add(spec_of(4), result={"status": "failed", "reason": "NCCL"})

@@ -48,7 +48,7 @@ def test_it_agrees_with_the_closed_form_where_that_holds(gpus: int) -> None:
         assert steps.mean == pytest.approx(closed_form(compute, buckets, gpus, True), rel=1e-3)
 
 
-def test_gpus_that_are_late_now_and_then_are_where_the_closed_form_ends() -> None:
+def test_occasionally_late_gpus_deviate_from_the_closed_form() -> None:
     compute = Compute(1.0, late_probability=1e-3, late_seconds=0.5)
     for gpus in (10, 1_000):
         steps = simulate_steps(compute, (0.01,), gpus, 4_000, True, rng())
@@ -69,7 +69,7 @@ def test_the_expected_maximum_is_that_of_drawn_numbers() -> None:
 MACHINE = Reliability(mtbf=6 * 3600, checkpoint=120, restart=300)
 
 
-def test_runs_that_fail_take_what_daly_says_where_failures_do_not_remember() -> None:
+def test_failing_runs_match_daly_for_memoryless_failures() -> None:
     best = daly(MACHINE)
     intervals = [best * factor for factor in (0.25, 0.5, 1, 2, 4)]
     means = []
@@ -87,7 +87,7 @@ def test_without_failures_a_run_takes_its_work_and_its_checkpoints() -> None:
     assert expected_seconds(1_000, 100, Reliability(1e12, 5, 60)) == pytest.approx(1_050, rel=1e-6)
 
 
-def test_failures_in_groups_are_where_the_closed_form_ends() -> None:
+def test_clustered_failures_deviate_from_the_closed_form() -> None:
     grouped = Reliability(MACHINE.mtbf, MACHINE.checkpoint, MACHINE.restart, shape=0.5)
     interval = daly(MACHINE)
     [seconds] = simulated_seconds(7 * DAY, [interval], grouped, 300, 0)

@@ -39,7 +39,7 @@ def test_ratio_agrees_with_welchs_test_on_logarithms() -> None:
 
 
 @pytest.mark.parametrize("far", [1.0, 1.05, 1.1, 1.2])
-def test_interval_of_a_ratio_excludes_one_just_where_the_test_sees_a_difference(far: float) -> None:
+def test_interval_of_a_ratio_excludes_1_exactly_if_the_test_is_significant(far: float) -> None:
     found = rate_ratio(of_runs(RUNS), of_runs([far * cost for cost in (1.0, 1.04, 0.99)]))
     _, low, high, *_ = found.interval()
     assert low is not None
@@ -137,7 +137,7 @@ def test_block_se_is_that_of_drawing_very_many_stretches() -> None:
     assert error[1] == n / length - 1
 
 
-def test_where_no_interval_can_be_stated_the_reason_is() -> None:
+def test_missing_interval_has_a_reason() -> None:
     alike = of_runs([0.1, 0.1, 0.1])
     assert alike.interval().ends == (None, None)
     assert basis_text(alike.interval()) == "no interval: the 3 runs are alike to the last digit"

@@ -16,7 +16,7 @@ BLOCKS = st.builds(Block, st.just(MEASURE), COUNTS, COUNTS, st.floats(0, LONGEST
 
 
 @given(st.lists(BLOCKS, max_size=8))
-def test_what_is_packed_comes_back_to_the_last_bit(blocks: list[Block]) -> None:
+def test_unpacking_is_exact(blocks: list[Block]) -> None:
     each = [(block.step, block.n, block.seconds, block.samples) for block in blocks]
     columns = Blocks(*map(list, zip(*each, strict=True))) if each else Blocks([], [], [], [])
     text = packed(blocks)

@@ -108,7 +108,7 @@ def test_a_command_that_there_is_not(cli: Cli) -> None:
     ],
     ids=str,
 )
-def test_output_that_nobody_reads_ends_without_a_word(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_closed_pipe_ends_output_silently(tmp_path: Path, command: tuple[str, ...]) -> None:
     """As with `| head`, which may exit before the first line."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],

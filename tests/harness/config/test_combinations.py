@@ -94,7 +94,7 @@ def test_networks_and_data_sets_that_do_not_fit_each_other_are_refused(tmp_path:
     assert [r.spec.model for r in found.requests] == ["gpt_tiny"]
 
 
-def test_a_network_that_begins_with_a_layer_made_from_the_images_is_refused_where_nothing_makes_it(
+def test_whitening_networks_are_rejected_where_unsupported(
     tmp_path: Path,
 ) -> None:
     for framework in ("tensorflow", "keras", "mxnet", "jax"):
@@ -106,7 +106,7 @@ def test_a_network_that_begins_with_a_layer_made_from_the_images_is_refused_wher
     assert found.spec.model == "airbench94"
 
 
-def test_a_framework_that_offers_all_networks_is_named_where_another_does_not() -> None:
+def test_only_pytorch_and_emulated_offer_all_networks() -> None:
     all_networks = [name for name in FRAMEWORKS if CAPABILITIES[name].inputs == ("images", "text")]
     assert all_networks == ["emulated", "pytorch"]  # emulated builds none
 
@@ -127,7 +127,7 @@ def test_a_sweep_of_which_nothing_exists_is_an_error(tmp_path: Path) -> None:
         asked("framework=jax", "strategy=horovod", "skip_unsupported=true", tmp_path=tmp_path)
 
 
-def test_the_baseline_at_one_gpu_is_the_framework_alone_or_with_the_strategy_around_it_or_both(tmp_path: Path) -> None:
+def test_baseline_at_one_gpu_is_plain_or_wrapped_or_both(tmp_path: Path) -> None:
     sweep = ("strategy=allreduce,horovod", "gpus=1,2")
     wrapped = {("pytorch", strategy, gpus) for strategy in ("allreduce", "horovod") for gpus in (1, 2)}
     plain, at_two = {("pytorch", "plain", 1)}, {point for point in wrapped if point[2] == 2}
@@ -229,7 +229,7 @@ def test_nominal_rates_stand_with_a_run_and_are_no_part_of_what_it_is(tmp_path: 
             asked(f"{key}=0", tmp_path=tmp_path)
 
 
-def test_what_is_left_out_is_said_with_the_plan(cli: Cli, torch_python: Path) -> None:
+def test_plan_lists_skipped_combinations(cli: Cli, torch_python: Path) -> None:
     done = cli(
         *("harness", "-m", "framework=pytorch", "strategy=plain,allreduce", "gpus=1,2", "dataset=synthetic"),
         *("cluster=local", "skip_unsupported=true", "plan_only=true"),

@@ -81,7 +81,7 @@ def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
     ],
     ids=str,
 )
-def test_each_point_of_a_sweep_is_what_it_is_alone(sweep: list[list[str]]) -> None:
+def test_sweep_points_equal_single_points(sweep: list[list[str]]) -> None:
     """Points that override the same keys are derived from the first of them."""
     swept = [f"{values[0].split('=', 1)[0]}=" + ",".join(v.split("=", 1)[1] for v in values) for values in sweep]
     alone = [points(*values, "cluster=slurm", multirun=False)[0] for values in itertools.product(*sweep)]

@@ -26,7 +26,7 @@ def specs(*overrides: str, multirun: bool = False) -> list[RunSpec]:
     return [request.spec for request in study_request(points).requests]
 
 
-def test_both_is_each_point_with_the_data_set_and_with_as_many_made_samples() -> None:
+def test_both_runs_each_point_with_real_and_as_many_synthetic_samples() -> None:
     found = specs("data=both", "data.check=false", "gpus=1,2", "baseline=both", multirun=True)
     assert [(s.strategy, s.gpus, s.dataset.name) for s in found] == [
         ("plain", 1, "cifar10"),

@@ -45,7 +45,7 @@ def _registered() -> None:
         ),
     ],
 )
-def test_what_cannot_be_deterministic_is_refused_by_name(overrides: list[str], message: str, tmp_path: Path) -> None:
+def test_nondeterministic_combinations_are_rejected_by_name(overrides: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         spec(tmp_path, "deterministic=true", *overrides)
     assert str(caught.value).startswith("deterministic=true ")
@@ -70,7 +70,7 @@ MXNET = ["framework=mxnet", "gpus=2"]
     "overrides",
     [["strategy=ps_sync"], HOROVOD, COMPILED, ["framework=keras"], MXNET, ["framework=jax", "gpus=3", "batch=3"]],
 )
-def test_what_can_be_is_a_run_of_its_own(overrides: list[str], tmp_path: Path) -> None:
+def test_supported_determinism_is_a_separate_run(overrides: list[str], tmp_path: Path) -> None:
     plain, deterministic = spec(tmp_path, *overrides), spec(tmp_path, "deterministic=true", *overrides)
     assert (plain.deterministic, deterministic.deterministic) == (False, True)
     assert plain.run_id != deterministic.run_id

@@ -21,7 +21,7 @@ def asked(tmp_path: Path, *overrides: str) -> StudyRequest:
     return study_request(composition.compose([*fixed, none, "cluster.device=cpu", *overrides], True, "config", None))
 
 
-def test_its_costs_are_part_of_what_a_run_is(tmp_path: Path) -> None:
+def test_emulated_costs_are_part_of_the_run_id(tmp_path: Path) -> None:
     found = asked(tmp_path, "gpus=1,2", "strategy=allreduce,mpi", "framework.options.stall_ms=3,4")
     assert len({request.spec.run_id for request in found.requests}) == 8
     assert found.requests[0].spec.framework_options["compute_ms"] == 20.0
@@ -49,6 +49,6 @@ def test_its_costs_are_part_of_what_a_run_is(tmp_path: Path) -> None:
         ("cluster=gpu8 cluster.device=cuda", "framework=emulated waits on the host, not on device cuda"),
     ],
 )
-def test_what_it_cannot_be_asked_for(tmp_path: Path, overrides: str, sentence: str) -> None:
+def test_unsupported_emulated_requests_are_rejected(tmp_path: Path, overrides: str, sentence: str) -> None:
     with pytest.raises(UserError, match=re.escape(sentence)):
         asked(tmp_path, *overrides.split())

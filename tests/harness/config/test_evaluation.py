@@ -28,7 +28,7 @@ def test_runs_of_different_sizes_are_evaluated_after_the_same_numbers_of_samples
     assert after == [[32, 64], [32, 64, 96, 128]]
 
 
-def test_without_it_there_is_only_the_evaluation_at_the_end() -> None:
+def test_default_evaluates_only_at_the_end() -> None:
     evaluation.check([asked(1, 0), asked(3, 0)])
     assert not any(asked(1, 0).evaluates_after(step) for step in range(11))
 
@@ -58,6 +58,6 @@ def test_a_target_that_no_evaluation_can_reach_is_refused(target: float, samples
     ],
     ids=["not every size", "within a block", "never", "odd warm-up", "no test samples"],
 )
-def test_what_cannot_be_evaluated_equally_is_refused(specs: list[RunSpec], message: str) -> None:
+def test_unequal_evaluations_are_rejected(specs: list[RunSpec], message: str) -> None:
     with pytest.raises(UserError, match=message):
         evaluation.check(specs)

@@ -101,7 +101,7 @@ def test_indoor_model_sizes_asks_for_every_size_and_batch_on_one_gpu_and_on_two(
     assert {spec.optimizer.lr for spec in specs} == {0.01}
 
 
-def test_sync_async_mixed_sees_the_same_samples_in_each_step_on_one_node_and_on_sixteen() -> None:
+def test_sync_async_mixed_has_equal_global_batches_on_1_and_16_nodes() -> None:
     specs = [request.spec for request in asked("sync_async_mixed").requests]
     grid = {(spec.strategy, spec.model, spec.gpus, spec.seed) for spec in specs}
     assert len(specs) == len(grid) == 3 * 2 * 5 * 3

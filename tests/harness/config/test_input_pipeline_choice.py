@@ -29,7 +29,7 @@ def spec(*overrides: str) -> RunSpec:
     return request.spec
 
 
-def test_what_has_no_effect_on_a_pipeline_is_not_in_its_spec() -> None:
+def test_ineffective_settings_are_not_in_the_pipelines_spec() -> None:
     assert spec("data.pipeline=harness").data == InputSpec()
     assert spec("data.pipeline=framework", "data.workers=3").data == InputSpec("framework", 3, 4)
     assert spec("data.pipeline=framework", "data.workers=0").data == InputSpec("framework", 0, 0)
@@ -153,6 +153,6 @@ def test_the_samples_on_the_device_count_as_its_memory() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_exist_gets_one_sentence(overrides: tuple[str, ...], message: str) -> None:
+def test_unsupported_combination_gets_one_sentence(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         spec(*overrides)

@@ -123,7 +123,7 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
         (["framework=mxnet", "precision=tf32"], "precision=tf32 is not offered by framework 'mxnet'"),
     ],
 )
-def test_what_cannot_be_had_is_refused_in_a_sentence(overrides: list[str], message: str, tmp_path: Path) -> None:
+def test_unsupported_options_are_rejected_in_one_sentence(overrides: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         spec(tmp_path, *overrides)
     assert message in str(caught.value)
@@ -143,7 +143,7 @@ def test_a_cuda_graph_is_offered_with_loss_scaling() -> None:
     assert performance_options.unsupported(point(*GRAPH, "precision=fp16")) is None
 
 
-def test_an_option_makes_another_run_and_its_default_leaves_the_id_of_old_ones(tmp_path: Path) -> None:
+def test_option_changes_the_run_and_its_default_keeps_old_ids(tmp_path: Path) -> None:
     plain = spec(tmp_path)
     assert plain.framework_options == {"compile": False, "channels_last": True}
     assert "static_graph" not in plain.strategy_options

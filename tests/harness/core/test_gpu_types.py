@@ -53,7 +53,7 @@ def test_a_gpu_by_the_name_that_a_site_or_the_driver_gives_it(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["", "mi250", "gpu", "b1000", "xv100", "rtx6000"])
-def test_a_name_that_is_not_known_or_stands_for_several_gpus_is_not_guessed(name: str) -> None:
+def test_unknown_or_ambiguous_gpu_name_is_not_guessed(name: str) -> None:
     assert gpu_types.capability(name) is None
 
 

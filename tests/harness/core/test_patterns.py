@@ -113,7 +113,7 @@ BARS = {
 
 
 @pytest.mark.parametrize("name", BARS)
-def test_progress_bars_are_timed_as_they_arrive_without_what_lies_between_epochs(name: str) -> None:
+def test_progress_bars_are_timed_on_arrival_without_pauses_between_epochs(name: str) -> None:
     reader = Reader(parse(name, "samples"), 64, gpus=2, processes=2)
     found = [o for seconds, text in BARS[name][0] for o in reader.feed(text.encode(), seconds)]
     assert [(o.end, o.n, round(o.seconds, 9)) for o in found] == BARS[name][1]

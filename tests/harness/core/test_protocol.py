@@ -160,7 +160,7 @@ def test_warm_up_goes_on_until_the_step_time_is_at_rest() -> None:
     assert (protocol.outcome()["stopped"], protocol.outcome()["measured_steps"]) == ("precision", 60)
 
 
-def test_limits_end_what_does_not_come_to_rest_and_it_is_said() -> None:
+def test_limits_end_nonstationary_runs_and_the_outcome_says_so() -> None:
     protocol = Protocol(ADAPTIVE, 0)
     found = taken(protocol, (1.1**i for i in itertools.count()))
     assert sum(n for phase, _, n in found if phase != "measure") == 100
@@ -181,7 +181,7 @@ def test_an_adaptive_run_that_goes_on_warms_up_again_and_stays_within_its_limit(
     assert sum(n for _, _, n in found) == protocol.step - first_step
 
 
-def test_training_that_had_ended_does_not_go_on() -> None:
+def test_finished_training_does_not_continue() -> None:
     before = Protocol(ADAPTIVE, 0)
     taken(before, noise(3, 0.001))
     after = Protocol(ADAPTIVE, before.step, before.outcome())

@@ -39,7 +39,7 @@ def test_options_of_an_optimiser_change_the_id_of_what_has_them() -> None:
     assert other.run_id != make_spec(optimizer=adam).run_id
 
 
-def test_a_part_that_came_later_changes_the_id_only_where_it_is_asked_for() -> None:
+def test_later_field_changes_the_id_only_if_set() -> None:
     asked = dataclasses.replace(make_spec().measure, evaluate_every_samples=32)
     assert make_spec(measure=asked).run_id != make_spec().run_id
     assert make_spec(measure=dataclasses.replace(asked, evaluate_every_samples=0)).run_id == make_spec().run_id
@@ -88,7 +88,7 @@ def test_learning_rate_follows_linear_scaling_with_warm_up() -> None:
     assert [root.learning_rate(512, step) for step in (0, 3, 100)] == pytest.approx([0.05, 0.2, 0.2])
 
 
-def test_one_cycle_can_begin_and_end_at_a_part_of_the_rate_and_slow_weights_stay_more_and_more() -> None:
+def test_one_cycle_rates_and_decay_of_slow_weights() -> None:
     cycle = spec.OptimizerSpec(lr=1.0, lr_rule="constant", lr_peak_samples=40, lr_end_samples=140)
     assert [cycle.learning_rate(10, step) for step in (0, 3, 4, 13, 14)] == pytest.approx([0.125, 0.875, 0.95, 0.05, 0])
     partly = dataclasses.replace(cycle, lr_start_factor=0.2, lr_end_factor=0.1)
@@ -105,7 +105,7 @@ def test_one_cycle_can_begin_and_end_at_a_part_of_the_rate_and_slow_weights_stay
     assert cycle.slow_share(10, 6) is None
 
 
-def test_of_two_results_the_first_stays(tmp_path: Path) -> None:
+def test_first_of_two_results_is_kept(tmp_path: Path) -> None:
     assert events.write_result(tmp_path, {"v": 1, "status": "completed"})
     assert not events.write_result(tmp_path, {"v": 1, "status": "failed"})
     assert events.read_result(tmp_path) == {"v": 1, "status": "completed"}

@@ -39,7 +39,7 @@ def test_every_adapter_has_a_class_for_each_strategy_that_its_framework_offers(f
 
 
 @pytest.mark.parametrize("row", STRATEGIES.values(), ids=lambda row: row.name)
-def test_the_facts_of_a_row_do_not_contradict_each_other(row: StrategyInfo) -> None:
+def test_registry_rows_are_consistent(row: StrategyInfo) -> None:
     options = {field.name for field in fields(STRATEGY_OPTIONS[row.name])}
     assert (row.divides == NETWORK) == (row.ranks_option is not None)
     assert row.ranks_option is None or row.ranks_option in options
@@ -50,7 +50,7 @@ def test_the_facts_of_a_row_do_not_contradict_each_other(row: StrategyInfo) -> N
     assert set(row.labels) <= set(row.frameworks)
 
 
-def test_of_an_unknown_strategy_nothing_is_true() -> None:
+def test_unknown_strategy_has_no_properties() -> None:
     row = strategies.info("of_another_version")
     assert row == StrategyInfo("of_another_version")
     assert not any((row.synchronous, row.servers, row.divides, row.message, row.package, row.mpi))

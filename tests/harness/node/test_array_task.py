@@ -28,7 +28,7 @@ JOB = {
 }
 
 
-def test_an_element_runs_its_run_as_the_attempt_that_is_due(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
+def test_array_task_runs_the_next_attempt_of_its_run(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
     done = cli("harness", "gpus=1", "cluster=local", *SMALL)
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)

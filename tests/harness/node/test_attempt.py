@@ -27,7 +27,7 @@ ONE_RANK = {
 }
 
 
-def test_a_rank_that_hangs_before_it_listens_is_without_progress(tmp_path: Path, project: Path) -> None:
+def test_rank_that_hangs_before_installing_handlers_counts_as_stalled(tmp_path: Path, project: Path) -> None:
     """The signal that requests its stacks already kills it, since no handler is installed yet."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 60\n")

@@ -115,7 +115,7 @@ def test_a_node_that_cannot_unpack_its_copy_says_so_in_a_sentence(disk: Path, ar
 
 
 @pytest.mark.parametrize("there", ["a link", "open to others", "a file"])
-def test_a_copy_goes_to_no_place_that_others_have_prepared(disk: Path, archive: Path, there: str) -> None:
+def test_copy_rejects_folders_created_by_others(disk: Path, archive: Path, there: str) -> None:
     copy = broadcast.copy_of(variables(disk, archive))
     assert copy is not None
     disk.mkdir()
@@ -134,9 +134,7 @@ def test_a_copy_goes_to_no_place_that_others_have_prepared(disk: Path, archive: 
     assert os.path.lexists(copy.parent), "it is not the job's to remove"
 
 
-def test_where_there_is_no_sbcast_the_leader_says_so_and_nothing_is_left(
-    disk: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_missing_sbcast_is_reported_and_nothing_is_left_behind(disk: Path, archive: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [*TASK, *HERE],
         env=variables(disk, archive, PATH=str(tmp_path)),
@@ -153,7 +151,7 @@ def test_where_there_is_no_sbcast_the_leader_says_so_and_nothing_is_left(
     assert list(disk.iterdir()) == []
 
 
-def test_where_a_node_fails_the_leader_ends_without_a_word_of_its_own(disk: Path, archive: Path) -> None:
+def test_coordinator_exits_silently_if_a_node_fails(disk: Path, archive: Path) -> None:
     disk.touch()
     done = subprocess.run(
         [*TASK, *HERE], env=variables(disk, archive), capture_output=True, text=True, timeout=120, cwd=PROJECT

@@ -67,7 +67,7 @@ def test_mxnet_takes_no_tf32_in_the_name_of_fp32() -> None:
     assert "NVIDIA_TF32_OVERRIDE" not in rank_environment(CUDA, make_site(), RANK_1, {})
 
 
-def test_nsys_stands_before_the_python_of_a_rank_only_where_it_is_asked_for() -> None:
+def test_nsys_precedes_the_ranks_python_only_if_requested() -> None:
     site, folder = make_site(), Path("/run/attempt-2")
     plain = ["/envs/pytorch/bin/python", "-u", "-m", "harness.worker", "/run", "/run/attempt-2"]
     for trace in ("none", "chrome"):

@@ -75,7 +75,7 @@ def test_the_last_rank_of_a_node_removes_the_folder(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_job_without_what_it_was_promised_does_not_fall_back(tmp_path: Path) -> None:
+def test_job_without_its_staged_environment_does_not_fall_back(tmp_path: Path) -> None:
     for way in ("tar", "sbcast"):
         site = make_site(stage_environment=way)
         with pytest.raises(SystemExit, match=f"={way}, but .* has not staged the env"), stage.staged_site(site, {}):
@@ -84,7 +84,7 @@ def test_a_job_without_what_it_was_promised_does_not_fall_back(tmp_path: Path) -
         assert here == make_site()
 
 
-def test_what_begins_says_which_way_the_environment_came(tmp_path: Path) -> None:
+def test_begin_json_records_how_the_environment_was_staged(tmp_path: Path) -> None:
     environ = {stage.STAGED: str(tmp_path / "h"), stage.ARCHIVE: "/gone", stage.BEGAN: "10.0", stage.ENDED: "14.5"}
     by_tar = stage.staging_record(make_site(stage_environment="tar"), environ)
     by_sbcast = stage.staging_record(make_site(stage_environment="sbcast"), {**environ, stage.BROADCAST: "1.250000"})
@@ -97,7 +97,7 @@ def test_what_begins_says_which_way_the_environment_came(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("broken", ["archive", "interpreter", "folder"])
-def test_a_node_that_cannot_have_it_says_why_in_a_sentence(environment: Path, tmp_path: Path, broken: str) -> None:
+def test_node_that_cannot_stage_reports_why(environment: Path, tmp_path: Path, broken: str) -> None:
     if broken == "interpreter":
         (environment / "bin" / "python").unlink()
         (environment / "bin" / "python").symlink_to("/nowhere/python3")
@@ -166,9 +166,7 @@ def test_the_plan_knows_what_is_staged_and_the_run_stays_the_same(environment: P
         (["cluster=slurm", "cluster.stage_folder=/x", "cluster.stage_environment=none"], "has no effect"),
     ],
 )
-def test_where_it_cannot_work_the_plan_refuses_it(
-    environment: Path, tmp_path: Path, overrides: list[str], said: str
-) -> None:
+def test_plan_rejects_unsupported_staging(environment: Path, tmp_path: Path, overrides: list[str], said: str) -> None:
     given = ["cluster.stage_environment=tar", f"framework.environment={environment}"]
     keys = {word.split("=")[0] for word in overrides}
     with pytest.raises(UserError, match=said):

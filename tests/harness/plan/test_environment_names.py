@@ -66,9 +66,7 @@ def test_an_environment_of_this_checkout_is_the_same_by_name_and_by_path(
     assert run_id(tmp_path, ".envs/pytorch") == by_name
 
 
-def test_a_folder_and_its_interpreter_are_one_environment_and_two_folders_are_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_folder_and_its_interpreter_have_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = venv(tmp_path / "first"), venv(tmp_path / "second")
     assert os.path.realpath(first / "bin" / "python") == os.path.realpath(second / "bin" / "python")
     monkeypatch.chdir(tmp_path)

@@ -74,7 +74,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("framework", "strategy", "options", "says"), REFUSED)
-def test_what_needs_nccl_is_refused_with_what_to_do(
+def test_options_that_need_nccl_are_rejected_with_advice(
     cli: Cli, tmp_path: Path, framework: str, strategy: str, options: tuple[str, ...], says: str
 ) -> None:
     asked = (f"framework={framework}", f"strategy={strategy}", "framework.environment=/usr/bin/env", *options)

@@ -26,7 +26,7 @@ def gpt2(strategy: str = "allreduce", gpus: int = 4, batch: int = 2, model: str 
     return make_spec(**{**run, **changes})
 
 
-def test_what_a_gpu_has_of_weights_gradients_and_the_optimisers_state_is_the_strategys() -> None:
+def test_strategy_determines_weights_gradients_and_optimiser_state_per_gpu() -> None:
     layers = catalog.network("gpt2_xl").layers(0, 256, 1024)
     whole = 4 * catalog.parameters(layers)
     block = 4 * catalog.parameters((catalog.TransformerBlock(1600, 25),))
@@ -69,7 +69,7 @@ def test_activations_grow_with_the_batch_of_a_gpu_and_mixed_precision_has_copies
     assert half.activations < two.activations
 
 
-def test_what_cannot_fit_is_refused_with_what_would() -> None:
+def test_too_large_runs_are_rejected_with_alternatives() -> None:
     numbers = r"gpus=4 does not fit: parameters 5\.5, gradients 5\.5 and the optimiser's state 11\.0 are 22\.0 GB"
     with pytest.raises(UserError, match=numbers + r".* has 16 GB .*strategy=fsdp on gpus=4 would need about 15\.0 GB"):
         memory.check(gpt2(), 16, EVERY)
@@ -81,7 +81,7 @@ def test_what_cannot_fit_is_refused_with_what_would() -> None:
         memory.check(gpt2(), 16, ("plain", "allreduce"))
 
 
-def test_what_is_recommended_is_not_refused() -> None:
+def test_recommended_alternatives_are_accepted() -> None:
     for gigabytes in range(6, 22):
         with pytest.raises(UserError) as refused:
             memory.check(gpt2(), gigabytes, EVERY)
@@ -92,7 +92,7 @@ def test_what_is_recommended_is_not_refused() -> None:
         assert memory.fits(better, gigabytes) == ("per GPU would" not in str(refused.value))
 
 
-def test_what_only_its_activations_make_too_large_may_be_tried() -> None:
+def test_runs_too_large_only_by_activations_may_be_tried() -> None:
     spec = gpt2("fsdp", batch=16)
     memory.check(spec, 16, EVERY)
     assert not memory.fits(spec, 16)

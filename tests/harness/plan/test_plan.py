@@ -63,7 +63,7 @@ def test_sixty_runs_of_five_shapes_become_five_arrays() -> None:
     assert node_hours(plan.arrays) == pytest.approx(12 * 0.5 * (1 + 1 + 1 + 2 + 3))
 
 
-def test_what_is_completed_or_queued_is_not_launched_again() -> None:
+def test_completed_or_queued_runs_are_not_launched_again() -> None:
     requests = [make_request(1, seed=seed) for seed in range(4)]
     ids = [request.spec.run_id for request in requests]
     plan = make_plan(requests, completed={ids[0]}, queued={ids[1]})
@@ -86,7 +86,7 @@ def test_other_wall_limits_are_other_shapes() -> None:
     assert len(make_plan([short, long], (), ()).arrays) == 2
 
 
-def test_within_a_shape_the_order_is_random_as_to_what_is_measured_and_always_the_same() -> None:
+def test_order_within_a_shape_is_random_but_reproducible() -> None:
     requests = [make_request(gpus=2, seed=seed) for seed in range(30)]
     (array,) = make_plan(requests, (), ()).arrays
     seeds = [request.spec.seed for request in array.requests]
@@ -104,7 +104,7 @@ def test_failed_runs_are_left_out_where_they_are_not_to_be_tried_again() -> None
     assert plan.failed == (failed,)
 
 
-def test_packed_sizes_are_one_job_as_large_as_the_largest_and_as_long_as_all() -> None:
+def test_packed_sizes_form_one_job_of_largest_size_and_summed_time() -> None:
     sizes = {1: 1, 2: 1, 4: 1, 8: 2, 12: 3}
     requests = [
         make_request(gpus=gpus, nodes=nodes, seed=seed, global_batch=8 * gpus)
@@ -143,7 +143,7 @@ def test_packing_takes_the_largest_node_count_and_the_largest_node() -> None:
     assert array.resources.placement == Placement(2, 8)
 
 
-def test_what_may_start_several_times_costs_several_times_in_the_worst_case() -> None:
+def test_worst_case_counts_every_possible_start() -> None:
     request = make_request(gpus=8, nodes=2)
     again = dataclasses.replace(request, site=make_site(max_requeues=2, max_restarts=1))
     (array,) = make_plan([again], (), ()).arrays

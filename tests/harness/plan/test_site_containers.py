@@ -122,7 +122,7 @@ def test_in_the_container_the_ranks_variables_win_over_the_images(value: str) ->
     assert in_container(env, image, program=program).split("\0")[:-1] == ["3", "1", "/project:/opt/image", value]
 
 
-def test_in_the_container_the_word_to_leave_does_not_kill_a_rank_that_is_still_starting() -> None:
+def test_exit_request_does_not_kill_a_starting_rank_in_a_container() -> None:
     assert in_container({CONTAINER_ENVIRONMENT: ""}, {}, program="kill -USR2 $$; echo alive") == "alive\n"
 
 

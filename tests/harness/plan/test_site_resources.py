@@ -163,11 +163,11 @@ def test_options_of_srun_reach_it_as_they_are(arguments: list[str]) -> None:
     "name",
     ["", "a b", "-f", "--help", "a;b", "$(x)", "`x`", "a#b", "a\\b", "a\nb", "é", "'a'", '"a"', "a\0b", "a>b", "~"],
 )
-def test_a_modules_name_is_one(name: str) -> None:
+def test_invalid_module_names_are_rejected(name: str) -> None:
     assert "is not a module's name" in (refused(slurm_cluster(modules=["lang/Python", name])) or "accepted")
 
 
-def test_modules_come_before_the_lines_of_setup_and_the_ranks_and_a_missing_one_ends_the_job(tmp_path: Path) -> None:
+def test_modules_load_before_setup_and_a_missing_one_fails_the_job(tmp_path: Path) -> None:
     cluster = slurm_cluster(
         modules=["lang/Python/3.11", "system/CUDA@12=x"], setup=['echo "setup $A"', "echo '#' done"]
     )
@@ -184,11 +184,11 @@ def test_modules_come_before_the_lines_of_setup_and_the_ranks_and_a_missing_one_
 
 
 @pytest.mark.parametrize("name", ["", "pmix;", "--help", "a b", "pmi-2", "é\n"])
-def test_what_starts_mpi_is_a_word(name: str) -> None:
+def test_mpi_launcher_is_a_single_word(name: str) -> None:
     assert "`srun --mpi=list`" in (refused(slurm_cluster(mpi=name)) or "accepted")
 
 
-def test_what_starts_mpi_is_said_once_and_without_a_scheduler_only_mpirun_does() -> None:
+def test_mpi_launcher_is_given_only_once_and_must_be_mpirun_without_a_scheduler() -> None:
     assert "cluster.mpi" in (refused(slurm_cluster(srun_args=["--mpi=pmi2"])) or "accepted")
     for name in ("pmix", "pmix_v4", "pmi2", "none", "mpirun"):
         assert refused(slurm_cluster(mpi=name)) is None
@@ -207,7 +207,7 @@ def test_a_name_that_no_shell_could_set_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"]
 )
-def test_what_each_rank_has_of_its_own_cannot_be_set_for_all(name: str) -> None:
+def test_per_rank_variables_cannot_be_set_for_all(name: str) -> None:
     assert f"{name} is set by the harness itself" in (refused(slurm_cluster(env={name: "x"})) or "accepted")
 
 

@@ -53,7 +53,7 @@ def test_a_refusal_is_no_absence(said: str) -> None:
     assert not client.is_unavailable(said)
 
 
-def test_words_are_on_one_line_and_each_is_said_once() -> None:
+def test_slurm_errors_are_joined_on_one_line_without_duplicates() -> None:
     said = (
         "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
     )
@@ -63,16 +63,14 @@ def test_words_are_on_one_line_and_each_is_said_once() -> None:
     assert client.error_message("squeue: error: a\nsqueue: error: a\n") == "a"
 
 
-def test_a_program_that_is_not_there_and_one_that_does_not_answer_are_away() -> None:
+def test_missing_or_silent_program_counts_as_unavailable() -> None:
     with pytest.raises(SlurmUnavailable, match="No such file"):
         Client().run("no-such-program")
     with pytest.raises(SlurmUnavailable, match=r"sleep did not answer within 0 s|sleep did not answer"):
         Client(seconds=0.1).run("sleep", "5")
 
 
-def test_a_slurm_that_cannot_be_asked_about_a_requeue_is_an_error_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_requeue_returns_an_error_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
     assert Client().requeue("7") == "[Errno 2] No such file or directory: 'scontrol'"
 
@@ -104,7 +102,7 @@ def test_a_submission_is_read_back_and_gives_its_jobs(tmp_path: Path) -> None:
     assert (one.job(1), single.job(0)) == ("17_1", "18")
 
 
-def test_an_array_whose_number_was_never_noted_is_found_by_the_token_in_its_name(tmp_path: Path) -> None:
+def test_unrecorded_array_is_found_by_the_token_in_its_name(tmp_path: Path) -> None:
     unknown = Submission("cafe", None, (("r1",), ("r2",)))
     queue = {
         "55_1": Queued("55_1", submissions.name_of("cafe", "4gpu"), "PENDING", "Priority", ""),

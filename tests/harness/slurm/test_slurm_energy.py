@@ -42,11 +42,11 @@ def test_whether_a_cluster_counts_energy(line: str, plugin: str | None) -> None:
         ),
     ],
 )
-def test_a_value_that_is_none_is_never_an_energy(said: str, joules: float | None) -> None:
+def test_no_value_markers_are_never_an_energy(said: str, joules: float | None) -> None:
     assert energy.joules_of(said) == joules
 
 
-def test_where_slurm_does_not_answer_the_file_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unanswered_energy_query_records_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
     energy.write(tmp_path, {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"})
     found = json.loads((tmp_path / energy.FILE).read_text())
