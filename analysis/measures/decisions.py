@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.column import COUNT, LOGICAL, RANGE, TEXT, Column, figure, table
@@ -17,6 +16,7 @@ from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.columns import LAST, PLACE, POINT, SERIES, of_point
 from analysis.tables.pairing import pairing
 from analysis.tables.point import Point
+from analysis.tables.series import by_series
 from analysis.tables.warnings import WORK_DIFFERS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def decisions_of(
     energy = {row["point"]: row for row in resources}
     learned = {row["point"]: row for row in learning.points}
     rows: list[dict[str, Any]] = []
-    for _, group in groupby(points, key=lambda point: point.series):
+    for group in by_series(points):
         smaller: Point | None = None
         for point in group:
             if not point.completed:

@@ -7,12 +7,11 @@ the smallest measured number of GPUs of the series.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from analysis.base.constants import PLAIN
 from analysis.measures.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
 from analysis.measures.metrics import efficiency, speedup
 from analysis.read.row import Run
@@ -21,7 +20,7 @@ from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.point import Message, Point
 from analysis.tables.points import measured_series, step_seconds_of
-from analysis.tables.series import name_series, natural_order, without_strategy
+from analysis.tables.series import Series, name_series, natural_order
 from analysis.tables.warnings import BASELINE_MARKS, series_marks
 
 OWN_BASELINE = "it is what the others are relative to"
@@ -34,27 +33,27 @@ def points_of(runs: Iterable[Run], differing: Collection[str] = ()) -> list[Poin
     to no point.
     """
     series = measured_series(runs, differing)
-    names = name_series({key: points[0] for key, points in series.items()})
+    names = name_series({one.key: one.first for one in series})
     alone = _alone(series)
     found = []
-    for key in sorted(series, key=lambda key: (*map(natural_order, names[key]), key)):
-        label, detail = names[key]
-        base = alone.get(without_strategy(key)) or next((point for point in series[key] if point.measured), None)
-        completed = [run for point in series[key] for run in point.completed]
-        if base is not None and base not in series[key]:
+    for one in sorted(series, key=lambda one: (*map(natural_order, names[one.key]), one.key)):
+        label, detail = names[one.key]
+        base = alone.get(one.work) or next(iter(one.measured), None)
+        completed = [run for point in one.points for run in point.completed]
+        if base is not None and base not in one.points:
             completed += base.completed
         marks = tuple(series_marks(completed))
-        found += [replace(point, label=label, detail=detail, **_related(point, base, marks)) for point in series[key]]
+        found += [replace(point, label=label, detail=detail, **_related(point, base, marks)) for point in one.points]
     return found
 
 
-def _alone(series: Mapping[str, Sequence[Point]]) -> dict[str, Point]:
+def _alone(series: Sequence[Series]) -> dict[str, Point]:
     """Return the measured points of a framework alone on one GPU, by what they share with series relative to them."""
     found: dict[str, Point] = {}
-    for key, points in series.items():
-        for point in points:
-            if point.strategy == PLAIN and point.gpus == 1 and point.measured:
-                found.setdefault(without_strategy(key), point)
+    for one in series:
+        for point in one.measured:
+            if one.alone and point.gpus == 1:
+                found.setdefault(one.work, point)
     return found
 
 

@@ -150,9 +150,7 @@ def _pair(before: Point, after: Point, found: Ratio | None, p: float | None, thr
 
 
 def _name(points: Sequence[Point]) -> str:
-    point = points[0]
-    detail = f" [{point.detail}]" if point.detail else ""
-    return f"{point.label}{detail}, {point.size}"
+    return f"{points[0].name}, {points[0].size}"
 
 
 def sentences(comparison: Comparison, threshold: float) -> list[str]:

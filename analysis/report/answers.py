@@ -15,7 +15,7 @@ from analysis.measures.breakdown import UNEXPLAINED
 from analysis.report.losses import LOSS_NAMES
 from analysis.report.sentences import is_own_baseline, sentence
 from analysis.tables.point import Point
-from analysis.tables.series import by_series, scaling_text
+from analysis.tables.series import Series, scaling_text, series_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 from harness.core.strategies import info
@@ -79,24 +79,19 @@ def answers_of(points: Sequence[Point], losses: Losses) -> list[Answer]:
     for loss in losses.points:
         if loss.shares:
             lost[loss.point.series] = loss  # the last: the largest
-    groups = by_series(points)
-    measured = [[point for point in group if point.measured] for group in groups]
-    names = _names([rows[-1] for rows in measured if rows])
-    return [
-        _answer(rows[-1], names[rows[-1].series], group, lost.get(rows[-1].series))
-        for group, rows in zip(groups, measured, strict=True)
-        if rows
-    ]
+    shown = [series for series in series_of(points) if series.measured]
+    names = _names([series.measured[-1] for series in shown])
+    return [_answer(series, names[series.key], lost.get(series.key)) for series in shown]
 
 
-def _answer(point: Point, name: str, group: Sequence[Point], lost: Loss | None) -> Answer:
-    lacking = [f"{other.size} ({other.status})" for other in group if not other.measured]
+def _answer(series: Series, name: str, lost: Loss | None) -> Answer:
+    point = series.measured[-1]
     return Answer(
         point=point,
         name=name,
         headline=_headline(point, name),
         loss=None if lost is None else _loss(lost, point),
-        gaps=f"No figure for {', '.join(lacking)}." if lacking else None,
+        gaps=f"No figure for {series.gaps}." if series.gaps else None,
         warning=_warning(point),
         evidence=sentence(point),
     )

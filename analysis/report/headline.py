@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from analysis.base.text import printable
 from analysis.report.answers import Answer, answers_of
 from analysis.report.sentences import is_own_baseline
-from analysis.tables.series import by_series
+from analysis.tables.series import series_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -18,10 +18,8 @@ def headline_sentences(findings: Findings) -> list[str]:
     throughput, and those without figures; each group in the order of the points."""
     answers = sorted(answers_of(findings.points, findings.losses), key=_rank)
     said = [answer.text for answer in answers]
-    for series in by_series(findings.points):
-        if not any(point.measured for point in series):
-            why = ", ".join(f"{point.size} ({point.status})" for point in series)
-            said.append(f"{series[0].name}: no figure for {why}.")
+    unmeasured = (series for series in series_of(findings.points) if not series.measured)
+    said += [f"{series.first.name}: no figure for {series.gaps}." for series in unmeasured]
     return [printable(text) for text in said]
 
 

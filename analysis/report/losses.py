@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -19,6 +18,7 @@ from analysis.report.sentences import baseline
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import columns_of
 from analysis.tables.columns import POINT, of_point
+from analysis.tables.series import by_series
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 
 # Names of parts that are larger than in the baseline.
@@ -80,7 +80,7 @@ def loss_sentences(losses: Losses) -> list[str]:
     """One sentence per series, on its largest point with parts; none if the largest loss has no interval, or one
     that contains 0."""
     sentences = []
-    for _, group in groupby(losses.points, key=lambda loss: loss.point.series):
+    for group in by_series(losses.points):
         with_parts = [loss for loss in group if loss.shares]
         if with_parts and (said := _sentence(with_parts[-1])):
             sentences.append(said)
@@ -92,9 +92,8 @@ def _sentence(loss: Loss) -> str | None:
     if share.estimate <= 0 or not share.excludes(0):
         return None
     point = loss.point
-    name = point.label + (f" [{point.detail}]" if point.detail else "")
     figure = f"{tenths(share.estimate)} ({span(share.low, share.high, tenths)}; 95 % interval from {loss.basis})"
-    on = f"{name}, on {point.size} relative to {baseline(point)}"
+    on = f"{point.name}, on {point.size} relative to {baseline(point)}"
     if part == UNEXPLAINED:
         text = f"{on}: The largest part of the loss is not explained by the probes, {figure}"
     else:
@@ -116,14 +115,10 @@ def lacking_sentences(losses: Losses, most: int) -> list[str]:
     return sentences
 
 
-def losses_by_series(losses: Iterable[Loss]) -> list[list[Loss]]:
-    return [list(group) for _, group in groupby(losses, key=lambda loss: loss.point.series)]
-
-
 def loss_tables(losses: Losses) -> list[Table]:
     """Return one table per series that has parts, with two lines per point."""
     tables = []
-    for rows in losses_by_series(loss for loss in losses.points if loss.parts is not None):
+    for rows in by_series(loss for loss in losses.points if loss.parts is not None):
         point = rows[0].point
         table = framed(f"Where the time went: {point.series_name}")
         table.add_column("ranks\nn x r" if point.device == "cpu" else "GPUs\nn x r")

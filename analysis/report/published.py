@@ -16,7 +16,7 @@ from analysis.base.constants import PLAIN
 from analysis.base.text import count, gpus_text, listed, times
 from analysis.report.sentences import baseline, interval_text
 from analysis.tables.point import Point
-from analysis.tables.series import by_series
+from analysis.tables.series import series_of
 from analysis.tables.warnings import FAULT_INJECTED, WORK_DIFFERS
 from harness.core.spec import EMULATED
 
@@ -78,9 +78,9 @@ def beside_published(points: Sequence[Point]) -> list[Beside]:
     """Compare each matching series at the published number of GPUs, else at the nearest measured one (on a tie, the
     smaller). points: ordered by series."""
     found = []
-    for series in by_series(points):
+    for series in series_of(points):
         for figure in published():
-            if _belongs(figure, series[0]) and (point := _nearest(figure, series)) is not None:
+            if _belongs(figure, series.first) and (point := _nearest(figure, series.measured)) is not None:
                 scaling = point.scaling if figure.scaling is None else None
                 found.append(Beside(_their(figure), _own(point), tuple(_differences(figure, point)), scaling))
     return found
@@ -93,9 +93,9 @@ def _belongs(figure: Published, point: Point) -> bool:
     return all(value is None or getattr(point, name) == value for name, value in stated.items())
 
 
-def _nearest(figure: Published, series: Sequence[Point]) -> Point | None:
-    measured = [point for point in series if point.measured and point.gpus > point.base_gpus]
-    return min(measured, key=lambda p: (p.gpus > figure.gpus, abs(p.gpus - figure.gpus)), default=None)
+def _nearest(figure: Published, measured: Sequence[Point]) -> Point | None:
+    larger = [point for point in measured if point.gpus > point.base_gpus]
+    return min(larger, key=lambda p: (p.gpus > figure.gpus, abs(p.gpus - figure.gpus)), default=None)
 
 
 def _their(figure: Published) -> str:

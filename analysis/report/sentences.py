@@ -10,7 +10,7 @@ from analysis.base.text import DASH, gpus_text, number, percent, span, times, un
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
-from analysis.tables.series import by_series
+from analysis.tables.series import series_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from harness.core.spec import DALI, EMULATED
 
@@ -109,14 +109,11 @@ def accuracy_notes(points: Sequence[Point]) -> list[str]:
 
 def headlines(points: Sequence[Point]) -> list[str]:
     """One sentence per series, on its largest measured point. points: ordered by series, then by GPUs."""
-    sentences = []
-    for group in by_series(points):
-        measured = [point for point in group if point.measured]
-        if measured:
-            without = [f"{point.size} ({point.status})" for point in group if not point.measured]
-            gaps = f" No figure for {', '.join(without)}." if without else ""
-            sentences.append(sentence(measured[-1]) + gaps)
-    return sentences
+    return [
+        sentence(series.measured[-1]) + (f" No figure for {series.gaps}." if series.gaps else "")
+        for series in series_of(points)
+        if series.measured
+    ]
 
 
 def sentence(point: Point) -> str:

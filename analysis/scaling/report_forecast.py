@@ -68,8 +68,9 @@ def outlook_of(points: Sequence[Point], most_series: int) -> list[Outlook]:
     from analysis.scaling.prediction import predict_series
     from analysis.scaling.study_series import study_series
 
-    first = {group[0].series: group[0] for group in series_in_order(points)[:most_series]}
-    alike = {without_strategy(key) for key in first}
+    drawn = series_in_order(points)[:most_series]
+    first = {series.key: series.first for series in drawn}
+    alike = {series.work for series in drawn}
     # Include the framework alone: it supplies the size of one GPU to a series without one.
     wanted = {row.series for row in points if without_strategy(row.series) in alike}
     found = {}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.base.constants import PLAIN
 from analysis.read.row import Run
 from analysis.scaling.series import Series, Size
 from analysis.tables.point import Point
-from analysis.tables.series import without_strategy
+from analysis.tables.series import Series as PointSeries
+from analysis.tables.series import apart_from_alone, series_of
 
 
 @dataclass(frozen=True)
@@ -36,35 +35,22 @@ class StudySeries:
 def study_series(points: Sequence[Point]) -> list[StudySeries]:
     """Return the series in the order of the points. A series without a measurement on one GPU takes that of the
     framework alone, the baseline of its speedups; the framework alone is a series only if there is no other."""
-    by_series: dict[str, list[Point]] = defaultdict(list)
-    for point in points:
-        by_series[point.series].append(point)
-    alone = {without_strategy(key): group for key, group in by_series.items() if group[0].strategy == PLAIN}
-    others = {without_strategy(key) for key, group in by_series.items() if group[0].strategy != PLAIN}
-    found = []
-    for key, group in by_series.items():
-        own = without_strategy(key)
-        if group[0].strategy == PLAIN and own in others:
-            continue
-        found.append(_one(group, alone.get(own, [])))
-    return found
+    every = series_of(points)
+    alone = {series.work: series.measured for series in every if series.alone}
+    return [_one(series, alone.get(series.work, [])) for series in apart_from_alone(every)]
 
 
-def _one(group: Sequence[Point], alone: Sequence[Point]) -> StudySeries:
-    measured = [point for point in group if point.measured]
-    remarks = []
-    lacking = [point for point in group if not point.measured]
-    if lacking:
-        named = ", ".join(f"{point.size} ({point.status})" for point in lacking)
-        remarks.append(f"no figure for {named}")
+def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
+    measured = of.measured
+    remarks = [f"no figure for {of.gaps}"] if of.gaps else []
     if all(point.gpus > 1 for point in measured):
-        base = [point for point in alone if point.gpus == 1 and point.measured]
+        base = [point for point in alone if point.gpus == 1]
         if measured and base:
             remarks.append(f"1 {'rank' if base[0].device == 'cpu' else 'GPU'} is the framework alone")
         measured = base + measured
     runs = [point.completed for point in measured]
     flat = [run for own in runs for run in own]
-    first = group[0]
+    first = of.first
     marks = dict.fromkeys(mark for point in measured for mark in point.marks)
     sizes = {Size(point.gpus, point.nodes): point.rate for point in measured}
     ordered = sorted(sizes)

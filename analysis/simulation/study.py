@@ -18,7 +18,7 @@ from analysis.simulation.steps import Compute, Steps, closed_form, simulate_step
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.points import step_seconds_of
-from analysis.tables.series import by_series
+from analysis.tables.series import series_of
 from harness.core.spec import WEAK
 from harness.core.strategies import info
 
@@ -78,11 +78,8 @@ def simulate(points: Sequence[Point], options: Options) -> tuple[list[Simulated]
     """
     simulated: list[Simulated] = []
     left_out: list[str] = []
-    for group in by_series(points):
-        series = [point for point in group if point.measured]
-        if not series:
-            continue
-        found = _simulated(series, options)
+    for series in series_of(point for point in points if point.measured):
+        found = _simulated(series.points, options)
         if isinstance(found, str):
             left_out.append(found)
         else:

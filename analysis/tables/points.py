@@ -16,11 +16,12 @@ from analysis.base.text import versions_text
 from analysis.read.row import Run
 from analysis.tables.bases import columns_of
 from analysis.tables.point import Point
+from analysis.tables.series import Series
 from analysis.tables.throughput import estimate_of, goodput, throughput
 from analysis.tables.warnings import point_marks, point_notes
 
 
-def measured_series(runs: Iterable[Run], differing: Collection[str]) -> dict[str, list[Point]]:
+def measured_series(runs: Iterable[Run], differing: Collection[str]) -> list[Series]:
     """The points of each series, ordered by GPUs and nodes, without figures relative to a baseline.
 
     differing: keys of points whose work differs (analysis/measures/equal_work.py). Runs with an unreadable spec belong
@@ -33,9 +34,7 @@ def measured_series(runs: Iterable[Run], differing: Collection[str]) -> dict[str
     series: dict[str, list[Point]] = defaultdict(list)
     for key, group in by_point.items():
         series[group[0]["series"]].append(_point(group, key in differing))
-    for points in series.values():
-        points.sort(key=lambda point: (point.gpus, point.nodes))
-    return series
+    return [Series(tuple(sorted(points, key=lambda point: (point.gpus, point.nodes)))) for points in series.values()]
 
 
 def _point(group: Sequence[Run], work_differs: bool) -> Point:

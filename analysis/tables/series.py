@@ -1,4 +1,4 @@
-"""Names of series: unique, and the same in tables, charts and the report."""
+"""Series of points, and their names: unique, and the same in tables, charts and the report."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, OWN_TRAININGS, PLAIN
 from analysis.base.text import count, printable
@@ -15,6 +16,44 @@ from analysis.read.row import Run
 from analysis.tables.pairing import without
 from analysis.tables.point import Point
 from harness.core.spec import WEAK
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A training at several sizes: its points differ in the number of GPUs, their placement, and the batch size that
+    follows from it."""
+
+    points: tuple[Point, ...]  # by GPUs and nodes; at least one
+
+    @property
+    def first(self) -> Point:
+        return self.points[0]
+
+    @property
+    def key(self) -> str:
+        """JSON of the fields of the spec that its points share."""
+        return self.first.series
+
+    @property
+    def work(self) -> str:
+        """The key without the strategy."""
+        return without_strategy(self.key)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a framework alone."""
+        return self.first.strategy == PLAIN
+
+    @property
+    def measured(self) -> list[Point]:
+        return [point for point in self.points if point.measured]
+
+    @property
+    def gaps(self) -> str:
+        """The sizes without figures: '4 GPUs (failed), 8 GPUs (missing)'."""
+        return ", ".join(f"{point.size} ({point.status})" for point in self.points if not point.measured)
 
 
 def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]:
@@ -43,19 +82,27 @@ def without_strategy(key: str) -> str:
     return without(key, "strategy", "strategy_options")
 
 
-def by_series(points: Iterable[Point]) -> list[list[Point]]:
+def by_series(items: Iterable[T]) -> list[list[T]]:
+    """Group points, or losses or rows with a point, that are ordered by series."""
+    return [list(group) for _, group in groupby(items, key=lambda item: _point_of(item).series)]
+
+
+def series_of(points: Iterable[Point]) -> list[Series]:
     """points: ordered by series."""
-    return [list(group) for _, group in groupby(points, key=lambda point: point.series)]
+    return [Series(tuple(group)) for group in by_series(points)]
 
 
-def series_in_order(points: Sequence[Point]) -> list[list[Point]]:
-    """The measured points of each series to plot, most sizes first. Leaves out a framework alone that is the
+def apart_from_alone(series: Sequence[Series]) -> list[Series]:
+    """Leave out a framework alone that is the baseline of others."""
+    wrapped = {one.work for one in series if not one.alone}
+    return [one for one in series if not one.alone or one.work not in wrapped]
+
+
+def series_in_order(points: Sequence[Point]) -> list[Series]:
+    """The series to plot with their measured points, most sizes first. Leaves out a framework alone that is the
     baseline of others: its speedup is 1 on one GPU by definition."""
-    every = by_series([point for point in points if point.measured])
-    wrapped = {without_strategy(group[0].series) for group in every if group[0].strategy != PLAIN}
-    series = [g for g in every if g[0].strategy != PLAIN or without_strategy(g[0].series) not in wrapped]
-    series.sort(key=lambda group: -len({point.gpus for point in group}))
-    return series
+    series = apart_from_alone(series_of(point for point in points if point.measured))
+    return sorted(series, key=lambda one: -len({point.gpus for point in one.points}))
 
 
 def natural_order(text: str) -> list[tuple[int, int, str]]:
@@ -71,6 +118,13 @@ def scaling_text(run: Run | Point) -> str:
     else:
         batch = f"global batch {count(run.global_batch)}"
     return f"{run.scaling} scaling, {batch}"
+
+
+def _point_of(item: Any) -> Point:
+    if isinstance(item, Point):
+        return item
+    point: Point = item["point"] if isinstance(item, Mapping) else item.point
+    return point
 
 
 def _label(run: Run | Point) -> str:

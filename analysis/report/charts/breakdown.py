@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import altair as alt
@@ -19,6 +18,7 @@ from analysis.report.losses import LOSS_NAMES, share_text, tenths
 from analysis.report.palette import IDEAL, PARTS, hollow_notes, is_hollow
 from analysis.report.sentences import baseline, unit_of
 from analysis.stats.intervals import Interval
+from analysis.tables.series import by_series
 
 BARS, STEPS = "bars", "steps"  # names of datasets
 POINT, SERIES = "point", "shown"  # signals, set by a control below the chart
@@ -40,7 +40,7 @@ def _waterfall(losses: Losses, looks: Looks) -> list[Chart]:
     if not every:
         return []
     every.sort(key=lambda loss: -loss.point.gpus)
-    largest = [next(group) for _, group in groupby(_by_series(every, looks), key=lambda loss: loss.point.series)]
+    largest = [group[0] for group in by_series(_in_order(every, looks))]
     ordered = [*largest, *(loss for loss in every if not any(loss is one for one in largest))]
     shown = ordered[:MOST_POINTS]
     labels = [f"{where(loss.point)}: {looks.own[loss.point.series]}" for loss in shown]
@@ -146,7 +146,7 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
 def _parts(losses: Losses, looks: Looks) -> list[Chart]:
     """Seconds of each part against the number of GPUs, for a selectable series."""
     known = [loss for loss in losses.points if loss.parts is not None and loss.point.series in looks.names]
-    groups = [list(group) for _, group in groupby(_by_series(known, looks), key=lambda loss: loss.point.series)]
+    groups = by_series(_in_order(known, looks))
     if not groups:
         return []
     shown = groups[:MOST_SERIES]
@@ -255,7 +255,7 @@ def _counts_alone() -> alt.Axis:
     return alt.Axis(labelAngle=0, labelExpr=words, labelLimit=90)
 
 
-def _by_series(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
+def _in_order(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
     """Sort in the order of the palette; within a series, keep the given order."""
     places = {key: i for i, key in enumerate(looks.names)}
     return sorted(losses, key=lambda loss: places[loss.point.series])

@@ -9,15 +9,16 @@ from typing import Any
 from analysis.base.text import count, printable, shortened
 from analysis.report.sentences import baseline
 from analysis.tables.point import Point
+from analysis.tables.series import Series
 from harness.core.spec import WEAK
 
 NAME_LENGTH, LABEL_LENGTH = 80, 300  # characters
 IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "device", "detail")
 
 
-def short_names(series: Sequence[Sequence[Point]]) -> dict[str, str]:
+def short_names(series: Sequence[Series]) -> dict[str, str]:
     """Return unique short names by series key: the properties in which a series differs from the others."""
-    parts = {group[0].series: _parts(group[0]) for group in series}
+    parts = {one.key: _parts(one.first) for one in series}
     differing = _differing(list(parts.values()))
     names: dict[str, str] = {}
     for key, of in parts.items():
@@ -27,9 +28,9 @@ def short_names(series: Sequence[Sequence[Point]]) -> dict[str, str]:
     return names
 
 
-def common_words(series: Sequence[Sequence[Point]]) -> str:
+def common_words(series: Sequence[Series]) -> str:
     """Describe the properties that all series share, which their short names omit."""
-    parts = [_parts(group[0]) for group in series]
+    parts = [_parts(one.first) for one in series]
     agreed = [name for name in IN_ORDER if name not in _differing(parts)]
     return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
 

@@ -97,11 +97,11 @@ def scaling_charts(points: Sequence[Point], looks: Looks) -> list[Chart]:
     series = series_in_order(points)
     if not series:
         return []
-    drawn, left_out = _fitting(series)
+    drawn, left_out = _fitting([one.points for one in series])
     return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, THROUGHPUT)]
 
 
-def _fitting(series: Sequence[list[Point]]) -> tuple[list[Point], str | None]:
+def _fitting(series: Sequence[Sequence[Point]]) -> tuple[list[Point], str | None]:
     """Return the points of the first series that fit, and a note about the omitted ones."""
     drawn: list[Point] = []
     for i, group in enumerate(series):

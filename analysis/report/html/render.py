@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -45,7 +45,6 @@ from analysis.report.losses import (
     PART_COLUMNS,
     lacking_sentences,
     loss_sentences,
-    losses_by_series,
     network_text,
     part_text,
     share_text,
@@ -150,27 +149,27 @@ def render_report(findings: Findings) -> str:
             published_note=PUBLISHED_NOTE,
             oversubscribed=sorted(reason for reason in reasons if reason),
             series=by_series(points),
-            losses=losses_by_series([loss for loss in losses.points if loss.parts is not None]),
-            every_loss=losses_by_series(losses.points),
+            losses=by_series([loss for loss in losses.points if loss.parts is not None]),
+            every_loss=by_series(losses.points),
             loss_sentences=loss_sentences(losses),
             breakdown_note=BREAKDOWN_NOTE,
             lacking=lacking_sentences(losses, len(runs)),
             measured=_runs_by_series([run for run in completed if run.stopped is not None]),
             messages=by_series(point for point in points if point.allreduce),
-            resources=_by_series([row for row in findings.resources if is_recorded(row)]),
+            resources=by_series([row for row in findings.resources if is_recorded(row)]),
             resources_note=RESOURCES_NOTE,
-            startup=_by_series(findings.startup),
+            startup=by_series(findings.startup),
             startup_note=STARTUP_NOTE,
-            roofline=_by_series(findings.roofline),
+            roofline=by_series(findings.roofline),
             roofline_note=ROOFLINE_NOTE,
-            decisions=_by_series(findings.decisions),
+            decisions=by_series(findings.decisions),
             front_sentences=front_sentences(findings.decisions),
             decisions_note=DECISIONS_NOTE,
             late=by_series(point for point in points if point.staleness_max is not None),
             steady=by_series(point for point in points if point.blocks),
             steadiness_note=STEADINESS_NOTE,
             learning=learning,
-            learned=_by_series(learning.points),
+            learned=by_series(learning.points),
             learning_note=LEARNING_NOTE,
             interval_note=INTERVAL_NOTE,
             goodput_note=GOODPUT_NOTE,
@@ -265,11 +264,6 @@ def series_facts(group: Sequence[Point]) -> list[str]:
         f"communication: {every('communication') or text.DASH}",
         f"versions: {every('versions') or text.DASH}",
     ]
-
-
-def _by_series(rows: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """rows: of points."""
-    return [list(group) for _, group in groupby(rows, key=lambda row: row["point"].series)]
 
 
 def _runs_by_series(runs: Sequence[Run]) -> list[list[Run]]:

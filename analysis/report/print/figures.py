@@ -43,12 +43,12 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
     series = series_in_order(findings.points)
     common = common_words(series) if series else ""
     looks = looks_of(findings.points)
-    bases = {group[0].series: relative_to(group) for group in series}
+    bases = {one.key: relative_to(one.points) for one in series}
     names = dict(looks.names)
-    for group in series[: len(LOOKS)]:
-        key = group[0].series
-        base = [bases[key]] if len(set(bases.values())) > 1 else []
-        names[key] = "\n".join(paper.wrapped("; ".join((names[key], *base, *marks_texts(group))), beside=SYMBOL))
+    for one in series[: len(LOOKS)]:
+        base = [bases[one.key]] if len(set(bases.values())) > 1 else []
+        words = "; ".join((names[one.key], *base, *marks_texts(one.points)))
+        names[one.key] = "\n".join(paper.wrapped(words, beside=SYMBOL))
     looks = dataclasses.replace(looks, names=names, domain=list(dict.fromkeys(names.values())), letters=paper.letters())
     found = {}
     for chart in charts_of(findings, looks):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.column import Column
@@ -12,7 +11,7 @@ from analysis.measures import decisions
 from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.learning import POINT_COLUMNS as LEARNED
 from analysis.measures.losses import Loss
-from analysis.report.losses import PART_COLUMNS, losses_by_series, part_text, tenths
+from analysis.report.losses import PART_COLUMNS, part_text, tenths
 from analysis.report.print.document import Footnotes, Group, Header, Line, Table
 from analysis.report.print.latex import tables_tex
 from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
@@ -123,7 +122,7 @@ def breakdown_table(findings: Findings) -> Table:
             _heading([loss.point for loss in group]),
             [row for loss in group for row in _parts_rows(loss, parts, footnotes)],
         )
-        for group in losses_by_series(found)
+        for group in by_series(found)
     ]
     caption = (
         f"Where the time of a step went in study {findings.study.name}: seconds of each part, and below them what it "
@@ -165,7 +164,7 @@ def decisions_table(findings: Findings) -> Table:
     ]
     groups = [
         Group(_heading([row["point"] for row in group]), [_decision_cells(row, footnotes) for row in group])
-        for group in _by_series(rows)
+        for group in by_series(rows)
     ]
     caption = (
         f"What each number of {unit_of(points)} gave and cost in study {findings.study.name}: serial fraction of Karp "
@@ -206,7 +205,7 @@ def accuracy_table(findings: Findings) -> Table:
             _heading([row["point"] for row in group]),
             [_accuracy_cells(row, learning.target, footnotes) for row in group],
         )
-        for group in _by_series(rows)
+        for group in by_series(rows)
     ]
     caption = (
         f"Accuracy in study {findings.study.name}, at each run's last evaluation: mean and range of the seeds. "
@@ -233,10 +232,6 @@ def _accuracy_cells(row: Row, target: float | None, footnotes: Footnotes) -> lis
 
 def _columns(headings: Sequence[str]) -> list[Header]:
     return [Header(heading, right=number > 0) for number, heading in enumerate(headings)]
-
-
-def _by_series(rows: Sequence[Row]) -> list[list[Row]]:
-    return [list(group) for _, group in groupby(rows, key=lambda row: row["point"].series)]
 
 
 def _heading(group: Sequence[Point]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from rich.table import Table
@@ -16,13 +15,13 @@ from analysis.report.frame import framed, heading, stacked
 from analysis.report.sentences import ENOUGH_SEEDS, target_text
 from analysis.tables.columns import SPREAD
 from analysis.tables.point import Point
+from analysis.tables.series import by_series
 from analysis.tables.warnings import OVERSUBSCRIBED
 
 
 def learning_tables(learning: Learning) -> list[Table]:
     """One table per series, two lines per evaluated point; with a target, the cost of reaching it."""
-    groups = groupby(learning.points, key=lambda row: row["point"].series)
-    return [_table(list(group), learning.target) for _, group in groups]
+    return [_table(group, learning.target) for group in by_series(learning.points)]
 
 
 def _table(rows: Sequence[Mapping[str, Any]], target: float | None) -> Table:
