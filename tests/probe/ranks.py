@@ -14,7 +14,6 @@ from project import PROJECT
 
 PROBE = PROJECT / "harness" / "probe"
 SCRIPTS = Path(__file__).parent / "scripts"
-BLOCK = 5
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -40,15 +39,10 @@ class Rank:
         return [event for event in self.of("steps") if event["phase"] == "measure"]
 
     def script_seconds(self) -> float:
-        """What the script counted for the steps of the measured blocks that are training steps only."""
+        """What the script counted for the training steps of all measured blocks but the last."""
         assert self.times is not None
-        spans = [range(block["step"], end) for block, end in zip(self.measured, self.ends(), strict=True)]
-        return sum(self.times["seconds"][k] for span in spans for k in span if not self.times["other"][k])
-
-    def ends(self) -> list[int]:
-        """The step at which each measured block ends."""
-        starts = [block["step"] for block in self.measured]
-        return [*starts[1:], min(self.one("end")["steps"], starts[-1] + BLOCK)]
+        steps = range(self.measured[0]["step"], self.measured[-1]["step"])
+        return sum(self.times["seconds"][k] for k in steps if not self.times["other"][k])
 
 
 def run(
@@ -58,24 +52,26 @@ def run(
     world_size: int = 1,
     script: str = "train_once.py",
     expect: int = 0,
+    runner: bool = True,
+    told: str | None = None,
     **settings: Any,
 ) -> list[Rank]:
     """Run script and arguments on ranks of this machine until they end, each with the code `expect`.
 
-    RANK in an argument is left for the script. script: in SCRIPTS; "": `command` is everything.
+    RANK in an argument is left for the script. script: in SCRIPTS. told: SCALING_PROBE, instead of the rank's file.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    arguments = [*([str(SCRIPTS / script)] if script else []), *command]
+    arguments = [str(SCRIPTS / script), *command]
     started = []
     for rank in range(world_size):
-        told = {
+        contents = {
             "v": 1,
             "rank": rank,
             "world_size": world_size,
             "events": str(folder / f"events.rank{rank}.jsonl"),
-            "steps": {"warmup": 5, "block": BLOCK, "last": 25},
+            "steps": {"warmup": 5, "block": 5, "last": 25},
             "samples_per_step": 8 * world_size,
             "batch_per_gpu": 8,
             "unit": "samples",
@@ -87,16 +83,16 @@ def run(
             **settings,
         }
         path = folder / f"probe.rank{rank}.json"
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps(contents))
         values = (rank, rank, world_size, world_size, 0, "127.0.0.1", port)
         env = {
             **os.environ,
             **{name: str(value) for name, value in zip(VARIABLES, values, strict=True)},
-            "SCALING_PROBE": str(path),
+            "SCALING_PROBE": told or str(path),
             "PYTHONPATH": str(PROBE),
             "OMP_NUM_THREADS": "1",
         }
-        full = [str(python), "-u", str(PROBE / "run.py"), *arguments]
+        full = [str(python), "-u", *([str(PROBE / "run.py")] if runner else []), *arguments]
         pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(full, env=env, cwd=folder, **pipes))
     ranks = []

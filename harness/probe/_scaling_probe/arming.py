@@ -1,4 +1,4 @@
-"""Does something to a module right after the script has loaded it, so that what it never imports costs nothing."""
+"""Does something to a module once the script has loaded it, so that what it never imports costs nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class Arming(MetaPathFinder):
         """modules: what to call with a module, by its name."""
         self._modules = dict(modules)
         sys.meta_path.insert(0, self)
+        for name, loaded in self._modules.items():
+            if name in sys.modules:
+                loaded(sys.modules[name])
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -28,12 +28,15 @@ class Interval:
         self.signs.add(sign)
         return sign not in self._before
 
-    def was_pulled(self, iterator: int) -> bool:
-        """The iterator handed out a batch in this interval or in the one before."""
-        return ("pull", iterator) in self.signs or ("pull", iterator) in self._before
+    def trained_on(self, iterator: int) -> bool:
+        """The iterator handed out a batch in the interval before, which ended with a step."""
+        return ("pull", iterator) in self._before
 
     def add_batch(self, iterator: int, seconds: float, samples: int | None) -> None:
         self.data_seconds = (self.data_seconds or 0.0) + seconds
+        self.add_samples(iterator, samples)
+
+    def add_samples(self, iterator: int, samples: int | None) -> None:
         count, total = self.batches.get(iterator, (0, 0))
         self.batches[iterator] = (count + 1, None if samples is None or total is None else total + samples)
 

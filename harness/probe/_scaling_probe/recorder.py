@@ -37,6 +37,8 @@ class Recorder:
         self.thread = threading.get_ident()
         self.steps = 0
         self.interval = Interval()
+        # A batch is being waited for; what that reads from is not another one.
+        self.pulling = False
         self.handed_out = HandedOut()
         # Counts of what could be a step, by name.
         self.seen: dict[str, int] = {}
@@ -47,6 +49,8 @@ class Recorder:
         self._startup = facts.interpreter_seconds()
         self._log = EventLog(settings.events, settings.rank)
         self._stop_at: int | None = settings.last_step if settings.stop else None
+        # What the stop channel's server says of the measurement, for the protocol event.
+        self._outcome: dict[str, Any] = {}
         self._channel: StopChannel | None = None
         if settings.stop and settings.stop_channel:
             self._channel = StopChannel(settings.stop_channel, settings.token, settings.rank, self._stop_later)
@@ -73,7 +77,7 @@ class Recorder:
     def exhausted(self, iterator: int, loader: int) -> None:
         """A DataLoader has no more batches."""
         self._incomplete = None
-        self._epochs += self.interval.was_pulled(iterator)
+        self._epochs += self.interval.trained_on(iterator)
         self.sign("exhausted", loader)
 
     def batch(self, iterator: int, began: float, seconds: float, samples: int | None) -> None:
@@ -196,7 +200,7 @@ class Recorder:
             self._warmup += self.steps - self._block_start
         else:
             self._measured += self._n
-        if self.handed_out.enough and self.settings.unit == "samples" and self.method == HOOKS:
+        if self.handed_out.enough and (self.settings.unit == "samples" or self.method == PROBE):
             self._check_samples()
         if self._stop_at is not None and self.steps >= self._stop_at:
             self._stop()
@@ -211,8 +215,9 @@ class Recorder:
 
     # Ends.
 
-    def _stop_later(self, step: int) -> None:
+    def _stop_later(self, step: int, outcome: dict[str, Any]) -> None:
         """Called in the stop channel's thread."""
+        self._outcome = outcome
         self._stop_at = step if self.settings.last_step is None else min(step, self.settings.last_step)
 
     def _stop(self) -> None:
@@ -247,15 +252,9 @@ class Recorder:
             accumulation=usual.batches,
             epochs=self._epochs,
         )
-        self._log.write(
-            "protocol",
-            stopped=stopped,
-            relative_half_width=None,
-            precision=None,
-            warmup_steps=self._warmup,
-            stationary=None,
-            measured_steps=self._measured,
-        )
+        protocol = {"relative_half_width": None, "precision": None, "stationary": None, **self._outcome}
+        protocol.update(stopped=stopped, warmup_steps=self._warmup, measured_steps=self._measured)
+        self._log.write("protocol", **protocol)
         seen = self.steps * settings.samples_per_step
         counts = {"steps": self.steps, "samples_seen": seen, "samples": self._samples(self.steps)}
         self._log.write("end", **counts, weights_checksum=None)
@@ -309,7 +308,7 @@ class Recorder:
             return
         batches = self.handed_out.batches
         self.refuse(
-            f"the DataLoader handed out {given} samples per step on this rank ({batches} batches), but "
+            f"{given} {self.settings.unit} per step were handed out on this rank ({batches} batches), but "
             f"workload.samples_per_step={self.settings.samples_per_step} on {self.settings.world_size} ranks is "
             f"{expected:g}: set workload.samples_per_step to what all ranks together train on in one optimiser step, "
             "or let the script use {batch_per_gpu}"

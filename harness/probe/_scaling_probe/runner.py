@@ -65,7 +65,7 @@ def _hide_frames() -> None:
     folder = os.path.dirname(__file__)
 
     def without_ours(kind: Any, value: Any, traceback: Any) -> None:
-        while traceback is not None and traceback.tb_next is not None and _is_ours(traceback.tb_frame.f_code, folder):
+        while traceback is not None and _is_ours(traceback.tb_frame.f_code, folder):
             traceback = traceback.tb_next
         show(kind, value.with_traceback(traceback), traceback)
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import sys
 from time import perf_counter
+from typing import Optional
 
-from _scaling_probe.recorder import Recorder
+from _scaling_probe.arming import Arming
+from _scaling_probe.ending import Refused, exit_now
+from _scaling_probe.recorder import PROBE, Recorder
 from _scaling_probe.settings import VARIABLE, read
+from _scaling_probe.torch_hooks import TorchHooks
 
 # None outside the harness and in child processes.
-current: Recorder | None = None
+current: Optional[Recorder] = None
 
 
-def begin() -> Recorder | None:
+def begin() -> Optional[Recorder]:
     """Begin to record in this process; None if it is not a rank that the harness measures."""
     global current
-    # Removed, so that programs that the script starts do not write to the same log.
-    path = os.environ.pop(VARIABLE, None)
-    if path is None or current is not None:
+    path, rank = os.environ.get(VARIABLE), os.environ.get("RANK")
+    if current is not None or path is None or multiprocessing.parent_process() is not None:
         return current
+    if "{rank}" in path:
+        # The ranks are started by another launcher, whose own processes have none.
+        if rank is None:
+            return None
+        path = path.replace("{rank}", rank)
+    # Removed, so that programs that the script starts do not write to the same log.
+    del os.environ[VARIABLE]
     try:
         current = Recorder(read(path), perf_counter())
     except (OSError, ValueError, KeyError) as error:
@@ -29,9 +41,35 @@ def begin() -> Recorder | None:
     return current
 
 
+def marked() -> Optional[Recorder]:
+    """Begin to record what scaling_probe.py tells; of PyTorch, only data and what is not training."""
+    runs = current is not None
+    recorder = begin()
+    if recorder is not None:
+        recorder.method = PROBE
+        if not runs:
+            Arming(TorchHooks(recorder).modules)
+            atexit.register(_end)
+    return recorder
+
+
 def _forget() -> None:
     """In a forked child, such as a worker of a DataLoader."""
     global current
     if current is not None:
         current.active = False
         current = None
+
+
+def _end() -> None:
+    """At the exit of a process that was started without the runner."""
+    if current is None:
+        return
+    failed = getattr(sys, "last_value", None) is not None
+    try:
+        if not failed:
+            current.script_ended()
+    except Refused:
+        pass
+    if current.ended is not None:
+        exit_now(current.ended.code)  # type: ignore[arg-type]

@@ -18,10 +18,13 @@ RETRY_SECONDS = 0.5
 class StopChannel:
     """A client in threads of its own, so that training never waits for it.
 
-    Sends {"rank", "token"} and then what `report` is given; calls `on_stop(step)` in its thread when told to stop.
+    Sends {"rank", "token"} and then what `report` is given. On {"stop": step}, calls `on_stop` in its thread with the
+    step and what the server adds about the measurement, {"protocol": {…}}.
     """
 
-    def __init__(self, address: tuple[str, int], token: str, rank: int, on_stop: Callable[[int], None]) -> None:
+    def __init__(
+        self, address: tuple[str, int], token: str, rank: int, on_stop: Callable[[int, dict[str, Any]], None]
+    ) -> None:
         self._address, self._on_stop = address, on_stop
         self._hello = {"rank": rank, "token": token}
         self._reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -63,6 +66,6 @@ class StopChannel:
                 for line in lines:
                     message = json.loads(line)
                     if "stop" in message:
-                        self._on_stop(message["stop"])
+                        self._on_stop(message["stop"], message.get("protocol") or {})
         except (OSError, ValueError):
             pass  # the sender says it

@@ -36,7 +36,6 @@ class TorchHooks:
         self._loss: Any = None
         self._scaler: Any = None
         self._scaler_code: Any = None
-        self._pulling = False
         recorder.read_loss = self._read_loss
 
     @property
@@ -125,9 +124,9 @@ class TorchHooks:
         @functools.wraps(next_batch)
         def __next__(iterator: Any) -> Any:
             recorder = hooks.recorder
-            if hooks._pulling or not recorder.active or recorder.thread != threading.get_ident():
+            if recorder.pulling or not recorder.active or recorder.thread != threading.get_ident():
                 return next_batch(iterator)
-            hooks._pulling = True
+            recorder.pulling = True
             began = perf_counter()
             try:
                 batch = next_batch(iterator)
@@ -135,7 +134,7 @@ class TorchHooks:
                 recorder.exhausted(id(iterator), id(getattr(iterator, "_dataset", iterator)))
                 raise
             finally:
-                hooks._pulling = False
+                recorder.pulling = False
             seconds = perf_counter() - began
             size = batch_size(batch) if getattr(iterator, "_auto_collation", True) else None
             recorder.batch(id(iterator), began, seconds, size)
@@ -144,7 +143,7 @@ class TorchHooks:
         @functools.wraps(start)
         def __iter__(loader: Any) -> Any:
             recorder = hooks.recorder
-            if recorder.active and not hooks._pulling and recorder.thread == threading.get_ident():
+            if recorder.active and not recorder.pulling and recorder.thread == threading.get_ident():
                 recorder.sign("iter", id(loader))
             return start(loader)
 
