@@ -26,6 +26,7 @@ KEYS = {
     "optimizer.lr=0.1": "learning rate for a batch of 128; larger batches raise it",
     "data.root=data": "folder with the data sets",
     "measure.steps=200": "measured steps of a run",
+    "workload.python=null": "environment of your own training, such as a venv's folder",
     "framework.options.compile=false": "true: torch.compile",
     "cluster.partition=null": "Slurm's; also cluster.account, cluster.qos",
     "cluster.timeout_minutes=30": "wall-clock limit of a run",
@@ -40,10 +41,12 @@ harness: how does my training scale on this machine, what limits it, what will t
 
   harness key=value ...            measure one point
   harness -m key=value,value ...   measure every combination of the listed values
+  harness [-m] workload=script [key=value ...] -- train.py ...   the same for your own training
   harness <command> ...            one of the commands below; harness <command> --help says more
 Not installed: python -m harness ...
 
 Examples
+  harness -m gpus=1,2,4,8 workload=script -- train.py --batch-size {batch_per_gpu}
   harness -m gpus=1,2,4,8 plan_only=true                      the plan and its cost; nothing runs
   harness -m gpus=1,2,4,8 framework=pytorch,jax repeats=3     a study of two frameworks
   harness -m gpus=1,2 model=resnet20 dataset=synthetic measure=smoke cluster=local   a quick try
@@ -56,6 +59,7 @@ Everything else
   harness --config-dir DIR ...           clusters, data sets and experiments of your own
   eval "$(harness -sc install=bash)"     tab completion
   docs/quickstart.md                     worked examples
+  docs/your-training.md                  your own training
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.config.schema import Config
 from harness.config.workload_schema import Kind, ProcessesPerNode, Workload
-from harness.core import templates
+from harness.core import patterns, templates
 from harness.core.errors import UserError
 
 # Keys that apply to a training that the harness knows nothing of, each with all keys below it. All others are about
@@ -280,10 +280,7 @@ def _check_steps(workload: Workload) -> None:
             f"workload.step={workload.step} has no effect with workload.pattern, which takes the steps from the "
             "output; leave one of the two out"
         )
-    try:
-        re.compile(workload.pattern)
-    except re.error as error:
-        raise UserError(f"workload.pattern={workload.pattern!r} is not a regular expression: {error}") from None
+    patterns.parse(workload.pattern, workload.unit)
 
 
 def _example(workload: Workload) -> str:

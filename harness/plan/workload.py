@@ -40,12 +40,13 @@ def request(config: Config) -> Request:
     contained = cluster.container.runtime is not None
     if not contained:
         _check_files(config, cwd)
-    python = _python(config)
+    environment = _environment(config)
+    python = "" if environment is None else _interpreter(config, environment)
     data_root = str(Path(config.data.root).expanduser().absolute())
     spec = RunSpec(
         framework=workload.kind.name,
         framework_options={},
-        environment="" if python is None else _environment(config, python),
+        environment="" if environment is None else _canonical(config, environment),
         strategy=OWN,
         strategy_options={},
         model=checks.name(workload),
@@ -67,7 +68,7 @@ def request(config: Config) -> Request:
     where = run_shape.site(
         config,
         shape,
-        python="" if python is None else _interpreter(config, python),
+        python=python,
         data_root=data_root,
         folders=(str(cwd), *([data_root] if "data_root" in _placeholders(spec) else [])),
         # Without a way to resume, a requeued run would reach the wall limit again.
@@ -128,7 +129,7 @@ def _placeholders(spec: RunSpec) -> list[str]:
     return [name for text in spec.workload.command for name in templates.placeholders(text)]
 
 
-def _workload(config: Config, shape: Shape, cwd: Path, python: str | None) -> WorkloadSpec:
+def _workload(config: Config, shape: Shape, cwd: Path, python: str) -> WorkloadSpec:
     asked = config.workload
     return WorkloadSpec(
         kind=asked.kind.name,
@@ -180,19 +181,19 @@ def _measure(config: Config) -> MeasureSpec:
 # --- environment ------------------------------------------------------------------------------------------------------
 
 
-def _python(config: Config) -> str | None:
+def _environment(config: Config) -> str | None:
     """Return the environment asked for, or the default; None for a command, which brings its own. Raises UserError."""
     workload, cluster = config.workload, config.cluster
     if workload.kind is Kind.command:
         return None
-    if workload.python is not None:
-        return workload.python
+    if (name := workload.python) is not None:
+        # A folder here, such as venv, rather than a name.
+        here = os.sep not in name and Path(name, "bin", "python").exists()
+        return str(Path(name).absolute()) if here and cluster.container.runtime is None else name
     if cluster.modules or cluster.container.runtime is not None:
         return DEFAULT_PYTHON
     ours = {str(Path(sys.prefix, "bin")), str(PROJECT / ".venv" / "bin")}
-    folders = [
-        folder for folder in os.environ.get("PATH", "").split(os.pathsep) if str(Path(folder).absolute()) not in ours
-    ]
+    folders = [folder for folder in os.get_exec_path() if str(Path(folder).absolute()) not in ours]
     if found := shutil.which(DEFAULT_PYTHON, path=os.pathsep.join(folders)):
         return found
     raise UserError(
@@ -200,25 +201,26 @@ def _python(config: Config) -> str | None:
     )
 
 
-def _environment(config: Config, python: str) -> str:
+def _canonical(config: Config, environment: str) -> str:
     """Canonical name; in a container, the image determines what runs."""
     container = config.cluster.container
     if container.runtime:
-        return f"{container.runtime}:{container.image}:{python}"
-    return environments.canonical(python, PROJECT, config.cluster.modules)
+        return f"{container.runtime}:{container.image}:{environment}"
+    return environments.canonical(environment, PROJECT, config.cluster.modules)
 
 
-def _interpreter(config: Config, python: str) -> str:
+def _interpreter(config: Config, environment: str) -> str:
+    """Find the environment's Python. Raises UserError."""
     cluster = config.cluster
-    if cluster.container.runtime is not None or (cluster.modules and environments.COMMAND.fullmatch(python)):
-        return python  # only the container or the node can tell whether it exists
-    found = environments.find(python, PROJECT, cluster.modules, "workload.python")
+    if cluster.container.runtime is not None or (cluster.modules and environments.COMMAND.fullmatch(environment)):
+        return environment  # only the container or the node can tell whether it exists
+    found = environments.find(environment, PROJECT, cluster.modules, "workload.python")
     if found.is_file() and os.access(found, os.X_OK):
         # Not resolved: a virtual environment is identified by the path of its interpreter link.
         return str(found.absolute())
     raise UserError(
-        f"workload.python={python}: there is no Python at {found}; give the folder of a virtual or conda environment, "
-        "or an interpreter"
+        f"workload.python={environment}: there is no Python at {found}; give the folder of a virtual or conda "
+        "environment, or an interpreter"
     )
 
 
@@ -226,7 +228,7 @@ def _interpreter(config: Config, python: str) -> str:
 
 
 @cache
-def code(kind: Kind, command: tuple[str, ...], shell: bool, cwd: Path, python: str | None) -> str:
+def code(kind: Kind, command: tuple[str, ...], shell: bool, cwd: Path, python: str) -> str:
     """Identity of the code that a command runs; empty if unknown."""
     if kind is Kind.script:
         path = _module(command[1], cwd, python) if command[0] == "-m" else cwd / command[0]
@@ -240,14 +242,12 @@ def code(kind: Kind, command: tuple[str, ...], shell: bool, cwd: Path, python: s
     return ""
 
 
-def _module(name: str, cwd: Path, python: str | None) -> Path | None:
+def _module(name: str, cwd: Path, python: str) -> Path | None:
     """Find a module's file in the working directory or the environment, without importing it; None if not found."""
     parts = name.split(".")
-    folders = [cwd]
-    if python is not None and os.sep in python:
-        place = Path(python).expanduser()
-        home = place.parent.parent if place.is_file() else place
-        folders += sorted(home.glob("lib/python3*/site-packages"))
+    folders = [cwd, cwd / "src"]
+    if os.sep in python:
+        folders += sorted(Path(python).parent.parent.glob("lib/python3*/site-packages"))
     for folder in folders:
         base = folder.joinpath(*parts)
         for path in (base.with_name(f"{base.name}.py"), base / "__main__.py", base / "__init__.py"):
