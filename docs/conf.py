@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-# Pages are made of conf/, harness/config/schema.py and harness/schemas; the extensions lie beside this file.
+# Pages are generated from conf/, harness/config/schema.py and harness/schemas; the extensions are next to this file.
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]
 
 project = "scaling-harness"
@@ -16,10 +16,10 @@ source_suffix = {".md": "markdown"}
 root_doc = "index"
 exclude_patterns = ["_ext"]
 
-# Anchors of headings as a forge makes them, down to ####, so that a link with an anchor means the same in both.
+# Anchors of headings like those of Git forges, down to ####, so that links with anchors work in both.
 myst_heading_anchors = 4
 nitpicky = True
-# Text set off by four spaces is no Python.
+# Text indented by four spaces is not Python.
 highlight_language = "text"
 # `--option` keeps its two hyphens.
 smartquotes = False

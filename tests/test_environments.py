@@ -170,7 +170,7 @@ def test_compiled_horovod_is_reused_until_its_recipe_changes(checkout: Path) -> 
     assert key(checkout) != key(PROJECT)
 
 
-# Of the environments in .envs ---------------------------------------------------------------------------------------
+# The environments in .envs ------------------------------------------------------------------------------------------
 
 
 def environment(name: str) -> Path:

@@ -183,7 +183,7 @@ def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Interval]:
     own, ideal = dict(parts.seconds), dict(base.seconds)
     if IMBALANCE not in own and IMBALANCE in ideal:  # compute is then that of the slowest rank: of the base too
         ideal[COMPUTE] = ideal[COMPUTE].around(ideal.pop(IMBALANCE).estimate + ideal[COMPUTE].estimate)
-    # What is not known of one of them is in its other parts, and the difference has no interval.
+    # A part unknown on one side is included in that side's other parts, and its difference has no interval.
     return {
         name: difference(own.get(name, Interval(0.0)), ideal.get(name, Interval(0.0)).times(work))
         for name in PART_NAMES

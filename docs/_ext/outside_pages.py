@@ -1,8 +1,8 @@
-"""Pages of the site that lie outside of docs/, and links to them: written once, and true on a forge and in the site.
+"""Pages of the site whose source is outside docs/, and links to them, which work both on a Git forge and in the site.
 
-On a forge `[the figures](../benchmarks/RESULTS.md)` leads to the file. Sphinx knows only what lies in docs/. So a page
-of docs/project/ stands for each such file: its text is replaced by that of the file, and every link to the file leads
-to it. Links to files that are no pages, such as a schema, become the file's path, since the site has no such file.
+On a forge `[the figures](../benchmarks/RESULTS.md)` leads to the file, but Sphinx sees only docs/. So each such file
+has a page in docs/project/, whose text is replaced by the file's, and links to the file lead to that page. Links to
+files that are not pages, such as a schema, become the file's path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN = {
     "CHANGELOG.md": "project/changelog",
     "benchmarks/RESULTS.md": "project/results",
 }
-# The README is the site's first page in other words.
+# The README corresponds to the site's first page.
 PAGES = {**SHOWN, "README.md": "index"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -42,7 +42,7 @@ def _read(app: Any, docname: str, source: list[str]) -> None:
 
 
 def rewritten(text: str, origin: Path, page: Path) -> str:
-    """The text of the file `origin` with its links as they have to be on the page: relative, and inside of docs/."""
+    """Return the text of `origin` with its links rewritten for the page: relative, and inside docs/."""
 
     def link(match: re.Match[str]) -> str:
         words, target, anchor = match[1], match[2], match[3] or ""

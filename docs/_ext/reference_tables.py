@@ -1,11 +1,11 @@
-"""Tables of the reference pages, made of the program itself when the site is built, so that they cannot be out of date.
+"""Tables of the reference pages, generated from the program when the site is built, so that they are never outdated.
 
 ```{configuration}
 ```         every key of conf/ and harness/config/schema.py: type or choices, default, meaning
 ```{schema} result
-```         every key of harness/schemas/result.schema.json; of `events`: a section for each kind
+```         every key of harness/schemas/result.schema.json; for `events`: a section for each kind
 ```{spec}
-```         every key of spec.json, of the classes of harness/core/spec.py, with what these say of them
+```         every key of spec.json, documented by the classes of harness/core/spec.py
 ```{columns}
 ```         every column of runs.csv and runs.parquet
 """
@@ -34,7 +34,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 CONF, SCHEMAS = PROJECT / "conf", PROJECT / "harness" / "schemas"
 FENCE = "```"
 KINDS = {runs.TEXT: "text", runs.REAL: "number", runs.COUNT: "whole number", runs.LOGICAL: "true, false"}
-# The groups whose options depend on what is chosen.
+# Groups whose options depend on the choice.
 OPTIONS = {"framework": schema.FRAMEWORK_OPTIONS, "strategy": schema.STRATEGY_OPTIONS}
 
 
@@ -101,7 +101,7 @@ def code(value: Any) -> str:
 
 
 def configuration() -> str:
-    """Of every key: `key`, type or choices, default, what it is. First those of conf/config.yaml, then each group."""
+    """Tabulate every key: name, type or choices, default, meaning. First conf/config.yaml, then each group."""
     main = loaded(CONF / "config.yaml")
     groups = [field.name for field in dataclasses.fields(schema.Config) if (CONF / field.name).is_dir()]
     own = [found for found in keys(schema.Config) if found[0].split(".")[0] not in groups or found[0] in main[0]]
@@ -131,7 +131,7 @@ def choices(group: str, files: list[Path], default: str | None) -> str:
 
 
 def rows_of(found: list[tuple[str, Any, str]], files: list[tuple[dict[str, Any], dict[str, str], Any]]) -> str:
-    """files: (values, comments, document) of each; the first that says what a key is, says it."""
+    """Return table rows. files: (values, comments, document) of each; the first comment on a key is used."""
     rows = []
     for key, kind, of_schema in found:
         said = next((comments[key] for _, comments, _ in files if comments.get(key)), "")
@@ -142,8 +142,7 @@ def rows_of(found: list[tuple[str, Any, str]], files: list[tuple[dict[str, Any],
 
 
 def keys(kind: Any, start: str = "") -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, type, the schema's default as JSON) of a dataclass of harness/config/schema.py, and of those in
-    it."""
+    """Yield (dotted key, type, default as JSON) of a dataclass of harness/config/schema.py, including nested ones."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         of = hints[field.name]
@@ -155,7 +154,7 @@ def keys(kind: Any, start: str = "") -> Iterator[tuple[str, Any, str]]:
 
 
 def plain(text: str) -> str:
-    """Text as it is, whatever it means in Markdown; what stands between backticks stays code."""
+    """Escape Markdown; text between backticks stays code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(piece if piece[:1] == "`" else re.sub(r"([<*_\[\]\\])", r"\\\1", piece) for piece in pieces)
 
@@ -173,13 +172,13 @@ def kind_text(kind: Any) -> str:
 
 
 def chosen(document: dict[str, Any], group: str) -> str | None:
-    """What the defaults of conf/config.yaml choose of a group; None where that depends on the machine."""
+    """Return a group's default in conf/config.yaml; None if it depends on the machine."""
     names = [entry[group] for entry in document["defaults"] if isinstance(entry, dict) and group in entry]
     return names[0] if names and "$" not in names[0] else None
 
 
 def heading(path: Path) -> str:
-    """The comment at the top of a file: what the choice is."""
+    """Return the comment at the top of a file, which describes the choice."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -195,14 +194,14 @@ def prefix(file: tuple[dict[str, Any], dict[str, str], Any], group: str) -> tupl
 
 
 def loaded(path: Path) -> tuple[dict[str, Any], dict[str, str], Any]:
-    """(values, comments) by dotted key, and the document. A comment stands behind its key, or in lines before it."""
+    """Return values and comments by dotted key, and the document. A comment follows its key or precedes its line."""
     text = path.read_text(encoding="utf-8")
     document = yaml.safe_load(text)
     values = dict(leaves(document))
     comments: dict[str, str] = {}
     stack: list[tuple[int, str]] = []
     before: list[str] = []
-    # The comment at the top is the file's.
+    # The comment at the top describes the file.
     body = re.sub(r"\A(#.*\n)+", "", text)
     for line in body.splitlines():
         if not line.strip():
@@ -231,7 +230,7 @@ def leaves(document: Any, start: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def spec_of(kind: Any, name: str) -> list[str]:
-    """What a class of harness/core/spec.py says of itself, its keys, and then the classes in it."""
+    """Document a class of harness/core/spec.py: its docstring, its keys, then its nested classes."""
     rows, inner = [], []
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -250,7 +249,7 @@ def spec_of(kind: Any, name: str) -> list[str]:
 
 
 def events(document: dict[str, Any]) -> str:
-    """Keys of every line, then a section for each kind of event."""
+    """Document the keys of every line, then each kind of event in its own section."""
     parts = ["### Every line\n", keys_table(document)]
     for kind in document["oneOf"]:
         ev = kind["properties"]["ev"]

@@ -64,8 +64,8 @@ def test_a_known_series_is_at_rest_or_not(series: list[float], at_rest: bool) ->
 
 
 def test_noise_is_seldom_taken_for_a_trend_and_ends_the_warm_up_soon() -> None:
-    """Of 2,000 windows of pure noise, measured with this seed: at 1 % noise 1.2 % are called non-stationary, at 5 %
-    29.6 %, mostly by FAR, which prolongs a warm-up by half a block on average. Bounds: four standard errors above."""
+    """2,000 windows of pure noise, measured with this seed: 1.2 % are called non-stationary at 1 % noise, 29.6 % at
+    5 %, mostly by FAR, which prolongs a warm-up by half a block on average. Bounds: four standard errors above."""
     alarms = {}
     for spread in (0.01, 0.05):
         series = noise(1, spread)
@@ -103,8 +103,8 @@ def run_until_precise(draw: Iterator[float]) -> tuple[list[float], bool]:
 
 
 def test_coverage_of_the_interval_at_which_a_run_stops() -> None:
-    """Looking after each block costs little coverage: in 1,000 runs with independent noise of 3 % the last interval
-    holds the true median in 93.7 %, measured with this seed, instead of 95 %. Bound: four standard errors."""
+    """Checking after each block costs little coverage: in 1,000 runs with independent noise of 3 % the last interval
+    contains the true median in 93.7 %, measured with this seed, instead of 95 %. Bound: four standard errors."""
     draw, held, stopped, blocks = noise(7, 0.03), 0, 0, 0
     for _ in range(1000):
         timed, precise = run_until_precise(draw)
@@ -156,7 +156,7 @@ def test_warm_up_goes_on_until_the_step_time_is_at_rest() -> None:
     # In the window 2, 1, 1, 1, 1, 1 both halves have median 1; in the one before, 3, 2, 1 and 1, 1, 1, they do not.
     assert sum(n for _, _, n in warm) == 90
     assert protocol.outcome()["stationary"] is True
-    # Little noise: the fewest blocks that have an interval.
+    # Little noise: the smallest number of blocks with an interval.
     assert (protocol.outcome()["stopped"], protocol.outcome()["measured_steps"]) == ("precision", 60)
 
 
