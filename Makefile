@@ -9,7 +9,7 @@ WORKERS ?= 3
 # Package sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 
-.PHONY: help demo demo-cluster test test-options test-torch lint docs gallery bench envs login data system format clean
+.PHONY: help demo demo-cluster test test-options test-matrices test-torch lint docs gallery bench envs login data system format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,7 +30,11 @@ test: system login envs data ## all tests; SYSTEM=0: install no system packages,
 	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15 && exit $$quiet
 
 test-options: login envs ## train every valid pair of options on 1 and 2 ranks and compare with a plain reference
-	$(VENV) -m pytest --all-options tests/options --durations 20
+	$(VENV) -m pytest --whole -m whole tests/options --durations 20
+
+test-matrices: export DALI = 1
+test-matrices: system login envs data ## the whole of the matrices of which `make test` runs a selection, but for the options
+	$(VENV) -m pytest --whole -m whole --ignore tests/options -n 2 --dist load --maxschedchunk 1 --durations 20
 
 test-torch: login data ## the PyTorch tests on another torch: TORCH=/path/to/environment
 	tests/on_torch.sh "$(TORCH)"

@@ -27,13 +27,13 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all-options", action="store_true", help="the whole options matrix (tests/options), for hours")
+    parser.addoption("--whole", action="store_true", help="also the whole of every matrix (marker whole), for hours")
     parser.addoption("--renew-goldens", action="store_true", help="pin what the program prints and writes now")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--all-options"):
-        whole = [item for item in items if item.get_closest_marker("options")]
+    if not config.getoption("--whole"):
+        whole = [item for item in items if item.get_closest_marker("whole")]
         config.hook.pytest_deselected(items=whole)
         items[:] = [item for item in items if item not in whole]
     if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -38,8 +38,10 @@ def called(log: Path) -> Counter[str]:
 
 
 @pytest.mark.timeout(2700)
-def test_two_hundred_runs_and_a_node_that_dies_in_the_middle(slurm: Any, tmp_path: Path, torch_python: Path) -> None:
-    runs = 200
+@pytest.mark.parametrize("runs", [40, pytest.param(200, marks=pytest.mark.whole)])
+def test_many_runs_and_a_node_that_dies_in_the_middle(
+    slurm: Any, tmp_path: Path, torch_python: Path, runs: int
+) -> None:
     quick = ("measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1", "measure.probe_steps=0")
     # Low priority, so that twelve ranks starting at once leave the cores to concurrent tests.
     python = program(tmp_path / "bin" / "python", f'#!/bin/sh\nexec nice -n 19 {torch_python} "$@"\n')

@@ -2,7 +2,7 @@
 
 A framework has a file `test_<framework>.py` (such as test_pytorch.py) with a `Side`, and `<framework>_side.py` with its
 reference (see train_side.py). By default `pytest` trains a selection, one run of each strategy; `make test-options`
-(`pytest --all-options tests/options`) trains all.
+(`pytest --whole tests/options`) trains all.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def every(side: Side) -> list[Any]:
         for strategy in space.strategies(side.framework)
         for gpus in (1, 2)[: 1 + (strategy != "plain")]
     ]
-    return [pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.options) for case in cases]
+    return [pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.whole) for case in cases]
 
 
 def first(runs: Sequence[space.Run], loose: str) -> space.Run:

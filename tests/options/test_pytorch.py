@@ -46,7 +46,7 @@ def test_every_pair_of_options_trains_what_the_reference_trains(strategy: str, g
     check.assert_near_reference(SIDE, SIDE.runs(strategy, gpus))
 
 
-@pytest.mark.options
+@pytest.mark.whole
 def test_every_bound_tells_defects_from_the_reference() -> None:
     """Defect `layout`, gradients of a flat buffer in the wrong memory layout, was once a real bug."""
     every = ("layout", "sum", "alone", "momentum", "rate", "late")
