@@ -1,9 +1,12 @@
-"""Sums and ratios of figures that may be missing or zero."""
+"""Sums, ratios and common values of figures that may be missing or zero."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def total_if_known(parts: Iterable[float | None]) -> float | None:
@@ -11,6 +14,12 @@ def total_if_known(parts: Iterable[float | None]) -> float | None:
     values = list(parts)
     known = [value for value in values if value is not None]
     return math.fsum(known) if len(known) == len(values) else None
+
+
+def common(values: Iterable[T]) -> T | None:
+    """Return the value that all have, or None."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def relative(difference: float, scale: float) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.base.constants import PLAIN
+from analysis.base.numbers import common
 from analysis.measures.bandwidth import Network, network_of
 from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
@@ -131,8 +132,8 @@ def _loss(
             spec.get("strategy_options") or {},
             point.gpus,
             point.nodes,
-            _only(completed, "link_gb_per_s"),
-            _only(completed, "gpu_link_gb_per_s"),
+            common(run.link_gb_per_s for run in completed),
+            common(run.gpu_link_gb_per_s for run in completed),
         ),
         probe_rounds=parts.rounds,
         **columns,
@@ -148,13 +149,9 @@ def _tflops(point: Point, spec: Mapping[str, Any]) -> float | None:
 def _peak(point: Point) -> Peak:
     if point.framework == EMULATED:
         return Peak(None, "emulated: nothing was computed")
-    return peak_of(point.device, point.device_names, point.precision, _only(point.completed, "peak_tflops"))
-
-
-def _only(runs: Sequence[Run], column: str) -> float | None:
-    """The value that all runs share, or None."""
-    values = {run[column] for run in runs}
-    return values.pop() if len(values) == 1 else None
+    return peak_of(
+        point.device, point.device_names, point.precision, common(run.peak_tflops for run in point.completed)
+    )
 
 
 def _lacking(completed: Sequence[Run]) -> dict[str, list[str]]:

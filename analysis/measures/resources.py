@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.base.column import COUNT, TEXT, Column, figure, table
-from analysis.base.numbers import total_if_known
+from analysis.base.numbers import common, total_if_known
 from analysis.base.text import count, energy, number, percent, size
 from analysis.read.columns.issue_time import issue_share
 from analysis.read.columns.resources import ABSENT, ESTIMATED, MEASURED, PEAKS
@@ -113,8 +113,7 @@ def _energy(members: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> dict[
     columns["processors_joules_per_sample"] = None if beside is None else beside / samples
     if joules is None:
         return columns
-    epochs = {run.train_samples for run in members}
-    epoch = epochs.pop() if len(epochs) == 1 else None
+    epoch = common(run.train_samples for run in members)
     per_sample = joules / samples
     return {
         **columns,
@@ -157,8 +156,7 @@ def _used(members: Sequence[Run], found: Sequence[Mapping[str, Any]], point: Poi
     rank_seconds = math.fsum(one["seconds"] * one["ranks"] for one in told)
     sent, computed = (total_if_known(one[name] for one in told) for name in ("sent_bytes", "processor_seconds"))
     calls, storage = (total_if_known(one[f"read_{name}_bytes"] for one in told) for name in ("call", "storage"))
-    gradients = {run.gradient_bytes for run in members}
-    size = gradients.pop() if len(gradients) == 1 else None
+    size = common(run.gradient_bytes for run in members)
     interfaces = sorted({name for one in told for name in one["interfaces"]})
     nccl = [one["nccl"] for one in told if one["nccl"]]
     return {

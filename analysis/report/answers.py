@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import DASH, gpus_text, number, percent, span
+from analysis.base.text import gpus_text, percent
 from analysis.measures.breakdown import UNEXPLAINED
 from analysis.report.losses import LOSS_NAMES
-from analysis.report.sentences import is_own_baseline, sentence
+from analysis.report.sentences import is_own_baseline, ranged, sentence
 from analysis.tables.point import Point
 from analysis.tables.series import Series, scaling_text, series_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
@@ -99,18 +99,12 @@ def _answer(series: Series, name: str, lost: Loss | None) -> Answer:
 
 def _headline(point: Point, name: str) -> str:
     if is_own_baseline(point):
-        return f"{name} trains {_ranged(point, 'samples_per_second')} samples/s on {point.size}; no speedup to state."
+        rate = ranged(point.interval("samples_per_second"))
+        return f"{name} trains {rate} samples/s on {point.size}; no speedup to state."
     base = point.base_gpus
     relative = "" if base == 1 else f" relative to {gpus_text(base, point.device)}"
-    figure = _ranged(point, "speedup")
+    figure = ranged(point.interval("speedup"))
     return f"{name} reaches {figure} on {point.size}{relative}: {percent(point.efficiency)} efficiency."
-
-
-def _ranged(point: Point, name: str) -> str:
-    found = point.interval(name)
-    if found is None:
-        return DASH
-    return number(found.estimate) + ("" if found.low is None else f" ({span(*found.ends)})")
 
 
 def _loss(loss: Loss, point: Point) -> str | None:

@@ -14,7 +14,7 @@ from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAI
 from analysis.measures.losses import Loss, Losses
 from analysis.measures.pop import EFFICIENCIES
 from analysis.report.frame import framed, heading, stacked
-from analysis.report.sentences import baseline
+from analysis.report.sentences import baseline, ranged
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import columns_of
 from analysis.tables.columns import POINT, of_point
@@ -157,10 +157,7 @@ def part_text(part: Interval | None) -> str:
 
 def share_text(share: Interval | None) -> str:
     """Format as '9.1 % (7.0-11.2 %)', without an interval as '9.1 %'."""
-    if share is None:
-        return DASH
-    interval = "" if share.low is None else f" ({span(share.low, share.high, tenths)})"
-    return tenths(share.estimate) + interval
+    return ranged(share, tenths)
 
 
 def tenths(share: float | None) -> str:

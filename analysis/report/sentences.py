@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.base.constants import PLAIN
 from analysis.base.text import DASH, gpus_text, number, percent, span, times, unit
+from analysis.stats.intervals import Interval
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
@@ -137,6 +138,13 @@ def sentence(point: Point) -> str:
     if BASELINE_OVERSUBSCRIBED in marks:
         return f"{text}. This is not a scaling result: the point that it is relative to was oversubscribed."
     return f"{text}."
+
+
+def ranged(found: Interval | None, show: Callable[[float | None], str] = number) -> str:
+    """'3.80 (3.71–3.89)', or without an interval '3.80'."""
+    if found is None:
+        return DASH
+    return show(found.estimate) + ("" if found.low is None else f" ({span(*found.ends, show)})")
 
 
 def interval_text(point: Point, name: str, show: Callable[[float | None], str]) -> str:

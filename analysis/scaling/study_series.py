@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from analysis.base.numbers import common
 from analysis.read.row import Run
 from analysis.scaling.series import Series, Size
 from analysis.tables.point import Point
@@ -55,7 +55,7 @@ def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
     sizes = {Size(point.gpus, point.nodes): point.rate for point in measured}
     ordered = sorted(sizes)
     of_size = {Size(point.gpus, point.nodes): point.completed for point in measured}
-    parameters = _common(run.parameters for run in flat)
+    parameters = common(run.parameters for run in flat)
     series = Series(
         name=first.series_name,
         sizes=tuple(ordered),
@@ -63,14 +63,14 @@ def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
         scaling=first.scaling,
         model=first.model,
         precision=first.precision,
-        batch_per_gpu=_common(point.batch_per_gpu for point in measured),
+        batch_per_gpu=common(point.batch_per_gpu for point in measured),
         noise=_noise(runs),
         unit="CPU rank" if first.device == "cpu" else "GPU",
         remarks=tuple(remarks),
     )
-    train_samples = _common(run.train_samples for run in flat)
+    train_samples = common(run.train_samples for run in flat)
     gradient_bytes = None if parameters is None else 4.0 * parameters
-    link = _common(run.link_gb_per_s for run in flat)
+    link = common(run.link_gb_per_s for run in flat)
     return StudySeries(
         series,
         first.cluster,
@@ -92,8 +92,3 @@ def _noise(runs: Sequence[Sequence[Run]]) -> float | None:
         squares += sum((value - math.fsum(logs) / len(logs)) ** 2 for value in logs)
         df += max(0, len(logs) - 1)
     return math.sqrt(squares / df) if df else None
-
-
-def _common(values: Any) -> Any:
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else None

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from analysis.base.numbers import common
 from analysis.base.text import versions_text
 from analysis.read.row import Run
 from analysis.tables.bases import columns_of
@@ -90,8 +91,8 @@ def _measured_columns(completed: Sequence[Run]) -> dict[str, Any]:
         "test_accuracy_low": min(accuracies) if len(accuracies) > 1 else None,
         "test_accuracy_high": max(accuracies) if len(accuracies) > 1 else None,
         "test_accuracy_basis": f"range of {len(accuracies)} runs" if len(accuracies) > 1 else None,
-        "test_samples": _common(run.test_samples for run in completed),
-        "samples_seen": _common(run.samples_seen for run in completed),
+        "test_samples": common(run.test_samples for run in completed),
+        "samples_seen": common(run.samples_seen for run in completed),
     }
 
 
@@ -127,12 +128,6 @@ def _status_text(statuses: Iterable[str]) -> str:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def _common(values: Iterable[int | None]) -> int | None:
-    """The value that all runs share, or None."""
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _distinct(values: Iterable[str | None]) -> list[str]:

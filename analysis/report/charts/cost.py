@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from analysis.base.numbers import common
 from analysis.base.text import duration, hours_unit, number, printable, span
 from analysis.measures.decisions import same_work
 from analysis.report.charts.axes import by_x, by_y, log_axis, log_x_axis
@@ -64,8 +65,7 @@ def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any
     shown = sorted(rows, key=lambda row: not row[on_front])[:MOST_POINTS]
     work = {point: i for i, group in enumerate(same_work(row["point"] for row in shown)) for point in group}
     data = [_row(row, kind, work[row["point"]], looks) for row in shown]
-    units = {hours_unit(row["point"].device) for row in rows}
-    unit = units.pop() if len(units) == 1 else "GPU-hours or rank-hours"
+    unit = common(hours_unit(row["point"].device) for row in rows) or "GPU-hours or rank-hours"
     parts = ["dashed: points that no other of the same work beats in both time and cost"]
     if any(row["low"] is not None for row in data):
         parts.append("slanted bars: 95 % intervals, as both follow from the throughput")

@@ -58,7 +58,7 @@ def report(findings: Findings) -> dict[str, Any]:
             "name": study.name,
             "created": _finite(study.created),
             "target_accuracy": findings.learning.target,
-            "commands": [_command(invocation) for invocation in study.invocations],
+            "commands": [command_of(invocation) for invocation in study.invocations],
             "left_out": list(study.skipped),
         },
         "program": _program(),
@@ -152,7 +152,7 @@ def _learning_bases(row: Mapping[str, Any]) -> dict[str, str]:
     return {"basis": seeds} | ({"to_basis": f"range of {reached} of {row['runs']} runs"} if reached else {})
 
 
-def _command(invocation: Mapping[str, Any]) -> dict[str, Any]:
+def command_of(invocation: Mapping[str, Any]) -> dict[str, Any]:
     """One command of study.json; parts of another form than ours are null."""
     command, runs, t = invocation.get("command"), invocation.get("runs"), invocation.get("t")
     said = {name: invocation.get(name) for name in ("code_version", "cluster")}

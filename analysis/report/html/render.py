@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -33,6 +32,7 @@ from analysis.report import roofline, startup
 from analysis.report.answers import answers_of
 from analysis.report.charts.study import charts_of
 from analysis.report.charts.vega import kept_vega_script
+from analysis.report.data.document import command_of
 from analysis.report.failures import FAILURES_NOTE
 from analysis.report.html.differences import MOST_VALUES, configurations, environments, hosts
 from analysis.report.html.drawings import by_section, one_theme
@@ -124,7 +124,7 @@ def render_report(findings: Findings) -> str:
         .get_template("report.html.j2")
         .render(
             study=study,
-            invocations=[_invocation(invocation) for invocation in study.invocations],
+            invocations=[command_of(invocation) for invocation in study.invocations],
             facts=_facts(runs),
             answers=answers,
             most_answers=MOST_ANSWERS,
@@ -268,19 +268,6 @@ def series_facts(group: Sequence[Point]) -> list[str]:
 
 def _runs_by_series(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(group) for _, group in groupby(runs, key=lambda run: run.series)]
-
-
-def _invocation(invocation: Mapping[str, Any]) -> dict[str, Any]:
-    """One command of study.json, as typed; unknown forms are left out."""
-    command = invocation.get("command")
-    runs = invocation.get("runs")
-    return {
-        "t": invocation.get("t"),
-        "command": text.printable(shlex.join(map(str, command))) if isinstance(command, list) else text.DASH,
-        "code_version": text.printable(str(invocation.get("code_version") or text.DASH)),
-        "cluster": text.printable(str(invocation.get("cluster") or text.DASH)),
-        "runs": len(runs) if isinstance(runs, list) else None,
-    }
 
 
 def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:

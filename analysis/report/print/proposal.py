@@ -37,7 +37,7 @@ from analysis.report.print.document import (
 )
 from analysis.report.print.request import Request, Size
 from analysis.report.print.tables import mark_words, measured_on
-from analysis.report.sentences import baseline, sample_notes
+from analysis.report.sentences import baseline, ranged, sample_notes
 from analysis.scaling.prediction import SeriesPrediction
 from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
@@ -221,8 +221,8 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
     brackets = "" if asked.speedup.low is None else f"; {level} intervals in parentheses"
     said: list[Line] = [
         (
-            f"{_where(request)} {verb} {_ranged(asked.speedup, times)} the throughput of "
-            f"{baseline(request.points[-1])}, at an efficiency of {_ranged(asked.efficiency, percent)}{brackets}.",
+            f"{_where(request)} {verb} {ranged(asked.speedup, times)} the throughput of "
+            f"{baseline(request.points[-1])}, at an efficiency of {ranged(asked.efficiency, percent)}{brackets}.",
         )
     ]
     said += [(line,) for line in _marginal(findings, request)]
@@ -231,7 +231,7 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
         assert first is not None
         said.append(
             (
-                f"One run takes {_ranged(hours, number)} hours, compared with {number(first.estimate)} on "
+                f"One run takes {ranged(hours, number)} hours, compared with {number(first.estimate)} on "
                 f"{gpus_text(request.sizes[0].gpus, request.source.device)}.",
             )
         )
@@ -257,7 +257,7 @@ def _marginal(findings: Findings, request: Request) -> list[str]:
             lines.append(
                 f"{'Beyond it, from' if beyond else 'From'} {row['added_to_gpus']} to "
                 f"{point.size}, each additional {one} contributes "
-                f"{_ranged(added, percent)} of one {one}'s throughput."
+                f"{ranged(added, percent)} of one {one}'s throughput."
             )
     smaller = [size for size in request.sizes if size.gpus < request.ask.gpus]
     if request.asked.point is None and smaller:
@@ -349,8 +349,3 @@ def _method(request: Request) -> str:
             "; sizes that were not measured are predicted by a scaling law fitted to the others, with 90 % intervals"
         )
     return f"{first}. {second}."
-
-
-def _ranged(value: Interval, show: Any) -> str:
-    interval = "" if value.low is None else f" ({span(value.low, value.high, show)})"
-    return show(value.estimate) + interval

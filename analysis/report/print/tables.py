@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.column import Column
+from analysis.base.numbers import common
 from analysis.base.text import DASH, count, duration, hours_unit, percent, shortened, span
 from analysis.measures import decisions
 from analysis.measures.breakdown import PART_NAMES
@@ -241,5 +242,4 @@ def _heading(group: Sequence[Point]) -> str:
 
 
 def _hours(points: Sequence[Point]) -> str:
-    units = {hours_unit(point.device) for point in points}
-    return next(iter(units)) if len(units) == 1 else "GPU- or rank-hours"
+    return common(hours_unit(point.device) for point in points) or "GPU- or rank-hours"

@@ -48,7 +48,7 @@ def _last_cells(row: Mapping[str, Any]) -> list[str]:
     shared = f"\n{OVERSUBSCRIBED}" if OVERSUBSCRIBED in row["point"].marks else ""
     return [
         f"{row['point'].size}{shared}",
-        f"{LEARNED['accuracy'].text(row)}\n{span(row['accuracy_low'], row['accuracy_high'], _tenths)}",
+        f"{LEARNED['accuracy'].text(row)}\n{span(row['accuracy_low'], row['accuracy_high'], tenths_alone)}",
         f"{row['seeds']}{few}",
         LEARNED["loss"].text(row),
         f"{LEARNED['samples'].text(row)}\n{LEARNED['epochs'].text(row)}",
@@ -68,5 +68,5 @@ def _target_cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _tenths(fraction: float | None) -> str:
+def tenths_alone(fraction: float | None) -> str:
     return percent(fraction, 1).removesuffix(" %")  # the figure above has the unit

@@ -7,7 +7,7 @@ the files. `--full` adds all tables of `analysis.report.terminal.tables`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, number, percent, printable, span, times
+from analysis.base.text import number, percent, printable, times
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
 from analysis.report.frame import heading
 from analysis.report.headline import headline_sentences
-from analysis.report.sentences import accuracy_notes, baseline, is_own_baseline, left_out, sample_notes
+from analysis.report.sentences import accuracy_notes, baseline, is_own_baseline, left_out, ranged, sample_notes
 from analysis.report.terminal.learning import learning_tables
 from analysis.report.terminal.tables import MARK_WORDS, WIDTH_OF_ALL_COLUMNS, points_tables, print_tables
 from analysis.stats.intervals import Interval
@@ -111,21 +111,14 @@ def short_tables(_: str, points: Sequence[Point], width: int) -> list[Table]:
 
 
 def _short_cells(point: Point, roomy: bool) -> list[Text]:
-    rate = Text(_ranged(point, "samples_per_second", number))
+    rate = Text(ranged(point.interval("samples_per_second"), number))
     if point.status != COMPLETED:
         rate.append(f"\n{point.status}", "red")
     if marks := ", ".join(MARK_WORDS.get(mark, mark) for mark in point.marks):
         rate.append(f"\n{marks}", "yellow")
     runs = str(point.runs_completed)
-    cells = [Text(str(point.gpus)), rate, Text(_ranged(point, "speedup", times)), Text(runs)]
+    cells = [Text(str(point.gpus)), rate, Text(ranged(point.interval("speedup"), times)), Text(runs)]
     return [*cells, Text(percent(point.test_accuracy, 1))] if roomy else cells
-
-
-def _ranged(point: Point, name: str, show: Callable[[float | None], str]) -> str:
-    found = point.interval(name)
-    if found is None:
-        return DASH
-    return show(found.estimate) + ("" if found.low is None else f" ({span(*found.ends, show)})")
 
 
 def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
@@ -174,7 +167,7 @@ def bar(value: Interval, top: float, width: int) -> str:
 
 
 def _said(point: Point) -> str:
-    return f"{_ranged(point, 'efficiency', percent)}, {times(point.speedup)}"
+    return f"{ranged(point.interval('efficiency'), percent)}, {times(point.speedup)}"
 
 
 def _print_some(console: Console, lines: Sequence[str], most: int, what: str, style: str = "") -> None:

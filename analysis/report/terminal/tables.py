@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.text import DASH, count, percent, printable, shortened, span
+from analysis.base.text import DASH, count, printable, shortened, span
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, price_sentences
 from analysis.measures.decisions import front_sentences
@@ -36,7 +36,7 @@ from analysis.report.sentences import (
     sample_notes,
     steadiness_lines,
 )
-from analysis.report.terminal.learning import learning_tables
+from analysis.report.terminal.learning import learning_tables, tenths_alone
 from analysis.tables.columns import BASIS, CONFIDENCE_INTERVAL, POINT, SPREAD, WHAT, of_point
 from analysis.tables.point import Point
 from analysis.tables.series import by_series
@@ -205,7 +205,7 @@ def _cells(point: Point, goodput: bool) -> list[Text]:
     marks = ", ".join(MARK_WORDS.get(mark, mark) for mark in point.marks)
     status = Text(point.status, style="" if point.status == COMPLETED else "red")
     status.append("\n" + marks, style="yellow")
-    accuracy_range = span(point.test_accuracy_low, point.test_accuracy_high, _tenths)
+    accuracy_range = span(point.test_accuracy_low, point.test_accuracy_high, tenths_alone)
     cells = [
         f"{point.gpus}\n{point.nodes} x {point.ranks_per_node}",
         f"{count(point.global_batch)}\n{count(point.batch_per_gpu)}",
@@ -232,10 +232,6 @@ def _difference_cells(row: Mapping[str, Any]) -> list[Text]:
         told = dict.fromkeys(column.text(row) for column in (*of_sum, figure))
         cells.append(Text(f"{', '.join(told)}\n{bound.text(row)}"))
     return cells
-
-
-def _tenths(fraction: float | None) -> str:
-    return percent(fraction, 1).removesuffix(" %")  # the figure above has the unit
 
 
 def _print_lines(console: Console, lines: list[str], what: str = "lines") -> None:
