@@ -48,14 +48,15 @@ class _Steps:
         return len(self.loader)
 
     def __iter__(self):
-        _recorder.sign("iter", id(self.loader))
+        _recorder.starts(id(self.loader))
         iterator = _waiting(iter, self.loader)
+        _recorder.loaders[id(iterator)] = id(self.loader)
         while True:
             began = perf_counter()
             try:
                 batch = _waiting(next, iterator)
             except StopIteration:
-                _recorder.exhausted(id(iterator), id(self.loader))
+                _recorder.exhausted(id(iterator))
                 return
             seconds = perf_counter() - began
             _recorder.batch(id(iterator), began, seconds, self.samples(batch) if self.samples else None)

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 from project import PROJECT
 
+from analysis.read.log.rank import RankLog
+
 PROBE = PROJECT / "harness" / "probe"
+SCHEMA = json.loads((PROJECT / "harness" / "schemas" / "events.schema.json").read_text())
 SCRIPTS = Path(__file__).parent / "scripts"
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -79,7 +83,17 @@ def run(
             "stop": True,
             "stop_channel": None,
             "code": "",
-            "start": {"local_rank": rank, "host": "here", "machine": "this", "cores": 1, "device": "cpu"},
+            "start": {
+                "local_rank": rank,
+                "host": "here",
+                "machine": "this",
+                "cores": 1,
+                "cpus": [0],
+                "device": "cpu",
+                "cores_declared": None,
+                "global_batch": 8 * world_size,
+                "batch_per_gpu": 8,
+            },
             **settings,
         }
         path = folder / f"probe.rank{rank}.json"
@@ -101,6 +115,9 @@ def run(
         assert process.returncode == expect, (process.returncode, stdout, stderr)
         log, times = folder / f"events.rank{rank}.jsonl", folder / f"times.{rank}.json"
         events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        for event in events:
+            jsonschema.validate(event, SCHEMA)
+        assert not RankLog.of(events).damage
         counted = json.loads(times.read_text()) if times.exists() else None
         ranks.append(Rank(process.returncode, stdout, stderr, events, counted))
     return ranks

@@ -24,7 +24,7 @@ def test_marked_steps_are_measured_until_the_last(tmp_path: Path, runner: bool) 
     assert rank.measured[1]["left_out_seconds"] > 0.05
     assert rank.measured[1]["data_seconds"] < 0.01
     workload = rank.one("workload")
-    assert (workload["method"], workload["handed_out"], workload["epochs"]) == ("probe", 8, 2)
+    assert (workload["method"], workload["handed_out"], workload["epochs"]) == ("probe", 8, 3)
     assert rank.one("start")["world_size"] is None
     assert rank.one("end")["steps"] == 25
     assert (rank.stdout, rank.stderr) == ("", "")

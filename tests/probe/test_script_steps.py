@@ -57,7 +57,7 @@ def test_ranks_of_ddp_stop_at_the_same_step(torch_python: Path, tmp_path: Path) 
         assert rank.one("end")["steps"] == 25
         assert rank.one("end")["samples"] == 25 * 32
         workload = rank.one("workload")
-        assert (workload["handed_out"], workload["accumulation"], workload["epochs"]) == (32, 4, 4)
+        assert (workload["handed_out"], workload["accumulation"], workload["epochs"]) == (32, 4, 5)
 
 
 def test_processes_that_train_alone_are_refused(torch_python: Path, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_skipped_steps_count_and_evaluation_is_left_out(torch_python: Path, tmp_
     # Step 10 trains on 4 samples, step 11 follows the evaluation of 2 batches.
     assert [(b["step"], b["n"]) for b in rank.measured] == [(5, 5), (10, 3), (15, 5), (20, 3), (25, 5)]
     assert [b["left_out_seconds"] > 0.06 for b in rank.measured] == [False, True, False, True, False]
-    assert rank.one("workload")["epochs"] == 2
+    assert rank.one("workload")["epochs"] == 3
     assert all(0 < b["loss"] < 10 for b in rank.of("steps"))  # not scaled
 
 
@@ -126,3 +126,13 @@ def test_optimizers_in_turn_are_refused_until_one_is_named(torch_python: Path, t
         assert rank.one("end")["steps"] == 25
         # Two waits of 10 ms in each iteration.
         assert all(0.1 < b["seconds"] < 0.5 for b in rank.measured if b["n"] == 5)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("zero", "ZeroRedundancyOptimizer"), ("horovod", "SGD")])
+def test_optimizer_inside_of_another_is_no_step(torch_python: Path, tmp_path: Path, kind: str, name: str) -> None:
+    (rank,) = run(tmp_path, torch_python, kind, script="nested.py")
+    workload = rank.one("workload")
+    assert (workload["step_of"], workload["seen"]) == (name, [name])
+    assert (workload["handed_out"], workload["accumulation"], workload["epochs"]) == (None, None, None)
+    assert rank.one("start")["communication"] == {"zero": "gloo", "horovod": "horovod"}[kind]
+    assert all(b["n"] == 5 and 0.05 < b["seconds"] < 0.5 and b["data_seconds"] is None for b in rank.measured)

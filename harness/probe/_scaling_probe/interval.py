@@ -28,10 +28,6 @@ class Interval:
         self.signs.add(sign)
         return sign not in self._before
 
-    def trained_on(self, iterator: int) -> bool:
-        """The iterator handed out a batch in the interval before, which ended with a step."""
-        return ("pull", iterator) in self._before
-
     def add_batch(self, iterator: int, seconds: float, samples: int | None) -> None:
         self.data_seconds = (self.data_seconds or 0.0) + seconds
         self.add_samples(iterator, samples)

@@ -40,6 +40,9 @@ class Recorder:
         # A batch is being waited for; what that reads from is not another one.
         self.pulling = False
         self.handed_out = HandedOut()
+        # DataLoaders by their iterators, as ids; and those whose batches were trained on.
+        self.loaders: dict[int, int] = {}
+        self._training_loaders: set[int] = set()
         # Counts of what could be a step, by name.
         self.seen: dict[str, int] = {}
         self.read_loss: Callable[[], float | None] = lambda: None
@@ -58,7 +61,9 @@ class Recorder:
         self._stepper: Any = None
         self._former: weakref.WeakSet[Any] = weakref.WeakSet()
         self._step_of: str | None = None
-        self._measured = self._warmup = self._epochs = 0
+        self._measured = self._warmup = 0
+        # Passes over the data that began.
+        self._epochs = 1
         # Size of all batches but an epoch's last; and the iterator that handed out a smaller one.
         self._full_batch: int | None = None
         self._incomplete: int | None = None
@@ -74,11 +79,15 @@ class Recorder:
         if self.interval.new_sign(kind, of) and self.steps:
             self.begin_gap()
 
-    def exhausted(self, iterator: int, loader: int) -> None:
-        """A DataLoader has no more batches."""
+    def starts(self, loader: int) -> None:
+        """A DataLoader starts from its first batch."""
+        self._epochs += loader in self._training_loaders
+        self.sign("iter", loader)
+
+    def exhausted(self, iterator: int) -> None:
+        """A DataLoader's iterator has no more batches."""
         self._incomplete = None
-        self._epochs += self.interval.trained_on(iterator)
-        self.sign("exhausted", loader)
+        self.sign("exhausted", self.loaders.get(iterator, iterator))
 
     def batch(self, iterator: int, began: float, seconds: float, samples: int | None) -> None:
         """A DataLoader's iterator handed out a batch of so many samples, for which the training waited."""
@@ -137,6 +146,7 @@ class Recorder:
             if self.interval.data_seconds is not None:
                 self._data = (self._data or 0.0) + self.interval.data_seconds
             self.handed_out.add(self.interval)
+            self._training_loaders.update(self.loaders.get(it, it) for it in self.interval.batches)
         self._last_end = now
         self.interval.restart()
         if self.steps >= self._block_end or (self._stop_at is not None and self.steps >= self._stop_at):
@@ -250,7 +260,7 @@ class Recorder:
             seen=list(self.seen),
             handed_out=usual.samples(settings.samples),
             accumulation=usual.batches,
-            epochs=self._epochs,
+            epochs=self._epochs if self._training_loaders else None,
         )
         protocol = {"relative_half_width": None, "precision": None, "stationary": None, **self._outcome}
         protocol.update(stopped=stopped, warmup_steps=self._warmup, measured_steps=self._measured)

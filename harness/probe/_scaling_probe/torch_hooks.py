@@ -131,7 +131,7 @@ class TorchHooks:
             try:
                 batch = next_batch(iterator)
             except StopIteration:
-                recorder.exhausted(id(iterator), id(getattr(iterator, "_dataset", iterator)))
+                recorder.exhausted(id(iterator))
                 raise
             finally:
                 recorder.pulling = False
@@ -143,9 +143,12 @@ class TorchHooks:
         @functools.wraps(start)
         def __iter__(loader: Any) -> Any:
             recorder = hooks.recorder
-            if recorder.active and not recorder.pulling and recorder.thread == threading.get_ident():
-                recorder.sign("iter", id(loader))
-            return start(loader)
+            if recorder.pulling or not recorder.active or recorder.thread != threading.get_ident():
+                return start(loader)
+            recorder.starts(id(loader))
+            iterator = start(loader)
+            recorder.loaders[id(iterator)] = id(loader)
+            return iterator
 
         iterator_class.__next__ = __next__
         loader_class.__iter__ = __iter__
