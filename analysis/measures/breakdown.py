@@ -39,6 +39,11 @@ PART_NAMES = {
     UNDIVIDED: "compute and communication",
     UNEXPLAINED: "unexplained",
 }
+# Of a training of the user's own.
+WAITING_NOTE = (
+    "data stall is the waiting for the DataLoader on the host, the most that data can cost; compute and communication "
+    "are one part"
+)
 ROUNDING = 1e-9  # relative difference of step times that counts as none
 INSEPARABLE = (COMMUNICATION, IMBALANCE, COMPUTE)  # what UNDIVIDED replaces
 
@@ -122,6 +127,17 @@ def run_parts(
     return replace(parts, allreduce=of_rounds(alone["slowest"]), allreduce_bytes=alone["bytes"])
 
 
+def waiting_parts(step_seconds: float, blocks: Sequence[float], waits: Sequence[float]) -> Parts:
+    """The parts of a step of which only the waiting for data is known, with intervals over the blocks.
+
+    blocks, waits: seconds per step of each timed block, and of its waiting.
+    """
+    stall = of_runs(waits)
+    rest = of_runs(_less(blocks, waits)).around(step_seconds - stall.estimate)
+    basis = f"{len(waits)} blocks of one run"
+    return Parts(step_seconds, {DATA: stall, UNDIVIDED: rest}, rest, basis, 0, (WAITING_NOTE,))
+
+
 def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None:
     """The parts of a point, from its completed runs; None if no run has probes."""
     found = [parts for run in completed if (parts := _parts_of_run(run)) is not None]
@@ -138,6 +154,8 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None
 
 
 def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
+    if run.data_waits_json and "cached_batch" not in run.probes:
+        return waiting_parts(run.step_seconds, run.block_step_seconds, run.data_waits)
     return run_parts(
         run.probes,
         run.step_seconds,
@@ -191,7 +209,7 @@ def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Interval]:
     }
 
 
-def work_relative_to(global_batch: int, gpus: int, base_global_batch: int, base_gpus: int) -> float:
+def work_relative_to(global_batch: float, gpus: int, base_global_batch: float, base_gpus: int) -> float:
     """Samples per GPU and step, relative to those of the baseline."""
     return (global_batch / gpus) / (base_global_batch / base_gpus)
 

@@ -117,8 +117,7 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
 
 def _where(point: Point) -> str:
     gpus = point.size
-    what = f"{point.model} on {point.dataset}, {point.precision}"
-    return f"{gpus}, {what}, global batch {count(point.global_batch)}"
+    return f"{gpus}, {point.work}, global batch {count(point.global_batch)}"
 
 
 def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
@@ -144,7 +143,7 @@ def _visible(row: Mapping[str, Any]) -> str:
 
 def _name(point: Point) -> str:
     detail = f" [{point.detail}]" if point.detail else ""
-    return f"{point.framework} {point.strategy}{detail}"
+    return f"{point.how}{detail}"
 
 
 def _left_out(work_differs: int, single: int) -> list[str]:

@@ -141,7 +141,7 @@ def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _costs(row: Mapping[str, Any]) -> str:
     point: Point = row["point"]
-    where = f"{point.framework} {point.strategy} on {point.size}"
+    where = f"{point.how} on {point.size}"
     marks = f" ({', '.join(point.marks)})" if point.marks else ""
     hours = f"{number(row['epoch_gpu_hours'])} {hours_unit(point.device)}"
     return f"{where}: {number(row['epoch_seconds'])} s, {hours}{marks}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.base.constants import PLAIN
+from analysis.base.constants import IMPORTED, PLAIN
 from analysis.base.numbers import common
 from analysis.measures.bandwidth import Network, network_of
 from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
@@ -18,9 +18,11 @@ from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.series import without_strategy
-from harness.core.spec import EMULATED
+from harness.core.spec import COMMAND, EMULATED, SCRIPT
 
 NO_PROBES = "no probes in the logs"
+OWN_PARTS = "the training of your own has no probes, and no DataLoader was seen"
+IMPORTED_PARTS = "a table has no parts of a step"
 Base = tuple[str | None, int | None, str]  # strategy, GPUs and series of a baseline
 
 
@@ -69,7 +71,10 @@ class Losses:
 def losses_of(points: Sequence[Point]) -> Losses:
     """The losses of the points of a study."""
     measured = [point for point in points if point.measured]
-    parts = [parts_of_runs(point.completed, _step_seconds(point)) for point in measured]
+    parts = [
+        None if point.samples_per_step is None else parts_of_runs(point.completed, _step_seconds(point))
+        for point in measured
+    ]
     bases = _bases(measured)
     found = []
     for point, own in zip(measured, parts, strict=True):
@@ -82,7 +87,8 @@ def losses_of(points: Sequence[Point]) -> Losses:
 def _step_seconds(point: Point) -> float:
     """The step time that the point's throughput implies, so that the shares add up with its efficiency: that of its
     runs, except if parameter servers lost samples."""
-    return point.global_batch / point.rate
+    assert point.samples_per_step is not None, "its parts are of a step"
+    return point.samples_per_step / point.rate
 
 
 def _bases(points: Sequence[Point]) -> dict[Base, int]:
@@ -114,7 +120,9 @@ def _loss(
     base_parts = parts if base is None else base[1]
     if base is not None:
         other, _ = base
-        work = work_relative_to(point.global_batch, point.gpus, other.global_batch, other.gpus)
+        assert point.samples_per_step is not None
+        assert other.samples_per_step is not None
+        work = work_relative_to(point.samples_per_step, point.gpus, other.samples_per_step, other.gpus)
         columns["ideal_seconds"] = _step_seconds(other) * work
         if base_parts is None:
             columns["basis"] = "the base has no probes: nothing to compare the parts with"
@@ -142,7 +150,8 @@ def _loss(
 
 def _tflops(point: Point, spec: Mapping[str, Any]) -> float | None:
     """Achieved by one GPU: samples per second per GPU, times operations per sample."""
-    needed = None if point.framework == EMULATED else training_flops_per_sample(point.model, spec["dataset"])
+    unknown = point.framework == EMULATED or point.is_own
+    needed = None if unknown else training_flops_per_sample(point.model, spec["dataset"])
     return None if needed is None else needed * point.rate / point.gpus / TERA
 
 
@@ -157,8 +166,9 @@ def _peak(point: Point) -> Peak:
 def _lacking(completed: Sequence[Run]) -> dict[str, list[str]]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in completed:
-        if run.probes_json is None:
-            off = spec_of(run.point)["measure"].get("probe_steps") == 0
-            reason = run.probes_skipped or ("measure.probe_steps=0" if off else NO_PROBES)
+        if run.probes_json is None and run.data_waits_json is None:
+            off = spec_of(str(run.point)).get("measure", {}).get("probe_steps") == 0
+            own = {IMPORTED: IMPORTED_PARTS, SCRIPT: OWN_PARTS, COMMAND: OWN_PARTS}.get(str(run.framework))
+            reason = run.probes_skipped or own or ("measure.probe_steps=0" if off else NO_PROBES)
             by_reason[reason].append(run.run_id)
     return dict(sorted(by_reason.items()))

@@ -122,6 +122,7 @@ class Run:
     issue_share: float | None = None
     method: str | None = None
     unit: str | None = None
+    samples_per_step: float | None = None
     data_waits_json: str | None = None
     left_out_seconds: float | None = None
 

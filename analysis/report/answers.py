@@ -35,9 +35,9 @@ FRAMEWORK_NAMES = {
 # Details that distinguish series of one framework and strategy, the most telling first.
 TOLD_BY: tuple[Callable[[Point], str], ...] = (
     lambda point: point.model,
-    lambda point: point.dataset,
+    lambda point: "" if point.is_own else point.dataset,
     scaling_text,
-    lambda point: point.precision,
+    lambda point: "" if point.is_own else point.precision,
     lambda point: point.cluster,
     lambda point: point.detail or "",
 )
@@ -100,7 +100,7 @@ def _answer(series: Series, name: str, lost: Loss | None) -> Answer:
 def _headline(point: Point, name: str) -> str:
     if is_own_baseline(point):
         rate = ranged(point.interval("samples_per_second"))
-        return f"{name} trains {rate} samples/s on {point.size}; no speedup to state."
+        return f"{name} trains {rate} {point.rate_unit} on {point.size}; no speedup to state."
     base = point.base_gpus
     relative = "" if base == 1 else f" relative to {gpus_text(base, point.device)}"
     figure = ranged(point.interval("speedup"))
@@ -151,5 +151,7 @@ def _names(points: Sequence[Point]) -> dict[str, str]:
 
 
 def _name(point: Point) -> str:
+    if point.is_own:
+        return point.model
     framework, strategy = point.framework, point.strategy
     return f"{FRAMEWORK_NAMES.get(framework, framework)} {info(strategy).label_in(framework)}"

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.constants import PLAIN
-from analysis.base.text import DASH, gpus_text, number, percent, span, times, unit
+from analysis.base.text import DASH, gpus_text, listed, number, percent, span, times, unit
+from analysis.measures.breakdown import WAITING_NOTE
+from analysis.read.columns.workload import METHODS
 from analysis.stats.intervals import Interval
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.pairing import spec_of
@@ -72,7 +74,7 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
     """Return notes on what a sample is (stand-ins, data sets other than images), and on pixels changed by DALI."""
     # The key of a series is the JSON of its spec.
     specs = [spec_of(point.series) for point in points]
-    datasets = [spec["dataset"] for spec in specs]
+    datasets = [spec["dataset"] for spec in specs if "dataset" in spec]
     notes = [
         f"A sample of {data['name']} is one sequence of {data['context']} tokens; the accuracy is that of tokens."
         for data in datasets
@@ -86,12 +88,24 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
     ]
     if any(spec.get("data", {}).get("pipeline") == DALI for spec in specs):
         notes.append(DALI_NOTE)
+    notes += [note for point in points if (note := own_note(point))]
     return list(dict.fromkeys(notes))
+
+
+def own_note(point: Point) -> str | None:
+    """Return how a training of the user's own was measured, and what its throughput counts."""
+    methods = sorted({METHODS[run.method] for run in point.completed if run.method in METHODS})
+    if not methods:
+        return None
+    remarks = [f"its throughput counts {point.unit}"] if point.unit != "samples" else []
+    if any(run.data_waits_json for run in point.completed):
+        remarks.append(WAITING_NOTE)
+    return "; ".join([f"{point.model}: your own training, measured by {listed(methods, 'and')}", *remarks]) + "."
 
 
 def accuracy_notes(points: Sequence[Point]) -> list[str]:
     """Return why accuracies are not comparable: different numbers of steps, or several views of each test image."""
-    measures = [spec_of(point.series)["measure"] for point in points if point.test_accuracy is not None]
+    measures = [spec_of(point.series).get("measure", {}) for point in points if point.test_accuracy is not None]
     notes = []
     # May be of any type, since it comes from a file.
     if any(measure.get("evaluate_views", 1) != 1 for measure in measures):
@@ -121,7 +135,7 @@ def sentence(point: Point) -> str:
     """Return the result of a point with its warnings; for an oversubscribed point, why it is no scaling result."""
     marks = point.marks
     if is_own_baseline(point):
-        rate = f"{number(point.samples_per_second)} samples/s on {point.size}"
+        rate = f"{number(point.samples_per_second)} {point.rate_unit} on {point.size}"
         one = f"one number of {unit(point.device)} was measured"
         text = f"{point.name}: {rate}; no speedup to state, {'the framework alone' if point.strategy == PLAIN else one}"
         remarks = [interval_text(point, "samples_per_second", number), *marks]

@@ -34,7 +34,8 @@ class Series:
 
     scaling: harness.core.spec.WEAK (constant batch per GPU) or STRONG (constant global batch). system, model,
     precision, batch_per_gpu: as far as known; a prediction from one node needs them. noise: relative standard deviation
-    between repeated runs of a size; None without repeats. unit: 'GPU' or 'CPU rank'. remarks: sentences on omissions.
+    between repeated runs of a size; None without repeats. unit: 'GPU' or 'CPU rank'. counts:
+    what rates count. remarks: sentences on omissions.
     """
 
     name: str
@@ -44,9 +45,10 @@ class Series:
     system: str = ""
     model: str = ""
     precision: str = ""
-    batch_per_gpu: int | None = None
+    batch_per_gpu: float | None = None
     noise: float | None = None
     unit: str = "GPU"
+    counts: str = "samples"
     remarks: tuple[str, ...] = field(default=())
 
     @property

@@ -59,7 +59,8 @@ def one_node(series: Series, bytes_per_second: float | None = None, gradient_byt
     if gradient_bytes is None:
         parameters = parameters_of(series.model)
         if parameters is None:
-            return OneNode(None, f"the number of parameters of {series.model!r} is not known here")
+            of = f" of {series.model!r}" if series.model else ""
+            return OneNode(None, f"the number of parameters{of} is not known here")
         gradient_bytes = parameters * (2 if series.precision.lower() in HALF else 4)
     if series.batch_per_gpu is None or series.scaling != WEAK:
         return OneNode(None, "the batch per GPU is not constant")

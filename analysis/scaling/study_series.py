@@ -61,11 +61,12 @@ def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
         sizes=tuple(ordered),
         rates=tuple(sizes[size] for size in ordered),
         scaling=first.scaling,
-        model=first.model,
+        model="" if first.is_own else first.model,
         precision=first.precision,
-        batch_per_gpu=common(point.batch_per_gpu for point in measured),
+        batch_per_gpu=common(_per_gpu(point) for point in measured),
         noise=_noise(runs),
         unit="CPU rank" if first.device == "cpu" else "GPU",
+        counts=first.unit,
         remarks=tuple(remarks),
     )
     train_samples = common(run.train_samples for run in flat)
@@ -82,6 +83,10 @@ def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
         tuple(of_size[size] for size in ordered),
         first.series,
     )
+
+
+def _per_gpu(point: Point) -> float | None:
+    return None if point.samples_per_step is None else point.samples_per_step / point.gpus
 
 
 def _noise(runs: Sequence[Sequence[Run]]) -> float | None:

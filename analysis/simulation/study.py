@@ -90,6 +90,8 @@ def simulate(points: Sequence[Point], options: Options) -> tuple[list[Simulated]
 def _simulated(series: Sequence[Point], options: Options) -> Simulated | str:
     point = series[-1]
     name = f"{point.label}: not simulated: "
+    if point.is_own:
+        return name + "what its ranks send to each other is not known of a training of your own"
     if not info(point.strategy).sums_all_gradients:
         return name + f"only synchronous allreduces are, and not strategy {point.strategy}"
     if point.scaling != WEAK and any(gpus != point.gpus for gpus in options.gpus):

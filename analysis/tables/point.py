@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from analysis.base.constants import OWN_TRAININGS
 from analysis.base.text import gpus_text
 from analysis.read.row import Run
 from analysis.stats.estimates import Estimate
@@ -46,6 +47,8 @@ class Point:
     runs_completed: int
     runs_all: int
     marks: tuple[str, ...]  # what a reader has to know before using the figures
+    unit: str = "samples"  # what the throughput counts
+    samples_per_step: float | None = None  # over all ranks, in that unit
     label: str = ""  # of the series; series with the same label differ in their details
     detail: str = ""
     reasons: str | None = None  # why runs did not complete
@@ -126,9 +129,29 @@ class Point:
         return gpus_text(self.gpus, self.device)
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is a training of the user's own, of which only the steps are known."""
+        return self.framework in OWN_TRAININGS
+
+    @property
+    def how(self) -> str:
+        """'pytorch allreduce', or the name of a training of the user's own."""
+        return self.model if self.is_own else f"{self.framework} {self.strategy}"
+
+    @property
+    def work(self) -> str:
+        """'resnet44 on cifar10, fp32', or the name of a training of the user's own."""
+        return self.model if self.is_own else f"{self.model} on {self.dataset}, {self.precision}"
+
+    @property
+    def rate_unit(self) -> str:
+        """'samples/s', 'tokens/s'."""
+        return f"{self.unit}/s"
+
+    @property
     def series_name(self) -> str:
         """The full name of its series."""
-        return ", ".join(filter(None, (self.label, self.precision, self.detail)))
+        return ", ".join(filter(None, (self.label, "" if self.is_own else self.precision, self.detail)))
 
     @property
     def name(self) -> str:

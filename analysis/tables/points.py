@@ -56,6 +56,8 @@ def _point(group: Sequence[Run], work_differs: bool) -> Point:
         runs_completed=len(completed),
         runs_all=len(group),
         marks=tuple(point_marks(group, completed, bool(oversubscribed), work_differs)),
+        unit=group[0].unit or "samples",
+        samples_per_step=group[0].samples_per_step or group[0].global_batch,
         oversubscribed="; ".join(oversubscribed) or None,
         device_names=tuple(_distinct(name for run in completed for name in run.device_names)),
         communication=" / ".join(_distinct(run.communication for run in completed)) or None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from analysis.base.constants import PLAIN
+from analysis.base.constants import OWN_TRAININGS, PLAIN
 from analysis.base.text import listed
 from analysis.read.row import Run
 from analysis.tables.pairing import pairing, spec_of
@@ -153,7 +153,7 @@ def _families(runs: Iterable[Run]) -> list[list[Candidate]]:
     """Points of the same model, data set and machine."""
     by_point: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        if run.point is not None:
+        if run.point is not None and run.framework not in OWN_TRAININGS:
             by_point[run.point].append(run)
     names = name_series({group[0]["series"]: group[0] for group in by_point.values()})
     found = []

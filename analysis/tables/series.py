@@ -6,13 +6,15 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
+from analysis.base.column import Column
 from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, OWN_TRAININGS, PLAIN
 from analysis.base.text import count, printable
 from analysis.read.row import Run
+from analysis.tables.columns import POINT
 from analysis.tables.pairing import without
 from analysis.tables.point import Point
 from harness.core.spec import WEAK
@@ -103,6 +105,13 @@ def series_in_order(points: Sequence[Point]) -> list[Series]:
     baseline of others: its speedup is 1 on one GPU by definition."""
     series = apart_from_alone(series_of(point for point in points if point.measured))
     return sorted(series, key=lambda one: -len({point.gpus for point in one.points}))
+
+
+def rate_column(points: Iterable[Point]) -> Column:
+    """The column of throughputs, headed 'Samples/s', or 'Tokens/s' where every point counts tokens."""
+    column, units = POINT["samples_per_second"], {point.rate_unit for point in points}
+    unit = units.pop() if len(units) == 1 else column.unit
+    return replace(column, heading=unit[:1].upper() + unit[1:])
 
 
 def natural_order(text: str) -> list[tuple[int, int, str]]:

@@ -40,9 +40,9 @@ def workload_columns(
 ) -> dict[str, Any]:
     """Return the columns; empty for networks of the catalogue. blocks: all that count, with their samples.
 
-    method: HOOKS, PROBE or PATTERN. data_waits: JSON, seconds per step of each measured block in which the rank that
-    waited longest waited for its DataLoader; None if unknown. left_out_seconds: of evaluation, checkpoints and epoch
-    changes between all counted steps.
+    method: HOOKS, PROBE or PATTERN. unit: what samples_per_step and all samples count. data_waits: JSON, seconds per
+    step of each measured block in which the rank that waited longest waited for its DataLoader; None if unknown.
+    left_out_seconds: of evaluation, checkpoints and epoch changes between all counted steps.
     """
     if workload is None:
         return {}
@@ -53,6 +53,7 @@ def workload_columns(
     return {
         "method": seen.method if seen else PATTERN if workload.pattern else None,
         "unit": printable(workload.unit),
+        "samples_per_step": float(workload.samples_per_step),
         "data_waits": json.dumps(waits) if waits and len(waits) == len(measured) else None,
         "left_out_seconds": math.fsum(left_out) if left_out else None,
     }

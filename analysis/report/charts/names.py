@@ -96,9 +96,10 @@ def _parts(point: Point) -> dict[str, str]:
     batch = point.batch_per_gpu if point.scaling == WEAK else point.global_batch
     per = f" per {_rank(point)}" if point.scaling == WEAK else " in all"
     return {
-        "what": f"{point.framework} {point.strategy}",
+        "what": point.how,
         "scaling": f"{point.scaling} scaling, {count(batch)}{per}",
         **{name: getattr(point, name) or "" for name in IN_ORDER[1:] if name != "scaling"},
+        **(dict.fromkeys(("model", "dataset", "precision"), "") if point.is_own else {}),
     }
 
 

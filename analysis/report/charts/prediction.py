@@ -132,7 +132,7 @@ def _rows(
                 "interval": span(low90, high90, percent),
                 "middle": span(low50, high50, percent),
                 "rate": number(value) + ("" if known else f" ({span(*one.rate.central90.ends)})"),
-                "trivial": f"{number(one.linear)}, {number(one.flat)} samples/s",
+                "trivial": f"{number(one.linear)}, {number(one.flat)} {outlook.point.rate_unit}",
                 "hours": hours if not known else f"{hours}, by the prediction",
                 "marks": shortened(printable(remarks), 200) or "none",
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
@@ -50,7 +50,7 @@ from analysis.report.palette import hollow_notes, is_hollow
 from analysis.report.sentences import baseline, unit_of
 from analysis.tables.bases import ONE_RUN
 from analysis.tables.point import Point
-from analysis.tables.series import series_in_order
+from analysis.tables.series import rate_column, series_in_order
 from analysis.tables.warnings import SINGLE_RUN
 from harness.core.spec import STRONG, WEAK
 
@@ -98,7 +98,9 @@ def scaling_charts(points: Sequence[Point], looks: Looks) -> list[Chart]:
     if not series:
         return []
     drawn, left_out = _fitting([one.points for one in series])
-    return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, THROUGHPUT)]
+    counts = rate_column(points).heading.lower().removesuffix("/s")
+    throughput = replace(THROUGHPUT, axis=f"{counts} per second")
+    return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, throughput)]
 
 
 def _fitting(series: Sequence[Sequence[Point]]) -> tuple[list[Point], str | None]:
@@ -202,7 +204,7 @@ def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[st
 
 def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[dict[str, Any]]:
     """Dashed ideal lines: one per series for throughput, otherwise one per baseline."""
-    if quantity is THROUGHPUT:
+    if quantity.name == THROUGHPUT.name:
         own = [chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
         return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
     at = calculated(x=by_x("gpus"), y=by_y("value", quantity.log))
@@ -215,7 +217,7 @@ def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[d
 def _ideal_rows(quantity: Quantity, points: Sequence[Point]) -> list[dict[str, Any]]:
     """Return points from each baseline to its largest count, at every count, since a semi-logarithmic axis bends
     the line."""
-    if quantity is THROUGHPUT:
+    if quantity.name == THROUGHPUT.name:
         return []
     found = []
     for base in sorted({point.base_gpus for point in points}):

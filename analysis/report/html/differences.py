@@ -19,6 +19,19 @@ from analysis.tables.series import flat
 MOST_CHARACTERS = 60_000_000  # of all environments compared: enough for 10,000 nodes with eight GPUs
 MOST_VALUES = 12  # listed per key in the tables of differences
 ABSENT = "(not there)"
+# Fields that a training of the user's own leaves at their defaults.
+OF_THE_CATALOGUE = (
+    *(
+        "framework_options",
+        "strategy",
+        "strategy_options",
+        "dataset",
+        "precision",
+        "optimizer",
+        "data",
+        "deterministic",
+    ),
+)
 STARTED = ("device_names", "versions", "communication")  # columns
 
 
@@ -128,7 +141,10 @@ def _configuration(run: Run) -> dict[str, str]:
 
 @cache
 def _spec(point: str) -> Mapping[str, str]:
-    return {text.printable(name): text.printable(value) for name, value in flat(dict(spec_of(point))).items()}
+    spec = dict(spec_of(point))
+    if spec.get("workload"):  # of these only the training itself knows
+        spec = {name: value for name, value in spec.items() if name not in OF_THE_CATALOGUE}
+    return {text.printable(name): text.printable(value) for name, value in flat(spec).items()}
 
 
 def _started(device_names: str | None, versions: str | None, communication: str | None) -> Mapping[str, str]:

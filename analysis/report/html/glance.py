@@ -79,7 +79,11 @@ def figures_at_a_glance(findings: Findings, names: Mapping[str, str]) -> list[Fi
             [(point, Interval(point.gpus)) for point in efficient],
             lambda point, _: f"{point.gpus:,} at {percent(point.efficiency)}",
         ),
-        *best("Highest throughput", of_points("samples_per_second"), lambda _, value: f"{number(value)} samples/s"),
+        *best(
+            "Highest throughput",
+            of_points("samples_per_second"),
+            lambda point, value: f"{number(value)} {point.rate_unit}",
+        ),
         *best(
             "Shortest epoch",
             of_rows(findings.decisions, "epoch_seconds"),

@@ -64,6 +64,7 @@ from analysis.report.sentences import (
     baseline,
     compared_with,
     left_out,
+    own_note,
     sample_notes,
     seeds_text,
     target_text,
@@ -71,7 +72,7 @@ from analysis.report.sentences import (
 from analysis.report.startup import STARTUP_NOTE, shown
 from analysis.tables.columns import CONFIDENCE_INTERVAL, MESSAGE, POINT, WHAT
 from analysis.tables.point import Point
-from analysis.tables.series import by_series
+from analysis.tables.series import by_series, rate_column
 from analysis.tables.throughput import goodput
 from analysis.tables.warnings import OVERSUBSCRIBED
 
@@ -149,6 +150,7 @@ def render_report(findings: Findings) -> str:
             published_note=PUBLISHED_NOTE,
             oversubscribed=sorted(reason for reason in reasons if reason),
             series=by_series(points),
+            RATE=rate_column(points),
             losses=by_series([loss for loss in losses.points if loss.parts is not None]),
             every_loss=by_series(losses.points),
             loss_sentences=loss_sentences(losses),
@@ -258,9 +260,10 @@ def series_facts(group: Sequence[Point]) -> list[str]:
     def every(name: str, separator: str = " / ") -> str:
         return separator.join(dict.fromkeys(filter(None, (getattr(point, name) for point in group))))
 
-    parts = [every("precision"), every("cluster"), every("devices") or every("device"), every("detail")]
+    own = group[0].is_own
+    parts = ["" if own else every("precision"), every("cluster"), every("devices") or every("device"), every("detail")]
     return [
-        *filter(None, parts),
+        *filter(None, (*parts, own_note(group[-1]))),
         f"communication: {every('communication') or text.DASH}",
         f"versions: {every('versions') or text.DASH}",
     ]

@@ -109,7 +109,13 @@ def live_row(run_dir: Path) -> Mapping[str, Any]:
             log = attempts[-1] / "events.rank0.jsonl"
             if log.exists():
                 row["status"] = RUNNING
-                row |= _last_of(log, count_of(spec, "global_batch", 1))
+                workload = spec.get("workload")
+                row |= _last_of(
+                    log,
+                    count_of(spec, "global_batch", 1)
+                    if not isinstance(workload, dict)
+                    else count_of(workload, "samples_per_step", 1),
+                )
         if result.get("status") in (COMPLETED, FAILED):
             row |= {"status": result["status"], "reason": _text(result.get("reason"))}
     except (OSError, ValueError) as error:

@@ -153,17 +153,21 @@ def _where(request: Request) -> str:
 
 def _test_case(findings: Findings, request: Request) -> Line:
     point = request.points[-1]
-    spec = spec_of(point.series)
+    spec = {} if point.is_own else spec_of(point.series)
     samples = request.source.train_samples
-    parts = [
-        f"{point.model}{_of_parameters(point.members[0].parameters)} on {point.dataset}"
-        + (f" ({count(samples)} samples per epoch)" if samples else ""),
-        f"in {point.precision}",
-        f"trained with {point.framework}, strategy {point.strategy}",
-        f"optimiser {spec['optimizer']['name']}"
-        if isinstance(spec.get("optimizer"), dict) and "name" in spec["optimizer"]
-        else "",
-    ]
+    parts = (
+        [point.model]
+        if point.is_own
+        else [
+            f"{point.model}{_of_parameters(point.members[0].parameters)} on {point.dataset}"
+            + (f" ({count(samples)} samples per epoch)" if samples else ""),
+            f"in {point.precision}",
+            f"trained with {point.framework}, strategy {point.strategy}",
+            f"optimiser {spec['optimizer']['name']}"
+            if isinstance(spec.get("optimizer"), dict) and "name" in spec["optimizer"]
+            else "",
+        ]
+    )
     device = "rank" if point.device == "cpu" else "GPU"
     batch = (
         f"weak scaling, {count(point.batch_per_gpu)} samples per {device} and step"
@@ -289,7 +293,7 @@ def _prediction(request: Request, prediction: SeriesPrediction) -> list[str]:
         test = prediction.own_test
         lines.append(
             f"From the sizes up to half of it, {gpus_text(test.size.gpus, request.source.device)} would have been "
-            f"predicted as {number(test.predicted.median)} samples/s "
+            f"predicted as {number(test.predicted.median)} {prediction.source.series.counts}/s "
             f"({span(*test.predicted.central90.ends)}); measured: {number(test.measured)}, "
             f"{percent(test.error, 1)} off."
         )

@@ -168,7 +168,7 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Point, point: Poin
         raise StudyError(f"gpus={gpus} was not measured, and its prediction is {'; '.join(one.caveats)}")
     rate = one.rate.central90
     ideal = gpus / base.gpus
-    batch = _global_batch(point, gpus)
+    batch = _samples_per_step(point, gpus)
     return Size(
         gpus,
         None,
@@ -179,9 +179,12 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Point, point: Poin
     )
 
 
-def _global_batch(point: Point, gpus: int) -> float:
-    """Return the global batch of the point's series on so many GPUs."""
-    return point.global_batch / point.gpus * gpus if point.scaling == WEAK else point.global_batch
+def _samples_per_step(point: Point, gpus: int) -> float:
+    """Return the samples of a step of the point's series on so many GPUs."""
+    samples = point.samples_per_step
+    if samples is None:
+        raise StudyError("the batch of this series is not known: give hours= instead of steps=")
+    return samples / point.gpus * gpus if point.scaling == WEAK else samples
 
 
 def _samples(ask: Ask, source: StudySeries, asked: Size, point: Point) -> float | None:
@@ -191,5 +194,5 @@ def _samples(ask: Ask, source: StudySeries, asked: Size, point: Point) -> float 
             raise StudyError("epochs=: the runs do not say how many samples an epoch has; give hours= or steps=")
         return ask.epochs * source.train_samples
     if ask.steps is not None:
-        return ask.steps * _global_batch(point, ask.gpus)
+        return ask.steps * _samples_per_step(point, ask.gpus)
     return None if ask.hours is None else ask.hours * 3600 * asked.rate.estimate

@@ -18,7 +18,7 @@ from analysis.report.print.latex import tables_tex
 from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
 from analysis.tables.columns import CONFIDENCE_INTERVAL, POINT, SPREAD
 from analysis.tables.point import Point
-from analysis.tables.series import by_series
+from analysis.tables.series import by_series, rate_column
 from analysis.tables.warnings import OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 
@@ -76,7 +76,11 @@ def scaling_table(findings: Findings) -> Table:
     what = unit_of(points)
     headings = [
         *(what, POINT["nodes"].heading, POINT["global_batch"].heading),
-        *(heading for column in FIGURES for heading in (column.heading, CONFIDENCE_INTERVAL.short)),
+        *(
+            heading
+            for column in (rate_column(points), *FIGURES[1:])
+            for heading in (column.heading, CONFIDENCE_INTERVAL.short)
+        ),
         POINT["runs_completed"].heading,
     ]
     groups = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.base.text import DASH, gpus_text, number, percent, printable, span
 from analysis.report.terminal.prediction import MARK_WORDS
 from analysis.scaling.next_size import Candidate, NextSizes
+from analysis.tables.pairing import spec_of
 from harness.core.spec import WEAK
 
 if TYPE_CHECKING:
@@ -91,8 +92,11 @@ def command_of(candidate: Candidate, one: NextSizes, invocations: Sequence[Mappi
         return None
     run = runs[-1]
     own = {key: run[key] for key in ("framework", "strategy", "model", "dataset", "precision", "scaling", "cluster")}
+    workload = spec_of(str(run.point)).get("workload") or {}
+    own |= {f"workload.params.{name}": value for name, value in (workload.get("params") or {}).items()}
     own |= {"seed": run.seed, "batch": run["batch_per_gpu" if run.scaling == WEAK else "global_batch"]}
     kept = []
+    words, own_command = _split(words)
     for word in words[3:]:
         key, equals, value = word.partition("=")
         if word in ("-m", "--multirun") or (equals and key in LEFT_OUT):
@@ -101,7 +105,13 @@ def command_of(candidate: Candidate, one: NextSizes, invocations: Sequence[Mappi
             word = f"{key}={own[key]}"
         kept.append(word)
     repeat = [] if candidate.repeat is None else [f"repeat={candidate.repeat}"]
-    return shlex.join([*PROGRAM, "-m", f"gpus={candidate.size.gpus}", *repeat, *kept])
+    return shlex.join([*PROGRAM, "-m", f"gpus={candidate.size.gpus}", *repeat, *kept, *own_command])
+
+
+def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The words before and from '--' on, which are the user's own."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at:]
 
 
 def _cells(candidate: Candidate) -> list[str]:
@@ -125,7 +135,7 @@ def _sentences(one: NextSizes) -> list[str]:
     device = one.source.device
     marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in one.source.marks)
     lines = [
-        f"{gpus_text(one.target.gpus, device)} today: {number(one.today.median)} samples/s, "
+        f"{gpus_text(one.target.gpus, device)} today: {number(one.today.median)} {one.source.series.counts}/s, "
         f"{span(*one.today.central90.ends)} (90 %, mean of many runs): "
         f"{percent(one.width, 1)} wide" + (f" [{marks}]" if marks else ""),
         *one.basis,

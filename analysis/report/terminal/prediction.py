@@ -54,7 +54,12 @@ def _print_series(console: Console, prediction: SeriesPrediction, request: Reque
     by_size = {cost.predicted.size: cost for cost in _costs(prediction, samples)}
     table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), show_edge=False)
     unit = "ranks" if prediction.source.device == "cpu" else "GPUs"
-    for heading in (f"{unit}\nnodes", "samples/s\nmeasured", "50 %\n90 %", "efficiency\n90 %"):
+    for heading in (
+        f"{unit}\nnodes",
+        f"{prediction.source.series.counts}/s\nmeasured",
+        "50 %\n90 %",
+        "efficiency\n90 %",
+    ):
         table.add_column(heading, justify="right", overflow="fold")
     if by_size:
         table.add_column(f"hours\n{unit[:-1]}-hours", justify="right", overflow="fold")
@@ -133,7 +138,7 @@ def _remarks(prediction: SeriesPrediction) -> list[str]:
             own = prediction.own_test
             lines.append(
                 f"from the sizes up to half of it, {own.size.words(series.unit)} would have been predicted as "
-                f"{number(own.predicted.median)} samples/s ({span(*own.predicted.central90.ends)}): "
+                f"{number(own.predicted.median)} {series.counts}/s ({span(*own.predicted.central90.ends)}): "
                 f"measured {number(own.measured)}, {percent(own.error, 1)} off"
             )
         if series.sizes[0].gpus > 1:

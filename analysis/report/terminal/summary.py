@@ -27,7 +27,7 @@ from analysis.report.terminal.tables import MARK_WORDS, WIDTH_OF_ALL_COLUMNS, po
 from analysis.stats.intervals import Interval
 from analysis.tables.columns import CONFIDENCE_INTERVAL, POINT, of_point
 from analysis.tables.point import Point
-from analysis.tables.series import by_series
+from analysis.tables.series import by_series, rate_column
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -99,7 +99,7 @@ def short_tables(_: str, points: Sequence[Point], width: int) -> list[Table]:
             header_style="bold",
         )
         rate, speedup = (
-            f"{heading(POINT[name])} ({CONFIDENCE_INTERVAL.short})" for name in ("samples_per_second", "speedup")
+            f"{heading(column)} ({CONFIDENCE_INTERVAL.short})" for column in (rate_column(series), POINT["speedup"])
         )
         others = [heading(column) for column in of_point("runs_completed", "test_accuracy")]
         for text in ("ranks" if series[0].device == "cpu" else "GPUs", rate, speedup, *others[: 1 + roomy]):

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.base.constants import OWN_TRAININGS
 from analysis.base.text import DASH, count, printable, shortened, span
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, price_sentences
@@ -39,7 +40,7 @@ from analysis.report.sentences import (
 from analysis.report.terminal.learning import learning_tables, tenths_alone
 from analysis.tables.columns import BASIS, CONFIDENCE_INTERVAL, POINT, SPREAD, WHAT, of_point
 from analysis.tables.point import Point
-from analysis.tables.series import by_series
+from analysis.tables.series import by_series, rate_column
 from analysis.tables.warnings import OVERSUBSCRIBED
 from harness.core.spec import EMULATED
 
@@ -180,7 +181,10 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
     headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
     for text in headings:
         table.add_column(text, overflow="fold")
-    for lines in FIGURES if goodput else FIGURES[:-1]:
+    figures = [
+        (rate_column(points) if upper is POINT["samples_per_second"] else upper, lower) for upper, lower in FIGURES
+    ]
+    for lines in figures if goodput else figures[:-1]:
         # folded, since a truncated number would be wrong
         table.add_column(stacked(*lines, wide=all_columns), justify="right", overflow="fold")
     table.add_column(stacked(*of_point("status", "marks")), overflow="fold")
@@ -192,10 +196,12 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
 
 
 def _series_cells(row: Mapping[str, Any]) -> list[Text]:
-    what = Text(f"{row['framework']}\n{row['strategy']}")
+    own = row["framework"] in OWN_TRAININGS
+    what = Text(row["framework"] if own else f"{row['framework']}\n{row['strategy']}")
     if row["detail"]:
         what.append("\n" + shortened(row["detail"], 72), style="dim")
-    return [what, Text(f"{row['model']}\n{row['dataset']}"), Text(f"{row['scaling']}\n{row['precision']}")]
+    of = ("", "") if own else (f"\n{row['dataset']}", f"\n{row['precision']}")
+    return [what, Text(f"{row['model']}{of[0]}"), Text(f"{row['scaling']}{of[1]}")]
 
 
 def _cells(point: Point, goodput: bool) -> list[Text]:
