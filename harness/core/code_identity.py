@@ -7,12 +7,51 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
-from typing import List, Optional
+from typing import List, Optional, Tuple
+
+from harness.core.spec import SCRIPT
 
 DIGITS = 12
 SECONDS = 60  # limit of a git command, which may read a large repository on a slow file system
+
+
+def of_command(kind: str, command: Tuple[str, ...], shell: bool, cwd: Path, python: str) -> str:
+    """Return the identity of the code that a command of the user's own runs; empty if unknown.
+
+    Args:
+        kind: SCRIPT or COMMAND.
+        command: as in WorkloadSpec.
+        shell: `command` is one text for a shell.
+        cwd: working directory.
+        python: interpreter of the environment, in which a module may be; empty if unknown.
+    """
+    if kind == SCRIPT:
+        path = _module(command[1], cwd, python) if command[0] == "-m" else cwd / command[0]
+        return identity(path) if path else ""
+    words = command[0].split() if shell else list(command)
+    program = shutil.which(words[0]) if os.sep not in words[0] else None
+    # Behind an interpreter or a launcher, the script is an argument.
+    for path in (*([Path(program)] if program else []), *(cwd / word for word in words)):
+        if path.is_file() and (found := program_identity(path)):
+            return found
+    return ""
+
+
+def _module(name: str, cwd: Path, python: str) -> Optional[Path]:
+    """Find a module's file in the working directory or the environment, without importing it; None if not found."""
+    parts = name.split(".")
+    folders = [cwd, cwd / "src"]
+    if os.sep in python:
+        folders += sorted(Path(python).parent.parent.glob("lib/python3*/site-packages"))
+    for folder in folders:
+        base = folder.joinpath(*parts)
+        for path in (base.with_name(f"{base.name}.py"), base / "__main__.py", base / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
 
 
 def identity(path: Path) -> str:

@@ -20,6 +20,8 @@ MPIRUN_LOG = "mpirun.log"
 REPLACED_RESULT = "result-of-this-attempt.json"
 # Written by a rank with trace=true and trace=nsys.
 TRACE, NSYS_REPORT = "trace.rank{rank}.json.gz", "trace.rank{rank}.nsys-rep"
+# The user's own training: where its ranks learn when to stop, and that its output has shown enough.
+STOP_CHANNEL, ENOUGH = "stop_channel.json", "enough.json"
 # Patterns that match the files of all ranks.
 EVENTS_OF_RANKS, EXITS_OF_RANKS = "events.rank*.jsonl", "exit.rank*.json"
 
@@ -47,3 +49,8 @@ def stdout(rank: int) -> str:
 
 def stderr(rank: int) -> str:
     return f"stderr.rank{rank}"
+
+
+def probe(rank: int | str) -> str:
+    """What the probe inside the user's own training needs to know."""
+    return f"probe.rank{rank}.json"

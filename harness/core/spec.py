@@ -27,6 +27,10 @@ EMULATED = "emulated"
 # Kinds of the user's own workload, which take the place of a framework; and a placeholder for what only it knows.
 SCRIPT, COMMAND = "script", "command"
 OWN = "own"
+# Value of WorkloadSpec.processes_per_node.
+PER_NODE = "node"
+# Value of WorkloadSpec.single.
+PLAIN = "plain"
 
 # Value of the option `placement` of parameter-server strategies.
 OWN_NODES = "own_nodes"
@@ -256,6 +260,10 @@ class WorkloadSpec:
     resume_args: typing.Tuple[str, ...] = ()
     signals: bool = False
 
+    @property
+    def one_process_per_node(self) -> bool:
+        return self.launcher == OWN or self.processes_per_node == PER_NODE
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -312,6 +320,13 @@ class RunSpec:
         text = json.dumps([SPEC_VERSION, determining(self)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
         return f"{self.framework}-{self.strategy}-{self.model}-{self.gpus}gpu-{digest}"
+
+    @property
+    def processes(self) -> Placement:
+        """Placement of the processes that the harness starts: one per rank, but for some workloads one per node."""
+        if self.workload is not None and self.workload.one_process_per_node:
+            return Placement(self.placement.nodes, 1)
+        return self.placement
 
     @property
     def ranks_per_replica(self) -> int:

@@ -109,7 +109,7 @@ def _check_fits(plan: Plan) -> None:
     match = re.match(r"\d+", tasks)
     per_node = int(match.group()) if match else None
     for request in plan.to_launch:
-        p = request.spec.placement
+        p = request.spec.processes
         if p.nodes > nodes or (per_node is not None and p.ranks_per_node > per_node):
             raise UserError(
                 f"gpus={request.spec.gpus} needs {p} ranks, this allocation has {nodes} x {per_node or '?'}; "

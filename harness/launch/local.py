@@ -62,7 +62,7 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
     folder = study.folder.absolute() / "submitit" / f"{token}-{attempt}"
     executor = submitit.LocalExecutor(folder)
     executor.update_parameters(
-        tasks_per_node=request.resources.placement.ranks_per_node + request.resources.server_nodes,
+        tasks_per_node=request.resources.tasks_per_node + request.resources.server_nodes,
         nodes=1,
         timeout_min=request.resources.timeout_minutes + MARGIN_MINUTES,
     )

@@ -31,8 +31,8 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
     own = {
         "job_name": submissions.name_of(token, f"{placement.world_size}gpu"),
         "nodes": resources.nodes,
-        "ntasks_per_node": placement.ranks_per_node,
-        "cpus_per_task": resources.cpus_per_gpu,
+        "ntasks_per_node": resources.tasks_per_node,
+        "cpus_per_task": resources.cpus_per_task,
         "time": math.ceil(resources.timeout_minutes),
         "signal_delay_s": resources.signal_seconds,
         # Overrides submitit's default limit of 256.
@@ -57,7 +57,7 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
             # Kill the other supervisors as soon as one fails.
             "--kill-on-bad-exit=1",
             # Since Slurm 22.05 srun does not inherit this from sbatch and would bind each rank to one core.
-            f"--cpus-per-task={resources.cpus_per_gpu}",
+            f"--cpus-per-task={resources.cpus_per_task}",
             # Server nodes need only one task; a site's WaitTime must not kill the others when the surplus tasks exit.
             *(["--wait=0"] if resources.server_nodes else []),
             *site_resources.srun_args(resources.mpi, resources.srun_args),
@@ -133,11 +133,10 @@ def site_options(resources: Resources) -> dict[str, Any]:
 
 def trial_options(resources: Resources) -> list[str]:
     """Options for trying the same job with `sbatch --test-only`."""
-    placement = resources.placement
     options = {
         "nodes": resources.nodes,
-        "ntasks-per-node": placement.ranks_per_node,
-        "cpus-per-task": resources.cpus_per_gpu,
+        "ntasks-per-node": resources.tasks_per_node,
+        "cpus-per-task": resources.cpus_per_task,
         "time": math.ceil(resources.timeout_minutes),
         **site_options(resources),
     }

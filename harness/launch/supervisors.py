@@ -108,7 +108,8 @@ def run(
 def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_args: Sequence[str]) -> list[str]:
     """Build the command that starts the supervisors of a run. Raises UserError."""
     run_spec, site = spec.read_run(run_dir)
-    placement = run_spec.placement
+    placement = run_spec.processes
+    cpus_per_task = run_spec.cluster.cpus_per_gpu * run_spec.placement.world_size // placement.world_size
     supervisor = (sys.executable, "-u", "-m", "harness.node.attempt", str(run_dir), str(attempt), token)
     if starter == MPIRUN:
         return [
@@ -125,7 +126,7 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
         f"--nodes={placement.nodes}",
         f"--ntasks={placement.world_size}",
         f"--ntasks-per-node={placement.ranks_per_node}",
-        f"--cpus-per-task={run_spec.cluster.cpus_per_gpu}",
+        f"--cpus-per-task={cpus_per_task}",
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={_escaped(run_files.attempt_dir(run_dir, attempt))}/watcher.rank%t",

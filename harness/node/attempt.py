@@ -19,16 +19,16 @@ from pathlib import Path
 from harness.core import checkpoints, environment_variables, events, run_files, spec
 from harness.core.rendezvous import Rendezvous, from_launcher
 from harness.core.spec import RunSpec, Site, read_run
-from harness.node import stage
+from harness.node import stage, workload
 from harness.node.image import image
 from harness.node.rank_supervisor import (
     CHECK_SECONDS,
     PEER_GRACE_SECONDS,
     POLL_SECONDS,
     WALL_LIMIT_REACHED,
-    RankSupervisor,
     die_with_parent,
 )
+from harness.node.workload_supervisor import WALL_LIMIT, supervisor_of
 from harness.slurm import energy
 from harness.slurm.client import Client, Job, SlurmUnavailable
 from harness.study import outcome
@@ -85,9 +85,11 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
             "job_started": _job_started(os.environ),
             "staged": stage.staging_record(site, os.environ),
         }
+        if changed := workload.changed_code(run_spec, site):
+            begin["code_changed"] = changed
         spec.write_json(attempt_dir / run_files.BEGIN, begin)
     with stage.staged_site(site, os.environ) as staged_site:
-        supervisor = RankSupervisor(run_spec, staged_site, rendezvous, run_dir, attempt_dir, server)
+        supervisor = supervisor_of(run_spec, staged_site, rendezvous, run_dir, attempt_dir, server)
         ended = supervisor.run()
         outcome.write_exit(attempt_dir, ended)
     finalizer = AttemptFinalizer(run_dir, attempt, run_spec, site, submission, job_id)
@@ -154,9 +156,11 @@ class AttemptFinalizer:
     ) -> None:
         self.run_dir, self.attempt, self.site = run_dir, attempt, site
         self.attempt_dir = run_files.attempt_dir(run_dir, attempt)
-        self.ranks = run_spec.placement.world_size
+        self.ranks = run_spec.processes.world_size
         # Parameter servers with nodes of their own are numbered after the ranks.
         self.processes = self.ranks + run_spec.server_nodes
+        # A training that saves by itself: what it has saved is unknown here.
+        self.resumes = run_spec.workload is not None and bool(run_spec.workload.resume_args)
         self.submission = submission
         self.job_id = job_id
 
@@ -172,7 +176,7 @@ class AttemptFinalizer:
             self.finish_lost(first)
         else:
             self.finish_or_restart(
-                BY_LIMIT if first.reason == WALL_LIMIT_REACHED else BY_FAILURE, first.sentence, first
+                BY_LIMIT if first.reason in (WALL_LIMIT_REACHED, WALL_LIMIT) else BY_FAILURE, first.sentence, first
             )
 
     def finish_lost(self, first: RankExit | None) -> None:
@@ -225,7 +229,7 @@ class AttemptFinalizer:
             return f"requeued {done} times already"
         if by == BY_LIMIT and done >= self.site.max_requeues:
             return f"requeued {done} times (checkpoint.max_requeues={self.site.max_requeues})"
-        if by == BY_LIMIT and saved <= max((again["step"] for again in before), default=0):
+        if by == BY_LIMIT and not self.resumes and saved <= max((again["step"] for again in before), default=0):
             return "not requeued: no step was saved since the last start; give it a longer cluster.timeout_minutes"
         first = outcome.write_restart(self.attempt_dir, by, reason, saved)
         if by == BY_FAILURE and environment_variables.RESTARTS_HERE in os.environ:

@@ -48,10 +48,13 @@ def rank_command(
         profiler: command that starts the process; it runs inside the container, if there is one.
     """
     worker = [*profiler, site.python, "-u", "-m", module, str(run_dir), str(attempt_dir)]
-    if not site.container:
-        return worker
+    return container_command(site, environ, IN_CONTAINER, worker) if site.container else worker
+
+
+def container_command(site: Site, environ: Mapping[str, str], shell: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Build the command that runs `words` in the container, by way of a shell that restores the variables."""
     node = f"--nodelist={environ.get('SLURMD_NODENAME', '')}"
-    return [*(node if word == NODE else word for word in site.container), *IN_CONTAINER, *worker]
+    return [*(node if word == NODE else word for word in site.container), *shell, *words]
 
 
 def profiler_command(spec: RunSpec, attempt_dir: Path, rank: int) -> list[str]:
@@ -82,10 +85,7 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
 
     Later entries win: the job's environment, the rendezvous, one visible GPU, equal thread pools, cluster.env.
     """
-    env = dict(environ)
-    # The login environment must not leak into the framework's.
-    for name in ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
-        env.pop(name, None)
+    env = without_login_environment(environ)
     own = {
         **rendezvous.environment(),
         **dict.fromkeys(THREAD_VARIABLES, str(spec.cluster.cpus_per_gpu)),
@@ -105,13 +105,18 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
     if site.container:
         # Use the image's modules, not the host's.
         env.pop("PYTHONPATH", None)
-        own[environment_variables.CONTAINER_ENVIRONMENT] = _exports(own, site.project)
+        own[environment_variables.CONTAINER_ENVIRONMENT] = exports(own, site.project)
         if NODE in site.container:
             env = {k: v for k, v in env.items() if not k.startswith("SLURM") or k.startswith(KEPT_SLURM_VARIABLES)}
     else:
         # Keep what the site's modules put on the path: their frameworks are there.
         own["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
     return {**env, **own}
+
+
+def without_login_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The login environment must not leak into another one."""
+    return {k: v for k, v in environ.items() if k not in ("PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")}
 
 
 def mpi_prefix(python: str) -> dict[str, str]:
@@ -125,7 +130,7 @@ def rank_cpus(spec: RunSpec, local_rank: int, available: Iterable[int]) -> set[i
 
     Ranks get equal shares in numerical order, which keeps a rank on one socket where possible.
     """
-    n = spec.cluster.cpus_per_gpu
+    n = spec.cluster.cpus_per_gpu * spec.placement.ranks_per_node // spec.processes.ranks_per_node
     return set(sorted(available)[local_rank * n : (local_rank + 1) * n])
 
 
@@ -141,6 +146,8 @@ def visible_gpu(spec: RunSpec, site: Site, local_rank: int, environ: Mapping[str
     return devices[local_rank % len(devices)] if devices else str(local_rank)
 
 
-def _exports(variables: Mapping[str, str], project: str) -> str:
+def exports(variables: Mapping[str, str], path: str, cwd: str | None = None) -> str:
+    """Shell lines that restore variables in a container, put `path` first on PYTHONPATH, and change to `cwd`."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    return "\n".join([*lines, f"export PYTHONPATH={shlex.quote(project)}${{PYTHONPATH:+:$PYTHONPATH}}"])
+    lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
+    return "\n".join([*lines, *([f"cd {shlex.quote(cwd)}"] if cwd else [])])

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from harness.core import environment_variables, run_files
 from harness.core.rendezvous import Rendezvous
@@ -31,6 +32,7 @@ TERM_GRACE_SECONDS = 20.0
 LIMIT_MARGIN_SECONDS = 10.0
 # How long a stalled rank may take to write its stacks.
 STACKS_SECONDS = 1.0
+TOLD_TO_END = "the job was told to end"
 WALL_LIMIT_REACHED = "the wall limit was reached before a block of steps ended, so the run could not save"
 
 
@@ -44,6 +46,8 @@ class RankSupervisor:
     and writes no events from which progress could be judged.
     """
 
+    wall_limit_reached = WALL_LIMIT_REACHED
+
     def __init__(
         self,
         spec: RunSpec,
@@ -53,16 +57,15 @@ class RankSupervisor:
         attempt_dir: Path,
         server: int | None = None,
     ) -> None:
-        module = "harness.worker" if server is None else "harness.worker.servers.standalone"
-        profiler = profiler_command(spec, attempt_dir, rendezvous.rank) if server is None else ()
-        self.argv = rank_command(site, run_dir, attempt_dir, module=module, profiler=profiler)
         self.server = server
         self.heartbeat = site.heartbeat_seconds if server is None else None
-        self.environment = rank_environment(spec, site, rendezvous, os.environ)
+        self.rank = rendezvous.rank
+        self.argv = self._command(spec, site, rendezvous, run_dir, attempt_dir)
+        self.environment = self._environment(spec, site, rendezvous, attempt_dir)
         if rendezvous.local_rank == 0:
             self.environment.update(declared_cores(os.environ))
-        self.rank = rendezvous.rank
         self.cpus = rank_cpus(spec, rendezvous.local_rank, os.sched_getaffinity(0)) if site.bind_cpus else None
+        self.cwd: str | None = None
         self.site = site
         self.attempt_dir = attempt_dir
         self.log = attempt_dir / run_files.events(self.rank)
@@ -72,6 +75,17 @@ class RankSupervisor:
         self.warned = False
         self.interrupted = False
         self.exit_by: float | None = None
+        self.asked_at = 0.0
+
+    def _command(
+        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path
+    ) -> list[str]:
+        module = "harness.worker" if self.server is None else "harness.worker.servers.standalone"
+        profiler = profiler_command(spec, attempt_dir, rendezvous.rank) if self.server is None else ()
+        return rank_command(site, run_dir, attempt_dir, module=module, profiler=profiler)
+
+    def _environment(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, _: Path) -> dict[str, str]:
+        return rank_environment(spec, site, rendezvous, os.environ)
 
     def run(self) -> RankExit:
         """Start the process and wait until it has ended or was killed.
@@ -89,20 +103,29 @@ class RankSupervisor:
             open(self.attempt_dir / run_files.stderr(self.rank), "ab") as stderr,
         ):
             try:
-                process = subprocess.Popen(
-                    self.argv,
-                    env=self.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                    pass_fds=pmi_descriptors(os.environ),
-                    preexec_fn=self._before_exec,
-                )
+                process = self._start(stdout, stderr)
             except OSError as error:
                 stderr.write(f"{not_started(self.argv, error, os.uname().nodename)}\n".encode())
                 return RankExit(self.rank, 127, time.time(), server=self.server)
-            code = self._watch(process)
+            return self._ended(self._watch(process))
+
+    def _start(self, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        return self._popen(stdout, stderr)
+
+    def _popen(self, stdout: IO[bytes] | int, stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.argv,
+            cwd=self.cwd,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            pass_fds=pmi_descriptors(os.environ),
+            preexec_fn=self._before_exec,
+        )
+
+    def _ended(self, code: int) -> RankExit:
         # A rank that saved and exited when asked to was not interrupted.
         interrupted = self.interrupted and self.stop_reason is not None
         ended_at = self.stopped_at or time.time()
@@ -113,36 +136,52 @@ class RankSupervisor:
         ended = threading.Thread(target=process.wait, daemon=True)
         ended.start()
         peer_failed_at: float | None = None
-        checked_at = progress_at = signalled_at = time.monotonic()
+        checked_at = progress_at = time.monotonic()
         size = -1
         while True:
             ended.join(POLL_SECONDS)
             if not ended.is_alive():
                 return process.wait()
             now = time.monotonic()
-            if self.exit_by is not None and now > signalled_at + CHECK_SECONDS:
-                # Repeated: a rank that is still starting has no handler yet.
-                _send(process, signal.SIGUSR2)
-                signalled_at = now
+            if self.exit_by is not None:
+                self._ask_to_leave(process, now)
             if now > checked_at + CHECK_SECONDS:
                 checked_at = now
                 if peer_failed_at is None and outcome.failure(self.attempt_dir) is not None:
                     peer_failed_at = now
-                if (new_size := _size(self.log)) != size:
+                if (new_size := self._size_of_logs()) != size:
                     size, progress_at = new_size, now
+                self._check(process)
             heartbeat = self.heartbeat
             if peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
                 self._stop(PEER_FAILED)
             elif self.exit_by is not None and now > self.exit_by:
-                self._stop("the job was told to end" if self.interrupted else WALL_LIMIT_REACHED)
+                self._stop(TOLD_TO_END if self.interrupted else self.wall_limit_reached)
             elif self.exit_by is None and now > self.deadline:
                 self._stop(f"the run took longer than {self.site.timeout_seconds:.0f} s (cluster.timeout_minutes)")
             elif heartbeat is not None and now > progress_at + heartbeat:
-                _send(process, signal.SIGUSR1)
-                time.sleep(STACKS_SECONDS)
-                self._stop(f"no progress for {heartbeat:g} s (heartbeat); its stacks are in stderr.rank{self.rank}")
+                self._stop(f"no progress for {heartbeat:g} s (heartbeat){self._stacks(process)}")
             if self.stop_reason:
                 return self._kill(process)
+
+    def _ask_to_leave(self, process: subprocess.Popen[bytes], now: float) -> None:
+        """Called at every poll once the job is about to end. Repeated: a rank that starts has no handler yet."""
+        if now > self.asked_at + CHECK_SECONDS:
+            send(process, signal.SIGUSR2)
+            self.asked_at = now
+
+    def _check(self, process: subprocess.Popen[bytes]) -> None:
+        """Called every CHECK_SECONDS."""
+
+    def _size_of_logs(self) -> int:
+        """Bytes whose growth is progress."""
+        return size_of(self.log)
+
+    def _stacks(self, process: subprocess.Popen[bytes]) -> str:
+        """Have a stalled rank write its stacks. Returns where they are, for the reason."""
+        send(process, signal.SIGUSR1)
+        time.sleep(STACKS_SECONDS)
+        return f"; its stacks are in stderr.rank{self.rank}"
 
     def _warn(self) -> None:
         if self.exit_by is None:
@@ -177,11 +216,11 @@ class RankSupervisor:
         # SIGKILL right away: a rank has nothing to clean up, and its log is already on disk. Never returns 0: a rank
         # that was killed did not succeed, even if it ended by itself at the last moment.
         self.stopped_at = time.time()  # before its peers can notice and fail
-        _send(process, signal.SIGKILL)
+        send(process, signal.SIGKILL)
         return process.wait() or -signal.SIGKILL
 
 
-def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Signal the rank and its child processes, which may have just ended."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
@@ -214,7 +253,7 @@ def die_with_parent(number: signal.Signals) -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

@@ -46,11 +46,20 @@ class Resources:
     staged: str | None = None  # environment to unpack on the nodes; None: used in place
     stage_folder: str | None = None  # where to unpack it
     stage_environment: str = "none"  # none, tar or sbcast
+    one_process_per_node: bool = False  # a workload that drives all GPUs of its node
 
     @property
     def nodes(self) -> int:
         """Number of nodes; without a scheduler there is only this machine."""
         return self.placement.nodes + (0 if self.scheduler == "local" else self.server_nodes)
+
+    @property
+    def tasks_per_node(self) -> int:
+        return 1 if self.one_process_per_node else self.placement.ranks_per_node
+
+    @property
+    def cpus_per_task(self) -> int:
+        return self.cpus_per_gpu * self.placement.ranks_per_node // self.tasks_per_node
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def request(config: Config) -> Request:
         cwd=str(cwd),
     )
     resources = site_resources.resources(cluster, shape.placement, shape.cpus_per_gpu)
+    resources = replace(resources, one_process_per_node=spec.processes != spec.placement)
     return Request(spec, where, resources, cluster.gpu_memory_gb)
 
 
@@ -136,7 +138,7 @@ def _workload(config: Config, shape: Shape, cwd: Path, python: str) -> WorkloadS
         name=checks.name(asked),
         command=tuple(asked.command),
         params=dict(sorted(asked.params.items())),
-        code=code(asked.kind, tuple(asked.command), asked.shell, cwd, python),
+        code=code(asked.kind.name, tuple(asked.command), asked.shell, cwd, python),
         samples_per_step=checks.samples_per_step(asked, _values(config, shape)),
         unit=asked.unit,
         cwd=asked.cwd,
@@ -224,36 +226,7 @@ def _interpreter(config: Config, environment: str) -> str:
     )
 
 
-# --- code -------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def code(kind: Kind, command: tuple[str, ...], shell: bool, cwd: Path, python: str) -> str:
-    """Identity of the code that a command runs; empty if unknown."""
-    if kind is Kind.script:
-        path = _module(command[1], cwd, python) if command[0] == "-m" else cwd / command[0]
-        return code_identity.identity(path) if path else ""
-    words = command[0].split() if shell else list(command)
-    program = shutil.which(words[0]) if os.sep not in words[0] else None
-    # Behind an interpreter or a launcher, the script is an argument.
-    for path in (*([Path(program)] if program else []), *(cwd / word for word in words)):
-        if path.is_file() and (found := code_identity.program_identity(path)):
-            return found
-    return ""
-
-
-def _module(name: str, cwd: Path, python: str) -> Path | None:
-    """Find a module's file in the working directory or the environment, without importing it; None if not found."""
-    parts = name.split(".")
-    folders = [cwd, cwd / "src"]
-    if os.sep in python:
-        folders += sorted(Path(python).parent.parent.glob("lib/python3*/site-packages"))
-    for folder in folders:
-        base = folder.joinpath(*parts)
-        for path in (base.with_name(f"{base.name}.py"), base / "__main__.py", base / "__init__.py"):
-            if path.is_file():
-                return path
-    return None
+code = cache(code_identity.of_command)
 
 
 def _check_files(config: Config, cwd: Path) -> None:

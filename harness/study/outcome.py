@@ -224,7 +224,7 @@ def oversubscribed(attempt_dir: Path) -> str | None:
         by_machine[start["machine"]].append(start)
     for ranks in by_machine.values():
         cores = ranks[0]["cores"]
-        threads = sum(start["threads"] for start in ranks)
+        threads = sum(start["threads"] or 0 for start in ranks)  # unknown of a training measured from outside
         if threads > cores:
             return f"{len(ranks)} ranks with {threads} threads on a machine with {cores} cores"
         declared = max(start.get("cores_declared") or 0 for start in ranks)

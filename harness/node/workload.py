@@ -1,0 +1,211 @@
+"""Builds the command line, environment and probe settings of a process of the user's own training. Pure functions but
+for the files that they read and write.
+
+Such a process sees nothing of the harness but the folder of the probe: all GPUs of its node, its own working directory,
+and the variables that torchrun sets.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.core import code_identity, environment_variables, run_files, templates
+from harness.core.launchers import NODE
+from harness.core.rendezvous import Rendezvous
+from harness.core.serialization import write_json
+from harness.core.spec import OWN, PLAIN, SCRIPT, RunSpec, Site, WorkloadSpec
+from harness.node.command import (
+    KEPT_SLURM_VARIABLES,
+    THREAD_VARIABLES,
+    container_command,
+    exports,
+    mpi_prefix,
+    without_login_environment,
+)
+from harness.node.stop_channel import Address
+
+PROBE = Path("harness", "probe")
+# Names the file that `write_probe_files` writes. The probe puts in the variable RANK for the braces.
+PROBE_VARIABLE = "SCALING_PROBE"
+# Variables of the launchers that set them; a process must get them from us or not at all.
+RANK_VARIABLES = (*environment_variables.TORCHRUN, "GROUP_RANK", "NNODES", "NODE_RANK")
+IN_CONTAINER = ("sh", "-c", f'eval "${environment_variables.CONTAINER_ENVIRONMENT}" && exec "$@"', "sh")
+
+
+def command(
+    spec: RunSpec, site: Site, run_dir: Path, attempt_dir: Path, rendezvous: Rendezvous, environ: Mapping[str, str]
+) -> list[str]:
+    """Build a process's command line. Raises UnknownPlaceholder."""
+    workload = _workload(spec)
+    values = templates.values(spec, site, run_dir, rendezvous)
+    resumed = workload.resume_args if run_files.attempt_number(attempt_dir) > 1 else ()
+    words = [templates.expand(text, values) for text in (*workload.command, *resumed)]
+    if workload.shell:
+        words = ["sh", "-c", " ".join(words)]
+    if workload.kind == SCRIPT:
+        runner = [] if workload.pattern else [str(Path(site.project, PROBE, "run.py"))]
+        words = [site.python, "-u", *runner, *words]
+    elif workload.pattern and not site.container and shutil.which("stdbuf"):
+        # The C library would keep the output of a program back until some kilobytes are there.
+        words = ["stdbuf", "-oL", "-eL", *words]
+    return container_command(site, environ, IN_CONTAINER, words) if site.container else words
+
+
+def environment(
+    spec: RunSpec, site: Site, attempt_dir: Path, rendezvous: Rendezvous, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Build the environment of a process. Later entries win: the job's, the rendezvous, thread pools, cluster.env."""
+    workload = _workload(spec)
+    env = without_login_environment(environ)
+    for name in RANK_VARIABLES:
+        env.pop(name, None)
+    if "SUBMITIT_LOCAL_JOB_ID" in environ:
+        # This shell may be part of an allocation, whose tasks are not the ranks.
+        env = {name: value for name, value in env.items() if not name.startswith("SLURM_")}
+    threads = spec.cluster.cpus_per_gpu * _gpus_per_process(spec)
+    own = {**rank_variables(spec, rendezvous), **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    if (devices := visible_gpus(spec, site, environ)) is not None:
+        own["CUDA_VISIBLE_DEVICES"] = devices
+    if workload.pattern:
+        own["PYTHONUNBUFFERED"] = "1"
+    else:
+        rank = "{rank}" if workload.launcher == OWN else rendezvous.rank
+        own[PROBE_VARIABLE] = str(attempt_dir / run_files.probe(rank))
+    if spec.placement.nodes == 1:
+        # As for the built-in networks: host names of laptops and containers often do not resolve.
+        own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
+    probe = str(Path(site.project, PROBE))
+    if site.container:
+        own.update(spec.env)
+        env.pop("PYTHONPATH", None)
+        own[environment_variables.CONTAINER_ENVIRONMENT] = exports(own, probe, site.cwd)
+        if NODE in site.container:
+            env = {k: v for k, v in env.items() if not k.startswith("SLURM") or k.startswith(KEPT_SLURM_VARIABLES)}
+        return {**env, **own}
+    if site.python:
+        own.update(mpi_prefix(site.python))
+    own["PATH"] = os.pathsep.join([*_folder_of(site.python), *_without_ours(environ.get("PATH", os.defpath))])
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+    own["PYTHONPATH"] = os.pathsep.join([probe, *(path for path in paths if path and path != site.project)])
+    return {**env, **own, **spec.env}
+
+
+def rank_variables(spec: RunSpec, rendezvous: Rendezvous) -> dict[str, str]:
+    """Return the variables from which a process knows its place: torchrun's, or for one per node those of nodes."""
+    workload = _workload(spec)
+    node = str(rendezvous.rank // rendezvous.local_world_size)
+    if spec.gpus == 1 and workload.single == PLAIN:
+        return {}
+    if workload.one_process_per_node:
+        return {
+            "NNODES": str(spec.placement.nodes),
+            "NODE_RANK": node,
+            "GROUP_RANK": node,
+            "MASTER_ADDR": rendezvous.master_address,
+            "MASTER_PORT": str(rendezvous.master_port),
+        }
+    return {**rendezvous.environment(), "GROUP_RANK": node}
+
+
+def visible_gpus(spec: RunSpec, site: Site, environ: Mapping[str, str]) -> str | None:
+    """Return CUDA_VISIBLE_DEVICES: the run's GPUs on this node, '' on the CPU."""
+    if spec.cluster.device == "cpu":
+        return ""
+    on_node = spec.placement.ranks_per_node
+    given = environ.get("CUDA_VISIBLE_DEVICES", "")
+    devices = site.visible_gpus or tuple(filter(None, given.split(","))) or tuple(map(str, range(on_node)))
+    return ",".join(devices[:on_node])
+
+
+def write_probe_files(
+    spec: RunSpec, attempt_dir: Path, rendezvous: Rendezvous, start: Mapping[str, Any], channel: Address | None
+) -> None:
+    """Write what the probe needs to know: a file for this process, or with launcher=own one for each GPU of its node.
+
+    start: what the supervisor knows of the event `start`.
+    """
+    workload, measure = _workload(spec), spec.measure
+    ranks, world_size = [rendezvous.rank], rendezvous.world_size
+    if workload.launcher == OWN:
+        first, world_size = rendezvous.rank * spec.placement.ranks_per_node, spec.gpus
+        ranks = list(range(first, first + spec.placement.ranks_per_node))
+    for rank in ranks:
+        document = {
+            "v": 1,
+            "rank": rank,
+            "world_size": world_size,
+            "events": str(attempt_dir.absolute() / run_files.events(rank)),
+            "steps": {
+                "warmup": measure.warmup_steps,
+                "block": measure.block_steps,
+                "last": measure.most_steps if workload.stop else None,
+            },
+            "precision": measure.precision,
+            "samples_per_step": workload.samples_per_step,
+            "batch_per_gpu": spec.batch_per_gpu,
+            "unit": workload.unit,
+            "step": workload.step,
+            "stop": workload.stop,
+            "stop_channel": [channel.host, channel.port] if channel else None,
+            "token": channel.token if channel else None,
+            "code": workload.code,
+            "start": {**start, "local_rank": rank - ranks[0] if workload.launcher == OWN else rendezvous.local_rank},
+        }
+        write_json(attempt_dir / run_files.probe(rank), document)
+
+
+def changed_code(spec: RunSpec, site: Site) -> dict[str, str] | None:
+    """Return the identity of the code in the plan and now; None if they are equal, or unknown."""
+    workload = spec.workload
+    if workload is None or not workload.code or site.cwd is None:
+        return None
+    found = code_identity.of_command(workload.kind, workload.command, workload.shell, Path(site.cwd), site.python)
+    return None if found == workload.code else {"planned": workload.code, "found": found}
+
+
+def start_facts(
+    spec: RunSpec, rendezvous: Rendezvous, cpus: Sequence[int], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what is known of a process's placement from outside (the event `start`)."""
+    declared = environ.get(environment_variables.CORES_DECLARED, "")
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        machine = socket.gethostname()
+    return {
+        "local_rank": rendezvous.local_rank,
+        "host": socket.gethostname(),
+        "machine": machine,
+        "cores": os.cpu_count() or 1,
+        "cpus": sorted(cpus),
+        "cores_declared": int(declared) if declared.isdigit() else None,
+        "device": spec.cluster.device,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
+
+
+def _workload(spec: RunSpec) -> WorkloadSpec:
+    assert spec.workload is not None
+    return spec.workload
+
+
+def _gpus_per_process(spec: RunSpec) -> int:
+    return spec.placement.ranks_per_node // spec.processes.ranks_per_node
+
+
+def _folder_of(python: str) -> list[str]:
+    """The folder of the environment's programs, such as torchrun."""
+    return [str(Path(python).parent)] if os.sep in python else []
+
+
+def _without_ours(path: str) -> list[str]:
+    """Leave out the harness's own environment, in case it is activated."""
+    ours = str(Path(sys.prefix, "bin")) if sys.prefix != sys.base_prefix else None
+    return [folder for folder in path.split(os.pathsep) if folder != ours]

@@ -1,0 +1,230 @@
+"""Supervises one process of the user's own training."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from harness.core import run_files
+from harness.core.events import EventWriter
+from harness.core.rendezvous import Rendezvous
+from harness.core.serialization import write_json
+from harness.core.spec import OWN, RunSpec, Site
+from harness.node import workload
+from harness.node.output_recorder import UNKNOWN, OutputRecorder
+from harness.node.rank_supervisor import (
+    CHECK_SECONDS,
+    TERM_GRACE_SECONDS,
+    TOLD_TO_END,
+    RankSupervisor,
+    die_with_parent,
+    send,
+    size_of,
+)
+from harness.node.stop_channel import Address, served, wait_for_address
+from harness.study.outcome import RankExit
+
+WALL_LIMIT = "the wall limit was reached before enough was measured; set a longer cluster.timeout_minutes"
+# Slurm sends SIGTERM to this process and the training; the supervisor's own may arrive last.
+SIGNAL_SECONDS = 0.5
+# How long output may follow the end of the process that was started.
+OUTPUT_SECONDS = 5.0
+CHUNK_BYTES = 65536
+
+
+def supervisor_of(
+    spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path, server: int | None
+) -> RankSupervisor:
+    """Build the supervisor of a process. server: as in RankSupervisor."""
+    if spec.workload is not None:
+        return WorkloadSupervisor(spec, site, rendezvous, run_dir, attempt_dir)
+    return RankSupervisor(spec, site, rendezvous, run_dir, attempt_dir, server)
+
+
+class WorkloadSupervisor(RankSupervisor):
+    """Runs one process of the user's own training from start to end.
+
+    It saves nothing on our request: when the job is told to end, its process group gets SIGTERM, and SIGKILL after
+    TERM_GRACE_SECONDS. With `workload.pattern`, rank 0's supervisor reads the output, and all supervisors end their
+    processes in the same way once it has shown enough, which is then the end of a completed run.
+    """
+
+    wall_limit_reached = WALL_LIMIT
+
+    def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path) -> None:
+        super().__init__(spec, site, rendezvous, run_dir, attempt_dir)
+        assert spec.workload is not None
+        self.spec, self.rendezvous, self.workload = spec, rendezvous, spec.workload
+        self.cwd = None if site.container else site.cwd
+        self.start = workload.start_facts(
+            spec, rendezvous, sorted(self.cpus or os.sched_getaffinity(0)), self.environment
+        )
+        self.recorder: OutputRecorder | None = None
+        self.enough_at: float | None = None
+        self._terminated = False
+        self._readers: list[threading.Thread] = []
+        self._reading = threading.Lock()
+        self._reader_error: Exception | None = None
+
+    def run(self) -> RankExit:
+        """Start the process and wait until it has ended or was killed.
+
+        Raises:
+            OSError: its files cannot be written.
+            TimeoutError: the supervisor of rank 0 is not there.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.workload.pattern is None:
+                channel = stack.enter_context(self._channel())
+                workload.write_probe_files(self.spec, self.attempt_dir, self.rendezvous, self.start, channel)
+            return super().run()
+
+    @contextlib.contextmanager
+    def _channel(self) -> Iterator[Address | None]:
+        """Serve the stop channel, or find it, if there is something to decide."""
+        if not self.workload.stop or self.spec.measure.precision is None:
+            yield None
+        elif self.rank > 0:
+            yield wait_for_address(self.attempt_dir)
+        else:
+            ranks = self.spec.gpus if self.workload.launcher == OWN else self.rendezvous.world_size
+            host = "127.0.0.1" if self.spec.placement.nodes == 1 else self.rendezvous.master_address
+            with served(self.spec.measure, ranks, host, self.attempt_dir) as address:
+                yield address
+
+    def _command(
+        self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path
+    ) -> list[str]:
+        return workload.command(spec, site, run_dir, attempt_dir, rendezvous, os.environ)
+
+    def _environment(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, attempt_dir: Path) -> dict[str, str]:
+        return workload.environment(spec, site, attempt_dir, rendezvous, os.environ)
+
+    def _start(self, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        if self.workload.pattern is None:
+            return self._popen(stdout, stderr)
+        if self.rank > 0:
+            self._write("start", **self.start, **UNKNOWN, versions={}, startup_seconds={})
+            return self._popen(stdout, stderr)
+        self.recorder = OutputRecorder(self.spec, self.log, self.start)
+        process = self._popen(subprocess.PIPE, subprocess.PIPE)
+        for number, (pipe, file) in enumerate(((process.stdout, stdout), (process.stderr, stderr))):
+            assert pipe is not None
+            thread = threading.Thread(target=self._read, args=(pipe, file, number), daemon=True)
+            thread.start()
+            self._readers.append(thread)
+        return process
+
+    def _read(self, pipe: IO[bytes], file: IO[bytes], number: int) -> None:
+        """Copy the output to its file, and measure from it."""
+        assert self.recorder is not None
+        while data := os.read(pipe.fileno(), CHUNK_BYTES):
+            with self._reading:
+                try:
+                    file.write(data)
+                    file.flush()
+                    self.recorder.feed(data, number)
+                except Exception as error:
+                    # Go on reading: the training must not block on a full pipe.
+                    self._reader_error = self._reader_error or error
+
+    def _before_exec(self) -> None:
+        die_with_parent(signal.SIGKILL)
+        if self.cpus:
+            os.sched_setaffinity(0, self.cpus)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_DFL)
+        if "SLURM_JOB_ID" in self.environment and not self.workload.signals:
+            # Slurm announces the wall limit to every process of a task, and by default SIGUSR2 kills.
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+    def _ask_to_leave(self, process: subprocess.Popen[bytes], now: float) -> None:
+        if self.interrupted:
+            self._terminate(process)
+
+    def _terminate(self, process: subprocess.Popen[bytes]) -> None:
+        if not self._terminated:
+            self._terminated = True
+            send(process, signal.SIGTERM)
+
+    def _check(self, process: subprocess.Popen[bytes]) -> None:
+        """End the process once its output has shown enough: at about the same time on all nodes."""
+        if self.workload.pattern is None:
+            return
+        file, now = self.attempt_dir / run_files.ENOUGH, time.monotonic()
+        if self.enough_at is None:
+            if self.recorder is not None and self.recorder.enough is not None:
+                write_json(file, {"stopped": self.recorder.enough, "t": time.time()})
+                self.enough_at = now + CHECK_SECONDS
+            elif self.rank > 0 and file.exists():
+                self.enough_at = now
+        elif now >= self.enough_at:
+            self._terminate(process)
+            if now > self.enough_at + TERM_GRACE_SECONDS:
+                send(process, signal.SIGKILL)
+
+    def _size_of_logs(self) -> int:
+        if self.workload.pattern is None:
+            return size_of(self.log)
+        return sum(size_of(self.attempt_dir / of(self.rank)) for of in (run_files.stdout, run_files.stderr))
+
+    def _stacks(self, _: subprocess.Popen[bytes]) -> str:
+        return ""
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> int:
+        code = super()._watch(process)
+        send(process, signal.SIGKILL)  # what it has left behind
+        for thread in self._readers:
+            thread.join(OUTPUT_SECONDS)
+        return code
+
+    def _ended(self, code: int) -> RankExit:
+        ended_at = self.stopped_at or time.time()
+        if self.enough_at is None and self.rank > 0 and (self.attempt_dir / run_files.ENOUGH).exists():
+            self.enough_at = time.monotonic()
+        if self.enough_at is not None and self.stop_reason is None:
+            code = 0
+        elif code in (-signal.SIGTERM, 128 + signal.SIGTERM) and not self.interrupted:
+            time.sleep(SIGNAL_SECONDS)
+        if self.interrupted and self.enough_at is None:
+            # Whatever its code: a training that was told to end did not come to its end.
+            told = self.stop_reason or TOLD_TO_END
+            return RankExit(self.rank, code or -signal.SIGTERM, ended_at, told, interrupted=True)
+        reason = self.stop_reason
+        if code == 0 and reason is None and (reason := self._unmeasured()) is not None:
+            code = 1
+        return RankExit(self.rank, code, ended_at, reason)
+
+    def _unmeasured(self) -> str | None:
+        """Write the last events of a pattern. Returns why there is no measurement, or None."""
+        if self._reader_error is not None:
+            return f"its output could not be recorded: {self._reader_error}"
+        if self.recorder is not None:
+            return self.recorder.finish()
+        if self.workload.pattern is not None:
+            self._write("end", steps=None, samples_seen=None, samples=None, weights_checksum=None)
+            return None
+        events = [self.log]
+        if self.workload.launcher == OWN:
+            on_node = self.spec.placement.ranks_per_node
+            first = self.rank * on_node
+            events = [self.attempt_dir / run_files.events(rank) for rank in range(first, first + on_node)]
+        if any(size_of(file) > 0 for file in events):
+            return None
+        return (
+            "it ended without a training step that could be seen; set workload.pattern to read steps from its output, "
+            "or call the probe in its code (scaling_probe)"
+        )
+
+    def _write(self, event: str, **values: object) -> None:
+        log = EventWriter(self.log, self.rank)
+        log.write(event, **values)
+        log.close()

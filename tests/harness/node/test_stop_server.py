@@ -1,0 +1,121 @@
+"""The stop channel with real connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.core.spec import MeasureSpec
+from harness.node.stop_channel import Address, StopDecision, served, wait_for_address
+
+MEASURE = MeasureSpec(warmup_steps=10, steps=200, block_steps=10, precision=0.02)
+# Six blocks are the fewest with an interval of the median (harness/core/steady_state.py).
+ENOUGH = range(10, 80, 10)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[Address]:
+    with served(MEASURE, 2, "127.0.0.1", tmp_path) as address:
+        assert wait_for_address(tmp_path) == address
+        yield address
+
+
+class Rank:
+    def __init__(self, address: Address, rank: int, token: str | None = None) -> None:
+        self.socket = socket.create_connection((address.host, address.port), timeout=10)
+        self.rank = rank
+        self.send({"rank": rank, "token": address.token if token is None else token})
+
+    def send(self, message: object) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def report(self, step: int, seconds: float = 1.0, n: int = 10) -> None:
+        self.send({"rank": self.rank, "step": step, "n": n, "seconds": seconds, "phase": "measure"})
+
+    def answer(self) -> object:
+        line = self.socket.makefile().readline()
+        return json.loads(line) if line else None
+
+
+def test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address: Address) -> None:
+    ranks = [Rank(address, 0), Rank(address, 1)]
+    for step in ENOUGH:
+        for rank in ranks:
+            rank.report(step)
+    # Steps of 0.1 s: 70 done, a block ahead and 0.5 s, to the next end of a block.
+    assert [rank.answer() for rank in ranks] == [{"stop": 90}] * 2
+
+
+def test_a_rank_that_comes_late_is_told_at_once(address: Address) -> None:
+    first, second = Rank(address, 0), Rank(address, 1)
+    for step in ENOUGH:
+        first.report(step)
+        second.report(step)
+    assert first.answer() == {"stop": 90}
+    assert Rank(address, 1).answer() == {"stop": 90}
+
+
+@pytest.mark.parametrize("data", [b"\x00\xff\n", b"[]\n", b'{"rank": 0}\n', b"x" * 10000, b"[" * 4000 + b"\n"])
+def test_what_is_not_a_rank_is_dropped_and_disturbs_nobody(address: Address, data: bytes) -> None:
+    stranger = socket.create_connection((address.host, address.port), timeout=10)
+    with contextlib.suppress(ConnectionError):
+        stranger.sendall(data)
+        assert stranger.recv(100) == b""
+    test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
+
+
+@pytest.mark.parametrize(("rank", "token"), [(0, "guessed"), (2, None), (-1, None)])
+def test_only_ranks_that_know_the_token_are_heard(address: Address, rank: int, token: str | None) -> None:
+    assert Rank(address, rank, token).answer() is None
+
+
+@pytest.mark.parametrize("block", [{"step": 0}, {"n": -1}, {"seconds": float("nan")}, {"step": "10"}, {"n": 11}])
+def test_a_block_that_cannot_be_ends_the_connection(address: Address, block: dict[str, object]) -> None:
+    rank = Rank(address, 0)
+    rank.send({"rank": 0, "step": 10, "n": 10, "seconds": 1.0, "phase": "measure", **block})
+    assert rank.answer() is None
+
+
+def test_a_rank_that_died_and_came_back_goes_on(address: Address) -> None:
+    ranks = [Rank(address, 0), Rank(address, 1)]
+    for step in ENOUGH:
+        ranks[0].report(step)
+    ranks[1].report(10)
+    ranks[1].socket.close()
+    back = Rank(address, 1)
+    for step in ENOUGH:
+        back.report(step)
+    assert ranks[0].answer() == back.answer() == {"stop": 90}
+
+
+def decided(steps: list[float], n: int = 10) -> list[int | None]:
+    decision = StopDecision(MEASURE, 1)
+    return [decision.add(0, 10 * (i + 1), n, n * seconds) for i, seconds in enumerate(steps)]
+
+
+def test_short_steps_stop_further_ahead() -> None:
+    # 70 steps done, one block, and 0.5 s are 500 steps of 1 ms.
+    assert decided([0.001] * 7)[-1] == 580
+
+
+def test_no_stop_while_the_interval_is_wide() -> None:
+    assert decided([1.0, 1.0, 2.0, 1.5, 1.2, 3.0, 1.1]) == [None] * 7
+
+
+def test_the_slowest_rank_of_a_block_counts() -> None:
+    decision = StopDecision(MEASURE, 2)
+    for index, step in enumerate(ENOUGH):
+        assert decision.add(0, step, 10, 1.0) is None
+        # Its times vary by more than the precision.
+        assert decision.add(1, step, 10, 2.0 + index % 3) is None
+
+
+def test_a_block_that_was_left_out_is_no_time() -> None:
+    decision = StopDecision(MEASURE, 1)
+    found = [decision.add(0, step, 0 if step == 40 else 10, 0.0 if step == 40 else 1.0) for step in (*ENOUGH, 80)]
+    assert found[6] == 90
