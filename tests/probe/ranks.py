@@ -6,7 +6,8 @@ import json
 import os
 import socket
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,57 +68,76 @@ def run(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    arguments = [str(SCRIPTS / script), *command]
     started = []
     for rank in range(world_size):
-        contents = {
-            "v": 1,
-            "rank": rank,
-            "world_size": world_size,
-            "events": str(folder / f"events.rank{rank}.jsonl"),
-            "steps": {"warmup": 5, "block": 5, "last": 25},
-            "samples_per_step": 8 * world_size,
-            "batch_per_gpu": 8,
-            "unit": "samples",
-            "step": None,
-            "stop": True,
-            "stop_channel": None,
-            "code": "",
-            "start": {
-                "local_rank": rank,
-                "host": "here",
-                "machine": "this",
-                "cores": 1,
-                "cpus": [0],
-                "device": "cpu",
-                "cores_declared": None,
-                "global_batch": 8 * world_size,
-                "batch_per_gpu": 8,
-            },
-            **settings,
-        }
-        path = folder / f"probe.rank{rank}.json"
-        path.write_text(json.dumps(contents))
+        path = write_settings(folder, rank, world_size, **settings)
         values = (rank, rank, world_size, world_size, 0, "127.0.0.1", port)
-        env = {
-            **os.environ,
-            **{name: str(value) for name, value in zip(VARIABLES, values, strict=True)},
-            "SCALING_PROBE": told or str(path),
-            "PYTHONPATH": str(PROBE),
-            "OMP_NUM_THREADS": "1",
-        }
-        full = [str(python), "-u", *([str(PROBE / "run.py")] if runner else []), *arguments]
-        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(full, env=env, cwd=folder, **pipes))
-    ranks = []
-    for rank, process in enumerate(started):
-        stdout, stderr = process.communicate(timeout=120)
-        assert process.returncode == expect, (process.returncode, stdout, stderr)
-        log, times = folder / f"events.rank{rank}.jsonl", folder / f"times.{rank}.json"
-        events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        for event in events:
-            jsonschema.validate(event, SCHEMA)
-        assert not RankLog.of(events).damage
-        counted = json.loads(times.read_text()) if times.exists() else None
-        ranks.append(Rank(process.returncode, stdout, stderr, events, counted))
-    return ranks
+        env = environment(told or str(path), **dict(zip(VARIABLES, map(str, values), strict=True)))
+        runs = [str(python), "-u", *([str(PROBE / "run.py")] if runner else []), str(SCRIPTS / script), *command]
+        started.append(start(folder, runs, env))
+    return [result(folder, rank, process, expect) for rank, process in enumerate(started)]
+
+
+def run_launcher(folder: Path, path: Sequence[Path], *command: str, world_size: int) -> list[Rank]:
+    """Run a launcher of the user's, which starts the ranks itself, with `path` on PYTHONPATH; all ranks have its
+    output."""
+    for rank in range(world_size):
+        write_settings(folder, rank, world_size)
+    env = environment(str(folder / "probe.rank{rank}.json"))
+    env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], *map(str, path)])
+    process = start(folder, command, env)
+    first = result(folder, 0, process, 0)
+    return [replace(first, events=read_events(folder, rank)) for rank in range(world_size)]
+
+
+def write_settings(folder: Path, rank: int, world_size: int, **settings: Any) -> Path:
+    """Write what a supervisor tells the probe of a rank. settings: other than these."""
+    start = {"local_rank": rank, "host": "here", "machine": "this", "cores": 1, "cpus": [0], "device": "cpu"}
+    batches = {"cores_declared": None, "global_batch": 8 * world_size, "batch_per_gpu": 8}
+    contents = {
+        "v": 1,
+        "rank": rank,
+        "world_size": world_size,
+        "events": str(folder / f"events.rank{rank}.jsonl"),
+        "steps": {"warmup": 5, "block": 5, "last": 25},
+        "samples_per_step": 8 * world_size,
+        "batch_per_gpu": 8,
+        "unit": "samples",
+        "step": None,
+        "stop": True,
+        "stop_channel": None,
+        "code": "",
+        "start": {**start, **batches},
+        **settings,
+    }
+    path = folder / f"probe.rank{rank}.json"
+    path.write_text(json.dumps(contents))
+    return path
+
+
+def environment(probe: str, **variables: str) -> dict[str, str]:
+    ours = {"SCALING_PROBE": probe, "PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1", **variables}
+    return {**{name: value for name, value in os.environ.items() if name not in VARIABLES}, **ours}
+
+
+def start(folder: Path, command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[str]:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=env, cwd=folder, **pipes)
+
+
+def result(folder: Path, rank: int, process: subprocess.Popen[str], expect: int) -> Rank:
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == expect, (process.returncode, stdout, stderr)
+    times = folder / f"times.{rank}.json"
+    counted = json.loads(times.read_text()) if times.exists() else None
+    return Rank(process.returncode, stdout, stderr, read_events(folder, rank), counted)
+
+
+def read_events(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """The rank's events, which the schema and the reader of the analysis accept."""
+    log = folder / f"events.rank{rank}.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    for event in events:
+        jsonschema.validate(event, SCHEMA)
+    assert not RankLog.of(events).damage
+    return events

@@ -26,7 +26,9 @@ class FunctionSteps:
             self._module, _, function = step.rpartition(":")
         # Of a method, its class before it.
         self._path: list[str] = function.split(".")
-        self.modules: dict[str, Callable[[Any], None]] = {self._module: self._wrap} if self._module else {}
+        self.modules: dict[str, Callable[[Any], None]] = {}
+        if self._module not in ("", "__main__"):
+            self.modules[self._module] = self._wrap
 
     def in_main(self, name: str) -> bool:
         """The function is in the script, which is called `name` or __main__."""

@@ -164,7 +164,9 @@ class Recorder:
         began = self.first_began if self.first_began is not None else self._began
         startup = {**self._startup, "script": round(began - self._began, 6)}
         known = facts.start(parameters, self.settings.start)
-        self._log.write("start", **{**self.settings.start, **known}, train_samples=None, startup_seconds=startup)
+        known.update(train_samples=None, startup_seconds=startup)
+        # Known only now, but of before the first step.
+        self._log.write("start", seconds_ago=perf_counter() - began, **{**self.settings.start, **known})
         self._check_world_size(known["world_size"], known["communication"])
         samples = self._samples(1)
         self._log.write("steps", phase=FIRST, step=0, n=1, seconds=now - began, samples=samples, loss=self.read_loss())
@@ -262,7 +264,8 @@ class Recorder:
             accumulation=usual.batches,
             epochs=self._epochs if self._training_loaders else None,
         )
-        protocol = {"relative_half_width": None, "precision": None, "stationary": None, **self._outcome}
+        unknown = {"relative_half_width": None, "stationary": None}
+        protocol = {**unknown, "precision": settings.precision, **self._outcome}
         protocol.update(stopped=stopped, warmup_steps=self._warmup, measured_steps=self._measured)
         self._log.write("protocol", **protocol)
         seen = self.steps * settings.samples_per_step

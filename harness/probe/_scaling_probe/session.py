@@ -11,7 +11,8 @@ from typing import Optional
 
 from _scaling_probe.arming import Arming
 from _scaling_probe.ending import Refused, exit_now
-from _scaling_probe.recorder import PROBE, Recorder
+from _scaling_probe.function_steps import FunctionSteps
+from _scaling_probe.recorder import HOOKS, PROBE, Recorder
 from _scaling_probe.settings import VARIABLE, read
 from _scaling_probe.torch_hooks import TorchHooks
 
@@ -41,6 +42,14 @@ def begin() -> Optional[Recorder]:
     return current
 
 
+def armed() -> None:
+    """Begin to record in a process that was started without the runner, if it uses PyTorch."""
+    recorder = begin()
+    if recorder is not None:
+        Arming({**FunctionSteps(recorder).modules, **TorchHooks(recorder).modules})
+        atexit.register(_end)
+
+
 def marked() -> Optional[Recorder]:
     """Begin to record what scaling_probe.py tells; of PyTorch, only data and what is not training."""
     runs = current is not None
@@ -63,7 +72,7 @@ def _forget() -> None:
 
 def _end() -> None:
     """At the exit of a process that was started without the runner."""
-    if current is None:
+    if current is None or (current.method == HOOKS and "torch" not in sys.modules):
         return
     failed = getattr(sys, "last_value", None) is not None
     try:

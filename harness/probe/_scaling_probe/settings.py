@@ -23,6 +23,7 @@ class Settings:
         samples_per_step: samples (or tokens, see `unit`) per optimiser step over all ranks.
         step: optimiser class, or "module:function", whose calls are the steps; None: found by itself.
         stop: end the training once enough steps were measured.
+        precision: relative half-width at which the stop channel's server has measured enough; None: it does not decide.
         stop_channel: host and port of the server that decides when.
         token: shown to that server.
         start: what the supervisor knows of the `start` event.
@@ -38,6 +39,7 @@ class Settings:
     unit: str
     step: str | None
     stop: bool
+    precision: float | None
     stop_channel: tuple[str, int] | None
     token: str
     start: Mapping[str, Any]
@@ -66,6 +68,7 @@ def read(path: str) -> Settings:
         unit=told.get("unit", "samples"),
         step=told.get("step"),
         stop=told.get("stop", True),
+        precision=told.get("precision"),
         stop_channel=(channel[0], channel[1]) if channel else None,
         token=told.get("token") or "",
         start=told.get("start", {}),
