@@ -177,7 +177,8 @@ class WorkloadSupervisor(RankSupervisor):
         return sum(size_of(self.attempt_dir / of(self.rank)) for of in (run_files.stdout, run_files.stderr))
 
     def _stacks(self, _: subprocess.Popen[bytes]) -> str:
-        return ""
+        what = "its output did not grow" if self.workload.pattern else "no block of steps ended"
+        return f": {what}; if that is normal, set a longer heartbeat=<seconds>, or heartbeat=null"
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         code = super()._watch(process)

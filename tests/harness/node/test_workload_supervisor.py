@@ -230,7 +230,10 @@ def test_nothing_of_it_is_left_behind(tmp_path: Path) -> None:
 
 def test_without_output_for_the_time_of_the_heartbeat_it_is_stopped(tmp_path: Path) -> None:
     result = Run(tmp_path, ["sleep", "60"], pattern=PATTERN, heartbeat_seconds=2.0).result()
-    assert result["reason"] == "rank 0: no progress for 2 s (heartbeat)"
+    assert result["reason"] == (
+        "rank 0: no progress for 2 s (heartbeat): its output did not grow; if that is normal, set a longer "
+        "heartbeat=<seconds>, or heartbeat=null"
+    )
 
 
 def test_one_process_per_node_has_the_variables_of_nodes_only(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""The user's own training on this machine, from the command line to the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from project import PROJECT, Cli
+from studies import logged, program, read_json, run_dirs, run_of, starts
+
+from harness.core.events import read_events
+
+LOCAL = ("cluster=local", "cluster.device=cpu", "batch=16")
+MEASURE = ("measure.warmup_steps=10", "measure.steps=60", "measure.block_steps=10")
+# Each step takes 10 ms and says so.
+SHELL = """#!/bin/sh
+step=0
+while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
+"""
+PATTERN = r"workload.pattern='step (?P<step>\d+): (?P<ms>\S+) ms'"
+DDP = """
+import sys, time, torch
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(100000, 8))
+for (batch,) in torch.utils.data.DataLoader(data, batch_size=int(sys.argv[1])):
+    time.sleep(0.01)
+    optimiser.zero_grad()
+    model(batch).square().mean().backward()
+    optimiser.step()
+"""
+
+
+def validate(run_dir: Path) -> None:
+    """Check a run's files and events against their schemas."""
+
+    def schema(name: str) -> Any:
+        return read_json(PROJECT / "harness" / "schemas" / f"{name}.schema.json")
+
+    for name, file in (("spec", "spec.json"), ("result", "result.json"), ("begin", "attempt-1/begin.json")):
+        jsonschema.validate(read_json(run_dir / file), schema(name))
+    for file in run_dir.glob("attempt-1/events.rank*.jsonl"):
+        log = read_events(file)
+        assert log.unreadable_lines == 0
+        for event in log.events:
+            jsonschema.validate(event, schema("events"))
+
+
+def test_a_program_measured_by_its_output_from_the_command_to_the_report(cli: Cli, tmp_path: Path) -> None:
+    program(tmp_path / "train.sh", SHELL)
+    command = ("harness", "-m", "gpus=1,2", "workload=command", *LOCAL, *MEASURE, PATTERN, "--", "./train.sh")
+    done = cli(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 completed, 0 failed" in done.stdout
+    for run_dir in run_dirs(tmp_path):
+        validate(run_dir)
+        assert [event["stopped"] for event in logged(run_dir, "protocol")] == ["precision"]
+    again = cli(*command)
+    assert "0 completed, 0 failed, 2 were completed before" in again.stdout
+    report = cli("analysis", "results/scaling")
+    assert report.returncode == 0, report.stderr
+    # 16 and 32 samples in 10 ms.
+    assert "1,600" in report.stdout
+    assert "3,200" in report.stdout
+
+
+def test_a_launcher_of_its_own_starts_once_per_node(cli: Cli, tmp_path: Path) -> None:
+    program(tmp_path / "train.sh", SHELL)
+    program(
+        tmp_path / "launch.sh", "#!/bin/sh\necho $NODE_RANK of $NNODES starts $1 at $2\n./train.sh & exec ./train.sh\n"
+    )
+    arguments = ("workload.launcher=own", "--", "./launch.sh", "{gpus_per_node}", "{master_addr}")
+    done = cli("harness", "gpus=2", "workload=command", *LOCAL, *MEASURE, PATTERN, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    attempt = run_of(tmp_path, 2) / "attempt-1"
+    assert (attempt / "stdout.rank0").read_text().startswith("0 of 1 starts 2 at 127.0.0.1\n")
+    assert not (attempt / "stdout.rank1").exists()
+
+
+def test_output_without_a_match_is_one_sentence(cli: Cli, tmp_path: Path) -> None:
+    done = cli("harness", "gpus=1", "workload=command", *LOCAL, "workload.pattern=megatron", "--", "echo", "hello")
+    assert done.returncode == 1
+    said = "no line of the output matched workload.pattern=megatron; the last lines were: hello; correct the pattern"
+    assert said in read_json(run_of(tmp_path, 1) / "result.json")["reason"]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.torch
+def test_the_ranks_of_a_script_stop_at_the_same_step_when_enough_was_measured(
+    cli: Cli, tmp_path: Path, torch_python: Path
+) -> None:
+    (tmp_path / "train.py").write_text(DDP)
+    measure = ("measure.steps=3000", "measure.precision=0.3")
+    arguments = (f"workload.python={torch_python}", "--", "train.py", "{batch_per_gpu}")
+    done = cli("harness", "gpus=2", "workload=script", *LOCAL, *measure, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir = run_of(tmp_path, 2)
+    validate(run_dir)
+    ranks = range(2)
+    assert [logged(run_dir, "protocol", rank=rank)[0]["stopped"] for rank in ranks] == ["precision"] * 2
+    ended = [logged(run_dir, "end", rank=rank)[0]["steps"] for rank in ranks]
+    assert ended[0] == ended[1] < 3000
+    assert [start["world_size"] for start in starts(run_dir)] == [2, 2]
