@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from project import PROJECT, Cli
 from harness.config import composition
 from harness.config.framework_capabilities import CAPABILITIES
 from harness.core.errors import UserError
-from harness.plan import request
 from harness.plan.request import StudyRequest, study_request
 
 FRAMEWORKS = sorted(path.stem for path in (PROJECT / "conf" / "framework").glob("*.yaml"))
@@ -208,7 +208,7 @@ def test_options_that_an_optimiser_cannot_have_are_refused(tmp_path: Path) -> No
 
 
 def test_cores_of_their_own_need_enough_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert asked("gpus=4", "cluster.bind_cpus=true", tmp_path=tmp_path).requests[0].site.bind_cpus
     with pytest.raises(UserError, match=r"5 ranks x 1 need 5 dedicated cores, this machine has 4"):
         asked("gpus=5", "cluster.bind_cpus=true", tmp_path=tmp_path)
