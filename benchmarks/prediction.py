@@ -34,7 +34,7 @@ from analysis.scaling.bayesian import (
 )
 from analysis.scaling.extra_p import with_extrap
 from analysis.scaling.measurements import read_table
-from analysis.scaling.series import Series
+from analysis.scaling.series import RateSeries
 from benchmarks.common import ROOT, Row
 
 PUBLISHED = ROOT / "benchmarks" / "published" / "throughput.csv"
@@ -68,7 +68,7 @@ def rows() -> list[Row]:
     return found
 
 
-def refitted(series: Sequence[Series], key: Callable[[Series], str]) -> tuple[list[Fold], list[Fold]]:
+def refitted(series: Sequence[RateSeries], key: Callable[[RateSeries], str]) -> tuple[list[Fold], list[Fold]]:
     """Return (largest sizes, each size from all others), with constants from the series of other keys."""
     largest: dict[int, Fold] = {}
     others: list[Fold] = []
@@ -86,7 +86,7 @@ def refitted(series: Sequence[Series], key: Callable[[Series], str]) -> tuple[li
     return [largest[i] for i in sorted(largest)], others
 
 
-def fit_constants(series: Sequence[Series]) -> np.ndarray:
+def fit_constants(series: Sequence[RateSeries]) -> np.ndarray:
     """Fit the logarithms of CONSTANTS by maximum evidence, with a weak prior (one standard deviation is a factor of e)
     around the values in use."""
 
@@ -99,7 +99,7 @@ def fit_constants(series: Sequence[Series]) -> np.ndarray:
     return minimize(loss, CONSTANTS, method="Nelder-Mead", options=options).x
 
 
-def _log_evidence(series: Series, prior: Prior) -> float:
+def _log_evidence(series: RateSeries, prior: Prior) -> float:
     draws = prior.mean + prior.sd * DRAWS
     differences = np.log(series.costs) - np.log1p(np.exp(draws[:, :-1]) @ terms(series.sizes, series.scaling))
     squares = ((differences - differences.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)

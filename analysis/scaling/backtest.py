@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from analysis.scaling.baselines import BEST_LAW, FLAT, LINEAR, RING, best_law, flat, linear, ring_term
 from analysis.scaling.bayesian import Predictive, posteriors
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.single_node import one_node
 
-PEERS: Mapping[str, Callable[[Series, Size], float | None]] = {
+PEERS: Mapping[str, Callable[[RateSeries, Size], float | None]] = {
     LINEAR: linear,
     FLAT: flat,
     RING: ring_term,
@@ -47,7 +47,7 @@ class SeriesBacktest:
     predict. left_out: each size from all others. one_node: the largest size, from the sizes on one node and a
     bandwidth; None if it does not apply."""
 
-    series: Series
+    series: RateSeries
     used: tuple[Size, ...]
     largest: Fold | None
     why_not: str | None
@@ -65,7 +65,7 @@ class Summary:
     worst: float | None
 
 
-def try_series(series: Series, bandwidth: float | None = None) -> SeriesBacktest:
+def try_series(series: RateSeries, bandwidth: float | None = None) -> SeriesBacktest:
     """Backtest a series. bandwidth: bytes per second between nodes; None: the one in the system's name, if any."""
     keep = series.up_to_half()
     if len(series.sizes) == 1:
@@ -122,7 +122,7 @@ def all_folds(tests: Sequence[SeriesBacktest]) -> list[Fold]:
     return largest + [fold for test in tests for fold in test.left_out]
 
 
-def _from_one_node(series: Series, bandwidth: float | None) -> Fold | None:
+def _from_one_node(series: RateSeries, bandwidth: float | None) -> Fold | None:
     keep = [size.nodes == 1 for size in series.sizes]
     if not any(keep) or series.largest.nodes == 1:
         return None

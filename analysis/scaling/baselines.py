@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.textbook import best_by_leave_one_out, fit
 from harness.core.spec import WEAK
 
 LINEAR, FLAT, RING, BEST_LAW, EXTRA_P = "linear", "flat", "ring term", "best law", "Extra-P"
 
 
-def linear(series: Series, size: Size) -> float:
+def linear(series: RateSeries, size: Size) -> float:
     """Return samples per second at the per-GPU rate of the smallest measured size."""
     return series.rates[0] / series.sizes[0].gpus * size.gpus
 
 
-def flat(series: Series, size: Size) -> float:
+def flat(series: RateSeries, size: Size) -> float:
     """Return samples per second at the per-GPU rate of the largest measured size."""
     return series.rates[-1] / series.largest.gpus * size.gpus
 
 
-def ring_term(series: Series, size: Size) -> float:
+def ring_term(series: RateSeries, size: Size) -> float:
     """Fit step seconds = a + b (n-1)/n by least squares. n: for a size on several nodes, the nodes, over the sizes with
     as many GPUs per node; else GPUs. With only one such size: flat."""
     import numpy as np
@@ -40,7 +40,7 @@ def ring_term(series: Series, size: Size) -> float:
     return size.gpus / float(cost) if cost > 0 else flat(series, size)
 
 
-def best_law(series: Series, size: Size) -> float | None:
+def best_law(series: RateSeries, size: Size) -> float | None:
     """Predict with the textbook law of smallest leave-one-out error; None if none can be judged."""
     law = best_by_leave_one_out(series)
     fitted = None if law is None else fit(law, series)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from analysis.stats.intervals import Interval
 from harness.core.spec import WEAK
 
@@ -129,12 +129,12 @@ def terms(sizes: Sequence[Size], scaling: str) -> np.ndarray:
     return np.array(rows) * (1 if scaling == WEAK else gpus)
 
 
-def posterior(series: Series, prior: Prior | None = None) -> Posterior:
+def posterior(series: RateSeries, prior: Prior | None = None) -> Posterior:
     """Return the posterior given the whole series."""
     return posteriors(series, [[True] * len(series.sizes)], prior)[0]
 
 
-def posteriors(series: Series, kept: Sequence[Sequence[float]], prior: Prior | None = None) -> list[Posterior]:
+def posteriors(series: RateSeries, kept: Sequence[Sequence[float]], prior: Prior | None = None) -> list[Posterior]:
     """Return the posterior given each part of the series. kept: per part, the weight of each size (True, False, or an
     equivalent number of measurements); at least one is not 0. prior: None: the usual one.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analysis.base.errors import StudyError
 from analysis.base.text import listed, printable, shortened
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from harness.core.spec import STRONG, WEAK
 
 ABOUT = ("source", "system", "gpus_per_node", "framework", "model", "precision")
@@ -32,7 +32,7 @@ class Row:
 class MeasurementTable:
     """remarks: rows that are in no series, with reasons."""
 
-    series: tuple[Series, ...]
+    series: tuple[RateSeries, ...]
     rows: int
     remarks: tuple[str, ...]
 
@@ -113,7 +113,7 @@ def _given(text: str | None) -> str:
     return repr(shortened(printable(text.strip()), 30)) if text and text.strip() else "empty"
 
 
-def _series(rows: Iterable[Row]) -> list[Series]:
+def _series(rows: Iterable[Row]) -> list[RateSeries]:
     """Group rows that differ only in GPUs and nodes. If their batch per GPU differs, they are one strong-scaling series
     if they share the global batch and no batch per GPU has two sizes; else one series per batch."""
     alike: dict[tuple[str, ...], list[Row]] = defaultdict(list)
@@ -142,7 +142,7 @@ def _samples(batch: int | None) -> str:
     return "an unstated number of samples" if batch is None else f"{batch} samples"
 
 
-def _one(about: tuple[str, ...], rows: list[Row], scaling: str, remarks: tuple[str, ...]) -> Series:
+def _one(about: tuple[str, ...], rows: list[Row], scaling: str, remarks: tuple[str, ...]) -> RateSeries:
     by_size: dict[Size, list[float]] = defaultdict(list)
     for row in rows:
         by_size[row.size].append(row.rate)
@@ -159,7 +159,7 @@ def _one(about: tuple[str, ...], rows: list[Row], scaling: str, remarks: tuple[s
         batches = f"batch {batch}" if scaling == WEAK else f"global batch {batch * rows[0].size.gpus}"
     parts = [values[name] for name in ("system", "framework", "model", "precision")] + [batches, values["data"]]
     sizes = tuple(sorted(by_size))
-    return Series(
+    return RateSeries(
         name=", ".join(part for part in parts if part),
         sizes=sizes,
         rates=tuple(len(by_size[size]) / math.fsum(1 / rate for rate in by_size[size]) for size in sizes),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from analysis.read.row import Run
 from analysis.scaling.bayesian import NOISE_MEDIAN, Predictive, Prior, posterior, posteriors, usual_prior
 from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.study_series import StudySeries
 
 # Probability that each quantile of `Predictive` stands for.
@@ -108,7 +108,7 @@ def _none(source: StudySeries, why: str) -> NextSizes:
     return NextSizes(source, None, None, None, (), why, ())
 
 
-def _new_sizes(series: Series, target: Size, per_node: int | None) -> list[Size]:
+def _new_sizes(series: RateSeries, target: Size, per_node: int | None) -> list[Size]:
     """Return unmeasured sizes up to the target: 2^i GPUs, and 2^i and 3·2^i full nodes."""
     counts = {target.gpus}
     for i in range(target.gpus.bit_length()):
@@ -139,13 +139,13 @@ def _width_after_repeat(source: StudySeries, prior: Prior, index: int, target: S
     return _width(series, counts, prior, target, SAMPLERS)
 
 
-def _width(series: Series, counts: Sequence[float], prior: Prior, target: Size, samplers: int) -> float:
+def _width(series: RateSeries, counts: Sequence[float], prior: Prior, target: Size, samplers: int) -> float:
     """Return the relative width of the 90 % interval of the mean at the target. counts: weights for `posteriors`."""
     found = posteriors(series, [counts] * samplers, prior)
     return sum(relative_width(each.predict_mean(target)) for each in found) / samplers
 
 
-def _variance(series: Series, runs: float) -> float:
+def _variance(series: RateSeries, runs: float) -> float:
     """Return the variance of a mean of this many runs about the law: noise / runs, plus misfit of the law."""
     return NOISE_MEDIAN**2 + (series.noise or 0.0) ** 2 / runs
 

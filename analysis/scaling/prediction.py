@@ -9,7 +9,7 @@ from analysis.scaling.backtest import Fold
 from analysis.scaling.baselines import flat, linear
 from analysis.scaling.bayesian import Posterior, Predictive, posteriors, usual_prior
 from analysis.scaling.reference_errors import CALIBRATED, FITTED
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.single_node import OneNode, one_node
 from analysis.scaling.study_series import StudySeries
 from analysis.scaling.textbook import LAWS, Fit, fit, leave_one_out
@@ -135,7 +135,7 @@ def placed(gpus: int, per_node: int | None) -> Size:
     return Size(gpus, 1 if per_node is None else -(-gpus // per_node))
 
 
-def _posteriors(series: Series) -> tuple[Posterior, float | None, Fold | None]:
+def _posteriors(series: RateSeries) -> tuple[Posterior, float | None, Fold | None]:
     """Return the posterior of all sizes, the mean leave-one-out error, and the test on the largest size."""
     count = len(series.sizes)
     kept = [[True] * count]
@@ -155,7 +155,7 @@ def _posteriors(series: Series) -> tuple[Posterior, float | None, Fold | None]:
     return found[0], error, own_test
 
 
-def _predicted(series: Series, found: Posterior, size: Size, measured: float | None, calibrated: bool) -> Predicted:
+def _predicted(series: RateSeries, found: Posterior, size: Size, measured: float | None, calibrated: bool) -> Predicted:
     trivial = linear(series, size), flat(series, size)
     ratio = size.gpus / series.largest.gpus
     if ratio > TOO_FAR:

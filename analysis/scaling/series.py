@@ -29,8 +29,10 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Series:
-    """sizes, rates: measurements in ascending order of distinct sizes; rates in samples per second.
+class RateSeries:
+    """Throughput at several sizes, from a study or elsewhere: what scaling laws are fitted to.
+
+    sizes, rates: measurements in ascending order of distinct sizes; rates in samples per second.
 
     scaling: harness.core.spec.WEAK (constant batch per GPU) or STRONG (constant global batch). system, model,
     precision, batch_per_gpu: as far as known; a prediction from one node needs them. noise: relative standard deviation
@@ -66,7 +68,7 @@ class Series:
     def largest(self) -> Size:
         return self.sizes[-1]
 
-    def only(self, keep: list[bool]) -> Series:
+    def only(self, keep: list[bool]) -> RateSeries:
         """Return the series with only the marked sizes."""
         import dataclasses
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analysis.scaling.bayesian import Posterior, Prior, posterior, usual_prior
 from analysis.scaling.communication import ring_seconds
-from analysis.scaling.series import Series
+from analysis.scaling.series import RateSeries
 from harness.core.spec import WEAK
 
 # Published parameter counts by the letters and digits of a network's name. models/catalog.py counts parameters too, but
@@ -45,7 +45,7 @@ class OneNode:
     prior: Prior | None = None
 
 
-def one_node(series: Series, bytes_per_second: float | None = None, gradient_bytes: float | None = None) -> OneNode:
+def one_node(series: RateSeries, bytes_per_second: float | None = None, gradient_bytes: float | None = None) -> OneNode:
     """Predict several nodes from sizes on one. Arguments that are None are read from the names of system and model.
 
     The median cost of the ring between nodes becomes bytes / bandwidth: fully exposed, at full speed. Overlap makes it

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from analysis.base.numbers import common
 from analysis.read.row import Run
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from analysis.tables.point import Point
-from analysis.tables.series import Series as PointSeries
-from analysis.tables.series import apart_from_alone, series_of
+from analysis.tables.series import Series, apart_from_alone, series_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class StudySeries:
     None if unknown or different between runs. runs: completed ones at each size. key: the series in the table of
     points."""
 
-    series: Series
+    series: RateSeries
     cluster: str
     device: str
     marks: tuple[str, ...]
@@ -40,7 +39,7 @@ def study_series(points: Sequence[Point]) -> list[StudySeries]:
     return [_one(series, alone.get(series.work, [])) for series in apart_from_alone(every)]
 
 
-def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
+def _one(of: Series, alone: Sequence[Point]) -> StudySeries:
     measured = of.measured
     remarks = [f"no figure for {of.gaps}"] if of.gaps else []
     if all(point.gpus > 1 for point in measured):
@@ -56,7 +55,7 @@ def _one(of: PointSeries, alone: Sequence[Point]) -> StudySeries:
     ordered = sorted(sizes)
     of_size = {Size(point.gpus, point.nodes): point.completed for point in measured}
     parameters = common(run.parameters for run in flat)
-    series = Series(
+    series = RateSeries(
         name=first.series_name,
         sizes=tuple(ordered),
         rates=tuple(sizes[size] for size in ordered),

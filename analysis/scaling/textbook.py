@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.scaling.communication import expected_maximum
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from harness.core.spec import WEAK
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ LAWS = (
 )
 
 
-def fit(law: Law, series: Series) -> Fit | None:
+def fit(law: Law, series: RateSeries) -> Fit | None:
     """Fit by least squares of logarithms, i.e. of relative errors; None if there are fewer sizes than unknowns that
     they determine. A parameter that they do not (for links between nodes, on one node) is 0."""
     import numpy as np
@@ -146,7 +146,7 @@ def fit(law: Law, series: Series) -> Fit | None:
     return Fit(law, series.scaling, cost, tuple(map(float, values)), intervals, known)
 
 
-def leave_one_out(law: Law, series: Series) -> float | None:
+def leave_one_out(law: Law, series: RateSeries) -> float | None:
     """Return the mean absolute relative error over the sizes, each predicted from all others; None if one cannot be, or
     with two sizes, since from one size every law is linear."""
     if len(series.sizes) < 3:
@@ -160,7 +160,7 @@ def leave_one_out(law: Law, series: Series) -> float | None:
     return sum(errors) / len(errors)
 
 
-def best_by_leave_one_out(series: Series) -> Law | None:
+def best_by_leave_one_out(series: RateSeries) -> Law | None:
     """Return the law with the smallest leave-one-out error; None with two sizes or fewer."""
     errors = {law: error for law in LAWS if (error := leave_one_out(law, series)) is not None}
     return min(errors, key=lambda law: errors[law]) if errors else None

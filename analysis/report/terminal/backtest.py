@@ -9,7 +9,7 @@ from analysis.base.text import DASH, number, percent, shortened, span
 from analysis.scaling.backtest import Fold, SeriesBacktest, Summary, all_folds, coverage, summary, summary_of
 from analysis.scaling.extra_p import ALL_PEERS
 from analysis.scaling.measurements import MeasurementTable
-from analysis.scaling.series import Series
+from analysis.scaling.series import RateSeries
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,7 +177,7 @@ def _sentences(table: MeasurementTable, tests: Sequence[SeriesBacktest], extrap_
     return lines + said
 
 
-def _remarks(series: Series) -> list[str]:
+def _remarks(series: RateSeries) -> list[str]:
     remarks = list(series.remarks)
     if len(series.sizes) > 1:
         if series.sizes[0].gpus > 1:

@@ -17,7 +17,7 @@ from analysis.scaling.bayesian import (
     posteriors,
     terms,
 )
-from analysis.scaling.series import Series, Size
+from analysis.scaling.series import RateSeries, Size
 from harness.core.spec import STRONG, WEAK
 
 NODES_OF_8 = tuple(Size(gpus, max(1, gpus // 8)) for gpus in (1, 2, 4, 8, 16, 32, 64))
@@ -32,10 +32,10 @@ TRUE = {
 }
 
 
-def made(law: textbook.Law, values: tuple[float, ...], scaling: str = WEAK, cost: float = 0.0025) -> Series:
+def made(law: textbook.Law, values: tuple[float, ...], scaling: str = WEAK, cost: float = 0.0025) -> RateSeries:
     """Make a series without noise."""
     fit = textbook.Fit(law, scaling, cost, values, None, (True,) * len(values))
-    return Series("made", NODES_OF_8, tuple(fit.rate(size) for size in NODES_OF_8), scaling)
+    return RateSeries("made", NODES_OF_8, tuple(fit.rate(size) for size in NODES_OF_8), scaling)
 
 
 @pytest.mark.parametrize("scaling", [WEAK, STRONG])
@@ -64,14 +64,14 @@ def test_the_law_that_made_a_series_has_its_smallest_leave_one_out_error() -> No
 
 def test_undetermined_parameters_are_unknown() -> None:
     ring = next(law for law in textbook.LAWS if law.name == "ring")
-    fitted = textbook.fit(ring, Series("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0)))
+    fitted = textbook.fit(ring, RateSeries("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0)))
     assert fitted is not None
     assert fitted.known == (True, False)
 
 
 def test_a_law_with_more_unknowns_than_sizes_is_not_fitted() -> None:
     usl = next(law for law in textbook.LAWS if law.name == "usl")
-    assert textbook.fit(usl, Series("short", NODES_OF_8[:2], (1.0, 1.9))) is None
+    assert textbook.fit(usl, RateSeries("short", NODES_OF_8[:2], (1.0, 1.9))) is None
 
 
 def test_costs_of_an_allreduce() -> None:
@@ -94,7 +94,7 @@ def test_pooled_law_follows_a_series_with_many_sizes() -> None:
     losses = np.array([0.02, 0.004, 0.03, 0.02])
     costs = 0.0025 * (1 + losses @ terms(NODES_OF_8, WEAK))
     rates = tuple(size.gpus / cost for size, cost in zip(NODES_OF_8, costs, strict=True))
-    found = posterior(Series("made", NODES_OF_8[:-1], rates[:-1]))
+    found = posterior(RateSeries("made", NODES_OF_8[:-1], rates[:-1]))
     predicted = found.predict(NODES_OF_8[-1])
     assert predicted.median == pytest.approx(rates[-1], rel=0.03)
     assert predicted.central90.low < rates[-1] < predicted.central90.high
@@ -120,7 +120,7 @@ def test_intervals_hold_as_often_as_they_say_on_simulated_series() -> None:
         noise = NOISE_MEDIAN * np.exp(NOISE_LOG_SD * random.standard_normal())
         costs = (1 + losses @ terms(sizes, WEAK)) * np.exp(noise * random.standard_normal(len(sizes)))
         rates = tuple(size.gpus / cost for size, cost in zip(sizes, costs, strict=True))
-        series = Series("made", sizes, rates)
+        series = RateSeries("made", sizes, rates)
         found = posteriors(series, [series.up_to_half()])[0]
         folds.append(Fold(series.largest, rates[-1], found.predict(series.largest)))
     shares = coverage(folds)
@@ -130,10 +130,10 @@ def test_intervals_hold_as_often_as_they_say_on_simulated_series() -> None:
 
 
 def test_intervals_widen_with_distance_and_over_another_link_level() -> None:
-    one_node = Series("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
-    two_nodes = Series("two nodes", NODES_OF_8[:5], (400.0, 790.0, 1570.0, 3110.0, 6190.0))
+    one_node = RateSeries("one node", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
+    two_nodes = RateSeries("two nodes", NODES_OF_8[:5], (400.0, 790.0, 1570.0, 3110.0, 6190.0))
 
-    def width(series: Series, size: Size) -> float:
+    def width(series: RateSeries, size: Size) -> float:
         predicted = posterior(series).predict(size)
         return predicted.central90.high / predicted.central90.low
 
@@ -142,5 +142,5 @@ def test_intervals_widen_with_distance_and_over_another_link_level() -> None:
 
 
 def test_the_same_series_gives_the_same_figures() -> None:
-    series = Series("again", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
+    series = RateSeries("again", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
     assert posterior(series).predict(Size(16, 2)) == posterior(series).predict(Size(16, 2))
