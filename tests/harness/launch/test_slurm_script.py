@@ -106,6 +106,13 @@ def test_ranks_of_mpirun_are_started_in_the_batch_step() -> None:
     assert script(dataclasses.replace(V100, mpi="mpirun"), 15) == script(V100, 15, packed=True)
 
 
+def test_one_process_per_node_has_all_cores_and_gpus_of_its_node() -> None:
+    text = script(dataclasses.replace(V100, one_process_per_node=True), 15)
+    for option in ("--nodes=3", "--ntasks-per-node=1", "--cpus-per-task=28", "--gres=gpu:v100:4"):
+        assert f"#SBATCH {option}\n" in text
+    assert "--cpus-per-task=28" in text.partition("\nsrun ")[2]
+
+
 def test_cpu_partition_asks_for_no_gpus() -> None:
     resources = Resources(scheduler="slurm", placement=Placement(2, 8), cpus_per_gpu=1, timeout_minutes=0.5)
     text = script(resources, 3)

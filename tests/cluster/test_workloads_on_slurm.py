@@ -1,0 +1,82 @@
+"""The user's own training on two nodes of a real Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for
+from project import Cli
+from slurm_study import started
+from studies import hosts, logged, program, read_json, run_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+SLURM = ("cluster.device=cpu", "cluster.cpus_per_gpu=1", "batch=16")
+PATTERN = r"workload.pattern='step (?P<step>\d+): (?P<ms>\S+) ms'"
+SHELL = """#!/bin/sh
+echo node $NODE_RANK of $NNODES at $MASTER_ADDR with $(env | grep -c '^RANK=')
+trap 'echo told; exit 0' TERM
+step=0
+while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
+"""
+DDP = """
+import sys, time, torch
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(100000, 8))
+for (batch,) in torch.utils.data.DataLoader(data, batch_size=int(sys.argv[1])):
+    time.sleep(0.01)
+    optimiser.zero_grad()
+    model(batch).square().mean().backward()
+    optimiser.step()
+"""
+
+
+@pytest.mark.torch
+def test_ranks_on_two_nodes_are_told_the_same_step(cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path) -> None:
+    (tmp_path / "train.py").write_text(DDP)
+    measure = ("cluster.gpus_per_node=1", "measure.steps=3000", "measure.precision=0.3")
+    arguments = (f"workload.python={torch_python}", "--", "train.py", "{batch_per_gpu}")
+    done = cli("harness", "gpus=2", "workload=script", *SLURM, *measure, *arguments, env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir = run_of(tmp_path, 2)
+    assert len(set(hosts(run_dir))) == 2
+    ended = [logged(run_dir, "end", rank=rank)[0]["steps"] for rank in range(2)]
+    assert ended[0] == ended[1] < 3000
+    assert logged(run_dir, "protocol")[0]["stopped"] == "precision"
+
+
+def test_a_launcher_of_its_own_starts_once_on_each_node_and_all_are_ended(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    program(tmp_path / "train.sh", SHELL)
+    keys = ("gpus=4", "cluster.gpus_per_node=2", "workload=command", "workload.launcher=own", PATTERN)
+    done = cli("harness", *keys, *SLURM, "--", "./train.sh", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    attempt = run_of(tmp_path, 4) / "attempt-1"
+    said = [(attempt / f"stdout.rank{rank}").read_text().splitlines() for rank in range(2)]
+    assert [lines[0].split()[:4] for lines in said] == [["node", "0", "of", "2"], ["node", "1", "of", "2"]]
+    assert {lines[0].split()[-1] for lines in said} == {"0"}, "no variables of ranks"
+    assert {lines[-1] for lines in said} == {"told"}
+    assert not (attempt / "stdout.rank2").exists()
+
+
+def test_a_cancelled_training_is_told_and_its_run_is_unfinished(slurm: Any, tmp_path: Path) -> None:
+    program(tmp_path / "train.sh", SHELL)
+    keys = ("gpus=2", "cluster.gpus_per_node=1", "workload=command", "workload.stop=false", PATTERN)
+    with started(slurm, tmp_path, *keys, *SLURM, "--", "./train.sh"):
+        outputs = [f"results/scaling/runs/*/attempt-1/stdout.rank{rank}" for rank in range(2)]
+        wait_for(
+            lambda: (
+                all("step" in file.read_text() for text in outputs for file in tmp_path.glob(text))
+                and len([file for text in outputs for file in tmp_path.glob(text)]) == 2
+            )
+        )
+        slurm.run("scancel", "--me")
+        exits = "results/scaling/runs/*/attempt-1/exit.rank*.json"
+        wait_for(lambda: len(list(tmp_path.glob(exits))) == 2)
+        for file in tmp_path.glob(exits):
+            assert read_json(file)["interrupted"]
+            assert (file.parent / f"stdout.rank{file.stem[-1]}").read_text().splitlines()[-1] == "told"
+        assert not list(tmp_path.glob("results/scaling/runs/*/result.json"))
