@@ -136,3 +136,8 @@ def test_optimizer_inside_of_another_is_no_step(torch_python: Path, tmp_path: Pa
     assert (workload["handed_out"], workload["accumulation"], workload["epochs"]) == (None, None, None)
     assert rank.one("start")["communication"] == {"zero": "gloo", "horovod": "horovod"}[kind]
     assert all(b["n"] == 5 and 0.05 < b["seconds"] < 0.5 and b["data_seconds"] is None for b in rank.measured)
+
+
+def test_two_steps_for_each_batch_are_refused(torch_python: Path, tmp_path: Path) -> None:
+    (rank,) = run(tmp_path, torch_python, script="two_steps.py", expect=1)
+    assert rank.stderr.startswith("error: 4 samples per step were handed out on this rank (1 batches), but ")

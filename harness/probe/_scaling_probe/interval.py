@@ -17,7 +17,7 @@ class Interval:
         self.signs: set[tuple[str, Any]] = set()
         self._before: set[tuple[str, Any]] = set()
         self.data_seconds: float | None = None
-        # Batches and samples by DataLoader iterator; samples is None if a batch's size is unknown.
+        # Batches and samples by DataLoader iterator, the latest last; samples is None if a batch's size is unknown.
         self.batches: dict[int, tuple[int, int | None]] = {}
 
     def new_sign(self, kind: str, of: Any) -> bool:
@@ -33,7 +33,7 @@ class Interval:
         self.add_samples(iterator, samples)
 
     def add_samples(self, iterator: int, samples: int | None) -> None:
-        count, total = self.batches.get(iterator, (0, 0))
+        count, total = self.batches.pop(iterator, (0, 0))
         self.batches[iterator] = (count + 1, None if samples is None or total is None else total + samples)
 
     def restart(self) -> None:
@@ -64,16 +64,20 @@ class HandedOut:
         """Batches of one DataLoader per step: micro-batches with gradient accumulation. None: none seen."""
         return _usual([max(count for count, _ in step.values()) for step in self._steps if step])
 
-    def samples(self, expected: float) -> int | None:
+    def samples(self, expected: float) -> float | None:
         """Samples per step. None: unknown, no DataLoader, or different in each step.
 
-        Of several DataLoaders, those of the one that handed out what is expected, else of all.
+        Of several DataLoaders, those of the one that handed out what is expected, else of all. If many steps had no
+        batch, the mean over all steps: what seems to be a step is then a part of one, or trains on a batch again.
         """
-        totals = []
+        totals: list[int] = []
         for step in self._steps:
             known = [samples for _, samples in step.values() if samples is not None]
             if step and len(known) == len(step):
                 totals.append(int(expected) if expected in known else sum(known))
+        empty = sum(not step for step in self._steps)
+        if totals and empty > len(self._steps) / 4:
+            return sum(totals) / len(self._steps)
         return _usual(totals)
 
 

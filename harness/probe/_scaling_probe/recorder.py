@@ -43,6 +43,8 @@ class Recorder:
         # DataLoaders by their iterators, as ids; and those whose batches were trained on.
         self.loaders: dict[int, int] = {}
         self._training_loaders: set[int] = set()
+        # Iterators whose batches were trained on; others are for evaluation.
+        self._training_iterators: set[int] = set()
         # Counts of what could be a step, by name.
         self.seen: dict[str, int] = {}
         self.read_loss: Callable[[], float | None] = lambda: None
@@ -87,13 +89,15 @@ class Recorder:
     def exhausted(self, iterator: int) -> None:
         """A DataLoader's iterator has no more batches."""
         self._incomplete = None
+        self._training_iterators.discard(iterator)
         self.sign("exhausted", self.loaders.get(iterator, iterator))
 
     def batch(self, iterator: int, began: float, seconds: float, samples: int | None) -> None:
         """A DataLoader's iterator handed out a batch of so many samples, for which the training waited."""
         if not self.steps:
             self.first_began = began
-        self.sign("pull", iterator)
+        if self.interval.new_sign("pull", iterator) and iterator not in self._training_iterators:
+            self.begin_gap()
         self.interval.add_batch(iterator, seconds, samples)
         if samples is not None and self.steps and (self._gap_since is None or self._incomplete == iterator):
             if self._full_batch is None:
@@ -141,16 +145,21 @@ class Recorder:
                 now = perf_counter()
             self._left_out += now - self._gap_since
             self._gap_since, self._segment = None, now
+            self._train_on(*list(self.interval.batches)[-1:])
         else:
             self._n += 1
             if self.interval.data_seconds is not None:
                 self._data = (self._data or 0.0) + self.interval.data_seconds
             self.handed_out.add(self.interval)
-            self._training_loaders.update(self.loaders.get(it, it) for it in self.interval.batches)
+            self._train_on(*self.interval.batches)
         self._last_end = now
         self.interval.restart()
         if self.steps >= self._block_end or (self._stop_at is not None and self.steps >= self._stop_at):
             self._end_block(now)
+
+    def _train_on(self, *iterators: int) -> None:
+        self._training_iterators.update(iterators)
+        self._training_loaders.update(self.loaders.get(iterator, iterator) for iterator in iterators)
 
     # Blocks.
 
@@ -173,6 +182,8 @@ class Recorder:
         self._report(1, now - began, FIRST)
         if self._phase == WARMUP:
             self._warmup += 1
+        # What evaluates comes before what trains.
+        self._train_on(*list(self.interval.batches)[-1:])
         self.interval.restart()
         if self._stop_at == 1:
             self._stop()
@@ -321,7 +332,7 @@ class Recorder:
             return
         batches = self.handed_out.batches
         self.refuse(
-            f"{given} {self.settings.unit} per step were handed out on this rank ({batches} batches), but "
+            f"{given:g} {self.settings.unit} per step were handed out on this rank ({batches} batches), but "
             f"workload.samples_per_step={self.settings.samples_per_step} on {self.settings.world_size} ranks is "
             f"{expected:g}: set workload.samples_per_step to what all ranks together train on in one optimiser step, "
             "or let the script use {batch_per_gpu}"
