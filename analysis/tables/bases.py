@@ -11,7 +11,7 @@ ONE_RUN = "blocks of one run"
 
 
 def basis_text(interval: Interval) -> str:
-    """'4 runs and 3 runs', '3 runs each', 'no interval: the 3 runs are alike to the last digit'."""
+    """Return e.g. '4 runs and 3 runs', '3 runs each', 'no interval: the 3 runs are alike to the last digit'."""
     if interval.reason:
         return f"no interval: {'; '.join(map(_why, interval.reason))}"
     texts = [ONE_RUN if runs == 1 else f"{runs} runs" for runs in interval.basis]
@@ -22,7 +22,7 @@ def basis_text(interval: Interval) -> str:
 
 
 def columns_of(name: str, interval: Interval | None, basis: bool = False) -> dict[str, Any]:
-    """`name`, `name`_low and `name`_high, and with its basis `name`_basis."""
+    """Return `name`, `name`_low and `name`_high; with basis also `name`_basis."""
     estimate, low, high = (None, None, None) if interval is None else interval[:3]
     columns: dict[str, Any] = {name: estimate, f"{name}_low": low, f"{name}_high": high}
     return columns | {f"{name}_basis": basis_text(interval)} if basis and interval is not None else columns

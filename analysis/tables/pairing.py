@@ -1,4 +1,4 @@
-"""Matching points that did the same work."""
+"""Matches points that did the same work."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from harness.core.spec import EMULATED
 
 @lru_cache(maxsize=4096)
 def spec_of(key: str) -> Mapping[str, Any]:
-    """The fields of the spec behind the key of a series or point."""
+    """Return the spec's fields from the key of a series or point."""
     spec: Mapping[str, Any] = json.loads(key)
     return spec
 
 
 @lru_cache(maxsize=4096)
 def without(key: str, *fields: str) -> str:
-    """The key without these fields; equal for all series or points that differ in nothing else."""
+    """Return the key without these fields; equal for all series or points that differ in nothing else."""
     return json.dumps({name: value for name, value in spec_of(key).items() if name not in fields}, sort_keys=True)
 
 
 def only(key: str, *fields: str) -> str:
-    """These fields of the key of a series or point."""
+    """Return only these fields of the key of a series or point."""
     return json.dumps([spec_of(key)[name] for name in fields], sort_keys=True)
 
 
 class Work(Protocol):
-    """A point, or what stands for one."""
+    """A point, or a stand-in for one."""
 
     @property
     def series(self) -> str: ...
@@ -49,15 +49,15 @@ def pairing(
     also: Callable[[P], Hashable] = lambda point: None,
     fields: Collection[str] | None = None,
 ) -> dict[Hashable, list[P]]:
-    """Groups of points that did the same work, by that work, in the order of the points.
+    """Group points that did the same work, by that work, in the order of the points.
 
     Emulated points wait instead of computing; they do no work that another framework does.
 
     Args:
-        without_fields: of the spec, in which they may differ.
-        where: attributes that are equal too.
-        also: what else is equal.
-        fields: of the spec, if only these are equal and not all but without_fields.
+        without_fields: fields of the spec in which points of a group may differ.
+        where: attributes that must be equal too.
+        also: further key that must be equal.
+        fields: compare only these fields of the spec, instead of all but without_fields.
     """
     groups: dict[Hashable, list[P]] = defaultdict(list)
     for point in points:

@@ -22,9 +22,9 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Point:
-    """All runs of a series that differ only in seed and repeat. Figures are those of its completed runs, or None
-    without any; units are in the names. `_low` and `_high` are the ends of an interval; `_basis` says what it comes
-    from, or why there is none."""
+    """All runs of a series that differ only in seed and repeat. Figures are those of its completed runs, None without
+    any; units are in the names. `_low` and `_high` are the ends of an interval; `_basis` states its basis, or why there
+    is none."""
 
     series: str  # JSON of the fields of the spec that the points of the series share
     framework: str
@@ -125,7 +125,7 @@ class Point:
 
     @property
     def size(self) -> str:
-        """'4 GPUs', '1 CPU rank'."""
+        """Number of GPUs or ranks as text: '4 GPUs', '1 CPU rank'."""
         return gpus_text(self.gpus, self.device)
 
     @property
@@ -150,7 +150,7 @@ class Point:
 
     @property
     def series_name(self) -> str:
-        """The full name of its series."""
+        """Full name of its series."""
         return ", ".join(filter(None, (self.label, "" if self.is_own else self.precision, self.detail)))
 
     @property
@@ -159,16 +159,16 @@ class Point:
         return f"{self.label} [{self.detail}]" if self.detail else self.label
 
     def interval(self, figure: str) -> Interval | None:
-        """A figure, by its name, with its interval."""
+        """Return a figure with its interval."""
         value, low, high = (getattr(self, figure + end) for end in ("", "_low", "_high"))
         return None if value is None else Interval(value, low, high)
 
     def row(self) -> dict[str, Any]:
-        """Its columns, for files: several values joined by ';'."""
+        """Return its columns for files, with several values joined by ';'."""
         values = {name: getattr(self, name) for name in POINT}
         return {name: ";".join(value) or None if isinstance(value, tuple) else value for name, value in values.items()}
 
     @property
     def devices(self) -> str:
-        """'NVIDIA H200', or empty if no run logged it."""
+        """Device names such as 'NVIDIA H200'; empty if no run logged them."""
         return ";".join(self.device_names)

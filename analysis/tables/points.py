@@ -23,7 +23,7 @@ from analysis.tables.warnings import point_marks, point_notes
 
 
 def measured_series(runs: Iterable[Run], differing: Collection[str]) -> list[Series]:
-    """The points of each series, ordered by GPUs and nodes, without figures relative to a baseline.
+    """Return the points of each series, ordered by GPUs and nodes, without figures relative to a baseline.
 
     differing: keys of points whose work differs (analysis/measures/equal_work.py). Runs with an unreadable spec belong
     to no point.
@@ -99,7 +99,7 @@ def _measured_columns(completed: Sequence[Run]) -> dict[str, Any]:
 
 
 def _goodput_columns(completed: Sequence[Run]) -> dict[str, Any]:
-    """attempts: of all completed runs. low, high: range over several runs."""
+    """Return goodput and attempts of all completed runs. low, high: range over several runs."""
     if not completed:
         return {}
     rates = [goodput([run.useful_seconds], [run.allocated_seconds]) for run in completed]
@@ -115,12 +115,12 @@ def _goodput_columns(completed: Sequence[Run]) -> dict[str, Any]:
 
 
 def step_seconds_of(completed: Sequence[Run]) -> float:
-    """Mean over the runs; each counts once, however many steps it took."""
+    """Return the mean over the runs; each counts once, however many steps it took."""
     return fmean(run.step_seconds for run in completed)
 
 
 def _status_text(statuses: Iterable[str]) -> str:
-    """'completed' if all runs are; otherwise the number of runs by status."""
+    """Return the status that all runs share, else the number of runs by status."""
     counted = Counter(statuses)
     if len(counted) == 1:
         return next(iter(counted))

@@ -1,5 +1,4 @@
-"""Which points of a study are compared with which, to check that their work is equal
-(analysis/measures/equal_work.py)."""
+"""Chooses the reference of each point for the check of equal work (analysis/measures/equal_work.py)."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ from models import catalog
 REFERENCE_FRAMEWORK = "pytorch"
 STRATEGY_ORDER = (PLAIN, "allreduce")  # closest to the framework itself first, then by name
 
-# What two points have to share to be compared at all, and what else, to be compared in full: their networks, and their
-# steps.
+# What two points must share to be compared at all, to compare their networks, and to compare their steps.
 FAMILY = ("model", "dataset", "cluster", "device")
 NETWORK_SETTINGS = {"dataset": "settings of the data set", "optimizer": "optimiser"}
 STEP_SETTINGS = {"precision": "precision", "gpus": "number of GPUs", "global_batch": "global batch"}
@@ -71,18 +69,17 @@ class Candidate:
 
     @cached_property
     def spec(self) -> RunSpec:
-        """Without seed and repeat."""
+        """The spec without seed and repeat."""
         return from_plain(RunSpec, {**spec_of(self.key), "seed": 0, "repeat": 0})
 
     @property
     def shares(self) -> int | None:
-        """For a sharded data set, the number of parts that are read in parallel; None if all readers see the same
-        order."""
+        """Number of parts of a sharded data set read in parallel; None if all readers see the same order."""
         return self.spec.replicas if self.spec.dataset.reader == "shards" else None
 
     @property
     def decoded_by_dali(self) -> bool:
-        """Whether its images have slightly different pixel values than with other input pipelines."""
+        """Whether NVIDIA DALI decodes its images, which gives slightly different pixel values."""
         return self.spec.data.pipeline == DALI
 
     @cached_property
@@ -110,13 +107,13 @@ class Candidate:
         )
 
     def unlike(self, other: Candidate) -> list[str]:
-        """The settings in which the two differ."""
+        """Return the settings in which the two differ."""
         return [name for name in SETTINGS if self.settings[name] != other.settings[name]]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A completed point with its reference: itself, if it is the reference of others; None, if there is none.
+    """A completed point with its reference: itself if it is the reference of others; None if there is none.
 
     why_not: why no reference has the same settings.
     """
@@ -127,8 +124,8 @@ class Pair:
 
 
 def pairs_of(runs: Iterable[Run]) -> Iterator[Pair]:
-    """The points to compare: those with the settings of another framework or strategy and, in a study of several
-    frameworks, those without such a counterpart."""
+    """Yield the points to compare: those with a counterpart of equal settings in another framework or strategy and, in
+    a study of several frameworks, those without."""
     for family in _families(runs):
         several_frameworks = len({point.framework for point in family}) > 1
         alike = pairing(family, fields=SERIES_SETTINGS, also=lambda point: point.size)
@@ -143,14 +140,14 @@ def pairs_of(runs: Iterable[Run]) -> Iterator[Pair]:
 
 
 def in_words(settings: Sequence[str]) -> str:
-    """'a different number of GPUs'."""
+    """Return e.g. 'a different number of GPUs'."""
     if "gpus" in settings:  # in weak scaling the global batch follows
         settings = [name for name in settings if name != "global_batch"]
     return f"a different {listed([SETTINGS[name] for name in settings], 'and')}"
 
 
 def _families(runs: Iterable[Run]) -> list[list[Candidate]]:
-    """Points of the same model, data set and machine."""
+    """Group points by model, data set and machine."""
     by_point: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if run.point is not None and run.framework not in OWN_TRAININGS:
@@ -166,8 +163,8 @@ def _families(runs: Iterable[Run]) -> list[list[Candidate]]:
 
 
 def _with_equal_settings(points: Sequence[Candidate], family: Sequence[Candidate]) -> Iterator[Pair]:
-    """The framework of the first point is the reference: its point of the same strategy, else its first point;
-    preferably one with identical pixels."""
+    """Pair points with the framework of the first: its point of the same strategy, else its first point, preferably
+    one with identical pixels."""
     first = points[0]
     for point in points:
         own = [p for p in points if p.framework == first.framework and p.decoded_by_dali == point.decoded_by_dali]
@@ -180,8 +177,8 @@ def _with_equal_settings(points: Sequence[Candidate], family: Sequence[Candidate
 
 
 def _with_nearest(point: Candidate, family: Sequence[Candidate]) -> Pair:
-    """No other point has the same settings, so steps cannot be compared. Networks can: with the reference
-    framework's point that shares the most settings."""
+    """Pair a point without a counterpart with the reference framework's point that shares the most settings; only their
+    networks can be compared, not their steps."""
     completed = _completed(family)
     mine = point.framework == completed[0].framework
     others = [other for other in completed if (other.framework == completed[0].framework) != mine]
@@ -193,5 +190,5 @@ def _with_nearest(point: Candidate, family: Sequence[Candidate]) -> Pair:
 
 
 def _completed(points: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates with completed runs, the reference framework's first."""
+    """Return the candidates with completed runs, the reference framework's first."""
     return sorted((point for point in points if point.runs), key=lambda point: point.order)

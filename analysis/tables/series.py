@@ -59,7 +59,7 @@ class Series:
 
 
 def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]:
-    """(label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
+    """Return (label, detail) of each series, given by its key (JSON of what its points share) and one of its runs.
 
     The detail names the fields of the spec in which series with the same label differ. Injected faults are always
     named, so that nobody takes the series for a plain measurement.
@@ -80,7 +80,7 @@ def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]
 
 
 def without_strategy(key: str) -> str:
-    """The key of a series without its strategy."""
+    """Return the key of a series without its strategy."""
     return without(key, "strategy", "strategy_options")
 
 
@@ -90,7 +90,7 @@ def by_series(items: Iterable[T]) -> list[list[T]]:
 
 
 def series_of(points: Iterable[Point]) -> list[Series]:
-    """points: ordered by series."""
+    """Group points, which are ordered by series."""
     return [Series(tuple(group)) for group in by_series(points)]
 
 
@@ -115,13 +115,13 @@ def rate_column(points: Iterable[Point]) -> Column:
 
 
 def natural_order(text: str) -> list[tuple[int, int, str]]:
-    """A sort key under which resnet20 comes before resnet110, and a batch of 64 before one of 1,024."""
+    """Return a sort key under which resnet20 comes before resnet110, and a batch of 64 before one of 1,024."""
     parts = re.split(r"([0-9]{1,18})", text.replace(",", ""))
     return [(1, int(part), "") if part.isdecimal() and part.isascii() else (0, 0, part) for part in parts if part]
 
 
 def scaling_text(run: Run | Point) -> str:
-    """'weak scaling, 128 per GPU', 'strong scaling, global batch 1,024'."""
+    """Return e.g. 'weak scaling, 128 per GPU' or 'strong scaling, global batch 1,024'."""
     if run.scaling == WEAK:
         batch = f"{count(run.batch_per_gpu)} per {'rank' if run.device == 'cpu' else 'GPU'}"
     else:
@@ -143,19 +143,19 @@ def _label(run: Run | Point) -> str:
 
 
 def _fields(spec: dict[str, Any]) -> dict[str, str]:
-    """The fields of a spec as texts by dotted names; checkpoint and fault in words."""
+    """Return the fields of a spec as texts by dotted name; checkpoint and fault in words."""
     checkpoint, fault = spec.pop("checkpoint", {}), spec.pop("fault", {})
     return flat(spec) | {CHECKPOINT: _checkpoint(**checkpoint), FAULT: _fault(**fault)}
 
 
 def _checkpoint(interval_steps: Any = 0, **others: Any) -> str:
-    """'checkpoint every 20 steps'; empty at the default."""
+    """Return e.g. 'checkpoint every 20 steps'; empty at the default."""
     every = [f"checkpoint every {interval_steps} steps"] if interval_steps else []
     return ", ".join(every + _assigned(CHECKPOINT, others))
 
 
 def _fault(name: Any = NO_FAULT, step: Any = 0, rank: Any = 0, seconds: Any = 0, **others: Any) -> str:
-    """'fault=kill_rank at step 50', with the rank unless it is rank 0, and the seconds if there are any; empty at the
+    """Return e.g. 'fault=kill_rank at step 50', with the rank unless 0, and the seconds if any; empty at the
     default."""
     words = f"fault={name} at step {step}" if step or name != NO_FAULT else ""
     words += f" on rank {rank}" if rank else ""
@@ -174,7 +174,7 @@ def _said(name: str, value: str) -> str:
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """A spec, or a part of it, as texts by dotted names."""
+    """Return a spec, or a part of it, as texts by dotted name."""
     if isinstance(value, dict) and value:
         found: dict[str, str] = {}
         for name, inner in value.items():

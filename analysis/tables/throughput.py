@@ -11,7 +11,7 @@ from analysis.stats.estimates import Estimate, of_one_run, of_runs
 
 
 def throughput(seconds_per_sample: Iterable[float]) -> float:
-    """Samples per second over several runs: the inverse of the mean seconds per sample.
+    """Return samples per second over several runs: the inverse of the mean seconds per sample.
 
     This is the harmonic mean of the rates, as appropriate for rates (Smith, CACM 31(10), 1988; Hoefler and Belli, SC15,
     rule 3). For runs of equal numbers of samples it is all samples divided by all seconds; an arithmetic mean of rates
@@ -21,7 +21,7 @@ def throughput(seconds_per_sample: Iterable[float]) -> float:
 
 
 def goodput(useful_seconds: Iterable[float | None], allocated_seconds: Iterable[float | None]) -> float | None:
-    """Useful step time divided by allocated time, summed over several runs; None if either is unknown for one run.
+    """Return useful step time / allocated time, summed over several runs; None if either is unknown for one run.
 
     Useful: seconds of the steps that the training consists of, i.e. warm-up, re-warm-up and measured steps, each step
     once (steps lost between a checkpoint and a failure do not count) and each block as long as on its slowest rank.
@@ -34,7 +34,7 @@ def goodput(useful_seconds: Iterable[float | None], allocated_seconds: Iterable[
 
 
 def estimate_of(completed: Sequence[Run]) -> Estimate:
-    """Seconds per sample of a point, from its completed runs; from the blocks of a single run."""
+    """Estimate seconds per sample of a point from its completed runs, or from the blocks of a single run."""
     if len(completed) > 1:
         return of_runs([run.seconds_per_sample for run in completed])
     (run,) = completed

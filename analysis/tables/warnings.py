@@ -26,15 +26,15 @@ CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
 DECODED_BY_DALI = "decoded by DALI"
 # Step time was still changing when timing began; averaged accuracies are of different numbers of steps.
 NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
-# Each test image was scored in several views: no accuracy to set beside one of images as they are.
+# Each test image was scored in several views, so accuracies are not comparable with those of single views.
 SEVERAL_VIEWS = "accuracy of several views"
 THROTTLED, FELL_BACK = "throttled", "fell back"
-# Between runs: how many times what the blocks let expect. Chance alone does it to two runs in 1 of 370 cases.
+# Spread between runs relative to that expected from blocks. Chance alone exceeds it for two runs in 1 of 370 cases.
 WIDER = 3.0
 
 
 def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: bool, work_differs: bool) -> list[str]:
-    """group: all runs of the point; completed: the completed ones."""
+    """Return the warnings of a point. group: all its runs; completed: the completed ones."""
     marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
     if group[0]["framework"] == EMULATED:
         marks.append(EMULATED)
@@ -60,8 +60,8 @@ def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: 
 
 
 def steadiness_marks(completed: Sequence[Run]) -> list[str]:
-    """Warnings of completed runs: drift within a run or over the runs, lowered GPU clocks, and requests that were
-    not honoured."""
+    """Return warnings of completed runs: drift within or between runs, lowered GPU clocks, and requests that were not
+    honoured."""
     within = any(run.trend is not None and run.trend.is_drift for run in completed)
     between = _between(completed)
     drifted = within or (between is not None and between.is_drift)
@@ -73,7 +73,7 @@ def steadiness_marks(completed: Sequence[Run]) -> list[str]:
 
 
 def series_marks(completed: Sequence[Run]) -> list[str]:
-    """Warnings of all completed runs of a series and of its baseline."""
+    """Return the warnings of all completed runs of a series and of its baseline."""
     marks = []
     if len({run.code_version for run in completed}) > 1:
         marks.append(MIXED_CODE)
@@ -83,7 +83,7 @@ def series_marks(completed: Sequence[Run]) -> list[str]:
 
 
 def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
-    """How the runs of a point differ."""
+    """Return notes on how the runs of a point differ."""
     notes = []
     drifted = sum(run.trend is not None and run.trend.is_drift for run in completed)
     if drifted:
@@ -109,20 +109,20 @@ def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
 
 
 def _throttled(run: Run) -> tuple[float, list[str]]:
-    """(share of device samples with a reason for lower clocks, the reasons) from the column `resources`; (0, [])
+    """Return (share of device samples with a reason for lower clocks, the reasons) from the column `resources`; (0, [])
     without records."""
     device = run.resources.get("device") or {}
     return device.get("throttled") or 0.0, device.get("throttle") or []
 
 
 def _within_error(runs: Sequence[Run]) -> float | None:
-    """Relative standard error that the blocks of one of these runs predict; None if there are too few."""
+    """Return the relative standard error that the blocks of one of these runs predict; None if there are too few."""
     errors = [run.blocks_error for run in runs if run.blocks_error is not None]
     return math.sqrt(fmean(error**2 for error in errors)) if len(errors) == len(runs) else None
 
 
 def _between(completed: Sequence[Run]) -> Trend | None:
-    """Step times of the runs in the order of their starts; None if a start is unknown."""
+    """Return the trend of step times in the order of the runs' starts; None if a start is unknown."""
     if any(run.started is None for run in completed):
         return None
     runs = sorted(completed, key=lambda run: run.started or 0.0)

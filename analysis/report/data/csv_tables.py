@@ -1,4 +1,4 @@
-"""A study's findings as CSV: a table of each kind."""
+"""A study's findings as CSV, one table per kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCALING = table(
     *of_point("first_step_seconds", "first_block_seconds", "staleness_mean", "staleness_max"),
     *of_point("marks", "notes", "oversubscribed", "reasons", "run_ids"),
 )
-SEVERAL = ("marks", "run_ids", "reference_run_ids")  # columns of several values
+SEVERAL = ("marks", "run_ids", "reference_run_ids")  # columns with several values
 DAMAGE = table(
     Column("run_id", TEXT, "name of the run's folder in runs/", optional=False),
     Column("file", TEXT, "as seen from there", optional=False),
@@ -40,13 +40,13 @@ DAMAGE = table(
 
 
 def csv_of(findings: Findings) -> dict[str, bytes]:
-    """The tables by the names of their files; what a spreadsheet would run has an apostrophe before it."""
+    """Return the tables by file name, with an apostrophe before text that a spreadsheet would run."""
     return {name: inert_csv(text).encode("utf-8") for name, text in csv_tables(findings).items()}
 
 
 def csv_tables(findings: Findings) -> dict[str, str]:
-    """CSV by the names of their files. Units are in the names of the columns; marks and reasons are joined by ';',
-    absent values are empty."""
+    """Return CSV by file name. Units are in the column names; marks and reasons are joined by ';', absent values are
+    empty."""
     tables = {
         "scaling.csv": csv_text([point.row() for point in findings.points], SCALING),
         "breakdown.csv": csv_text([breakdown_row(loss) for loss in findings.losses.points], losses.COLUMNS),
@@ -66,12 +66,12 @@ def csv_tables(findings: Findings) -> dict[str, str]:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str:
-    """One line per row."""
+    """Format as CSV, one line per row."""
     kinds = {name: column.kind for name, column in columns.items()}
     return frame_of([_cells(row) for row in rows], kinds).to_csv(index=False, lineterminator="\n")
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with the columns of its point, if it has one, and with several values of a cell as one text."""
+    """Return the row with the columns of its point, if any, and with several values joined into one text."""
     cells = {**row["point"].row(), **row} if "point" in row else dict(row)
     return cells | {name: ";".join(cells[name]) or None for name in SEVERAL if isinstance(cells.get(name), tuple)}

@@ -1,4 +1,4 @@
-"""report.json: all findings in one document, as analysis/report/data/report.schema.json says."""
+"""report.json: all findings in one document that follows analysis/report/data/report.schema.json."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 VERSION = 1
 DISTRIBUTION = "scaling-harness"
 PACKAGES = ("numpy", "pandas", "scipy", "pyarrow")
-# Figures of a point without a completed run: null, with its runs' reasons.
+# Reasons why figures of a point without a completed run are null.
 WITHOUT_RUNS = ("samples_per_second_reason", "speedup_reason", "efficiency_reason")
 
 
 def report_json(findings: Findings) -> bytes:
-    """The document, an element of its lists on each line. Raises ValueError for a number that JSON does not have."""
+    """Serialise the document with one list element per line. Raises ValueError for numbers that JSON lacks."""
     lines = []
     for name, value in report(findings).items():
         text = _elements(value) if isinstance(value, list) else _compact(value)
@@ -48,7 +48,7 @@ def report_json(findings: Findings) -> bytes:
 
 
 def report(findings: Findings) -> dict[str, Any]:
-    """The document as plain values."""
+    """Return the document as plain values."""
     study = findings.study
     index = {run_id: i for i, point in enumerate(findings.points) for run_id in point.run_ids}
     comparisons = findings.comparisons
@@ -87,7 +87,7 @@ def figure(
     basis: str | None = None,
     reason: str | None = None,
 ) -> dict[str, Any] | None:
-    """One figure as the schema has it; None where there is neither a value nor a range nor a reason for lacking it."""
+    """Return a figure of the schema; None if there is neither a value, nor a range, nor a reason for its absence."""
     low, high = (_finite(end) for end in ends)
     known = _finite(value)
     if known is None and value is not None:
@@ -105,7 +105,7 @@ def figure(
 
 
 def _part(name: str, row: Mapping[str, Any], marks: Sequence[str]) -> dict[str, Any]:
-    """What the schema's definition has of a row: figures where there are any, all else as it is, or null."""
+    """Return the columns of a row that the schema's definition `name` has, with units as figures."""
     found: dict[str, Any] = {}
     for column in sorted(PARTS[name], key=lambda column: bool(column.unit)):
         if not column.unit:
@@ -153,7 +153,7 @@ def _learning_bases(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def command_of(invocation: Mapping[str, Any]) -> dict[str, Any]:
-    """One command of study.json; parts of another form than ours are null."""
+    """Return one command of study.json; malformed parts become null."""
     command, runs, t = invocation.get("command"), invocation.get("runs"), invocation.get("t")
     said = {name: invocation.get(name) for name in ("code_version", "cluster")}
     return {

@@ -1,4 +1,4 @@
-"""What `python -m analysis` writes for other programs: kind `data` of analysis/report/outputs.py."""
+"""Files for other programs: kind `data` of analysis/report/outputs.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def data_of(findings: Findings) -> dict[str, bytes]:
-    """runs.csv, runs.parquet and report.json"""
+    """Return runs.csv, runs.parquet and report.json."""
     table = runs_table(findings)
     return {
         "runs.csv": runs_csv(table),

@@ -1,4 +1,4 @@
-"""What a run did over its steps, for programs that draw curves: throughput, loss, accuracy, and when that was."""
+"""History of a run over its steps, for programs that draw curves: throughput, loss, accuracy and times."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Block:
-    """Timed steps between two fences. step: steps of training done at its end. samples: of all ranks. t: unix seconds
-    at its end, and loss: of the last batch, both by rank 0; None: not logged, or not finite."""
+    """Timed steps between two fences. step: training steps done at its end. samples: of all ranks. t: unix seconds at
+    its end; loss: of the last batch; both from rank 0, None: not logged or not finite."""
 
     step: int
     steps: int
@@ -38,8 +38,8 @@ class Block:
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """row: what runs.csv has of it. marks, spec: of its point; `{}` where the spec could not be read. evaluations: as
-    `analysis.read.columns.evaluations` has them, by step."""
+    """row: its row in runs.csv. marks, spec: of its point; `{}` if the spec could not be read. evaluations: those of
+    `analysis.read.columns.evaluations`, by step."""
 
     row: Mapping[str, Any]
     marks: tuple[str, ...]
@@ -57,19 +57,19 @@ class ExportedRun:
 
     @property
     def folder_name(self) -> str:
-        """The run's id as a name that every file system takes: an id is what a file says."""
+        """The run's id as a valid file name on every system; ids are read from files and may be anything."""
         name = re.sub(r"[^A-Za-z0-9._+=-]", "_", self.run_id).lstrip(".")[:200]
         return name if name == self.run_id else f"{name}-{sha256(self.run_id.encode()).hexdigest()[:12]}"
 
     def time_of(self, evaluation: Mapping[str, Any]) -> float | None:
-        """Unix seconds of an evaluation: wall_seconds after the begin, where there is one attempt."""
+        """Return the unix seconds of an evaluation, from its wall_seconds; None with several attempts."""
         began, after = self.row["started"], evaluation["wall_seconds"]
         return None if began is None or after is None or self.row["attempts"] != 1 else began + after
 
 
 def exported_runs(study: Study, points: Sequence[Point]) -> Iterator[ExportedRun]:
-    """Every run of the study, whatever became of it, one after the other: a history is long. points: as
-    `analysis.measures.speedup` makes them."""
+    """Yield every run of the study, whatever its status, one at a time, since histories are long. points: from
+    `analysis.measures.speedup`."""
     rows = run_rows(study, points)
     marks = {run_id: point.marks for point in points for run_id in point.run_ids}
     for run, row in zip(study.runs, rows, strict=True):
@@ -91,7 +91,7 @@ def _blocks(run_dir: Path, run: Run) -> tuple[Block, ...]:
 
 
 def _logged(run_dir: Path, run: Run) -> dict[int, tuple[float | None, float | None]]:
-    """(t, loss) of rank 0 by the first step of each block, from the attempts whose steps count."""
+    """Return rank 0's (t, loss) by first step of each block, from the attempts whose steps count."""
     found: dict[int, tuple[float | None, float | None]] = {}
     try:
         folders = {int(path.name.removeprefix("attempt-")): path for path in attempt_dirs(run_dir)}
@@ -101,6 +101,6 @@ def _logged(run_dir: Path, run: Run) -> dict[int, tuple[float | None, float | No
                 step = count_of(event, "step", 0) if event["ev"] == "steps" else None
                 if step in counted:
                     found[step] = (number_of(event, "t"), number_of(event, "loss", float("-inf")))
-    except (OSError, ValueError):  # written to, or removed, since the study was read
+    except (OSError, ValueError):  # changed or removed since the study was read
         return {}
     return found

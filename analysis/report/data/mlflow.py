@@ -1,4 +1,4 @@
-"""A study as an experiment of MLflow: a run for each run, with settings, metrics over the steps, marks and status."""
+"""Exports a study as an MLflow experiment: one MLflow run each, with settings, metrics over steps, warnings, status."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 RUN_ID, SIGNATURE = "scaling_harness.run_id", "scaling_harness.signature"
-# What one call of MLflow takes.
+# Limits of one call to MLflow.
 MOST_METRICS, LONGEST_TEXT = 1000, 4000
 PAGE = 1000
 
 
 class Experiment:
-    """The experiment of a study in one store, with the runs that are there."""
+    """A study's experiment in a store, and the runs already in it."""
 
     def __init__(self, uri: str, name: str) -> None:
-        """Raises StudyError where the store cannot be opened."""
-        # Nothing is to be sent to anybody, and a folder is what the package writes by itself (docs/exports.md).
+        """Raises StudyError if the store cannot be opened."""
+        # No telemetry; and MLflow can write a folder without a server (docs/exports.md).
         os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_ALLOW_FILE_STORE="true")
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
@@ -44,8 +44,8 @@ class Experiment:
             raise StudyError(f"MLflow cannot open {uri}: {_first_line(error)}") from None
 
     def write(self, run: ExportedRun) -> bool:
-        """Says whether there was anything to write: a run that is there as it is stays, one that changed is replaced.
-        Raises StudyError where MLflow refuses it."""
+        """Write a run unless an identical one exists; replace a changed one. Return whether it was written. Raises
+        StudyError if MLflow rejects it."""
         signature = _signature(run)
         known = self.there.get(run.run_id, {})
         if signature in known:
@@ -73,16 +73,14 @@ class Experiment:
         metrics = [Metric(name, value, _milliseconds(t) or begin or 0, step) for name, value, step, t in _metrics(run)]
         for first in range(0, len(metrics), MOST_METRICS):
             self.client.log_batch(run_id, metrics=metrics[first : first + MOST_METRICS])
-        if (
-            run.row["status"] != UNFINISHED
-        ):  # that one may still be running, which is what MLflow calls a run without end
+        if run.row["status"] != UNFINISHED:  # otherwise it may still be running, as MLflow calls a run without an end
             self.client.set_terminated(run_id, "FINISHED" if run.completed else "FAILED", end)
-        # Last: what lacks it was torn while it was written, and is replaced.
+        # Last, so that a partially written run lacks it and is replaced.
         self.client.set_tag(run_id, SIGNATURE, signature)
 
 
 def _runs_there(client: MlflowClient, experiment: str) -> dict[str, dict[str, str]]:
-    """The runs of former exports: by our run id, MLflow's id by signature."""
+    """Return the runs of earlier exports: by our run id, MLflow's id by signature."""
     found: dict[str, dict[str, str]] = {}
     token = None
     while True:
@@ -96,7 +94,7 @@ def _runs_there(client: MlflowClient, experiment: str) -> dict[str, dict[str, st
 
 
 def _metrics(run: ExportedRun) -> Iterator[tuple[str, float, int, float | None]]:
-    """(name, value, steps of training, unix seconds)"""
+    """Yield (name, value, steps of training, unix seconds)."""
     for block in run.blocks:
         if block.seconds:
             yield "block_samples_per_second", block.samples / block.seconds, block.step, block.t
@@ -113,7 +111,7 @@ def _metrics(run: ExportedRun) -> Iterator[tuple[str, float, int, float | None]]
 
 
 def _signature(run: ExportedRun) -> str:
-    """Changes with anything that is exported."""
+    """Return a hash of everything exported."""
     whole: list[Any] = [dict(run.row), list(_metrics(run))]
     return sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 

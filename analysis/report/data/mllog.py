@@ -1,7 +1,7 @@
-"""A run as MLPerf's log lines (https://github.com/mlcommons/logging), which its tools read. No submission to MLPerf.
+"""Exports a run as MLPerf log lines (https://github.com/mlcommons/logging) for its tools. Not an MLPerf submission.
 
-Keys are those of mlperf_logging.mllog.constants where one fits; throughput and training loss are `tracked_stats`, as
-submissions to MLPerf Training log them.
+Keys are from mlperf_logging.mllog.constants where one fits; throughput and training loss are `tracked_stats`, as in
+submissions to MLPerf Training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADER = (
 
 
 def write_mllog(study: Study, run: ExportedRun, out: Path) -> None:
-    """Writes <out>/<run id>.log, again where it is there. Raises StudyError where it cannot be written."""
+    """Write or overwrite <out>/<run id>.log. Raises StudyError if it cannot be written."""
     write_file(out / f"{run.folder_name}.log", (HEADER + "".join(_lines(study, run))).encode("ascii"))
 
 
@@ -86,11 +86,11 @@ def _settings(run: ExportedRun) -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 def _optimizer(run: ExportedRun) -> list[tuple[str, Any, dict[str, Any]]]:
-    """opt_base_learning_rate is what MLPerf means by it: that of the global batch, after the rule."""
+    """Return the optimiser's lines. opt_base_learning_rate is, as MLPerf defines it, scaled to the global batch."""
     try:
         optimizer = from_plain(OptimizerSpec, run.spec["optimizer"])
         peak = float(optimizer.scaled(run.row["global_batch"]))
-    except (KeyError, ValueError, TypeError, ArithmeticError):  # a spec's values are what a file says
+    except (KeyError, ValueError, TypeError, ArithmeticError):  # values from a file may be anything
         return []
     rule = {"lr": optimizer.lr, "lr_rule": optimizer.lr_rule, "lr_batch": optimizer.lr_batch}
     return [
@@ -102,7 +102,7 @@ def _optimizer(run: ExportedRun) -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 class _Log:
-    """Lines in the order of time. t: unix seconds of the last one; what has no time of its own takes that."""
+    """Lines in time order. t: unix seconds of the last one, used for lines without their own time."""
 
     def __init__(self, t: float, marks: Mapping[str, Any]) -> None:
         self.t = t
@@ -114,7 +114,7 @@ class _Log:
             self.t = max(self.t, t)
 
     def figure(self, key: str, value: Any, event: str = POINT, **metadata: Any) -> None:
-        """A line with the marks of the run's point."""
+        """Add a line with the warnings of the run's point."""
         self.add(key, value, event, **metadata, **self.marks)
 
     def evaluation(self, run: ExportedRun, found: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ class _Log:
         self.figure("eval_accuracy", found["accuracy"], **where, epoch_num=epochs, loss=found["loss"])
 
     def add(self, key: str, value: Any = None, event: str = POINT, **metadata: Any) -> None:
-        """What is None in the metadata is left out."""
+        """Add a line; None values in the metadata are omitted."""
         line = {
             "namespace": "",
             "time_ms": round(1000 * self.t),

@@ -1,4 +1,4 @@
-"""Which columns of a run are its settings, and which its results, for programs that keep the two apart."""
+"""Divides a run's columns into settings and results, for programs that separate the two."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ METRICS = (
 
 
 def parameters_of(run: ExportedRun) -> dict[str, str | float]:
-    """The run's settings that are known."""
+    """Return the run's known settings."""
     return {name: run.row[name] for name in SETTINGS if run.row[name] is not None}

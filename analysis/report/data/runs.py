@@ -1,4 +1,4 @@
-"""runs.csv and runs.parquet: one row per run, whatever became of it; units in the names of the columns."""
+"""runs.csv and runs.parquet: one row per run, whatever its status; units are in the column names."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ COLUMNS = table(
     Column("started", REAL, "unix seconds"),
     Column("ended", REAL, "unix seconds"),
 )
-# What analysis.read.run calls it, where that is another name.
+# Names in analysis.read.run that differ.
 NAMES = {
     "measured_seconds": "seconds",
     "measured_steps": "steps",
@@ -112,7 +112,7 @@ NAMES = {
 
 
 def runs_table(findings: Findings) -> pd.DataFrame:
-    """The columns of COLUMNS, of these types; NA for what is absent or not finite."""
+    """Return a table with COLUMNS and their types; NA for absent or non-finite values."""
     rows = run_rows(findings.study, findings.points)
     frame = frame_of(rows, {name: column.kind for name, column in COLUMNS.items()})
     reals = [name for name, column in COLUMNS.items() if column.kind == REAL]
@@ -122,13 +122,13 @@ def runs_table(findings: Findings) -> pd.DataFrame:
 
 
 def run_rows(study: Study, points: Sequence[Point]) -> list[dict[str, Any]]:
-    """The same as dicts with the keys of COLUMNS, in the order of the study's runs; None for what is absent."""
+    """Return the same as dicts with the keys of COLUMNS, in the order of the study's runs; None for absent values."""
     point_of = {run_id: point for point in points for run_id in point.run_ids}
     return [_row(study.name, run, point_of.get(run.run_id)) for run in study.runs]
 
 
 def runs_csv(table: pd.DataFrame) -> bytes:
-    """Absent values are empty; a text that a spreadsheet would run begins with an apostrophe."""
+    """Format as CSV: absent values are empty, texts that a spreadsheet would run begin with an apostrophe."""
     table = table.copy()
     for name, column in COLUMNS.items():
         if column.kind == TEXT:
@@ -137,7 +137,7 @@ def runs_csv(table: pd.DataFrame) -> bytes:
 
 
 def runs_parquet(table: pd.DataFrame) -> bytes:
-    """Each column has what it holds as metadata `description` of its field."""
+    """Format as Parquet; the metadata `description` of each field explains it."""
     import pyarrow
     import pyarrow.parquet
 
@@ -149,7 +149,7 @@ def runs_parquet(table: pd.DataFrame) -> bytes:
 
 
 def _derived(run: Run) -> dict[str, Any]:
-    """What COLUMNS has of a run beyond the columns of `analysis.read.run`; None where it is not known."""
+    """Return the values in COLUMNS that are not columns of `analysis.read.run`; None if unknown."""
     spec = spec_of(run.point or "{}")
     optimizer = spec.get("optimizer") or {}
     measured = bool(run.seconds and run.steps)

@@ -1,6 +1,6 @@
 """The columns that report.json takes from the tables, and its JSON Schema, report.schema.json.
 
-After a change of columns, `python -m analysis.report.data.schema` brings the file up to date.
+After a change of columns, `python -m analysis.report.data.schema` updates the file.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ RUN = table(
 
 
 def _described(columns: Mapping[str, Column]) -> list[Column]:
-    """The columns that report.json has."""
+    """Return the columns that report.json includes."""
     return [column for column in columns.values() if column.about]
 
 
 def _own(columns: Mapping[str, Column]) -> list[Column]:
-    """The same without those of its point."""
+    """Return the same without the columns of the point."""
     return [column for column in _described(columns) if POINT.get(column.name) is not column]
 
 
-# By the names of the schema's definitions.
+# Columns by name of the schema's definition.
 PARTS = {
     "point": [column for column in _described(POINT) if not column.unit],
     "figures": [column for column in _described(POINT) if column.unit],
@@ -60,7 +60,7 @@ PARTS = {
 
 
 def schema() -> dict[str, Any]:
-    """report.schema.json with the columns as they are now."""
+    """Return report.schema.json with the current columns."""
     document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     for name, columns in PARTS.items():
         about = document["$defs"][name]
@@ -71,7 +71,7 @@ def schema() -> dict[str, Any]:
 
 
 def _others(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a point, what is no column: from its warnings on."""
+    """Return a point's properties that are not columns: those from `marks` on."""
     names = list(properties)
     return {name: properties[name] for name in names[names.index("marks") :]}
 
@@ -89,7 +89,7 @@ def _property(column: Column) -> dict[str, Any]:
 
 
 def _text(value: Any, key: str = "", indent: str = "") -> str:
-    """JSON; on one line what holds no other objects and fits."""
+    """Format as JSON, with objects on one line if they fit and contain no others."""
     line = key + json.dumps(value, ensure_ascii=False)
     long = len(indent + line) > WIDTH
     if not isinstance(value, dict) or not (

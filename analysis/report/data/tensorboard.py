@@ -1,4 +1,4 @@
-"""A run as an event file of TensorBoard: loss, accuracy and throughput over the steps, and its settings (hparams)."""
+"""Exports a run as a TensorBoard event file: loss, accuracy and throughput over steps, and its settings (hparams)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from analysis.base.errors import StudyError
 from analysis.report.data.history import ExportedRun
 from analysis.report.data.parameters import METRICS, parameters_of
 
-# The same at each export, so that it replaces the former one. TensorBoard looks for "tfevents" in a name.
+# Always the same, so that an export replaces the previous one. TensorBoard looks for "tfevents" in names.
 NAME = "events.out.tfevents.0.scaling-harness"
 
 
 def write_tensorboard(run: ExportedRun, out: Path) -> None:
-    """Writes <out>/<run id>/NAME, again where it is there. Raises StudyError where it cannot be written."""
+    """Write or overwrite <out>/<run id>/NAME. Raises StudyError if it cannot be written."""
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.summary import hparams, scalar
@@ -49,13 +49,13 @@ def write_tensorboard(run: ExportedRun, out: Path) -> None:
 
 
 def _hparams(run: ExportedRun) -> Mapping[str, str | float]:
-    """Warnings and reasons stand beside the figures in TensorBoard's table."""
+    """Return settings, with warnings and reasons so that TensorBoard's table shows them beside the figures."""
     said = {name: run.row[name] or "none" for name in ("status", "marks", "reason")}
     return {**parameters_of(run), **said}
 
 
 def _curves(run: ExportedRun) -> Iterator[tuple[str, float, int, float | None]]:
-    """(tag, value, steps of training, unix seconds)"""
+    """Yield (tag, value, steps of training, unix seconds)."""
     for block in run.blocks:
         if block.seconds:
             yield "throughput/samples_per_second", block.samples / block.seconds, block.step, block.t
@@ -69,7 +69,7 @@ def _curves(run: ExportedRun) -> Iterator[tuple[str, float, int, float | None]]:
 
 
 def _failed(summary: Any) -> None:
-    """Turns the summary that ends a session into that of a failure; tensorboardX knows successes only."""
+    """Change a session's end summary to a failure; tensorboardX supports only success."""
     from tensorboardX.proto.api_pb2 import Status
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
