@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from analysis.base.column import COUNT, INTERVAL, REAL, TEXT, Column, figure, table
-from analysis.base.text import count, percent, probability_text, span, times
+from analysis.base.text import count, percent, probability_text, times
 from analysis.stats.estimates import ALPHA, ENOUGH_RUNS, POWER, holm, rate_ratio
 from analysis.tables.bases import columns_of
 from analysis.tables.columns import POINT, of_point
@@ -125,7 +125,7 @@ def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
         return f"{row['faster']} and {row['slower']} were not tested: {row['ratio_basis']}"
     shared = any(OVERSUBSCRIBED in point.marks for point in pair)
     figures = (
-        f"{times(row['ratio'])} (95 % interval {span(row['ratio_low'], row['ratio_high'], times)}, from "
+        f"{times(row['ratio'])} (95 % interval {COLUMNS['ratio'].interval(row)}, from "
         f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{'; ' + OVERSUBSCRIBED if shared else ''})"
     )
     if row["verdict"] == FASTER:

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.base.column import COUNT, RANGE, TEXT, Column, figure, table
-from analysis.base.text import DASH, duration, gpus_text, percent, span, tenths
+from analysis.base.text import DASH, duration, gpus_text, percent, tenths
 from analysis.stats.estimates import mean_difference
 from analysis.tables.bases import columns_of
 from analysis.tables.columns import SERIES, of_point
@@ -63,11 +63,6 @@ def price_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_sentence(row) for row in rows]
 
 
-def interval_text(row: Mapping[str, Any]) -> str:
-    """'0.8–1.6 ms', or a dash where there is none."""
-    return span(row["price_seconds_low"], row["price_seconds_high"], duration)
-
-
 def _stands_for(point: Point) -> str:
     """The data set that synthetic samples replace; empty for a data set of its own."""
     return spec_of(point.series)["dataset"].get("stands_for") or ""
@@ -107,7 +102,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
     if low is None:
         basis = "a single run: no interval" if 1 in (row["real_runs"], row["synthetic_runs"]) else DASH
     else:
-        basis = f"95 % interval {interval_text(row)}, from {row['price_basis']}"
+        basis = f"95 % interval {COLUMNS['price_seconds'].interval(row)}, from {row['price_basis']}"
         if low <= 0 <= high:
             basis += ": no difference shown"
     remarks = "; ".join([steps, basis, *row["marks"]])

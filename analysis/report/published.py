@@ -110,7 +110,7 @@ def _own(point: Point) -> str:
     unit = "rank" if point.device == "cpu" else "GPU"
     return (
         f"{times(point.speedup)} on {point.size} relative to {baseline(point)} "
-        f"({interval_text(point, 'speedup', times)}): "
+        f"({interval_text(point, 'speedup')}): "
         f"{point.framework} {point.strategy}, {point.model} on {point.dataset}; "
         f"{point.nodes} x {point.ranks_per_node} on {point.devices or 'hardware not logged'}, "
         f"cluster {point.cluster}; {point.scaling} scaling, global batch {count(point.global_batch)}, "

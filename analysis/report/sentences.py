@@ -11,6 +11,7 @@ from analysis.measures.breakdown import WAITING_NOTE
 from analysis.read.columns.workload import METHODS
 from analysis.stats.intervals import Interval
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
+from analysis.tables.columns import POINT
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.series import series_of
@@ -138,11 +139,11 @@ def sentence(point: Point) -> str:
         rate = f"{number(point.samples_per_second)} {point.rate_unit} on {point.size}"
         one = f"one number of {unit(point.device)} was measured"
         text = f"{point.name}: {rate}; no speedup to state, {'the framework alone' if point.strategy == PLAIN else one}"
-        remarks = [interval_text(point, "samples_per_second", number), *marks]
+        remarks = [interval_text(point, "samples_per_second"), *marks]
     else:
         text = f"{point.name}: {times(point.speedup)} on {point.size} relative to {baseline(point)}"
         text += f", {percent(point.efficiency)} efficiency"
-        remarks = [interval_text(point, "efficiency", percent), *marks]
+        remarks = [interval_text(point, "efficiency"), *marks]
     if remarks:
         text += f" ({'; '.join(remarks)})"
     if EMULATED in marks:
@@ -161,10 +162,11 @@ def ranged(found: Interval | None, show: Callable[[float | None], str] = number)
     return show(found.estimate) + ("" if found.low is None else f" ({span(*found.ends, show)})")
 
 
-def interval_text(point: Point, name: str, show: Callable[[float | None], str]) -> str:
+def interval_text(point: Point, name: str) -> str:
     """'95 % interval 51–64 %, from 3 runs each', or why there is none."""
-    low, high, basis = (getattr(point, f"{name}_{end}") for end in ("low", "high", "basis"))
-    return basis if low is None else f"95 % interval {span(low, high, show)}, from {basis}"
+    column = POINT[name]
+    basis: str = column.value(point, "basis")
+    return basis if column.value(point, "low") is None else f"95 % interval {column.interval(point)}, from {basis}"
 
 
 def baseline(point: Point) -> str:
