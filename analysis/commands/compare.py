@@ -16,8 +16,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "became worse; 1: something did, or no longer completes; 3: nothing could be tested, which takes two runs of a "
         "point in each study (repeats=2)."
     )
-    parser.add_argument("first", type=Path, help="folder of the study to compare with")
-    parser.add_argument("second", type=Path, help="folder of the study that is looked at")
+    parser.add_argument("first", type=Path, help="folder of the study to compare with, or a table")
+    parser.add_argument("second", type=Path, help="folder of the study that is looked at, or a table")
     parser.add_argument(
         "--threshold",
         type=float,

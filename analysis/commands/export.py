@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
-from analysis.commands.sources import points_of_study
+from analysis.commands.sources import output_folder, points_of_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "again, it replaces what it had written (docs/exports.md)."
     )
     parser.epilog = "formats: " + "; ".join(f"{name}: {what}" for name, (*_, what) in FORMATS.items())
-    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument(
+        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
+    )
     parser.add_argument("format", metavar="|".join(FORMATS), help="what to write")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder to write to (default: exports/<format> in the study's)"
@@ -57,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.report.data.history import exported_runs
 
     study, points = points_of_study(options.study, options.program)
-    out = options.out or options.study / "exports" / kind
+    out = options.out or output_folder(options.study, None) / "exports" / kind
     if uri is None:
         prepare_folder(out)
     how = {"mlperf": _mlperf, "tensorboard": _tensorboard, "mlflow": _mlflow}[kind]

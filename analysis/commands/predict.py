@@ -17,7 +17,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "and 90 %% intervals, beside linear scaling and the last measured efficiency (docs/prediction.md)."
     )
     parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
-    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument(
+        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
+    )
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=16,32,64 and others, see below")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

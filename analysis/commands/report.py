@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from analysis.base.errors import StudyError
-from analysis.commands.sources import study_of
+from analysis.commands.sources import output_folder, study_of
 from analysis.report.outputs import OUTPUTS, documents_of, kinds_of
 from analysis.report.print.paper import declare_paper, paper_of
 
@@ -16,7 +16,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Reads every run of a study, failed and unfinished ones too, prints a summary, writes its report."
     )
-    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument(
+        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
     parser.add_argument(
         "--target-accuracy",
@@ -41,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.report.terminal.tables import terminal
 
     target = options.target_accuracy
-    out = options.study if options.out is None else options.out
+    out = output_folder(options.study, options.out)
     kinds = kinds_of(options.only)
     if target is not None and not 0 < target < 1:
         raise StudyError(f"--target-accuracy {target:g}: give a fraction between 0 and 1, such as 0.6 for 60 %")

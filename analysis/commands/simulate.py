@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
+from analysis.commands.sources import study_of
 
 if TYPE_CHECKING:
     from analysis.simulation.study import Options
@@ -49,7 +50,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the simulation. Raises StudyError for errors the user can fix, or if no series can be simulated."""
-    return _simulate(options.study, _options(options.keys))
+    return _simulate(options.study, _options(options.keys), options.program)
 
 
 def _key(key: str) -> str:
@@ -88,13 +89,12 @@ def _options(texts: list[str]) -> Options:
     return Options(gpus=gpus, **values)  # type: ignore[arg-type]
 
 
-def _simulate(folder: Path, options: Options) -> int:
+def _simulate(folder: Path, options: Options, program: str) -> int:
     from analysis.base.text import gpus_text
     from analysis.measures.speedup import points_of
-    from analysis.read.study import read_study
     from analysis.simulation import study as simulation
 
-    study = read_study(folder)
+    study = study_of(folder, program)
     simulated, left_out = simulation.simulate(points_of(study.runs), options)
     if not simulated:
         raise StudyError(

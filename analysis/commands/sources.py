@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 
 def study_of(folder: Path, program: str) -> Study:
-    """Read a study; remarks about reading it go to stderr."""
+    """Read a study, or a table from elsewhere; remarks about reading it go to stderr."""
+    from analysis.read.imported import is_imported, read_imported
     from analysis.read.study import read_study
 
-    study = read_study(folder)
+    study = read_imported(folder) if is_imported(folder) else read_study(folder)
     for remark in study.remarks:
         print(f"{program}: {remark}", file=sys.stderr)
     return study
+
+
+def output_folder(path: Path, out: Path | None) -> Path:
+    """Where to write: the study's folder, or one beside a table, unless the user names another."""
+    if out is not None:
+        return out
+    return path if path.is_dir() else path.with_name(f"{path.stem}_report")
 
 
 def points_of_study(folder: Path, program: str) -> tuple[Study, list[Point]]:

@@ -22,7 +22,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     keys = "; ".join(f"{key}=: {SETTINGS[key]}" for key in KEYS[1:])
     parser.epilog = f"settings: gpus=: the target, one number; {keys}"
-    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    parser.add_argument(
+        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
+    )
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 and others, see below")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -49,7 +49,7 @@ def prices(points: Sequence[Point]) -> list[dict[str, Any]]:
     price_fraction: relative to the step time with synthetic samples. price_basis: '3 and 3 runs', or that a single run
     has no interval; low and high are None then. marks: warnings of both points.
     """
-    measured = [point for point in points if point.completed]
+    measured = [point for point in points if point.completed and not point.is_own]
     rows = []
     for members in pairing(measured, ("dataset",), SHAPE, also=_data).values():
         halves = {bool(_stands_for(point)): point for point in members}

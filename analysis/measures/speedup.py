@@ -19,7 +19,7 @@ from analysis.stats.estimates import rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text, columns_of
 from analysis.tables.point import Message, Point
-from analysis.tables.points import measured_series, step_seconds_of
+from analysis.tables.points import measured_series, step_seconds_if_known
 from analysis.tables.series import Series, name_series, natural_order
 from analysis.tables.warnings import BASELINE_MARKS, series_marks
 
@@ -61,7 +61,8 @@ def _related(point: Point, base: Point | None, of_series: tuple[str, ...]) -> di
     """Figures relative to the series: speedup, efficiency, and warnings of the whole series."""
     if base is None or not point.completed:
         return {}
-    parts = parts_of_runs(point.completed, step_seconds_of(point.completed))
+    step_seconds = step_seconds_if_known(point.completed)
+    parts = None if step_seconds is None else parts_of_runs(point.completed, step_seconds)
     seconds = {} if parts is None else {name: part.estimate for name, part in parts.seconds.items()}
     ideal = point.gpus / base.gpus
     ratio = rate_ratio(point.cost, base.cost).interval()

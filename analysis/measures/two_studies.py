@@ -8,14 +8,15 @@ Points match if their specs are equal except for ELSEWHERE, what the comparison 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import percent, probability_text, span, times
+from analysis.base.constants import IMPORTED
+from analysis.base.text import DASH, number, percent, probability_text, span, times
 from analysis.stats.estimates import ALPHA, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
-from analysis.tables.pairing import pairing
+from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.point import Point
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ Measured = tuple["Study", Sequence[Point]]
 def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
     """first, second: studies with their points (`analysis.measures.speedup`). threshold: smallest relative change of
     throughput that counts."""
+    if any(point.framework == IMPORTED for _, points in (first, second) for point in points):
+        return _compared_tables(first, second, threshold)
     before, after = (pairing(points, ELSEWHERE, SIZE) for _, points in (first, second))
     names = [study.name for study, _ in (first, second)]
     pairs, only = [], []
@@ -103,6 +106,66 @@ def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
         else:
             pairs.append((found[0][0], found[1][0]))
     return Comparison(tuple(_tested(pairs, threshold)), tuple(only))
+
+
+def _compared_tables(first: Measured, second: Measured, threshold: float) -> Comparison:
+    """Compare with measurements from elsewhere, of which little is known: each point with that point of the same size
+    in the other that contradicts it in the fewest facts that both state."""
+    pairs, only, taken = [], [], set()
+    for before in first[1]:
+        alike = [p for p in second[1] if (p.gpus, p.unit) == (before.gpus, before.unit)]
+        contradictions = {id(after): len(_contradictions(before, after)) for after in alike}
+        least = min(contradictions.values(), default=0)
+        nearest = [after for after in alike if contradictions[id(after)] == least]
+        if len(nearest) == 1:
+            pairs.append((before, nearest[0]))
+            taken.add(id(nearest[0]))
+        elif nearest:
+            only.append(f"{_name([before])}: not compared: {len(nearest)} points of {second[0].name} could be the same")
+        else:
+            only.append(f"{_name([before])}: only in {first[0].name}")
+    named = {id(after) for after in second[1]} - taken
+    only += [f"{_name([after])}: only in {second[0].name}" for after in second[1] if id(after) in named]
+    found = _tested(pairs, threshold)
+    return Comparison(
+        tuple(
+            replace(pair, differences=(_rates(before, after), *_facts_apart(before, after)))
+            for pair, (before, after) in zip(found, pairs, strict=True)
+        ),
+        tuple(only),
+    )
+
+
+def _rates(before: Point, after: Point) -> str:
+    texts = [
+        DASH if point.samples_per_second is None else f"{number(point.samples_per_second)} {point.rate_unit}"
+        for point in (before, after)
+    ]
+    return f"throughput: {texts[0]} | {texts[1]}"
+
+
+def _contradictions(before: Point, after: Point) -> list[str]:
+    first, second = facts(before), facts(after)
+    return [name for name in first if name in second and first[name] != second[name]]
+
+
+def _facts_apart(before: Point, after: Point) -> list[str]:
+    first, second = facts(before), facts(after)
+    names = [name for name in dict.fromkeys((*first, *second)) if first.get(name) != second.get(name)]
+    return [f"{name}: {first.get(name, UNKNOWN)} | {second.get(name, UNKNOWN)}" for name in names]
+
+
+def facts(point: Point) -> dict[str, str]:
+    """What is known of a point, by the names of columns; of a table what it states."""
+    counts = {"nodes": point.nodes, "global_batch": point.global_batch, "unit": point.unit}
+    own = {name: str(value) for name, value in counts.items() if value is not None}
+    spec = spec_of(point.series)
+    if point.framework == IMPORTED:
+        return own | dict(spec["columns"])
+    if workload := spec.get("workload"):
+        return own | {"workload": point.model} | {k: str(v) for k, v in (workload.get("params") or {}).items()}
+    names = ("framework", "strategy", "model", "dataset", "precision", "cluster")
+    return own | {name: str(getattr(point, name)) for name in names}
 
 
 def _tested(

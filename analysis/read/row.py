@@ -123,6 +123,7 @@ class Run:
     method: str | None = None
     unit: str | None = None
     samples_per_step: float | None = None
+    stated_cost: float | None = None
     data_waits_json: str | None = None
     left_out_seconds: float | None = None
 
@@ -150,16 +151,22 @@ class Run:
     @property
     def seconds_per_sample(self) -> float:
         """Cost per sample of a completed run, on which intervals and tests are computed."""
+        if self.stated_cost is not None:
+            return self.stated_cost
         return _known(self.seconds) / _known(self.samples)
 
     @property
     def samples_per_second(self) -> float:
         """Throughput of a completed run."""
+        if self.stated_cost is not None:
+            return 1 / self.stated_cost
         return _known(self.samples) / _known(self.seconds)
 
     @property
     def step_seconds(self) -> float:
-        """Mean duration of the timed steps of a completed run."""
+        """Mean duration of the timed steps of a completed run; of an imported one, as its batch says."""
+        if self.stated_cost is not None:
+            return self.stated_cost * _known(self.samples_per_step)
         return _known(self.seconds) / _known(self.steps)
 
     @property

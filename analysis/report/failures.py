@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from analysis.base.constants import FAULT, NO_FAULT
+from analysis.base.constants import FAULT, IMPORTED, NO_FAULT
 from analysis.base.text import DASH, duration, number, percent
 from analysis.read.row import Run
 from analysis.tables.pairing import spec_of, without
@@ -23,7 +23,11 @@ Runs = Sequence[Run]
 
 def failure_costs(points: Sequence[Point]) -> list[str]:
     """One sentence per point with a fault, if it and its counterpart have completed runs."""
-    by_point = {point.members[0]["point"]: point.completed for point in points if point.completed}
+    by_point = {
+        point.members[0]["point"]: point.completed
+        for point in points
+        if point.completed and point.framework != IMPORTED
+    }
     whole = {without(key, FAULT): key for key in by_point if spec_of(key)[FAULT]["name"] == NO_FAULT}
     found = []
     for point in points:

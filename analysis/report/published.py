@@ -87,7 +87,7 @@ def beside_published(points: Sequence[Point]) -> list[Beside]:
 
 
 def _belongs(figure: Published, point: Point) -> bool:
-    if point.framework == EMULATED:
+    if point.framework == EMULATED or point.is_own:
         return False
     stated = {name: getattr(figure, name) for name in ("framework", "strategy", "model", "dataset")}
     return all(value is None or getattr(point, name) == value for name, value in stated.items())

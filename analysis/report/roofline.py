@@ -82,7 +82,7 @@ def _row(members: Sequence[Run], point: Point) -> dict[str, Any]:
     if flops and moved:
         columns |= {"ceiling_flops_per_second": fmean(flops), "ceiling_bytes_per_second": fmean(moved)}
         columns["ceiling_basis"] = "measured"
-    work = _work(spec_of(members[0]["point"]), point.batch_per_gpu)
+    work = _work(spec_of(members[0]["point"]), point.batch_per_gpu or 0)
     if isinstance(work, str):
         return columns | {"reason": work}
     operations, memory = work

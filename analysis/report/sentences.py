@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.constants import PLAIN
+from analysis.base.constants import IMPORTED, PLAIN
 from analysis.base.text import DASH, gpus_text, listed, number, percent, span, times, unit
 from analysis.measures.breakdown import WAITING_NOTE
 from analysis.read.columns.workload import METHODS
@@ -95,6 +95,8 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
 
 def own_note(point: Point) -> str | None:
     """Return how a training of the user's own was measured, and what its throughput counts."""
+    if point.framework == IMPORTED:
+        return f"{point.model}: imported from a table; how it was measured is not known here."
     methods = sorted({METHODS[run.method] for run in point.completed if run.method in METHODS})
     if not methods:
         return None

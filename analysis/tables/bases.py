@@ -29,6 +29,8 @@ def columns_of(name: str, interval: Interval | None, basis: bool = False) -> dic
 
 
 def _why(missing: Missing) -> str:
+    if missing.blocks == 0:
+        return "a single measurement"
     if missing.blocks is not None:
         return f"{missing.blocks} block{'s' * (missing.blocks != 1)} of one run, {FEWEST_BLOCKS} are needed"
     return f"the {ONE_RUN if missing.runs == 1 else f'{missing.runs} runs'} are alike to the last digit"

@@ -26,7 +26,7 @@ def without(key: str, *fields: str) -> str:
 
 def only(key: str, *fields: str) -> str:
     """Return only these fields of the key of a series or point."""
-    return json.dumps([spec_of(key)[name] for name in fields], sort_keys=True)
+    return json.dumps([spec_of(key).get(name) for name in fields], sort_keys=True)
 
 
 class Work(Protocol):

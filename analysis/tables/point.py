@@ -38,8 +38,8 @@ class Point:
     gpus: int
     nodes: int
     ranks_per_node: int
-    global_batch: int
-    batch_per_gpu: int
+    global_batch: int | None  # None: not known of an imported run
+    batch_per_gpu: int | None
     status: str  # of its runs
     run_ids: tuple[str, ...]
     members: tuple[Run, ...]  # all runs

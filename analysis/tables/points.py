@@ -81,7 +81,7 @@ def _measured_columns(completed: Sequence[Run]) -> dict[str, Any]:
         "blocks": sum(run.measured_blocks for run in completed),
         "outlier_blocks": sum(run.outlier_blocks for run in completed),
         "notes": "; ".join(point_notes(completed, estimate)) or None,
-        "step_seconds": step_seconds_of(completed),
+        "step_seconds": step_seconds_if_known(completed),
         "cached_batch_seconds": _mean(run.cached_batch_seconds for run in completed),
         "no_sync_seconds": _mean(run.no_sync_seconds for run in completed),
         "startup_seconds": _mean(run.startup_seconds for run in completed),
@@ -110,8 +110,15 @@ def _goodput_columns(completed: Sequence[Run]) -> dict[str, Any]:
         "goodput_low": min(known) if ranged else None,
         "goodput_high": max(known) if ranged else None,
         "goodput_basis": f"range of {len(known)} runs" if ranged else None,
-        "attempts": sum(run.attempts for run in completed),
+        "attempts": sum(run.attempts or 0 for run in completed) or None,
     }
+
+
+def step_seconds_if_known(completed: Sequence[Run]) -> float | None:
+    """`step_seconds_of`, or None for imported runs without a batch."""
+    if any(run.stated_cost is not None and run.samples_per_step is None for run in completed):
+        return None
+    return step_seconds_of(completed)
 
 
 def step_seconds_of(completed: Sequence[Run]) -> float:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from analysis.base.column import Column
-from analysis.base.constants import CHECKPOINT, FAULT, NO_FAULT, OWN_TRAININGS, PLAIN
+from analysis.base.constants import CHECKPOINT, FAULT, IMPORTED, NO_FAULT, OWN_TRAININGS, PLAIN
 from analysis.base.text import count, printable
 from analysis.read.row import Run
 from analysis.tables.columns import POINT
@@ -122,6 +122,8 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
 
 def scaling_text(run: Run | Point) -> str:
     """Return e.g. 'weak scaling, 128 per GPU' or 'strong scaling, global batch 1,024'."""
+    if run.samples_per_step is None and run.framework == IMPORTED:
+        return "batch not stated"
     if run.scaling == WEAK:
         batch = f"{count(run.batch_per_gpu)} per {'rank' if run.device == 'cpu' else 'GPU'}"
     else:
@@ -170,7 +172,9 @@ def _assigned(prefix: str, fields: Mapping[str, Any]) -> list[str]:
 def _said(name: str, value: str) -> str:
     if name in (CHECKPOINT, FAULT):
         return value
-    return f"{name.removeprefix('workload.').removeprefix('params.')}={value}"
+    for prefix in ("columns.", "workload.params.", "workload."):
+        name = name.removeprefix(prefix)
+    return f"{name}={value}"
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, str]:

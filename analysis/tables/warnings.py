@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from analysis.base.constants import IMPORTED
 from analysis.base.text import percent
 from analysis.read.columns.issue_time import LAUNCH_BOUND, is_launch_bound, issue_notes
 from analysis.read.columns.steadiness import DRIFT, moved
@@ -38,6 +39,8 @@ def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: 
     marks = [mark for mark, has in ((OVERSUBSCRIBED, oversubscribed), (WORK_DIFFERS, work_differs)) if has]
     if group[0]["framework"] == EMULATED:
         marks.append(EMULATED)
+    if group[0]["framework"] == IMPORTED:
+        marks.append(IMPORTED)
     if group[0]["fault"] is not None:
         marks.append(FAULT_INJECTED)
     spec = spec_of(group[0]["point"])
@@ -54,7 +57,7 @@ def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: 
         marks.append(NOT_STATIONARY)
     if len({run.samples_seen for run in completed if run.accuracy is not None}) > 1:
         marks.append(UNEQUAL_TRAINING)
-    if spec["measure"].get("evaluate_views", 1) != 1 and any(run.accuracy is not None for run in completed):
+    if spec.get("measure", {}).get("evaluate_views", 1) != 1 and any(run.accuracy is not None for run in completed):
         marks.append(SEVERAL_VIEWS)
     return marks
 

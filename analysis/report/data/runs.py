@@ -156,7 +156,7 @@ def _derived(run: Run) -> dict[str, Any]:
     energy = run.resources.get("energy") or {}
     last = (run.evaluations or [{}])[-1]
     return {
-        "samples_per_second": run.samples_per_second if measured else None,
+        "samples_per_second": run.samples_per_second if measured or run.stated_cost else None,
         "step_seconds": run.step_seconds if measured else None,
         "blocks": run.measured_blocks,
         "test_loss": last.get("loss"),

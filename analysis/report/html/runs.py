@@ -129,7 +129,7 @@ def damages(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    rate = run.samples_per_second if run.samples and run.seconds else None
+    rate = run.samples_per_second if run.stated_cost or (run.samples and run.seconds) else None
     facts = {
         "Reason": run.reason,
         "Samples/s": None if rate is None else text.number(rate),

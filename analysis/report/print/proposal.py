@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.base.constants import IMPORTED
 from analysis.base.text import (
     DASH,
     count,
@@ -107,7 +108,7 @@ def _cells(request: Request, size: Size, footnotes: Footnotes) -> list[Line]:
         costs = [(Gap("hours"),), (count(runs),), (Gap("total"),)]
     return [
         (count(size.gpus), *said),
-        (duration(size.seconds.estimate),),
+        (DASH if size.seconds is None else duration(size.seconds.estimate),),
         (times(size.speedup.estimate),),
         (span(size.speedup.low, size.speedup.high, times), *interval),
         (percent(size.efficiency.estimate),),
@@ -344,6 +345,8 @@ def _method(request: Request) -> str:
         "Times are mean seconds per sample over the completed runs of a size, whose steps are timed in blocks between "
         "synchronisations of the device, after a warm-up, at the pace of the slowest rank"
     )
+    if request.base.framework == IMPORTED:
+        first = "Throughputs are imported from a table; how they were measured is not known here"
     second = (
         "Speedups are ratios of these means, with 95 % Student's t intervals over the runs, or intervals from "
         "overlapping batch means for a single run"

@@ -13,7 +13,7 @@ from analysis.scaling.prediction import SeriesPrediction, predict_series
 from analysis.scaling.study_series import StudySeries, study_series
 from analysis.stats.intervals import Interval
 from analysis.tables.point import Point
-from analysis.tables.points import step_seconds_of
+from analysis.tables.points import step_seconds_if_known
 from analysis.tables.series import without_strategy
 from harness.core.spec import WEAK
 
@@ -51,13 +51,13 @@ class Size:
 
     Attributes:
         point: None if predicted.
-        seconds: seconds per step.
+        seconds: seconds per step; None if the batch is not known.
         rate: samples per second.
     """
 
     gpus: int
     point: Point | None
-    seconds: Interval
+    seconds: Interval | None
     rate: Interval
     speedup: Interval
     efficiency: Interval
@@ -156,7 +156,8 @@ def _measured(point: Point) -> Size:
     assert rate, "a measured point has a throughput"
     assert speedup, "and a speedup"
     assert efficiency, "and an efficiency"
-    return Size(point.gpus, point, Interval(step_seconds_of(point.completed)), rate, speedup, efficiency)
+    seconds = step_seconds_if_known(point.completed)
+    return Size(point.gpus, point, None if seconds is None else Interval(seconds), rate, speedup, efficiency)
 
 
 def _predicted(prediction: SeriesPrediction, gpus: int, base: Point, point: Point) -> Size:
@@ -168,11 +169,11 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Point, point: Poin
         raise StudyError(f"gpus={gpus} was not measured, and its prediction is {'; '.join(one.caveats)}")
     rate = one.rate.central90
     ideal = gpus / base.gpus
-    batch = _samples_per_step(point, gpus)
+    batch = None if point.samples_per_step is None else _samples_per_step(point, gpus)
     return Size(
         gpus,
         None,
-        rate.mapped(lambda r: batch / r, falling=True),
+        None if batch is None else rate.mapped(lambda r: batch / r, falling=True),
         rate,
         rate.mapped(lambda r: r / base.rate),
         rate.mapped(lambda r: r / base.rate / ideal),

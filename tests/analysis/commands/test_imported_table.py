@@ -1,0 +1,129 @@
+"""Every command on a table of measurements from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from study_builder import Logs, StudyBuilder, spec_of
+from workload_studies import workload_study
+
+from analysis.__main__ import main
+
+ROWS = [(1, 100), (1, 102), (2, 190), (2, 192), (4, 350), (4, 356)]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    assert main([str(argument) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    return err if code == 2 else out
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write(tmp_path / "mine.csv")
+
+
+def write(path: Path, factor: float = 1.0, head: str = "gpus,nodes,samples_per_second,framework", tail: str = ",jax"):
+    rows = [f"{gpus},1,{rate * factor:g}{tail}" for gpus, rate in ROWS]
+    path.write_text("\n".join([head, *rows, ""]))
+    return path
+
+
+def test_a_table_gets_every_output_of_a_report_beside_it(table: Path, analyse) -> None:
+    process: subprocess.CompletedProcess[str] = analyse(table)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "mine reaches 3.50 (" in process.stdout  # (1/350 + 1/356) by (1/100 + 1/102): 3.495
+    folder = table.with_name("mine_report")
+    assert "imported from a table" in (folder / "report.html").read_text()
+    assert (folder / "report.pdf").stat().st_size > 0
+    assert list(table.parent.glob("*.tmp")) == []
+    document = json.loads((folder / "report.json").read_text())
+    assert all("imported" in point["marks"] for point in document["points"])
+
+
+def test_every_figure_of_the_terminal_is_labelled(table: Path, capsys) -> None:
+    said = printed(capsys, table, "--full", "--only", "csv")
+    assert "imported from a table; how it was measured is not known here" in " ".join(said.split())
+    assert all("imported" in line for line in said.splitlines() if "reaches" in line)
+    assert all("(imported)" in line for line in said.splitlines() if "█" in line and "%, " in line)
+
+
+def test_sizes_are_predicted_and_labelled(table: Path, capsys) -> None:
+    document = json.loads(printed(capsys, "predict", table, "gpus=8", "gpus_per_node=8", "--json"))
+    (series,) = document["series"]
+    assert series["marks"] == ["imported"]
+    assert [one["gpus"] for one in series["predictions"]] == [1, 2, 4, 8]
+
+
+def test_a_proposal_says_that_its_measurements_are_imported(table: Path, capsys) -> None:
+    printed(capsys, "proposal", table, "gpus=4", "runs=3", "hours=5")
+    text = (table.with_name("mine_report") / "proposal.md").read_text()
+    assert "Throughputs are imported from a table; how they were measured is not known here" in text
+    assert "timed in blocks" not in text
+
+
+def test_steps_without_a_batch_are_refused(table: Path, capsys) -> None:
+    said = printed(capsys, "proposal", table, "gpus=4", "runs=3", "steps=5", code=2)
+    assert "the batch of this series is not known: give hours= instead of steps=" in said
+
+
+def test_what_to_measure_next_is_said_without_a_command(table: Path, capsys) -> None:
+    assert "no command of this study is known" in printed(capsys, "next", table, "gpus=8")
+
+
+def test_runs_of_a_table_are_exported(table: Path, capsys) -> None:
+    assert "6 runs (6 completed)" in printed(capsys, "export", table, "mlperf")
+    assert len(list((table.with_name("mine_report") / "exports" / "mlperf").glob("*.log"))) == 6
+
+
+def test_a_table_cannot_be_simulated(table: Path, capsys) -> None:
+    assert "not simulated" in printed(capsys, "simulate", table, "gpus=16", code=2)
+
+
+def test_two_tables_are_compared_and_a_regression_is_found(table: Path, tmp_path: Path, capsys) -> None:
+    slower = write(tmp_path / "slower.csv", 0.5)
+    said = printed(capsys, "compare", table, slower, code=1)
+    assert "3 points in both, 3 tested, 3 worse" in said
+    assert "throughput: 101 samples/s | 50.5 samples/s" in said  # 2 / (1/100 + 1/102), and half of it
+
+
+def test_a_table_is_compared_with_a_study_and_the_facts_that_differ_are_named(
+    study: StudyBuilder, table: Path, capsys
+) -> None:
+    for gpus in (1, 2):
+        for repeat in (0, 1):
+            study.add(spec_of(gpus, repeat=repeat), Logs(block_seconds=[1.0 + 0.01 * repeat] * 4))
+    said = printed(capsys, "compare", study.folder, table, code=1)
+    assert "2 points in both, 2 tested" in said
+    assert "framework: pytorch | jax" in said
+    assert "model: resnet44 | unknown" in said
+    assert "only in mine" in said
+
+
+def test_a_table_is_compared_with_the_user_s_own_training(table: Path, tmp_path: Path, capsys) -> None:
+    own = workload_study(tmp_path / "own", repeats=2)
+    said = printed(capsys, "compare", own.folder, table, code=1)
+    assert "workload: train | unknown" in said
+    assert "lr: 0.1 | unknown" in said
+
+
+def test_different_units_are_not_compared(table: Path, tmp_path: Path, capsys) -> None:
+    tokens = write(tmp_path / "tokens.csv", head="gpus,nodes,tokens_per_second,framework")
+    assert "no point of" in printed(capsys, "compare", table, tokens, code=2)
+
+
+def test_a_mistake_in_a_table_is_one_line_without_a_traceback(tmp_path: Path, analyse) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("gpus,samples_per_second\n1,fast\n")
+    process = analyse(path)
+    assert process.returncode == 2
+    assert process.stderr == (
+        f"python -m analysis: {path}, line 2: samples_per_second is 'fast'; give a number above 0\n"
+    )
+
+
+def test_a_folder_without_a_study_is_still_refused(tmp_path: Path, capsys) -> None:
+    assert "is not a study, it has no study.json" in printed(capsys, tmp_path, code=2)
