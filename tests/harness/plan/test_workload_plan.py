@@ -188,3 +188,9 @@ def test_the_plan_shows_what_each_run_executes(cli: Cli, folder: Path) -> None:
     assert "16 samples per step, 8 per GPU, counted as 16384 tokens per step" in done.stdout
     assert f"{sys.executable} train.py -b 8 --out {{run_dir}}/x --name 'my run'\n" in done.stdout
     assert "memory is an estimate" not in done.stdout
+
+
+def test_the_run_id_of_a_training_stays() -> None:
+    """Results recorded earlier are found by it."""
+    own = ("workload.python=/usr/bin/env", "cluster.cpus_per_gpu=1", "workload.params.lr=0.1", "gpus=2")
+    assert run_id(*own) == "script-own-train-2gpu-f6707fa6ce9c"
