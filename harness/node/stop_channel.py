@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,13 +114,15 @@ def served(measure: MeasureSpec, world_size: int, host: str, attempt_dir: Path) 
         thread.join()
 
 
-def wait_for_address(attempt_dir: Path) -> Address:
-    """Read stop_channel.json once it is there. Raises TimeoutError."""
+def wait_for_address(attempt_dir: Path, given_up: Callable[[], bool] = lambda: False) -> Address:
+    """Read stop_channel.json once it is there. Raises TimeoutError, or InterruptedError once `given_up` is true."""
     path = attempt_dir / run_files.STOP_CHANNEL
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):
             return Address(**json.loads(path.read_text(encoding="utf-8")))
+        if given_up():
+            raise InterruptedError
         time.sleep(POLL_SECONDS)
     raise TimeoutError(f"{path} did not appear within {WAIT_SECONDS:.0f} s: the supervisor of rank 0 has not started")
 

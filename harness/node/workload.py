@@ -43,7 +43,7 @@ def command(
 ) -> list[str]:
     """Build a process's command line. Raises UnknownPlaceholder."""
     workload = _workload(spec)
-    values = templates.values(spec, site, run_dir, rendezvous)
+    values = templates.values(spec, site, run_dir.absolute(), rendezvous)
     resumed = workload.resume_args if run_files.attempt_number(attempt_dir) > 1 else ()
     words = [templates.expand(text, values) for text in (*workload.command, *resumed)]
     if workload.shell:
@@ -68,7 +68,9 @@ def environment(
     if "SUBMITIT_LOCAL_JOB_ID" in environ:
         # This shell may be part of an allocation, whose tasks are not the ranks.
         env = {name: value for name, value in env.items() if not name.startswith("SLURM_")}
-    threads = spec.cluster.cpus_per_gpu * _gpus_per_process(spec)
+    # A launcher of the command's own hands them to its ranks.
+    ranks = 1 if workload.launcher == OWN else spec.placement.ranks_per_node // spec.processes.ranks_per_node
+    threads = spec.cluster.cpus_per_gpu * ranks
     own = {**rank_variables(spec, rendezvous), **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     if (devices := visible_gpus(spec, site, environ)) is not None:
         own["CUDA_VISIBLE_DEVICES"] = devices
@@ -76,7 +78,7 @@ def environment(
         own["PYTHONUNBUFFERED"] = "1"
     else:
         rank = "{rank}" if workload.launcher == OWN else rendezvous.rank
-        own[PROBE_VARIABLE] = str(attempt_dir / run_files.probe(rank))
+        own[PROBE_VARIABLE] = str(attempt_dir.absolute() / run_files.probe(rank))
     if spec.placement.nodes == 1:
         # As for the built-in networks: host names of laptops and containers often do not resolve.
         own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
@@ -194,10 +196,6 @@ def start_facts(
 def _workload(spec: RunSpec) -> WorkloadSpec:
     assert spec.workload is not None
     return spec.workload
-
-
-def _gpus_per_process(spec: RunSpec) -> int:
-    return spec.placement.ranks_per_node // spec.processes.ranks_per_node
 
 
 def _folder_of(python: str) -> list[str]:

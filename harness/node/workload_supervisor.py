@@ -29,7 +29,8 @@ from harness.node.rank_supervisor import (
     size_of,
 )
 from harness.node.stop_channel import Address, served, wait_for_address
-from harness.study.outcome import RankExit
+from harness.study import outcome
+from harness.study.outcome import PEER_FAILED, RankExit
 
 WALL_LIMIT = "the wall limit was reached before enough was measured; set a longer cluster.timeout_minutes"
 # Slurm sends SIGTERM to this process and the training; the supervisor's own may arrive last.
@@ -77,12 +78,16 @@ class WorkloadSupervisor(RankSupervisor):
         """Start the process and wait until it has ended or was killed.
 
         Raises:
-            OSError: its files cannot be written.
-            TimeoutError: the supervisor of rank 0 is not there.
+            OSError: its files cannot be written, or no port is free.
         """
         with contextlib.ExitStack() as stack:
             if self.workload.pattern is None:
-                channel = stack.enter_context(self._channel())
+                try:
+                    channel = stack.enter_context(self._channel())
+                except InterruptedError:
+                    return RankExit(self.rank, 1, time.time(), PEER_FAILED)
+                except TimeoutError as error:
+                    return RankExit(self.rank, 1, time.time(), str(error))
                 workload.write_probe_files(self.spec, self.attempt_dir, self.rendezvous, self.start, channel)
             return super().run()
 
@@ -92,7 +97,7 @@ class WorkloadSupervisor(RankSupervisor):
         if not self.workload.stop or self.spec.measure.precision is None:
             yield None
         elif self.rank > 0:
-            yield wait_for_address(self.attempt_dir)
+            yield wait_for_address(self.attempt_dir, lambda: outcome.failure(self.attempt_dir) is not None)
         else:
             ranks = self.spec.gpus if self.workload.launcher == OWN else self.rendezvous.world_size
             host = "127.0.0.1" if self.spec.placement.nodes == 1 else self.rendezvous.master_address

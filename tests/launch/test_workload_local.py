@@ -104,3 +104,21 @@ def test_the_ranks_of_a_script_stop_at_the_same_step_when_enough_was_measured(
     ended = [logged(run_dir, "end", rank=rank)[0]["steps"] for rank in ranks]
     assert ended[0] == ended[1] < 3000
     assert [start["world_size"] for start in starts(run_dir)] == [2, 2]
+
+
+@pytest.mark.torch
+def test_ranks_that_torchrun_starts_are_measured_without_a_change(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
+    (tmp_path / "train.py").write_text(DDP)
+    torchrun = (
+        str(torch_python.with_name("torchrun")),
+        *("--nnodes={nodes}", "--node-rank={node_rank}", "--nproc-per-node={gpus_per_node}"),
+        *("--master-addr={master_addr}", "--master-port={master_port}", "train.py", "{batch_per_gpu}"),
+    )
+    keys = ("gpus=2", "workload=command", "workload.launcher=own", "measure.steps=3000", "measure.precision=0.3")
+    done = cli("harness", *keys, *LOCAL, "--", *torchrun)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir = run_of(tmp_path, 2)
+    validate(run_dir)
+    assert [start["world_size"] for start in starts(run_dir)] == [2, 2]
+    assert [logged(run_dir, "protocol", rank=rank)[0]["stopped"] for rank in range(2)] == ["precision"] * 2
+    assert read_json(run_dir / "result.json")["oversubscribed"] is None

@@ -287,6 +287,13 @@ def test_a_launcher_of_its_own_is_started_once_per_node() -> None:
     assert own.processes_per_node == "node"
 
 
+@pytest.mark.parametrize(("overrides", "seconds"), [([], None), (["heartbeat=60"], 60.0)])
+def test_output_is_a_heartbeat_only_on_request(overrides: list[str], seconds: float | None) -> None:
+    assert requests()[0].site.heartbeat_seconds == 600.0
+    found = requests("workload.pattern=nanogpt", *overrides)
+    assert found[0].site.heartbeat_seconds == seconds
+
+
 def test_a_requeued_run_needs_a_way_to_resume() -> None:
     """Otherwise it would reach the wall limit again."""
     slurm = ("cluster=slurm", "cluster.device=cpu", "cluster.gres=null")
