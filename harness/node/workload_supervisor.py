@@ -32,7 +32,7 @@ from harness.node.stop_channel import Address, served, wait_for_address
 from harness.study import outcome
 from harness.study.outcome import PEER_FAILED, RankExit
 
-WALL_LIMIT = "the wall limit was reached before enough was measured; set a longer cluster.timeout_minutes"
+WALL_LIMIT = "the wall limit was reached before the training ended; set a longer cluster.timeout_minutes"
 # Slurm sends SIGTERM to this process and the training; the supervisor's own may arrive last.
 SIGNAL_SECONDS = 0.5
 # How long output may follow the end of the process that was started.

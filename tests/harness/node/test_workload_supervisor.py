@@ -40,7 +40,7 @@ class Run:
     def __init__(self, folder: Path, command: Sequence[str], gpus: int = 1, **changes: Any) -> None:
         self.folder, self.gpus = folder / "run", gpus
         self.folder.mkdir()
-        site = {name: changes.pop(name) for name in ("heartbeat_seconds", "timeout_seconds") if name in changes}
+        site = {name: changes.pop(name) for name in ("heartbeat_seconds", "signal_seconds") if name in changes}
         measure = changes.pop("measure", MEASURE)
         workload = WorkloadSpec("command", "mine", tuple(command), {}, changes.pop("code", ""), 8 * gpus, **changes)
         self.spec = make_spec(
@@ -54,6 +54,7 @@ class Run:
         here = make_site(python=sys.executable, project=str(PROJECT), cwd=str(folder), data_root=None, **site)
         specs.write_run(self.folder, self.spec, here)
         self.processes: list[subprocess.Popen[str]] = []
+        self.variables: dict[str, str] | None = None  # of the launcher; None: submitit's
 
     def start(self, attempt: int = 1) -> None:
         tasks = self.spec.processes.ranks_per_node
@@ -63,10 +64,15 @@ class Run:
                 cwd=PROJECT,
                 env={
                     **os.environ,
-                    "SUBMITIT_LOCAL_JOB_ID": "1",
-                    "SUBMITIT_LOCAL_NTASKS": str(tasks),
-                    "SUBMITIT_LOCAL_GLOBALID": str(rank),
-                    "SUBMITIT_LOCAL_LOCALID": str(rank),
+                    **(
+                        self.variables
+                        or {
+                            "SUBMITIT_LOCAL_JOB_ID": "1",
+                            "SUBMITIT_LOCAL_NTASKS": str(tasks),
+                            "SUBMITIT_LOCAL_GLOBALID": str(rank),
+                            "SUBMITIT_LOCAL_LOCALID": str(rank),
+                        }
+                    ),
                 },
                 text=True,
             )
@@ -256,3 +262,44 @@ def test_a_script_changed_since_the_plan_is_noted(tmp_path: Path) -> None:
     run.result(attempt=2)
     changed = read_json(run.folder / "attempt-2" / "begin.json")["code_changed"]
     assert changed["planned"] == planned != changed["found"]
+
+
+DISPOSITIONS = """
+import signal
+names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+usual = (signal.SIG_DFL, signal.default_int_handler)
+default = [name for name in names if signal.getsignal(getattr(signal, name)) in usual]
+print("default:", *default, "blocked:", *signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+TASK = {
+    "SLURM_JOB_ID": "18",
+    "SLURM_PROCID": "0",
+    "SLURM_NTASKS": "1",
+    "SLURM_TASKS_PER_NODE": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_JOB_NODELIST": "localhost",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "signals", "ignored"), [(None, False, ""), (TASK, False, "SIGUSR2"), (TASK, True, "")]
+)
+def test_signals_have_their_default_meaning_but_for_slurms_warning(
+    tmp_path: Path, variables: dict[str, str] | None, signals: bool, ignored: str
+) -> None:
+    # Python itself ignores SIGPIPE.
+    run = Run(tmp_path, python(DISPOSITIONS + STEPS, "12"), pattern=PATTERN, signals=signals)
+    run.variables = variables
+    assert run.result()["status"] == "completed"
+    kept = [name for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if name != ignored]
+    assert run.text("stdout.rank0").splitlines()[0] == f"default: {' '.join(kept)} blocked:"
+
+
+def test_a_run_at_its_wall_limit_says_what_to_set(tmp_path: Path, runs: list[Run]) -> None:
+    run = Run(tmp_path, python(STEPS, "100000"), pattern=PATTERN, stop=False, signal_seconds=2.0)
+    runs.append(run)
+    run.start()
+    wait_for(lambda: (run.folder / "attempt-1" / "stdout.rank0").exists() and "step" in run.text("stdout.rank0"))
+    run.processes[0].send_signal(signal.SIGUSR2)
+    said = "rank 0: the wall limit was reached before the training ended; set a longer cluster.timeout_minutes"
+    assert run.wait()["reason"].startswith(said)
