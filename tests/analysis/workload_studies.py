@@ -81,6 +81,9 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, seen: Seen) -> No
     workload = spec.workload
     assert workload is not None
     pattern = seen.method == "pattern"
+    if pattern and rank:
+        writer.write_after(9.0, "end", steps=None, samples_seen=None, samples=None, weights_checksum=None)
+        return
     writer.write_after(
         2.0,
         "start",
@@ -104,10 +107,9 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, seen: Seen) -> No
         communication=None,
     )
     measure, step = spec.measure, 0
-    timed = not pattern or rank == 0
     parts = [("first", 1, 3.0), ("warmup", measure.warmup_steps - 1, 9.0)]
     parts += [("measure", measure.block_steps, seconds) for seconds in seen.block_seconds]
-    for phase, n, seconds in parts if timed else ():
+    for phase, n, seconds in parts:
         waited = None if seen.data_seconds is None else seen.data_seconds[rank]
         writer.write_after(
             seconds + (seen.left_out_seconds or 0.0),
@@ -126,19 +128,18 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, seen: Seen) -> No
         step += n
     if not seen.ends:
         return
-    if timed:
-        step_of = None if pattern else "SGD"
-        told = {"step_of": step_of, "seen": ["SGD"], "handed_out": 128.0, "accumulation": None, "epochs": 1}
-        writer.write_after(0.0, "workload", method=seen.method, unit=workload.unit, **told)
-        writer.write_after(
-            0.0,
-            "protocol",
-            stopped=seen.stopped,
-            relative_half_width=None,
-            precision=measure.precision,
-            warmup_steps=measure.warmup_steps,
-            stationary=None,
-            measured_steps=step - measure.warmup_steps,
-        )
+    step_of = None if pattern else "SGD"
+    told = {"step_of": step_of, "seen": ["SGD"], "handed_out": 128.0, "accumulation": None, "epochs": 1}
+    writer.write_after(0.0, "workload", method=seen.method, unit=workload.unit, **told)
+    writer.write_after(
+        0.0,
+        "protocol",
+        stopped=seen.stopped,
+        relative_half_width=None,
+        precision=measure.precision,
+        warmup_steps=measure.warmup_steps,
+        stationary=None,
+        measured_steps=step - measure.warmup_steps,
+    )
     writer.write_after(0.0, "end", steps=step, samples_seen=step * workload.samples_per_step, samples=None,
                        weights_checksum=None)  # fmt: skip

@@ -68,7 +68,8 @@ def workload_notes(
     notes = []
     if (method := columns.get("method")) is not None:
         seen = _seen(ranks)
-        steps = f", steps of {seen.step_of}" if seen and seen.step_of else ""
+        named = f"'{seen.step_of}'" if seen and method == PATTERN else f"steps of {seen.step_of}" if seen else ""
+        steps = f", {named}" if seen and seen.step_of else ""
         micro = f" of {seen.accumulation} micro-batches each" if seen and (seen.accumulation or 1) > 1 else ""
         notes.append(f"measured by {METHODS[method]}{steps}{micro}")
     if ranks and all(rank.world_size is None for rank in ranks.values()):
