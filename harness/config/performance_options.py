@@ -180,11 +180,6 @@ def _compile_mode(config: Config) -> str | None:
             f"{asked} uses CUDA graphs, which are not offered with strategy '{config.strategy.name}'; supported with: "
             f"{_listed(lambda row: row.cuda_graph)}; take default or max-autotune-no-cudagraphs"
         )
-    if strategies.info(config.strategy.name).divides == strategies.WEIGHTS:
-        return (
-            f"{asked} is not offered with strategy '{config.strategy.name}', for whose divided weights torch does not "
-            "find kernels; take default"
-        )
     if mode in TUNED_MODES and config.deterministic:
         return f"{asked} chooses kernels by their time, which deterministic=true rules out; take default"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -280,10 +281,14 @@ class Adapter(worker.Adapter):
         buffers = [(buffer, buffer.clone()) for buffer in self.plain_network.buffers()]
         random = self._random_state()
         scaler = torch.amp.GradScaler(self.device.type, init_scale=CHECK_SCALE, enabled=self.scaler.is_enabled())
+        # With static_graph, DDP learns the graph in its first backward pass, which it must reduce.
+        learns = bool(self.spec.strategy_options.get("static_graph"))
+        parts = self.strategy.rank_state(self.plain_network, self.optimizer) if learns else {}
+        states = copy.deepcopy(_states(parts))
         found = []
         for network in (self.network, eager):
             self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
-            with self.strategy.sync_gradients(synchronise=not self.separable):
+            with self.strategy.sync_gradients(synchronise=learns or not self.separable):
                 self.strategy.forward_backward(network, scaler, *batch)
             gradients = [p.grad.detach().clone() for p in self.parameters if p.grad is not None]
             found.append(self.strategy.full_tensors(gradients))
@@ -291,6 +296,8 @@ class Adapter(worker.Adapter):
                 buffer.copy_(before)
             self._set_random_state(random)
         self.optimizer.zero_grad(set_to_none=self.strategy.new_gradients)
+        for name, part in parts.items():
+            part.load_state_dict(states[name])
         exact = compiling.is_exact(self.plain_network, self.spec.precision)
         compiling.check_gradients(found[0], found[1], exact)
 

@@ -8,6 +8,8 @@ from typing import Any, List, Mapping, Sequence
 import torch
 from torch import nn
 
+# Blocks of fsdp that share code and are compiled, each for its own shapes; PyTorch would leave all after the 8th eager.
+BLOCKS = 256
 # Reasons listed; further ones are only counted.
 TOLD = 3
 # Without rounding to fewer bits and without random numbers: norm of the difference of one weight's gradients, relative
@@ -29,12 +31,16 @@ def compiled(network: nn.Module, mode: str, channels_last: bool) -> Any:
 
     Without channels_last, inductor may not convert convolutions to it: channels_last=false asks for the other layout,
     and up to torch 2.13 the conversion loses the gradients of max pooling (github.com/pytorch/pytorch/issues/185509).
+
+    Never with dynamic shapes: batches have one shape, but fsdp splits the network into blocks that share code and
+    differ in shape, and inductor of torch 2.13 raises a ValueRangeError for those of ResNets.
     """
+    torch._dynamo.config.recompile_limit = max(BLOCKS, torch._dynamo.config.recompile_limit)
     if channels_last:
-        return torch.compile(network, mode=mode)
+        return torch.compile(network, mode=mode, dynamic=False)
     # torch.compile takes either a mode or options.
     options = {**torch._inductor.list_mode_options(mode), "layout_optimization": False}
-    return torch.compile(network, options=options)
+    return torch.compile(network, options=options, dynamic=False)
 
 
 def is_exact(network: nn.Module, precision: str) -> bool:
@@ -69,7 +75,10 @@ def check_gradients(compiled: Sequence[torch.Tensor], eager: Sequence[torch.Tens
 
 
 def _norms(tensors: Sequence[torch.Tensor]) -> List[float]:
-    return [float(norm) for norm in torch.stack([tensor.float().norm() for tensor in tensors]).tolist()]
+    norms = [tensor.float().norm() for tensor in tensors]
+    # A sharded gradient has a sharded norm (duck-typed, see `_whole` of the adapter).
+    whole = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]
+    return [float(norm) for norm in torch.stack(whole).tolist()]
 
 
 def fallbacks() -> List[str]:

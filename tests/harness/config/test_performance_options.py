@@ -70,10 +70,6 @@ def spec(tmp_path: Path, *overrides: str) -> RunSpec:
             [*COMPILE, "strategy=allreduce", "strategy.options.bucket_mb=0.5"],
             "after a first bucket of 1 MB, and later ones may not be smaller; take bucket_mb=1 or more",
         ),
-        (
-            [*COMPILE, "strategy=fsdp", MODE + "max-autotune-no-cudagraphs"],
-            "compile_mode=max-autotune-no-cudagraphs is not offered with strategy 'fsdp'",
-        ),
         ([*COMPILE, MODE + "max-autotune"], "compile_mode=max-autotune uses CUDA graphs, which need a GPU"),
         (
             [*COMPILE, MODE + "max-autotune", "strategy=zero1"],

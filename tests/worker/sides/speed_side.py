@@ -220,6 +220,41 @@ def compiled_gradients() -> Dict[str, Any]:
     return {"apart": apart, "errors": errors}
 
 
+def compiled_strategies() -> Dict[str, float]:
+    """Return, by strategy, how far a compiled network's weights are from an uncompiled one's, relative to the distance
+    moved: DDP that learns its graph in the first step, and sharded blocks of several shapes."""
+    strategies = {"allreduce": DDP["static"], "fsdp": {"bucket_mb": None}}
+    batch = np.random.default_rng(0).integers(0, 256, (BATCH, 32, 32, 3), np.uint8), np.arange(BATCH) % 10
+    apart = {}
+    for strategy, options in strategies.items():
+        weights = []
+        for compiled in (False, True):
+            spec = make_spec(
+                framework_options={"compile": compiled, "channels_last": True},
+                strategy=strategy,
+                strategy_options=options,
+                model="resnet20",
+                optimizer=OptimizerSpec(lr=0.001, lr_rule="constant"),
+                gpus=1,
+                global_batch=BATCH,
+                batch_per_gpu=BATCH,
+            )
+            place = Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port())
+            try:
+                trained = Adapter(spec, make_site(), place, itertools.repeat(batch))
+            except VersionError:
+                break  # gloo of torch 2.7 cannot do it
+            weights += [flat(trained.weights())] if not compiled else []
+            for _ in range(2):
+                trained.step()
+            weights.append(flat(trained.weights()))
+            trained.close()
+        if weights:
+            start, eager, other = weights
+            apart[strategy] = float(np.linalg.norm(other - eager) / np.linalg.norm(eager - start))
+    return apart
+
+
 class Detached(torch.nn.Module):
     """A network whose first layer gets no gradient, as of a wrong compiler."""
 
