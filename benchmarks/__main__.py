@@ -24,6 +24,7 @@ NAMES = (
     "ddp",
     "protocol",
     "recording",
+    "probe",
     "report",
     "prediction",
 )

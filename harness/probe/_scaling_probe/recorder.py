@@ -37,6 +37,8 @@ class Recorder:
         self.thread = threading.get_ident()
         self.steps = 0
         self.interval = Interval()
+        # Where the block that is under way ends.
+        self.block_end = 0
         # A batch is being waited for; what that reads from is not another one.
         self.pulling = False
         self.handed_out = HandedOut()
@@ -154,7 +156,7 @@ class Recorder:
             self._train_on(*self.interval.batches)
         self._last_end = now
         self.interval.restart()
-        if self.steps >= self._block_end or (self._stop_at is not None and self.steps >= self._stop_at):
+        if self.steps >= self.block_end or (self._stop_at is not None and self.steps >= self._stop_at):
             self._end_block(now)
 
     def _train_on(self, *iterators: int) -> None:
@@ -193,9 +195,9 @@ class Recorder:
         settings, start = self.settings, self.steps
         self._phase = WARMUP if start < settings.warmup_steps else MEASURE
         last = settings.warmup_steps if self._phase == WARMUP else settings.last_step
-        # The first block begins with the first step, though that is timed alone.
-        end = (0 if start == 1 < settings.block_steps else start) + settings.block_steps
-        self._block_start, self._block_end = start, end if last is None or last <= start else min(end, last)
+        # The first step is timed alone, though the first block begins with it.
+        end = 1 if not start else (0 if start == 1 < settings.block_steps else start) + settings.block_steps
+        self._block_start, self.block_end = start, end if last is None or last <= start else min(end, last)
         self._n, self._seconds, self._issued = 0, 0.0, 0.0
         self._data = None
         self._segment = self._last_end = now

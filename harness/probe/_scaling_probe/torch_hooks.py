@@ -26,6 +26,7 @@ class TorchHooks:
             "torch.optim.optimizer": self._hook_optimizers,
             "torch.amp.grad_scaler": self._hook_scaler,
             "torch.cuda.amp.grad_scaler": self._hook_scaler,
+            "deepspeed.runtime.engine": self._hook_deepspeed,
             "torch.utils.data.dataloader": self._hook_loaders,
             "torch.nn.modules.module": self._hook_evaluation,
             "torch._tensor": self._hook_backward,
@@ -35,7 +36,9 @@ class TorchHooks:
         }
         self._loss: Any = None
         self._scaler: Any = None
-        self._scaler_code: Any = None
+        # Ids of the code of functions that step optimisers inside of their own step.
+        self._outer: set[int] = set()
+        self._in_engine = False
         recorder.read_loss = self._read_loss
 
     @property
@@ -57,20 +60,24 @@ class TorchHooks:
         recorder = self.recorder
         if not (recorder.active or recorder.ended) or not self._counts:
             return
-        # Horovod, ZeRO and a GradScaler step another optimiser inside their own step; only the outermost one counts.
+        # Horovod, ZeRO and what is in _outer step another optimiser inside their own; only the outermost one counts.
         frame = sys._getframe(1)
         wrapper, outer = frame.f_code, frame.f_back
         while outer is not None:
-            if outer.f_code is wrapper or outer.f_code is self._scaler_code:
+            if outer.f_code is wrapper or id(outer.f_code) in self._outer:
                 return
             outer = outer.f_back
         self._outermost(optimizer)
 
-    def _outermost(self, optimizer: Any) -> None:
+    def _outermost(self, optimizer: Any, model: Any = None) -> None:
+        """A step of the optimiser ends. model: what it updates, if its own tensors are only parts of it."""
         name, recorder = type(optimizer).__name__, self.recorder
         recorder.seen[name] = recorder.seen.get(name, 0) + 1
         if self.wanted is None or self.wanted == name:
-            recorder.step(name, optimizer, None if recorder.steps else tensors_of(optimizer))
+            parameters = None
+            if not recorder.steps:
+                parameters = tensors_of(optimizer) if model is None else list(model.parameters())
+            recorder.step(name, optimizer, parameters)
 
     def _hook_scaler(self, module: Any) -> None:
         """A step that a GradScaler skips never calls the optimiser."""
@@ -82,13 +89,33 @@ class TorchHooks:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, optimizer, *args, **kwargs)
             recorder = hooks.recorder
-            if (recorder.active or recorder.ended) and hooks._counts:
+            # DeepSpeed has one inside of its own step.
+            if (recorder.active or recorder.ended) and hooks._counts and not hooks._in_engine:
                 hooks._scaler = scaler
                 hooks._outermost(optimizer)
             return result
 
-        self._scaler_code = step.__code__
+        self._outer.add(id(step.__code__))
         scaler_class.step = functools.wraps(original)(step)
+
+    def _hook_deepspeed(self, module: Any) -> None:
+        """DeepSpeed steps an optimiser once for each group of parameters."""
+        engine_class = module.DeepSpeedEngine
+        original, hooks = engine_class._take_model_step, self
+
+        def step(engine: Any, *args: Any, **kwargs: Any) -> Any:
+            hooks._in_engine = True
+            try:
+                result = original(engine, *args, **kwargs)
+            finally:
+                hooks._in_engine = False
+            recorder = hooks.recorder
+            if (recorder.active or recorder.ended) and hooks._counts:
+                hooks._outermost(engine.optimizer, engine.module)
+            return result
+
+        self._outer.add(id(step.__code__))
+        engine_class._take_model_step = functools.wraps(original)(step)
 
     # Loss.
 
@@ -101,7 +128,8 @@ class TorchHooks:
             if recorder.active:
                 if recorder.first_began is None:
                     recorder.first_began = perf_counter()
-                hooks._loss = tensor.detach() if tensor.dim() == 0 else None
+                if recorder.steps + 1 >= recorder.block_end:  # else it would not be read
+                    hooks._loss = tensor.detach() if tensor.dim() == 0 else None
             return original(tensor, *args, **kwargs)
 
         module.Tensor.backward = backward
