@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
+from harness.core.run_files import STUDY
 
 if TYPE_CHECKING:
     from analysis.read.study import Study
@@ -30,7 +31,7 @@ def output_folder(path: Path, out: Path | None) -> Path:
     """Where to write: the study's folder, or one beside a table, unless the user names another."""
     if out is not None:
         return out
-    return path if path.is_dir() else path.with_name(f"{path.stem}_report")
+    return path if (path / STUDY).is_file() else path.with_name(f"{path.stem}_report")
 
 
 def points_of_study(folder: Path, program: str) -> tuple[Study, list[Point]]:

@@ -30,9 +30,11 @@ from analysis.read.imported_columns import (
     named_columns,
 )
 from analysis.read.imported_files import read_rows
+from analysis.read.imported_mllog import logs_of
 from analysis.read.row import Run
 from analysis.read.study import Study
 from harness.core.events import COMPLETED, FAILED
+from harness.core.run_files import STUDY
 from harness.core.spec import OWN, STRONG, WEAK
 
 MOST_COUNT, LEAST, MOST = 10_000_000, 1e-9, 1e15
@@ -62,7 +64,12 @@ class Row:
 
 def is_imported(path: Path) -> bool:
     """Return whether this is a table or log from elsewhere, and not a study's folder."""
-    return path.is_file()
+    if path.is_file():
+        return True
+    try:
+        return path.is_dir() and not (path / STUDY).exists() and bool(logs_of(path))
+    except OSError:
+        return False
 
 
 def read_imported(path: Path) -> Study:

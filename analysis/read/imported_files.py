@@ -1,4 +1,4 @@
-"""Rows of a table from elsewhere as texts: CSV, or Parquet."""
+"""Rows of a table from elsewhere as texts: CSV, Parquet, or MLPerf's logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.base.errors import StudyError
+from analysis.read.imported_mllog import logs_of, read_logs
 
 MOST_ROWS, MOST_COLUMNS, MOST_BYTES = 100_000, 1_000, 100_000_000
 DELIMITERS = (",", ";", "\t")
@@ -17,6 +18,8 @@ DELIMITERS = (",", ";", "\t")
 def read_rows(path: Path) -> tuple[Sequence[str], Sequence[tuple[str, Sequence[str]]]]:
     """The names of the columns, and each row with where it is. Raises StudyError if the file cannot be read."""
     try:
+        if logs := logs_of(path):
+            return read_logs(logs)
         if path.stat().st_size > MOST_BYTES:
             raise StudyError(f"{path} has more than {MOST_BYTES:,} bytes: no table of runs; give one row per run")
         headers, rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)

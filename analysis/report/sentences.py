@@ -96,7 +96,7 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
 def own_note(point: Point) -> str | None:
     """Return how a training of the user's own was measured, and what its throughput counts."""
     if point.framework == IMPORTED:
-        return f"{point.model}: imported from a table; how it was measured is not known here."
+        return f"{point.model}: imported; how it was measured is not known here."
     methods = sorted({METHODS[run.method] for run in point.completed if run.method in METHODS})
     if not methods:
         return None

@@ -346,7 +346,7 @@ def _method(request: Request) -> str:
         "synchronisations of the device, after a warm-up, at the pace of the slowest rank"
     )
     if request.base.framework == IMPORTED:
-        first = "Throughputs are imported from a table; how they were measured is not known here"
+        first = "Throughputs are imported; how they were measured is not known here"
     second = (
         "Speedups are ratios of these means, with 95 % Student's t intervals over the runs, or intervals from "
         "overlapping batch means for a single run"

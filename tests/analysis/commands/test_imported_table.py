@@ -37,7 +37,7 @@ def test_a_table_gets_every_output_of_a_report_beside_it(table: Path, analyse) -
     assert (process.returncode, process.stderr) == (0, "")
     assert "mine reaches 3.50 (" in process.stdout  # (1/350 + 1/356) by (1/100 + 1/102): 3.495
     folder = table.with_name("mine_report")
-    assert "imported from a table" in (folder / "report.html").read_text()
+    assert "imported; how it was measured" in (folder / "report.html").read_text()
     assert (folder / "report.pdf").stat().st_size > 0
     assert list(table.parent.glob("*.tmp")) == []
     document = json.loads((folder / "report.json").read_text())
@@ -46,7 +46,7 @@ def test_a_table_gets_every_output_of_a_report_beside_it(table: Path, analyse) -
 
 def test_every_figure_of_the_terminal_is_labelled(table: Path, capsys) -> None:
     said = printed(capsys, table, "--full", "--only", "csv")
-    assert "imported from a table; how it was measured is not known here" in " ".join(said.split())
+    assert "imported; how it was measured is not known here" in " ".join(said.split())
     assert all("imported" in line for line in said.splitlines() if "reaches" in line)
     assert all("(imported)" in line for line in said.splitlines() if "█" in line and "%, " in line)
 
@@ -61,7 +61,7 @@ def test_sizes_are_predicted_and_labelled(table: Path, capsys) -> None:
 def test_a_proposal_says_that_its_measurements_are_imported(table: Path, capsys) -> None:
     printed(capsys, "proposal", table, "gpus=4", "runs=3", "hours=5")
     text = (table.with_name("mine_report") / "proposal.md").read_text()
-    assert "Throughputs are imported from a table; how they were measured is not known here" in text
+    assert "Throughputs are imported; how they were measured is not known here" in text
     assert "timed in blocks" not in text
 
 
@@ -113,6 +113,34 @@ def test_a_table_is_compared_with_the_user_s_own_training(table: Path, tmp_path:
 def test_different_units_are_not_compared(table: Path, tmp_path: Path, capsys) -> None:
     tokens = write(tmp_path / "tokens.csv", head="gpus,nodes,tokens_per_second,framework")
     assert "no point of" in printed(capsys, "compare", table, tokens, code=2)
+
+
+def test_logs_of_mlperf_are_read_back_as_they_were_exported(study: StudyBuilder, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for gpus in (1, 2):
+        study.add(spec_of(gpus), Logs(block_seconds=[1.0, 1.1, 0.9, 1.0]))
+    study.add(spec_of(4), Logs(), result={"status": "failed", "reason": "rank 1 ended with signal 9"})
+    printed(capsys, "export", study.folder, "mlperf")
+    logs = study.folder / "exports" / "mlperf"
+    said = " ".join(printed(capsys, logs, "--only", "csv", "--out", study.folder / "again").split())
+    assert "mlperf reaches 2.00 on 2 GPUs: 100 % efficiency (imported, single run)." in said
+    assert "No figure for 4 GPUs (failed)." in said
+    assert "1,280" in said  # 10 x 128 samples a second
+    assert "weak scaling, 128 per GPU" in said
+
+
+def test_a_log_of_mlperf_says_how_many_gpus_it_ran_on_or_is_refused(tmp_path: Path, capsys) -> None:
+    line = ':::MLLOG {{"namespace": "", "time_ms": {}, "event_type": "X", "key": "{}", "value": {}, "metadata": {}}}\n'
+    facts = line.format(0, "global_batch_size", 512, "{}") + line.format(0, "number_of_nodes", 2, "{}")
+    times = line.format(1000, "run_start", "null", "{}")
+    stops = line.format(5000, "eval_accuracy", 0.5, '{"samples_count": 8000}')
+    stops += line.format(9000, "run_stop", "null", '{"status": "success"}')
+    log = tmp_path / "result_0.txt"
+    log.write_text(f"some other line\n{facts}{times}0: {stops}:::MLLOG torn")
+    assert "does not say on how many GPUs it ran" in printed(capsys, log, code=2)
+    log.write_text(facts + line.format(0, "accelerators_per_node", 8, "{}") + times + stops)
+    said = printed(capsys, log, "--only", "csv")
+    assert "1,000 samples/s on 16 GPUs" in said  # 8000 samples in 8 s
 
 
 def test_a_mistake_in_a_table_is_one_line_without_a_traceback(tmp_path: Path, analyse) -> None:

@@ -224,3 +224,32 @@ def test_any_bytes_are_read_or_refused_in_a_sentence(tmp_path_factory: pytest.Te
         (folder / name).write_bytes(content)
         with pytest.raises(StudyError):
             read_imported(folder / name)
+
+
+VALUE = st.recursive(
+    st.none() | st.integers(-2, 9) | st.floats() | st.text(max_size=5), lambda v: st.lists(v, max_size=2)
+)
+EVENT = st.fixed_dictionaries(
+    {"key": st.sampled_from(["number_of_ranks", "tracked_stats", "run_start", "run_stop", "submission_platform"])},
+    optional={
+        "value": VALUE | st.fixed_dictionaries({"throughput": VALUE}),
+        "time_ms": VALUE,
+        "metadata": VALUE | st.fixed_dictionaries({}, optional={"status": VALUE, "throughput": VALUE, "gpus": VALUE}),
+    },
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(EVENT, min_size=1, max_size=6))
+def test_any_log_of_mlperf_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, events: list) -> None:
+    path = tmp_path_factory.mktemp("logs") / "result_0.txt"
+    path.write_text("".join(f":::MLLOG {json.dumps(event)}\n" for event in events))
+    refused = None
+    try:
+        study = read_imported(path)
+    except StudyError as error:
+        refused = str(error)
+    if refused is None:
+        assert [point.gpus for point in points_of(study.runs)] >= [1]
+    else:
+        assert refused.isprintable()
