@@ -61,6 +61,6 @@ def step_microseconds(folder: Path | None) -> float:
         }
         (folder / "probe.json").write_text(json.dumps(settings))
         environment.update(SCALING_PROBE=str(folder / "probe.json"), PYTHONPATH=str(PROBE))
-        script.insert(0, str(PROBE / "run.py"))
+        script.insert(0, str(PROBE / "scaling_probe_run.py"))
     done = subprocess.run([str(PYTHON), *script], check=True, capture_output=True, text=True, env=environment)
     return float(done.stdout.splitlines()[-1])

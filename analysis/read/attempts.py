@@ -49,6 +49,7 @@ class Attempt:
     slurm_energy: energy from Slurm's accounting; None if not queried. environment: from its env.json. damage: damage to
     its files.
     clock_jumped: a clock involved was set while it ran, so differences between its timestamps are unusable.
+    code_changed: a sentence, if the code of the user's own training was another one at the start than in the plan.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Attempt:
     environment: Environment | None = None
     damage: tuple[Damage, ...] = ()
     clock_jumped: bool = False
+    code_changed: str | None = None
 
     @property
     def resume(self) -> Resume | None:
@@ -153,6 +155,15 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
     }
 
 
+def _code_changed(begin: Mapping[str, Any]) -> str | None:
+    """Return `Attempt.code_changed`, as a job writes it into begin.json."""
+    changed = begin.get("code_changed")
+    if not isinstance(changed, dict):
+        return None
+    planned, found = (printable(str(changed.get(name) or "unknown")) for name in ("planned", "found"))
+    return f"the code of the training changed between plan and start (planned: {planned}; found: {found})"
+
+
 def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[str]:
     """Return notes on a run with several attempts or injected faults."""
     notes = []
@@ -166,6 +177,7 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
     if _torn(pieces):
         first = pieces[0].attempt
         notes.append(f"attempt {first.number} went on from step {first.first_step:,}; what was before is not here")
+    notes += [f"attempt {a.number}: {a.code_changed}" for a in attempts if a.code_changed]
     for attempt in attempts:
         if attempt.resume is not None and attempt.resume.ignored:
             notes.append(f"attempt {attempt.number}: {attempt.resume.ignored}")
@@ -227,6 +239,7 @@ def _read_attempt(
         blocks=blocks,
         unmatched=unmatched,
         begin=begin,
+        code_changed=_code_changed(documents.get(BEGIN, {})),
         last_sign=None if jumps else last_sign,
         why_ended=_why_ended(documents.get(AGAIN, {}), result, exits, ranks),
         verify=VERIFY in names,

@@ -49,7 +49,7 @@ def command(
     if workload.shell:
         words = ["sh", "-c", " ".join(words)]
     if workload.kind == SCRIPT:
-        runner = [] if workload.pattern else [str(Path(site.project, PROBE, "run.py"))]
+        runner = [] if workload.pattern else [str(Path(site.project, PROBE, "scaling_probe_run.py"))]
         words = [site.python, "-u", *runner, *words]
     elif workload.pattern and not site.container and shutil.which("stdbuf"):
         # The C library would keep the output of a program back until some kilobytes are there.

@@ -73,7 +73,13 @@ def run(
         path = write_settings(folder, rank, world_size, **settings)
         values = (rank, rank, world_size, world_size, 0, "127.0.0.1", port)
         env = environment(told or str(path), **dict(zip(VARIABLES, map(str, values), strict=True)))
-        runs = [str(python), "-u", *([str(PROBE / "run.py")] if runner else []), str(SCRIPTS / script), *command]
+        runs = [
+            str(python),
+            "-u",
+            *([str(PROBE / "scaling_probe_run.py")] if runner else []),
+            str(SCRIPTS / script),
+            *command,
+        ]
         started.append(start(folder, runs, env))
     return [result(folder, rank, process, expect) for rank, process in enumerate(started)]
 

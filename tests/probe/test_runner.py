@@ -13,7 +13,7 @@ from ranks import PROBE, SCRIPTS
 
 def outcome(folder: Path, *command: str, runner: bool) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `python command`."""
-    ours = [str(PROBE / "run.py")] if runner else []
+    ours = [str(PROBE / "scaling_probe_run.py")] if runner else []
     # The folder is on the path of both, since children get it too.
     env = {**os.environ, "PYTHONPATH": str(PROBE)}
     done = subprocess.run([sys.executable, *ours, *command], env=env, cwd=folder, capture_output=True, text=True)
@@ -52,7 +52,7 @@ def test_modules_of_the_user_are_found_before_those_of_the_probe(tmp_path: Path)
     (tmp_path / "elsewhere" / "run.py").write_text("NAME = 'the user'\n")
     (tmp_path / "train.py").write_text("import sys; sys.path.append('elsewhere'); import run; print(run.NAME)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROBE), str(tmp_path / "elsewhere")])}
-    command = [sys.executable, str(PROBE / "run.py"), "train.py"]
+    command = [sys.executable, str(PROBE / "scaling_probe_run.py"), "train.py"]
     assert subprocess.check_output(command, env=env, cwd=tmp_path, text=True) == "the user\n"
 
 

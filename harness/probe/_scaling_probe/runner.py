@@ -60,7 +60,7 @@ def _leave_if_ended(recorder: Any) -> None:
 
 
 def _hide_frames() -> None:
-    """Show tracebacks without the frames of this file and of run.py."""
+    """Show tracebacks without the frames of this file and of scaling_probe_run.py."""
     show = sys.excepthook
     folder = os.path.dirname(__file__)
 
@@ -73,7 +73,7 @@ def _hide_frames() -> None:
 
 
 def _is_ours(code: CodeType, folder: str) -> bool:
-    return code.co_filename.startswith((folder, os.path.join(os.path.dirname(folder), "run.py")))
+    return code.co_filename.startswith((folder, os.path.join(os.path.dirname(folder), "scaling_probe_run.py")))
 
 
 def _script(command: list[str], functions: FunctionSteps) -> tuple[CodeType, ModuleType]:

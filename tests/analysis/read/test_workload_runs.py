@@ -68,6 +68,14 @@ def test_unknown_waiting_is_not_0(study: StudyBuilder) -> None:
     assert only_run(study).data_waits_json is None
 
 
+def test_code_that_changed_after_the_plan_is_noted(study: StudyBuilder) -> None:
+    run_dir = add_workload(study, workload_spec(1))
+    begin = run_dir / "attempt-1" / "begin.json"
+    known = json.loads(begin.read_text()) if begin.exists() else {"t": 0.0, "job_id": None}
+    begin.write_text(json.dumps({**known, "code_changed": {"planned": "0123abc", "found": "0123abc+4f5e"}}))
+    assert "changed between plan and start (planned: 0123abc; found: 0123abc+4f5e)" in str(only_run(study).notes)
+
+
 def test_time_outside_blocks_is_noted(study: StudyBuilder) -> None:
     add_workload(study, workload_spec(1), Seen(left_out_seconds=0.5))
     assert "5.00 s of evaluation, checkpoints and epoch changes" in str(only_run(study).notes)  # ten blocks

@@ -52,7 +52,7 @@ def environment(run: RunSpec, environ: dict[str, str], rendezvous: Rendezvous = 
 
 def test_a_script_runs_through_the_probe_with_its_arguments_filled_in() -> None:
     run = spec(("train.py", "--batch={batch_per_gpu}", "--lr={lr}", "--out={run_dir}/{node_rank}"))
-    runner = ["/envs/mine/bin/python", "-u", "/project/harness/probe/run.py", "train.py"]
+    runner = ["/envs/mine/bin/python", "-u", "/project/harness/probe/scaling_probe_run.py", "train.py"]
     assert command(run) == [*runner, "--batch=32", "--lr=0.1", "--out=/study/runs/r/1"]
 
 
@@ -159,7 +159,7 @@ def test_in_a_container_the_shell_restores_variables_and_the_working_directory()
     )
     argv = workload.command(spec(), site, ATTEMPT.parent, ATTEMPT, SECOND_NODE, {})
     assert argv[:3] == ["apptainer", "exec", "i.sif"]
-    assert argv[-4:] == ["python3", "-u", "/project/harness/probe/run.py", "train.py"]
+    assert argv[-4:] == ["python3", "-u", "/project/harness/probe/scaling_probe_run.py", "train.py"]
     env = workload.environment(spec(), site, ATTEMPT, SECOND_NODE, {"PYTHONPATH": "/mine"})
     assert "PYTHONPATH" not in env
     assert env["HARNESS_ENVIRONMENT"].endswith("cd '/home/my runs'")

@@ -1,4 +1,4 @@
-"""Runs the user's training and measures it: `python run.py script arguments…`, or `python run.py -m module arguments…`.
+"""Runs the training of the user and measures it: `python scaling_probe_run.py script arguments…`, or with `-m module`.
 
 Executed by its path in the user's environment. Nothing in this folder may hide a module of the user's, so it becomes
 the last place where modules are looked for.
