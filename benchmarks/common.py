@@ -103,7 +103,7 @@ def measured_as_rank(module: str, run_dir: Path, *arguments: int) -> Any:
     """Run a module of benchmarks like a single rank of the run; returns the JSON of its last line."""
     spec, site = read_run(run_dir)
     environment = rank_environment(spec, site, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), os.environ)
-    command = [site.python, "-m", f"benchmarks.{module}", str(run_dir), *map(str, arguments)]
+    command = [site.python, "-m", f"benchmarks.sides.{module}", str(run_dir), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 

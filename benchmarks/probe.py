@@ -46,8 +46,8 @@ def rows() -> list[Row]:
 
 
 def step_microseconds(folder: Path | None) -> float:
-    """CPU microseconds per step of benchmarks/probe_script.py; with the hooks if there is a folder for their log."""
-    script = [str(ROOT / "benchmarks" / "probe_script.py")]
+    """CPU microseconds per step of sides/probe_script.py; with the hooks if there is a folder for their log."""
+    script = [str(ROOT / "benchmarks" / "sides" / "probe_script.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if folder is not None:
         settings = {

@@ -1,6 +1,6 @@
 """Time saved by the adaptive protocol compared with a fixed number of steps, at equal interval width.
 
-Replays the protocol (`harness.core.protocol`) on recorded step times (record.py; recorded/step_times.json names
+Replays the protocol (harness/core/measuring) on recorded step times (record.py; recorded/step_times.json names
 networks, dates and the machine). It extends the warm-up until the step time is stationary and then takes blocks until
 the relative half-width of the 95 % interval of their median is at most `precision`, or the recording ends.
 
@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import Row, median_of_ratios
 from benchmarks.record import RECORDED
-from harness.core.protocol import MEASURE, Protocol
+from harness.core.measuring.protocol import MEASURE, Protocol
+from harness.core.measuring.steady_state import median_interval, relative_half_width
 from harness.core.spec import MeasureSpec
-from harness.core.steady_state import median_interval, relative_half_width
 
 # The value of conf/measure/default.yaml, and values that noisier machines reach.
 PRECISIONS = (0.02, 0.05, 0.1)

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.common import ROOT, harness, machine
 from harness.core.events import read_events, read_result
-from harness.core.protocol import FIRST
+from harness.core.measuring.protocol import FIRST
 from harness.core.spec import read_run
 from harness.plan.machine import code_version
 

@@ -57,7 +57,7 @@ def run_of_harness(folder: Path, study: str, *overrides: str) -> Run:
 
 
 def minimal_steps_per_second(ranks: int) -> float:
-    script = ROOT / "benchmarks" / "minimal_ddp.py"
+    script = ROOT / "benchmarks" / "sides" / "minimal_ddp.py"
     arguments = [str(ROOT / "data" / "fashion-mnist"), str(BATCH), str(WARMUP), str(STEPS)]
     command = [str(ROOT / ".envs" / "pytorch" / "bin" / "python"), str(script), *arguments]
     own = {**dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import protocol
 from benchmarks.record import RECORDED
-from harness.core.steady_state import relative_half_width
+from harness.core.measuring.steady_state import relative_half_width
 
 STEPS, PRECISION = 10, 0.05
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.core.spec import COMMAND, SCRIPT
+from harness.core.workload.spec import COMMAND, SCRIPT
 
 CHECKPOINT, FAULT = "checkpoint", "fault"  # fields of a spec
 NO_FAULT = "none"

@@ -18,7 +18,8 @@ from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.series import without_strategy
-from harness.core.spec import COMMAND, EMULATED, SCRIPT
+from harness.core.spec import EMULATED
+from harness.core.workload.spec import COMMAND, SCRIPT
 
 NO_PROBES = "no probes in the logs"
 OWN_PARTS = "the training of your own has no probes, and no DataLoader was seen"

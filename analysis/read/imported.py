@@ -35,7 +35,8 @@ from analysis.read.row import Run
 from analysis.read.study import Study
 from harness.core.events import COMPLETED, FAILED
 from harness.core.run_files import STUDY
-from harness.core.spec import OWN, STRONG, WEAK
+from harness.core.spec import STRONG, WEAK
+from harness.core.workload.spec import OWN
 
 MOST_COUNT, LEAST, MOST = 10_000_000, 1e-9, 1e15
 DONE = ("completed", "finished", "success", "succeeded", "done")

@@ -73,7 +73,7 @@ class Spec(SphinxDirective):
     has_content = True
 
     def run(self) -> list[Any]:
-        for path in sorted((PROJECT / "harness" / "core").glob("*spec.py")):
+        for path in sorted((PROJECT / "harness" / "core").rglob("*spec.py")):
             self.env.note_dependency(str(path))
         text = "\n".join([*spec_of(run_spec.RunSpec, "spec"), *spec_of(run_spec.Site, "site")])
         return self.parse_text_to_nodes(text, allow_section_headings=True)

@@ -8,7 +8,7 @@ from harness.core.data_location import SHARDS, SYNTHETIC, TEXT
 from harness.core.errors import UserError
 from models import catalog
 
-# Required by the stationarity test and the interval of the median in harness/core/steady_state.py.
+# Required by the stationarity test and the interval of the median in harness/core/measuring/steady_state.py.
 WARMUP_BLOCKS = TIMED_BLOCKS = 6
 
 # As in harness/worker/test_time_augmentation.py.

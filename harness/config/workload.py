@@ -13,8 +13,8 @@ from typing import Any
 
 from harness.config.schema import Config
 from harness.config.workload_schema import Kind, ProcessesPerNode, Workload
-from harness.core import patterns, templates
 from harness.core.errors import UserError
+from harness.core.workload import patterns, templates
 
 # Keys that apply to a training that the harness knows nothing of, each with all keys below it. All others are about
 # networks of the catalogue.

@@ -18,7 +18,7 @@ class Saved:
     Attributes:
         step: optimiser steps done.
         attempt: the attempt that wrote it.
-        ended: how training had ended (harness/core/protocol.py); None if it was still running.
+        ended: how training had ended (harness/core/measuring/protocol.py); None if it was still running.
     """
 
     path: Path

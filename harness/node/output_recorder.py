@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core import patterns
 from harness.core.events import EventWriter
-from harness.core.patterns import Observed, Reader
-from harness.core.protocol import FIRST, MEASURE, WARMUP
+from harness.core.measuring.protocol import FIRST, MEASURE, WARMUP
+from harness.core.measuring.steady_state import relative_half_width
 from harness.core.spec import RunSpec
-from harness.core.steady_state import relative_half_width
+from harness.core.workload import patterns
+from harness.core.workload.patterns import Observed, Reader
 
 # Of the event `start`: what cannot be seen from outside.
 UNKNOWN = dict.fromkeys(

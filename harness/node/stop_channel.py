@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import run_files
+from harness.core.measuring.protocol import Protocol
 from harness.core.ports import held_port
-from harness.core.protocol import Protocol
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec
 

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core import code_identity, environment_variables, run_files, templates
+from harness.core import environment_variables, run_files
 from harness.core.launchers import NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
-from harness.core.spec import OWN, PLAIN, SCRIPT, RunSpec, Site, WorkloadSpec
+from harness.core.spec import RunSpec, Site
+from harness.core.workload import code_identity, templates
+from harness.core.workload.spec import OWN, PLAIN, SCRIPT, WorkloadSpec
 from harness.node.command import (
     KEPT_SLURM_VARIABLES,
     THREAD_VARIABLES,
@@ -43,7 +45,7 @@ def command(
 ) -> list[str]:
     """Build a process's command line. Raises UnknownPlaceholder."""
     workload = _workload(spec)
-    values = templates.values(spec, site, run_dir.absolute(), rendezvous)
+    values = placeholder_values(spec, site, run_dir.absolute(), rendezvous)
     resumed = workload.resume_args if run_files.attempt_number(attempt_dir) > 1 else ()
     words = [templates.expand(text, values) for text in (*workload.command, *resumed)]
     if workload.shell:
@@ -55,6 +57,28 @@ def command(
         # The C library would keep the output of a program back until some kilobytes are there.
         words = ["stdbuf", "-oL", "-eL", *words]
     return container_command(site, environ, IN_CONTAINER, words) if site.container else words
+
+
+def placeholder_values(spec: RunSpec, site: Site, run_dir: Path, rendezvous: Rendezvous) -> dict[str, Any]:
+    """Return the value of every placeholder for one process of a run; without `data_root` if the run has none."""
+    known = {
+        "batch_per_gpu": spec.batch_per_gpu,
+        "global_batch": spec.global_batch,
+        "gpus": spec.gpus,
+        "nodes": spec.placement.nodes,
+        "gpus_per_node": spec.placement.ranks_per_node,
+        "seed": spec.seed,
+        "repeat": spec.repeat,
+        "data_root": site.data_root,
+        "run_dir": str(run_dir),
+        "node_rank": rendezvous.rank // rendezvous.local_world_size,
+        "master_addr": rendezvous.master_address,
+        "master_port": rendezvous.master_port,
+    }
+    assert tuple(known) == templates.NAMES
+    if site.data_root is None:
+        del known["data_root"]
+    return {**known, **(spec.workload.params if spec.workload else {})}
 
 
 def environment(

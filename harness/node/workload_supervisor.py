@@ -16,7 +16,8 @@ from harness.core import run_files
 from harness.core.events import EventWriter
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
-from harness.core.spec import OWN, RunSpec, Site
+from harness.core.spec import RunSpec, Site
+from harness.core.workload.spec import OWN
 from harness.node import workload
 from harness.node.output_recorder import UNKNOWN, OutputRecorder
 from harness.node.rank_supervisor import (

@@ -16,9 +16,10 @@ from harness.config import value_ranges
 from harness.config import workload as checks
 from harness.config.schema import Config, Scheduler
 from harness.config.workload_schema import Kind
-from harness.core import code_identity, templates
 from harness.core.errors import UserError
-from harness.core.spec import OWN, DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec, WorkloadSpec
+from harness.core.spec import DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec
+from harness.core.workload import code_identity, templates
+from harness.core.workload.spec import OWN, WorkloadSpec
 from harness.plan import environments, run_shape, site_resources
 from harness.plan.plan import Request
 from harness.plan.run_shape import PROJECT, Shape

@@ -15,7 +15,7 @@ from harness.core import run_files
 from harness.core.checkpoints import latest
 from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
-from harness.core.protocol import Protocol
+from harness.core.measuring.protocol import Protocol
 from harness.core.rendezvous import from_environment
 from harness.core.serialization import write_json
 from harness.core.spec import CHROME, NSYS, read_run

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import numpy as np
 
 from harness.core.events import EventWriter
-from harness.core.protocol import Protocol
+from harness.core.measuring.protocol import Protocol
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec
 from harness.worker import probes, roofline_probe

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.events import EventWriter, write_result
-from harness.core.protocol import Protocol
+from harness.core.measuring.protocol import Protocol
 from harness.core.serialization import write_json
 from harness.core.spec import (
     WEAK,

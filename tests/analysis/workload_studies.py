@@ -10,7 +10,8 @@ from typing import Any
 from study_builder import CREATED, StudyBuilder, TimedWriter, spec_of
 
 from harness.core.serialization import write_json
-from harness.core.spec import OWN, DatasetSpec, MeasureSpec, RunSpec, WorkloadSpec
+from harness.core.spec import DatasetSpec, MeasureSpec, RunSpec
+from harness.core.workload.spec import OWN, WorkloadSpec
 from harness.study import outcome
 from harness.study.outcome import RankExit
 

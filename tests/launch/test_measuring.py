@@ -10,7 +10,7 @@ from project import Cli
 from studies import SMALL, logged, read_json, run_dirs
 
 from analysis.read.run import read_run_row
-from harness.core.protocol import Protocol
+from harness.core.measuring.protocol import Protocol
 from harness.core.serialization import from_plain
 from harness.core.spec import MeasureSpec
 

@@ -11,8 +11,9 @@ from analysis.base.constants import NO_FAULT
 from analysis.base.text import printable, text_or_none
 from analysis.base.values import is_count, number_of
 from harness.core.serialization import to_plain
-from harness.core.spec import COMMAND, NSYS, SCRIPT, STRONG, WEAK, RunSpec, Site, WorkloadSpec
+from harness.core.spec import NSYS, STRONG, WEAK, RunSpec, Site
 from harness.core.strategies import info
+from harness.core.workload.spec import COMMAND, SCRIPT, WorkloadSpec
 
 
 def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:

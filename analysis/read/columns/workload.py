@@ -10,7 +10,8 @@ from typing import Any
 from analysis.base.text import duration, printable
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import HOOKS, MEASURE, PATTERN, PROBE, SCRIPT_ENDED, Block, Seen
-from harness.core.spec import RunSpec, WorkloadSpec
+from harness.core.spec import RunSpec
+from harness.core.workload.spec import WorkloadSpec
 
 METHODS = {
     HOOKS: "hooks in its process",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.code_identity import identity, program_identity
+from harness.core.workload.code_identity import identity, program_identity
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.patterns import PRESETS, Observed, Reader, number, parse
+from harness.core.workload.patterns import PRESETS, Observed, Reader, number, parse
 
 LINES = {
     # NVIDIA/Megatron-LM, megatron/training/training.py; the first as printed in April 2025.

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from harness.core.protocol import Protocol
-from harness.core.spec import MeasureSpec
-from harness.core.steady_state import (
+from harness.core.measuring.protocol import Protocol
+from harness.core.measuring.steady_state import (
     FAR,
     WINDOW,
     is_stationary,
@@ -18,6 +17,7 @@ from harness.core.steady_state import (
     relative_half_width,
     trend_p_value,
 )
+from harness.core.spec import MeasureSpec
 
 FIXED = MeasureSpec(warmup_steps=20, steps=40, block_steps=10)
 ADAPTIVE = MeasureSpec(warmup_steps=20, steps=200, block_steps=10, warmup_limit_steps=100, precision=0.02)

@@ -10,6 +10,7 @@ from builders import make_site, make_spec
 from project import PROJECT
 
 from harness.core import events, spec
+from harness.core.workload.spec import OWN, SCRIPT, WorkloadSpec
 
 
 def test_equal_requests_have_equal_ids_whatever_the_order_of_options() -> None:
@@ -57,10 +58,8 @@ def test_spec_json_follows_its_schema(tmp_path: Path) -> None:
 
 
 def test_the_spec_of_a_workload_survives_the_file_and_follows_its_schema(tmp_path: Path) -> None:
-    workload = spec.WorkloadSpec(
-        spec.SCRIPT, "train", ("train.py", "--lr", "{lr}"), {"lr": 0.1}, "0123abc", samples_per_step=64
-    )
-    made = make_spec(framework=spec.SCRIPT, strategy=spec.OWN, model="train", workload=workload)
+    workload = WorkloadSpec(SCRIPT, "train", ("train.py", "--lr", "{lr}"), {"lr": 0.1}, "0123abc", samples_per_step=64)
+    made = make_spec(framework=SCRIPT, strategy=OWN, model="train", workload=workload)
     schema = json.loads((PROJECT / "harness/schemas/spec.schema.json").read_text())
     path = spec.write_run(tmp_path, made, make_site())
     jsonschema.validate(json.loads(path.read_text()), schema)

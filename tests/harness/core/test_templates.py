@@ -6,8 +6,10 @@ import pytest
 from builders import make_site, make_spec
 
 from harness.core.rendezvous import Rendezvous
-from harness.core.spec import Placement, WorkloadSpec
-from harness.core.templates import UnknownPlaceholder, expand, placeholders, values
+from harness.core.spec import Placement
+from harness.core.workload.spec import WorkloadSpec
+from harness.core.workload.templates import UnknownPlaceholder, expand, placeholders
+from harness.node.workload import placeholder_values as values
 
 SECOND_NODE = Rendezvous(5, 8, 1, 4, "gpu03", 29500)
 

@@ -14,7 +14,7 @@ from harness.core.spec import MeasureSpec
 from harness.node.stop_channel import Address, StopDecision, served, wait_for_address
 
 MEASURE = MeasureSpec(warmup_steps=10, steps=200, block_steps=10, precision=0.02)
-# Six blocks are the fewest with an interval of the median (harness/core/steady_state.py).
+# Six blocks are the fewest with an interval of the median (harness/core/measuring/steady_state.py).
 ENOUGH = range(10, 80, 10)
 
 

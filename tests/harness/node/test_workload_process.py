@@ -12,7 +12,8 @@ from builders import make_site, make_spec
 from studies import read_json
 
 from harness.core.rendezvous import Rendezvous
-from harness.core.spec import ClusterSpec, MeasureSpec, Placement, RunSpec, WorkloadSpec
+from harness.core.spec import ClusterSpec, MeasureSpec, Placement, RunSpec
+from harness.core.workload.spec import WorkloadSpec
 from harness.node import workload
 from harness.node.stop_channel import Address
 

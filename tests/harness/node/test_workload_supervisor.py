@@ -17,10 +17,11 @@ from processes import wait_for
 from project import PROJECT
 from studies import read_json
 
-from harness.core import code_identity
 from harness.core import spec as specs
 from harness.core.events import read_events
-from harness.core.spec import MeasureSpec, Placement, WorkloadSpec
+from harness.core.spec import MeasureSpec, Placement
+from harness.core.workload import code_identity
+from harness.core.workload.spec import WorkloadSpec
 
 # Steps of 10 ms, each printed; the last words go to stderr.
 STEPS = """

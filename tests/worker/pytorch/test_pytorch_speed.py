@@ -93,7 +93,7 @@ def test_what_torch_compile_leaves_is_said(said: dict[str, Any]) -> None:
 
 def test_a_network_that_is_compiled_wrongly_is_not_trained() -> None:
     """Up to torch 2.13, inductor lost the gradients of max pooling where it changed the memory format."""
-    found = in_environment("pytorch", "speed_side", "compiled_gradients")
+    found = in_environment("pytorch", "compile_side", "compiled_gradients")
     assert found["apart"] < 1e-4
     for error in found["errors"]:
         assert re.match(
@@ -103,7 +103,7 @@ def test_a_network_that_is_compiled_wrongly_is_not_trained() -> None:
 
 def test_compiled_networks_train_alike_with_a_static_graph_and_in_shards() -> None:
     """Both once ended in a traceback of the check of compiled gradients, or of inductor."""
-    found = in_environment("pytorch", "speed_side", "compiled_strategies")
+    found = in_environment("pytorch", "compile_side", "compiled_strategies")
     assert "allreduce" in found
     # Measured: 1.2e-3, from rounding, in both.
     assert all(apart < 1e-2 for apart in found.values()), found

@@ -11,7 +11,7 @@ import numpy as np
 from builders import make_site, make_spec
 
 from harness.core.events import EventWriter
-from harness.core.protocol import Protocol
+from harness.core.measuring.protocol import Protocol
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import MeasureSpec
 from harness.worker import loop

@@ -1,6 +1,6 @@
 """The part of frameworks.py that runs in a framework's environment.
 
-    python -m benchmarks.beside RUN_DIRECTORY PAIRS STEPS
+    python -m benchmarks.sides.beside RUN_DIRECTORY PAIRS STEPS
 
 Prints the seconds of each block of STEPS steps, alternating between our worker and the minimal loop.
 """

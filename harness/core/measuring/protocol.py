@@ -8,8 +8,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
+from harness.core.measuring.steady_state import is_stationary, relative_half_width
 from harness.core.spec import MeasureSpec
-from harness.core.steady_state import is_stationary, relative_half_width
 
 FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, List, Mapping
 
 from harness.core.errors import UserError
-from harness.core.rendezvous import Rendezvous
-from harness.core.spec import RunSpec, Site
 
 # What every run knows. The user's own parameters (workload.params) come on top.
 NAMES = (
@@ -65,28 +62,6 @@ def expand(text: str, values: Mapping[str, Any]) -> str:
         return _as_text(values[name])
 
     return TOKEN.sub(replacement, text)
-
-
-def values(spec: RunSpec, site: Site, run_dir: Path, rendezvous: Rendezvous) -> Dict[str, Any]:
-    """Return the value of every placeholder for one process of a run; without `data_root` if the run has none."""
-    known = {
-        "batch_per_gpu": spec.batch_per_gpu,
-        "global_batch": spec.global_batch,
-        "gpus": spec.gpus,
-        "nodes": spec.placement.nodes,
-        "gpus_per_node": spec.placement.ranks_per_node,
-        "seed": spec.seed,
-        "repeat": spec.repeat,
-        "data_root": site.data_root,
-        "run_dir": str(run_dir),
-        "node_rank": rendezvous.rank // rendezvous.local_world_size,
-        "master_addr": rendezvous.master_address,
-        "master_port": rendezvous.master_port,
-    }
-    assert tuple(known) == NAMES
-    if site.data_root is None:
-        del known["data_root"]
-    return {**known, **(spec.workload.params if spec.workload else {})}
 
 
 def _as_text(value: Any) -> str:

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import List, Optional, Tuple
 
-from harness.core.spec import SCRIPT
+from harness.core.workload.spec import SCRIPT
 
 DIGITS = 12
 SECONDS = 60  # limit of a git command, which may read a large repository on a slow file system

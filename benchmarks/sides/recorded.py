@@ -1,6 +1,6 @@
 """The part of recording.py that runs in a framework's environment.
 
-    python -m benchmarks.recorded RUN_DIRECTORY PAIRS STEPS
+    python -m benchmarks.sides.recorded RUN_DIRECTORY PAIRS STEPS
 
 Prints the seconds of each block of STEPS steps, alternating with all recording and without, and the seconds that
 recording alone took per block.
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.beside import plain_adapter
+from benchmarks.sides.beside import plain_adapter
 from harness.core.events import EventWriter
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import read_run

@@ -1,0 +1,1 @@
+"""The halves of benchmarks that run in a framework's environment."""
