@@ -37,7 +37,7 @@ def request_of(settings: list[str]) -> Request:
     """Parse the settings. Raises StudyError for an unknown setting or an invalid value."""
     values = settings_of(settings, SETTINGS)
     if "gpus" not in values:
-        raise StudyError("which numbers of GPUs? Give them, such as gpus=16,32,64")
+        raise StudyError("no number of GPUs is given to predict; add one or several, such as gpus=16,32,64")
     if "samples" in values and "epochs" in values:
         raise StudyError("samples= and epochs= are given; give one of them")
     if "budget_gpu_hours" in values and not {"samples", "epochs"} & set(values):

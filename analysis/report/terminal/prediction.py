@@ -66,7 +66,7 @@ def _print_series(console: Console, prediction: SeriesPrediction, request: Reque
         table.add_column("node-hours\n90 %", justify="right", overflow="fold")
     for heading in ("linear", "flat"):
         table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("marks", overflow="fold", ratio=1)
+    table.add_column("warnings", overflow="fold", ratio=1)
     marks = [MARK_WORDS.get(mark, mark) for mark in prediction.source.marks]
     for one in prediction.predicted:
         efficiency = efficiency_of(prediction, one)

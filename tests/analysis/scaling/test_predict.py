@@ -179,7 +179,7 @@ def test_settings_are_read() -> None:
         (["gpus=0"], "gpus=0: give whole numbers"),
         (["gpus=8,x"], "gpus=x: give whole numbers"),
         (["gpus="], "gpus=: give whole numbers"),
-        (["cluster=a"], "which numbers of GPUs"),
+        (["cluster=a"], "no number of GPUs is given to predict"),
         (["gpus=8", "gpus=16"], "given twice"),
         (["gpus=8", "nodes=2"], "'nodes=2' is no setting; there are gpus=, cluster="),
         (["gpus=8", "epochs=-1"], "epochs=-1: give a number above 0"),
