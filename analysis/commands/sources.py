@@ -28,7 +28,7 @@ def study_of(folder: Path, program: str) -> Study:
 
 
 def output_folder(path: Path, out: Path | None) -> Path:
-    """Where to write: the study's folder, or one beside a table, unless the user names another."""
+    """Return the user's folder, else the study's own, or for a table a folder beside it."""
     if out is not None:
         return out
     return path if (path / STUDY).is_file() else path.with_name(f"{path.stem}_report")

@@ -156,7 +156,7 @@ def _facts_apart(before: Point, after: Point) -> list[str]:
 
 
 def facts(point: Point) -> dict[str, str]:
-    """What is known of a point, by the names of columns; of a table what it states."""
+    """Return the facts that identify a point, by column; for a point of a table, the columns of that table."""
     counts = {"nodes": point.nodes, "global_batch": point.global_batch, "unit": point.unit}
     own = {name: str(value) for name, value in counts.items() if value is not None}
     spec = spec_of(point.series)

@@ -77,7 +77,7 @@ class Attempt:
 
     @property
     def trained(self) -> bool:
-        """Whether it reached training; an attempt that ended during start-up changed nothing."""
+        """True if it reached training; an attempt that ended during start-up changed nothing."""
         return self.resume is not None or bool(self.blocks or self.unmatched)
 
 

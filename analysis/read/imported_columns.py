@@ -155,7 +155,7 @@ def _is_result(header: str) -> bool:
 
 
 def _all_fractions(values: Sequence[str]) -> bool:
-    """Whether all values are numbers, different ones, and not all whole."""
+    """Return True if all values are distinct numbers, at least one of them not whole."""
     if len(values) < FEWEST_VALUES or len(set(values)) < len(values):
         return False
     try:

@@ -73,7 +73,7 @@ class Roofline:
 
     @property
     def limit(self) -> str:
-        """What limits one GPU."""
+        """The resource that limits one GPU: 'memory' or 'compute'."""
         return "memory" if self.memory is not None and self.memory > self.compute else "compute"
 
 

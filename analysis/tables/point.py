@@ -130,7 +130,7 @@ class Point:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a training of the user's own, of which only the steps are known."""
+        """True for the user's own training, of which only the steps are known."""
         return self.framework in OWN_TRAININGS
 
     @property

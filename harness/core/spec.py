@@ -272,6 +272,19 @@ class RunSpec:
         return self.placement
 
     @property
+    def placeholder_values(self) -> Mapping[str, int]:
+        """Values of the placeholders of a workload's command that the plan knows already."""
+        return {
+            "batch_per_gpu": self.batch_per_gpu,
+            "global_batch": self.global_batch,
+            "gpus": self.gpus,
+            "nodes": self.placement.nodes,
+            "gpus_per_node": self.placement.ranks_per_node,
+            "seed": self.seed,
+            "repeat": self.repeat,
+        }
+
+    @property
     def ranks_per_replica(self) -> int:
         """Ranks that share one copy of the model and train on the same samples; 1 for data parallelism."""
         option = info(self.strategy).ranks_option

@@ -62,13 +62,7 @@ def command(
 def placeholder_values(spec: RunSpec, site: Site, run_dir: Path, rendezvous: Rendezvous) -> dict[str, Any]:
     """Return the value of every placeholder for one process of a run; without `data_root` if the run has none."""
     known = {
-        "batch_per_gpu": spec.batch_per_gpu,
-        "global_batch": spec.global_batch,
-        "gpus": spec.gpus,
-        "nodes": spec.placement.nodes,
-        "gpus_per_node": spec.placement.ranks_per_node,
-        "seed": spec.seed,
-        "repeat": spec.repeat,
+        **spec.placeholder_values,
         "data_root": site.data_root,
         "run_dir": str(run_dir),
         "node_rank": rendezvous.rank // rendezvous.local_world_size,

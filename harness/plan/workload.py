@@ -108,13 +108,7 @@ def command_line(request: Request) -> str:
     assert workload is not None
     values = {
         **{name: f"{{{name}}}" for name in templates.NAMES},
-        "batch_per_gpu": spec.batch_per_gpu,
-        "global_batch": spec.global_batch,
-        "gpus": spec.gpus,
-        "nodes": spec.placement.nodes,
-        "gpus_per_node": spec.placement.ranks_per_node,
-        "seed": spec.seed,
-        "repeat": spec.repeat,
+        **spec.placeholder_values,
         "data_root": request.site.data_root,
         **workload.params,
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_training import DDP
 from processes import wait_for
 from project import Cli
 from slurm_study import started
@@ -20,18 +21,6 @@ echo node $NODE_RANK of $NNODES at $MASTER_ADDR with $(env | grep -c '^RANK=')
 trap 'echo told; exit 0' TERM
 step=0
 while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
-"""
-DDP = """
-import sys, time, torch
-torch.distributed.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
-optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-data = torch.utils.data.TensorDataset(torch.randn(100000, 8))
-for (batch,) in torch.utils.data.DataLoader(data, batch_size=int(sys.argv[1])):
-    time.sleep(0.01)
-    optimiser.zero_grad()
-    model(batch).square().mean().backward()
-    optimiser.step()
 """
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from own_training import DDP
 from project import PROJECT, Cli
 from studies import logged, program, read_json, run_dirs, run_of, starts
 
@@ -20,18 +21,6 @@ step=0
 while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
 """
 PATTERN = r"workload.pattern='step (?P<step>\d+): (?P<ms>\S+) ms'"
-DDP = """
-import sys, time, torch
-torch.distributed.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
-optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-data = torch.utils.data.TensorDataset(torch.randn(100000, 8))
-for (batch,) in torch.utils.data.DataLoader(data, batch_size=int(sys.argv[1])):
-    time.sleep(0.01)
-    optimiser.zero_grad()
-    model(batch).square().mean().backward()
-    optimiser.step()
-"""
 
 
 def validate(run_dir: Path) -> None:

@@ -11,7 +11,7 @@ FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
 # Why an attempt took no more steps. SCRIPT_ENDED: the user's script was over before.
 PRECISION, LIMIT, SCRIPT_ENDED = "precision", "limit", "script ended"
 STOPPED = (PRECISION, LIMIT, SCRIPT_ENDED)
-# How the steps of a user's own training were seen (docs/run-directory.md).
+# Methods of observing the steps of a user's own training (docs/run-directory.md).
 HOOKS, PROBE, PATTERN = "hooks", "probe", "pattern"
 
 
@@ -167,7 +167,7 @@ class Probing(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How the steps of a user's own training were seen.
+    """The method by which the steps of a user's own training were observed, and what it found.
 
     Attributes:
         method: HOOKS, PROBE or PATTERN.

@@ -181,7 +181,7 @@ def _predicted(prediction: SeriesPrediction, gpus: int, base: Point, point: Poin
 
 
 def _samples_per_step(point: Point, gpus: int) -> float:
-    """Return the samples of a step of the point's series on so many GPUs."""
+    """Return the samples per step of the point's series on `gpus` GPUs. Raises StudyError if they are unknown."""
     samples = point.samples_per_step
     if samples is None:
         raise StudyError("the batch of this series is not known: give hours= instead of steps=")
