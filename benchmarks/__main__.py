@@ -1,6 +1,6 @@
 """Runs all benchmarks, or those named after `python -m benchmarks`, and writes their sections of RESULTS.md.
 
-`python -m benchmarks gpu_check` checks a GPU machine and has its own options (docs/doctor.md).
+`python -m benchmarks gpu_check` checks a GPU machine and has its own options (docs/gpu.md).
 """
 
 from __future__ import annotations

@@ -3,5 +3,5 @@
     python -m benchmarks gpu_check --out FILE --budget 480
 
 `command.py` gives each section of `sections.py` a process and a share of the budget, and rewrites FILE after each.
-docs/doctor.md explains how to run it on a node and what each line means.
+docs/gpu.md explains how to run it on a node and what each line means.
 """

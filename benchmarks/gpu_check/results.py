@@ -19,7 +19,7 @@ RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 HEADER = """
 ## gpu_check
 
-What `python -m benchmarks gpu_check` found on machines with a GPU; [docs/doctor.md](../docs/doctor.md) says what each
+What `python -m benchmarks gpu_check` found on machines with a GPU; [docs/gpu.md](../docs/gpu.md) says what each
 line means. Intervals are at 95 %.
 """
 
