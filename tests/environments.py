@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,12 +31,25 @@ def in_environment(name: str, module: str, function: str, *arguments: Any, timeo
     if not python.exists():
         pytest.skip(f"no environment {name}: build it with sbatch/env/{name}.sh (`make envs` does)")
     code = f"import json, sys, {module}\nprint(json.dumps({module}.{function}(*json.loads(sys.argv[1]))))\n"
-    done = subprocess.run(
+    process = subprocess.Popen(
         [str(python), "-c", code, json.dumps(arguments)],
         env={**os.environ, "PYTHONPATH": TEST_PATH, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout_seconds,
+        start_new_session=True,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the ranks that it started, which may hang
+    assert process.returncode == 0, stderr
+    return json.loads(stdout.splitlines()[-1])
+
+
+@functools.cache
+def torch_version() -> tuple[int, int]:
+    """Version of .envs/pytorch, such as (2, 13). Skips the test if there is no such environment."""
+    major, minor, *_ = in_environment("pytorch", "importlib.metadata", "version", "torch").split(".")
+    return int(major), int(minor)

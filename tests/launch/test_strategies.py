@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from environments import torch_version
 from project import Cli
 from studies import logged, run_dirs, study_dir
 
@@ -42,10 +43,12 @@ def test_a_network_for_text_learns_and_the_report_says_what_a_sample_is(cli: Cli
 
 
 def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: Path) -> None:
-    strategies = ",".join((*SYNCHRONOUS, "local_sgd"))
+    # Torch 2.7 refuses the default schedule of a pipeline.
+    synchronous = [name for name in SYNCHRONOUS if name != "pipeline" or torch_version() >= (2, 8)]
+    strategies = ",".join((*synchronous, "local_sgd"))
     done = cli("harness", "-m", f"strategy={strategies}", "gpus=2", *SHORT, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(SYNCHRONOUS) + 1} completed, 0 failed" in done.stdout
+    assert f"{len(synchronous) + 1} completed, 0 failed" in done.stdout
     for run_dir in run_dirs(tmp_path):
         probes = {event["probe"] for event in logged(run_dir, "probe")}
         assert ("no_sync" in probes) == (run_dir.name.split("-")[1] not in NEVER_ALONE)
@@ -58,13 +61,15 @@ def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: 
     assert verdicts.pop("allreduce") == "reference"
     assert "with local_sgd the ranks take their steps apart" in verdicts.pop("local_sgd")
     compared = "not checked: only the first gradient was compared; verify=true was not asked for"
-    assert verdicts == dict.fromkeys(set(SYNCHRONOUS) - {"allreduce"}, compared)
+    assert verdicts == dict.fromkeys(set(synchronous) - {"allreduce"}, compared)
 
 
 def test_whitening_layer_is_equal_for_every_transport(cli: Cli, tmp_path: Path) -> None:
     """Over gloo, on a single rank, and through Horovod, which requires contiguous tensors: the first gradient is the
     same, and all are evaluated in six views."""
     network = ("model=airbench94", "measure.evaluate_views=6", "measure.evaluate_samples=32", "optimizer.lr=0.01")
+    if torch_version() < (2, 8):
+        pytest.skip("this torch has no pipeline's default schedule over gloo")
     asked = ("-m", "strategy=allreduce,pipeline,horovod", "gpus=2", *SHORT[1:], *network)
     done = cli("harness", *asked, timeout=500)
     assert "3 completed, 0 failed" in done.stdout, done.stdout + done.stderr

@@ -46,6 +46,8 @@ class Pipeline(ModelParallel):
             group=self.replica,
         )
         name = self.spec.strategy_options["schedule"]
+        if name == "1f1b":
+            self._check_messages_arrive()
         try:
             self.schedule = SCHEDULES[name](stage, microbatches, loss_fn=self._loss_of)
         except ValueError as error:
@@ -104,6 +106,16 @@ class Pipeline(ModelParallel):
     def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
         """Return the bytes of the largest stage."""
         return 4 * max(sum(s.numel() for s in shapes) for shapes in self.shapes) if self.replicas > 1 else 0
+
+    def _check_messages_arrive(self) -> None:
+        """Refuse 1f1b where PyTorch may lose a message: up to 2.7 it waits for the last of several at once only, which
+        is all of them in NCCL, not in gloo (pytorch #132644)."""
+        if torch.__version__ < (2, 8) and dist.get_backend(self.replica) == "gloo":
+            raise VersionError(
+                f"strategy.options.schedule=1f1b without NCCL needs torch 2.8 or newer, and this environment has "
+                f"{torch.__version__}, whose stages can wait for each other for ever; take schedule=gpipe, or use a "
+                "newer torch"
+            )
 
     def _loss_of(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with autocast(self.spec, self.device):
