@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from analysis.base.errors import StudyError
-from analysis.commands.sources import points_of_study
+from analysis.commands.sources import declare_reading, points_of_study
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="the least relative change of throughput that counts (default: %(default)s)",
     )
+    declare_reading(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
     if not 0 <= options.threshold < 1:
         raise StudyError(f"--threshold {options.threshold:g}: give a fraction from 0 to below 1, such as 0.02")
-    first, second = (points_of_study(folder, options.program) for folder in (options.first, options.second))
+    first, second = (points_of_study(folder, options) for folder in (options.first, options.second))
     comparison = compare(first, second, options.threshold)
     if not comparison.pairs:
         raise StudyError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
-from analysis.commands.sources import output_folder, points_of_study
+from analysis.commands.sources import declare_reading, output_folder, points_of_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,13 +30,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "again, it replaces what it had written (docs/exports.md)."
     )
     parser.epilog = "formats: " + "; ".join(f"{name}: {what}" for name, (*_, what) in FORMATS.items())
-    parser.add_argument(
-        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
-    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>, or a table or logs")
     parser.add_argument("format", metavar="|".join(FORMATS), help="what to write")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder to write to (default: exports/<format> in the study's)"
     )
+    declare_reading(parser)
     parser.add_argument(
         "--tracking-uri", metavar="URI", help="mlflow only: a tracking server or store, in place of a folder"
     )
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.read.study import statuses
     from analysis.report.data.history import exported_runs
 
-    study, points = points_of_study(options.study, options.program)
+    study, points = points_of_study(options.study, options)
     out = options.out or output_folder(options.study, None) / "exports" / kind
     if uri is None:
         prepare_folder(out)

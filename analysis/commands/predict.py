@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from analysis.commands.sources import series_of
+from analysis.commands.sources import declare_reading, series_of
 from analysis.scaling.request import SETTINGS, request_of
 
 
@@ -17,10 +17,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "and 90 %% intervals, beside linear scaling and the last measured efficiency (docs/prediction.md)."
     )
     parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
-    parser.add_argument(
-        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
-    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>, or a table or logs")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=16,32,64 and others, see below")
+    declare_reading(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.report.terminal.tables import terminal
     from analysis.scaling.prediction import predict_series
 
-    study, sources = series_of(options.study, request, options.program)
+    study, sources = series_of(options.study, request, options)
     predictions = [
         predict_series(source, request.gpus, request.gpus_per_node, request.bytes_per_second) for source in sources
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
 from analysis.base.settings import positive, settings_of, whole
-from analysis.commands.sources import output_folder, study_of
+from analysis.commands.sources import declare_reading, output_folder, study_of
 from analysis.report.print.paper import declare_paper, paper_of
 
 if TYPE_CHECKING:
@@ -36,12 +36,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "(docs/exports.md). What only you know is marked [FILL IN: ...]."
     )
     parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
-    parser.add_argument(
-        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
-    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>, or a table or logs")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 runs=40 and others, see below")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
     declare_paper(parser)
+    declare_reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.base.files import prepare_folder, write_files
     from analysis.report.findings import findings_of
 
-    documents = proposal_documents(findings_of(study_of(options.study, options.program)), ask, paper)
+    documents = proposal_documents(findings_of(study_of(options.study, options)), ask, paper)
     out = output_folder(options.study, options.out)
     prepare_folder(out)
     written = write_files(out, documents)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from analysis.base.errors import StudyError
-from analysis.commands.sources import output_folder, study_of
+from analysis.commands.sources import declare_reading, output_folder, study_of
 from analysis.report.outputs import OUTPUTS, documents_of, kinds_of
 from analysis.report.print.paper import declare_paper, paper_of
 
@@ -16,9 +16,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Reads every run of a study, failed and unfinished ones too, prints a summary, writes its report."
     )
-    parser.add_argument(
-        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
-    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>, or a table or logs")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: the study's own)")
     parser.add_argument(
         "--target-accuracy",
@@ -32,6 +30,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="write only these (default: all): " + "; ".join(f"{kind}: {what}" for kind, (*_, what) in OUTPUTS.items()),
     )
     declare_paper(parser)
+    declare_reading(parser)
     parser.add_argument("--full", action="store_true", help="print every table and every path, not a summary alone")
 
 
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if target is not None and not 0 < target < 1:
         raise StudyError(f"--target-accuracy {target:g}: give a fraction between 0 and 1, such as 0.6 for 60 %")
     paper = paper_of(options)
-    study = study_of(options.study, options.program)
+    study = study_of(options.study, options)
     prepare_folder(out)
     findings = findings_of(study, target)
     written = write_files(out, documents_of(findings, kinds, paper))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
-from analysis.commands.sources import study_of
+from analysis.commands.sources import declare_reading, study_of
 
 if TYPE_CHECKING:
     from analysis.simulation.study import Options
@@ -45,12 +45,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = "Simulates synchronous steps, and runs that fail, on many more GPUs than a study has measured."
     parser.epilog = "keys:\n  gpus=1024,10000\n" + "".join(f"  {_key(key)}\n" for key in KEYS)
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
+    declare_reading(parser)
     parser.add_argument("keys", nargs="*", metavar="key=value", help="gpus=..., and those below")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the simulation. Raises StudyError for errors the user can fix, or if no series can be simulated."""
-    return _simulate(options.study, _options(options.keys), options.program)
+    return _simulate(options, _options(options.keys))
 
 
 def _key(key: str) -> str:
@@ -89,12 +90,13 @@ def _options(texts: list[str]) -> Options:
     return Options(gpus=gpus, **values)  # type: ignore[arg-type]
 
 
-def _simulate(folder: Path, options: Options, program: str) -> int:
+def _simulate(arguments: argparse.Namespace, options: Options) -> int:
     from analysis.base.text import gpus_text
     from analysis.measures.speedup import points_of
     from analysis.simulation import study as simulation
 
-    study = study_of(folder, program)
+    folder: Path = arguments.study
+    study = study_of(folder, arguments)
     simulated, left_out = simulation.simulate(points_of(study.runs), options)
     if not simulated:
         raise StudyError(

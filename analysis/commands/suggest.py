@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.base.errors import StudyError
 from analysis.base.settings import settings_of
-from analysis.commands.sources import series_of
+from analysis.commands.sources import declare_reading, series_of
 from analysis.scaling.request import SETTINGS, request_of
 
 KEYS = ("gpus", "cluster", "gpus_per_node", "bandwidth_gbit")
@@ -22,10 +22,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     keys = "; ".join(f"{key}=: {SETTINGS[key]}" for key in KEYS[1:])
     parser.epilog = f"settings: gpus=: the target, one number; {keys}"
-    parser.add_argument(
-        "study", type=Path, help="folder of the study, such as results/<study>, or a table of measurements"
-    )
+    parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>, or a table or logs")
     parser.add_argument("settings", nargs="+", metavar="name=value", help="gpus=64 and others, see below")
+    declare_reading(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     request = request_of(options.settings)
     if len(request.gpus) > 1:
         raise StudyError("gpus=: give one target, such as gpus=64: what narrows one prediction most may not another")
-    study, sources = series_of(options.study, request, options.program)
+    study, sources = series_of(options.study, request, options)
     (target,) = request.gpus
     found = [next_sizes(each, target, request.gpus_per_node, request.bytes_per_second) for each in sources]
     commands = [[command_of(each, one, study.invocations) for each in one.candidates] for one in found]

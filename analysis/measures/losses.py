@@ -23,7 +23,7 @@ from harness.core.workload.spec import COMMAND, SCRIPT
 
 NO_PROBES = "no probes in the logs"
 OWN_PARTS = "the training of your own has no probes, and no DataLoader was seen"
-IMPORTED_PARTS = "a table has no parts of a step"
+IMPORTED_PARTS = "a table or log has no parts of a step"
 Base = tuple[str | None, int | None, str]  # strategy, GPUs and series of a baseline
 
 

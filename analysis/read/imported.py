@@ -15,21 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from analysis.base.constants import IMPORTED
+from analysis.base.errors import StudyError
 from analysis.base.text import printable, shortened
 from analysis.read.imported_columns import (
+    AS_IT_IS,
     BATCH,
     BATCH_PER_GPU,
     GPUS,
     GPUS_PER_NODE,
+    LEAST,
+    MOST,
+    MOST_COUNT,
     NODES,
     RUN,
     SECONDS,
     STATUS,
+    Reading,
     Table,
     identity_columns,
     named_columns,
 )
 from analysis.read.imported_files import read_rows
+from analysis.read.imported_logs import Logs, is_log_path, read_pattern_logs
 from analysis.read.imported_mllog import logs_of
 from analysis.read.row import Run
 from analysis.read.study import Study
@@ -38,7 +45,6 @@ from harness.core.run_files import STUDY
 from harness.core.spec import STRONG, WEAK
 from harness.core.workload.spec import OWN
 
-MOST_COUNT, LEAST, MOST = 10_000_000, 1e-9, 1e15
 DONE = ("completed", "finished", "success", "succeeded", "done")
 
 
@@ -63,35 +69,48 @@ class Row:
     reason: str | None = None
 
 
-def is_imported(path: Path) -> bool:
+def is_imported(path: Path, reading: Reading = AS_IT_IS) -> bool:
     """Return whether this is a table or log from elsewhere, and not a study's folder."""
     if path.is_file():
         return True
     try:
-        return path.is_dir() and not (path / STUDY).exists() and bool(logs_of(path))
+        return path.is_dir() and not (path / STUDY).exists() and (bool(reading.pattern) or bool(logs_of(path)))
     except OSError:
         return False
 
 
-def read_imported(path: Path) -> Study:
+def read_imported(path: Path, reading: Reading = AS_IT_IS) -> Study:
     """Read a table as a study. Raises StudyError with one sentence if it is not one."""
-    table = named_columns(path, read_rows(path))
-    about, remarks = identity_columns(table)
-    rows = [_row(table, index, about) for index in range(len(table.rows))]
+    logs = _logs(path, reading)
+    table = named_columns(path, (logs.headers, logs.rows) if logs else read_rows(path), reading)
+    about, problems = identity_columns(table, reading)
+    problems += logs.problems if logs else []
+    rows = [_row(table, index, about, reading) for index in range(len(table.rows))]
+    remarks = list(problems)
     if all(row.nodes is None for row in rows):
-        remarks.append(f"{path.name} has no column nodes: every size is taken to be on one node")
+        remarks.append(
+            f"{path.name} has no column nodes: every size is taken to be on one node; --gpus-per-node changes it"
+        )
     return Study(
         name=printable(path.stem),
         folder=path.parent,
         created=None,
         invocations=(),
-        runs=tuple(_runs(printable(path.stem), table.unit, rows)),
+        runs=tuple(_runs(printable(path.stem), table.unit, rows, logs.measured if logs else {})),
+        problems=tuple(printable(problem) for problem in problems),
         remarks=tuple(printable(remark) for remark in remarks),
         reread=len(rows),
     )
 
 
-def _row(table: Table, index: int, about: Sequence[str]) -> Row:
+def _logs(path: Path, reading: Reading) -> Logs | None:
+    try:
+        return read_pattern_logs(path, reading) if is_log_path(path, reading) else None
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _row(table: Table, index: int, about: Sequence[str], reading: Reading) -> Row:
     line = table.lines[index]
 
     def whole(name: str) -> int | None:
@@ -115,12 +134,14 @@ def _row(table: Table, index: int, about: Sequence[str]) -> Row:
     gpus = whole(GPUS)
     if gpus is None:
         raise table.error(index, f"{table.header(GPUS)} is empty; give a whole number from 1 on")
-    nodes, per_node = whole(NODES), whole(GPUS_PER_NODE)
+    nodes, per_node = whole(NODES), whole(GPUS_PER_NODE) or reading.gpus_per_node
     if nodes is None and per_node is not None:
         nodes = -(-gpus // per_node)
     if nodes is not None and nodes > gpus:
         raise table.error(index, f"{gpus} GPUs on {nodes} nodes; give at most as many nodes as GPUs")
     batch, batch_per_gpu = measured(BATCH), measured(BATCH_PER_GPU)
+    if batch is None and batch_per_gpu is None:
+        batch, batch_per_gpu = reading.batch, reading.batch_per_gpu
     if batch is None and batch_per_gpu is not None:
         batch = min(batch_per_gpu * gpus, MOST)
     own = tuple((name, shortened(printable(table.value(index, name)), 200)) for name in about)
@@ -150,8 +171,8 @@ def _given(text: str) -> str:
     return repr(shortened(printable(text), 30))
 
 
-def _runs(name: str, unit: str, rows: Sequence[Row]) -> list[Run]:
-    """The rows as runs; series as `_series` tells them apart."""
+def _runs(name: str, unit: str, rows: Sequence[Row], measured: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """The rows as runs; series as `_series` tells them apart. measured: columns of runs, by their line."""
     counts: dict[str, int] = defaultdict(int)
     runs = []
     for row, shared in _series(rows):
@@ -183,11 +204,10 @@ def _runs(name: str, unit: str, rows: Sequence[Row]) -> list[Run]:
                 seed=0,
                 repeat=counts[key],
                 stderr_tail_json="[]",
-                measured_blocks=0,
-                outlier_blocks=0,
                 unit=unit,
                 samples_per_step=row.batch,
                 stated_cost=row.cost,
+                **{"measured_blocks": 0, "outlier_blocks": 0, **measured.get(row.line, {})},
             )
         )
         counts[key] += 1

@@ -46,7 +46,33 @@ KEPT_OF_RUNS = (
 # Parts of names that say that a column was measured, or is kept of runs, and not asked for.
 MEASURED_PREFIXES = ("metrics.", "summary.", "tags.", "train/", "eval/", "system/", "_", "#")
 ASKED_PREFIXES = ("params.", "config.")
+MOST_COUNT, LEAST, MOST = 10_000_000, 1e-9, 1e15
 FEWEST_VALUES = 4  # all different and fractional: measured, not asked for
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the user wants tables and logs to be read.
+
+    Attributes:
+        pattern: of steps in logs (harness/core/workload/patterns.py); empty: there are no such logs.
+        file_name: regular expression over a log's name, whose groups are columns; empty: none.
+        batch, batch_per_gpu: samples of a step over all GPUs, or of one, where it is not stated; None: not given.
+        gpus_per_node: where neither it nor the number of nodes is stated; None: not given.
+        series: columns that tell series apart, whatever they look like.
+        ignore: columns that are not read.
+    """
+
+    pattern: str = ""
+    file_name: str = ""
+    batch: float | None = None
+    batch_per_gpu: float | None = None
+    gpus_per_node: int | None = None
+    series: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+AS_IT_IS = Reading()
 
 
 @dataclass(frozen=True)
@@ -88,16 +114,19 @@ class Table:
 Rows = tuple[Sequence[str], Sequence[tuple[str, Sequence[str]]]]
 
 
-def named_columns(path: Path, read: Rows) -> Table:
+def named_columns(path: Path, read: Rows, reading: Reading = AS_IT_IS) -> Table:
     """Find the columns. Raises StudyError if one is missing, ambiguous or there twice."""
     headers, lines = tuple(text.strip() for text in read[0]), read[1]
+    for option, names in (("--series-columns", reading.series), ("--ignore-columns", reading.ignore)):
+        if absent := [name for name in names if name not in headers]:
+            raise StudyError(f"{option}: {path} has no column {absent[0]!r}; it has {_some(headers)}")
     twice = [name for name, n in Counter(headers).items() if n > 1 and name]
     if twice:
         raise StudyError(f"{path}: column {printable(shortened(twice[0], 50))!r} is there twice; keep one")
     columns: dict[str, int] = {}
     for index, header in enumerate(headers):
         name = _known(header)
-        if name is None:
+        if name is None or header in (*reading.series, *reading.ignore):
             continue
         if name in columns and name != RUN:
             both = [printable(headers[at]) for at in (columns[name], index)]
@@ -109,8 +138,7 @@ def named_columns(path: Path, read: Rows) -> Table:
     if rate == SECONDS and not {BATCH, BATCH_PER_GPU} & set(columns):
         missing.append(f"{BATCH} (samples of a step over all GPUs), which {SECONDS} needs")
     if missing:
-        has = ", ".join(shortened(printable(header), 30) for header in headers[:12]) or "none"
-        raise StudyError(f"{path}: no column {listed(missing, 'and')} in its first line; it has {has}")
+        raise StudyError(f"{path}: no column {listed(missing, 'and')} in its first line; it has {_some(headers)}")
     assert rate is not None
     if not lines:
         raise StudyError(f"{path} has no measurement, only its first line; give one row per run")
@@ -118,13 +146,20 @@ def named_columns(path: Path, read: Rows) -> Table:
     return Table(path, headers, columns, rate, rows, where)
 
 
-def identity_columns(table: Table) -> tuple[list[str], list[str]]:
+def _some(headers: Sequence[str]) -> str:
+    return ", ".join(shortened(printable(header), 30) for header in headers[:12]) or "none"
+
+
+def identity_columns(table: Table, reading: Reading = AS_IT_IS) -> tuple[list[str], list[str]]:
     """Return the headers of the columns that tell series apart, and a remark on those that look like results."""
     read = set(table.columns.values())
     kept: list[str] = []
     results: list[str] = []
     for index, header in enumerate(table.headers):
-        if index in read or not header or _known(header) or _is_result(header):
+        if header in reading.series:
+            kept.append(header)
+            continue
+        if index in read or not header or header in reading.ignore or _known(header) or _is_result(header):
             continue
         values = [row[index].strip() for row in table.rows]
         if not any(values):
@@ -133,7 +168,10 @@ def identity_columns(table: Table) -> tuple[list[str], list[str]]:
     if not results:
         return kept, []
     named = listed([repr(printable(shortened(name, 30))) for name in results[:5]], "and")
-    return kept, [f"{table.path.name}: not used to tell series apart, since every row has another value: {named}"]
+    return kept, [
+        f"{table.path.name}: taken for results, since every row has another fraction: {named}; --series-columns makes "
+        "them tell series apart, --ignore-columns leaves them out"
+    ]
 
 
 def _known(header: str) -> str | None:

@@ -9,6 +9,7 @@ from analysis.base.constants import IMPORTED, PLAIN
 from analysis.base.text import DASH, gpus_text, listed, number, percent, span, times, unit
 from analysis.measures.breakdown import WAITING_NOTE
 from analysis.read.columns.workload import METHODS
+from analysis.read.log.values import PATTERN
 from analysis.stats.intervals import Interval
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.columns import POINT
@@ -95,12 +96,19 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
 
 def own_note(point: Point) -> str | None:
     """Return how a training of the user's own was measured, and what its throughput counts."""
+    counted_unit = [f"its throughput counts {point.unit}"] if point.unit != "samples" else []
     if point.framework == IMPORTED:
-        return f"{point.model}: imported; how it was measured is not known here."
+        seen = any(run.method for run in point.members)
+        how = (
+            f"steps read by {METHODS[PATTERN]}, world size not verified"
+            if seen
+            else "how it was measured is not known here"
+        )
+        return "; ".join([f"{point.model}: imported", how, *counted_unit]) + "."
     methods = sorted({METHODS[run.method] for run in point.completed if run.method in METHODS})
     if not methods:
         return None
-    remarks = [f"its throughput counts {point.unit}"] if point.unit != "samples" else []
+    remarks = list(counted_unit)
     if any(run.data_waits_json for run in point.completed):
         remarks.append(WAITING_NOTE)
     return "; ".join([f"{point.model}: your own training, measured by {listed(methods, 'and')}", *remarks]) + "."

@@ -240,7 +240,7 @@ class Reader:
         self.matches += 1
         try:
             return self._observed(groups, arrival)
-        except (ValueError, ZeroDivisionError):
+        except (ValueError, ZeroDivisionError, OverflowError):
             return None
 
     def _observed(self, groups: Mapping[str, str], arrival: float) -> Optional[Observed]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from analysis.base.errors import StudyError
 from analysis.measures.speedup import points_of
 from analysis.read.imported import read_imported
+from analysis.read.imported_columns import Reading
 from analysis.read.study import Study
 from analysis.tables.point import Point
 
@@ -107,7 +108,24 @@ def test_an_export_of_wandb_is_read(tmp_path: Path) -> None:
     assert [(p.gpus, p.samples_per_second) for p in found] == [(1, 100), (2, 190), (4, 350), (8, None)]
     assert len({point.series for point in found}) == 1
     assert study.runs[0].run_id == "brave-1, line 2"
-    assert "every row has another value: 'loss'" in study.remarks[0]
+    assert "taken for results, since every row has another fraction: 'loss'; --series-columns" in study.problems[0]
+
+
+def test_columns_are_kept_apart_or_left_out_on_request(tmp_path: Path) -> None:
+    rows = [f"{2**n},{100 * 2**n},{n}.5,{n // 2},{n}" for n in range(4)]
+    path = table(tmp_path, "\n".join(["gpus,samples_per_second,lr,half,seed", *rows]))
+    assert [point.detail for point in points_of(read_imported(path).runs)] == ["half=0", "half=0", "half=1", "half=1"]
+    kept = read_imported(path, Reading(series=("lr", "seed"), ignore=("half",)))
+    assert [point.detail for point in points_of(kept.runs)] == [f"lr={n}.5, seed={n}" for n in range(4)]
+    assert kept.problems == ()
+    with pytest.raises(StudyError, match=r"--ignore-columns: .* has no column 'hafl'; it has gpus, "):
+        read_imported(path, Reading(ignore=("hafl",)))
+
+
+def test_what_a_table_does_not_state_is_given(tmp_path: Path) -> None:
+    path = table(tmp_path, HEAD + "4,100\n16,300\n")
+    found = points_of(read_imported(path, Reading(batch_per_gpu=8, gpus_per_node=4)).runs)
+    assert [(point.nodes, point.global_batch) for point in found] == [(1, 32), (4, 128)]
 
 
 def test_an_export_of_mlflow_is_read(tmp_path: Path) -> None:
