@@ -40,10 +40,9 @@ PART_NAMES = {
     UNEXPLAINED: "unexplained",
 }
 # Of a training of the user's own.
-WAITING_NOTE = (
-    "data stall is the waiting for the DataLoader on the host, the most that data can cost; compute and communication "
-    "are one part"
-)
+WAITING_NOTE = "data stall is the waiting for the DataLoader on the host, the most that data can cost"
+NO_WAITING_NOTE = "no DataLoader was seen: waiting for data is part of compute"
+UNDIVIDED_NOTE = "compute and communication are one part"
 ROUNDING = 1e-9  # relative difference of step times that counts as none
 INSEPARABLE = (COMMUNICATION, IMBALANCE, COMPUTE)  # what UNDIVIDED replaces
 
@@ -106,36 +105,47 @@ def run_parts(
         values[UNDIVIDED] = cached
         notes.append("no step without synchronisation: compute, communication and imbalance are one part")
     else:
-        slowest, mean = (probes["no_sync"][which][:n] for which in ("slowest", "mean"))
-        values[COMMUNICATION] = _less(cached, slowest)
+        values |= _separated(probes, n, asynchronous)
         if asynchronous:
             notes.append("no imbalance: ranks do not wait for each other in each step; compute is the slowest rank's")
-        else:
-            values[IMBALANCE] = _less(slowest, mean)
-        values[COMPUTE] = slowest if asynchronous else mean
     seconds = {name: of_rounds(of_round) for name, of_round in values.items()}
     if "full" in probes or n > 1:
         rest = step_seconds - sum(part.estimate for part in seconds.values())
         seconds[UNEXPLAINED] = difference(of_runs(blocks or [step_seconds]), of_rounds(full)).around(rest)
-    basis = f"{n} round{'s' * (n > 1)} of one run"
-    if n < FEWEST_ROUNDS:
-        basis += ": too few for an interval"
-    parts = Parts(step_seconds, seconds, of_rounds(cached), basis, n, tuple(notes))
+    parts = Parts(step_seconds, seconds, of_rounds(cached), _basis(n), n, tuple(notes))
     alone = probes.get("allreduce")
     if alone is None or not alone["slowest"]:
         return parts
     return replace(parts, allreduce=of_rounds(alone["slowest"]), allreduce_bytes=alone["bytes"])
 
 
-def waiting_parts(step_seconds: float, blocks: Sequence[float], waits: Sequence[float]) -> Parts:
-    """The parts of a step of which only the waiting for data is known, with intervals over the blocks.
+def own_parts(
+    probes: Mapping[str, Any],
+    step_seconds: float,
+    blocks: Sequence[float],
+    waits: Sequence[float],
+    undivided: str | None = None,
+) -> Parts | None:
+    """The parts of a step of a training of the user's own; None if nothing of it is known.
 
-    blocks, waits: seconds per step of each timed block, and of its waiting.
+    probes: as for `run_parts`. blocks: seconds per step of each timed block. waits: of its waiting for the DataLoader,
+    with intervals over the blocks; empty: no DataLoader was seen. undivided: why there are no probes.
     """
-    stall = of_runs(waits)
-    rest = of_runs(_less(blocks, waits)).around(step_seconds - stall.estimate)
-    basis = f"{len(waits)} blocks of one run"
-    return Parts(step_seconds, {DATA: stall, UNDIVIDED: rest}, rest, basis, 0, (WAITING_NOTE,))
+    known = {DATA: of_runs(waits)} if waits else {}
+    n = min((len(probes[kind]["slowest"]) for kind in ("cached_batch", "no_sync") if kind in probes), default=0)
+    if n and "no_sync" in probes:
+        cached = probes["cached_batch"]["slowest"][:n]
+        seconds = {**known, **{name: of_rounds(each) for name, each in _separated(probes, n).items()}}
+        rest = step_seconds - sum(part.estimate for part in seconds.values())
+        timed = of_runs(_less(blocks, waits) if waits else blocks)
+        seconds[UNEXPLAINED] = difference(timed, of_rounds(cached)).around(rest)
+        note = WAITING_NOTE if waits else NO_WAITING_NOTE
+        return Parts(step_seconds, seconds, of_rounds(cached), _basis(n), n, (note,))
+    if not waits:
+        return None
+    whole = of_runs(_less(blocks, waits)).around(step_seconds - known[DATA].estimate)
+    notes = (WAITING_NOTE, f"{UNDIVIDED_NOTE}: {undivided}" if undivided else UNDIVIDED_NOTE)
+    return Parts(step_seconds, {**known, UNDIVIDED: whole}, whole, f"{len(waits)} blocks of one run", 0, notes)
 
 
 def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None:
@@ -154,8 +164,8 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None
 
 
 def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
-    if run.data_waits_json and "cached_batch" not in run.probes:
-        return waiting_parts(run.step_seconds, run.block_step_seconds, run.data_waits)
+    if run.method is not None:
+        return own_parts(run.probes, run.step_seconds, run.block_step_seconds, run.data_waits, run.probes_skipped)
     return run_parts(
         run.probes,
         run.step_seconds,
@@ -228,6 +238,19 @@ def _with_step(parts: Parts, step_seconds: float) -> Parts:
     unexplained = parts.seconds.get(UNEXPLAINED, Interval(0.0))
     seconds = {**parts.seconds, UNEXPLAINED: unexplained.around(unexplained.estimate + rest)}
     return replace(parts, step_seconds=step_seconds, seconds=seconds)
+
+
+def _separated(probes: Mapping[str, Any], n: int, asynchronous: bool = False) -> dict[str, list[float]]:
+    """What n rounds with and without synchronisation show."""
+    cached = probes["cached_batch"]["slowest"][:n]
+    slowest, mean = (probes["no_sync"][which][:n] for which in ("slowest", "mean"))
+    found = {COMMUNICATION: _less(cached, slowest), IMBALANCE: _less(slowest, mean), COMPUTE: mean}
+    return {COMMUNICATION: found[COMMUNICATION], COMPUTE: list(slowest)} if asynchronous else found
+
+
+def _basis(rounds: int) -> str:
+    too_few = ": too few for an interval" if rounds < FEWEST_ROUNDS else ""
+    return f"{rounds} round{'s' * (rounds > 1)} of one run{too_few}"
 
 
 def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:

@@ -36,8 +36,10 @@ def efficiencies(parts: Parts, base: Parts | None, work: float | None) -> dict[s
     """
     seconds = {name: part.estimate for name, part in parts.seconds.items()}
     full = sum(value for name, value in seconds.items() if name != UNEXPLAINED)
-    cached = full - seconds[DATA]
-    found: dict[str, float | None] = {**dict.fromkeys(EFFICIENCIES), "data_efficiency": _ratio(cached, full)}
+    cached = full - seconds.get(DATA, 0.0)
+    found: dict[str, float | None] = dict.fromkeys(EFFICIENCIES)
+    if DATA in seconds:
+        found["data_efficiency"] = _ratio(cached, full)
     if not parts.divided:
         return found
     found["communication_efficiency"] = _ratio(cached - seconds[COMMUNICATION], cached)

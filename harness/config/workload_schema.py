@@ -42,3 +42,5 @@ class Workload:
     stop: bool = True
     resume_args: list[str] = field(default_factory=list)
     signals: bool = False
+    probe_steps: int = 5
+    probe_limit: float = 0.1

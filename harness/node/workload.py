@@ -19,7 +19,7 @@ from harness.core import environment_variables, run_files
 from harness.core.launchers import NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
-from harness.core.spec import RunSpec, Site
+from harness.core.spec import MeasureSpec, RunSpec, Site
 from harness.core.workload import code_identity, templates
 from harness.core.workload.spec import OWN, PLAIN, SCRIPT, WorkloadSpec
 from harness.node.command import (
@@ -175,6 +175,7 @@ def write_probe_files(
             "stop_channel": [channel.host, channel.port] if channel else None,
             "token": channel.token if channel else None,
             "code": workload.code,
+            "further": _further(workload, measure),
             "start": {**start, "local_rank": rank - ranks[0] if workload.launcher == OWN else rendezvous.local_rank},
         }
         write_json(attempt_dir / run_files.probe(rank), document)
@@ -209,6 +210,13 @@ def start_facts(
         "global_batch": spec.global_batch,
         "batch_per_gpu": spec.batch_per_gpu,
     }
+
+
+def _further(workload: WorkloadSpec, measure: MeasureSpec) -> dict[str, Any] | None:
+    """Return the steps after the timed ones; None: none. They change the weights."""
+    if not workload.stop or not workload.probe_steps:
+        return None
+    return {"steps": workload.probe_steps, "limit": workload.probe_limit, "rounds": measure.probe_rounds}
 
 
 def _workload(spec: RunSpec) -> WorkloadSpec:

@@ -146,6 +146,8 @@ def _workload(config: Config, shape: Shape, cwd: Path, python: str) -> WorkloadS
         stop=asked.stop,
         resume_args=tuple(asked.resume_args),
         signals=asked.signals,
+        probe_steps=asked.probe_steps,
+        probe_limit=asked.probe_limit,
     )
 
 

@@ -50,8 +50,12 @@ class _Steps:
     def __iter__(self):
         _recorder.starts(id(self.loader))
         iterator = _waiting(iter, self.loader)
-        _recorder.loaders[id(iterator)] = id(self.loader)
+        _recorder.began(id(iterator), id(self.loader))
         while True:
+            if _recorder.repeats(id(iterator)):
+                yield _recorder.last_batches.again(id(iterator))
+                _recorder.step("steps")
+                continue
             began = perf_counter()
             try:
                 batch = _waiting(next, iterator)
@@ -59,7 +63,9 @@ class _Steps:
                 _recorder.exhausted(id(iterator))
                 return
             seconds = perf_counter() - began
-            _recorder.batch(id(iterator), began, seconds, self.samples(batch) if self.samples else None)
+            samples = self.samples(batch) if self.samples else None
+            _recorder.batch(id(iterator), began, seconds, samples)
+            _recorder.last_batches.keep(id(iterator), batch, samples)
             yield batch
             _recorder.step("steps")
 

@@ -35,7 +35,8 @@ def workload_spec(gpus: int = 1, workload: dict[str, Any] | None = None, **chang
 @dataclass
 class Seen:
     """What the ranks of a script log. block_seconds: of each measured block of ten steps. data_seconds: in each of
-    them; one per rank; None: no DataLoader. world_size: None: not seen. ranks: that log; None: one per GPU."""
+    them; one per rank; None: no DataLoader. world_size: None: not seen. ranks: that log; None: one per GPU. skipped:
+    why there are no probes; None: nothing of them is logged."""
 
     block_seconds: Sequence[float] = (1.0, 1.02, 0.99, 1.01, 1.0, 0.98, 1.0, 1.0)
     data_seconds: Sequence[float] | None = None
@@ -44,6 +45,7 @@ class Seen:
     method: str = "hooks"
     stopped: str = "limit"
     ranks: int | None = None
+    skipped: str | None = None
     ends: bool = True
 
 
@@ -142,5 +144,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, seen: Seen) -> No
         stationary=None,
         measured_steps=step - measure.warmup_steps,
     )
+    if seen.skipped is not None:
+        writer.write_after(0.0, "probes", rounds=0, seconds=0.0, share=0.0, limit=0.1, skipped=seen.skipped)
     writer.write_after(0.0, "end", steps=step, samples_seen=step * workload.samples_per_step, samples=None,
                        weights_checksum=None)  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
+
+from harness.core.serialization import LATER
 
 # Kinds of the user's own workload, which take the place of a framework; and a placeholder for what only it knows.
 SCRIPT, COMMAND = "script", "command"
@@ -40,6 +42,8 @@ class WorkloadSpec:
         stop: end the training once enough steps were measured.
         resume_args: arguments added when an interrupted run starts again; without them it starts from step 0.
         signals: deliver SIGUSR1 and SIGUSR2 to the program, as Slurm does.
+        probe_steps: steps of each block with and without synchronisation after the timed steps; 0: none.
+        probe_limit: maximum share of the run's time that these take.
     """
 
     kind: str
@@ -59,6 +63,8 @@ class WorkloadSpec:
     stop: bool = True
     resume_args: typing.Tuple[str, ...] = ()
     signals: bool = False
+    probe_steps: int = field(default=5, metadata=LATER)
+    probe_limit: float = field(default=0.1, metadata=LATER)
 
     @property
     def one_process_per_node(self) -> bool:

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NoReturn
 
-from _scaling_probe import facts
+from _scaling_probe import facts, refusals
 from _scaling_probe.ending import Refused, StopTraining, exit_within_deadline
+from _scaling_probe.further_steps import FurtherSteps, begin
 from _scaling_probe.interval import HandedOut, Interval
+from _scaling_probe.last_batches import LastBatches
 from _scaling_probe.log import EventLog
 from _scaling_probe.settings import Settings
 from _scaling_probe.stop_channel import StopChannel
+from _scaling_probe.torch_parallel import TorchParallel
 
 HOOKS, PROBE = "hooks", "probe"
 FIRST, WARMUP, MEASURE = "first", "warmup", "measure"
@@ -42,6 +45,10 @@ class Recorder:
         # A batch is being waited for; what that reads from is not another one.
         self.pulling = False
         self.handed_out = HandedOut()
+        self.last_batches = LastBatches()
+        self.parallel = TorchParallel()
+        # Steps after the timed ones.
+        self.further: FurtherSteps | None = None
         # DataLoaders by their iterators, as ids; and those whose batches were trained on.
         self.loaders: dict[int, int] = {}
         self._training_loaders: set[int] = set()
@@ -54,18 +61,19 @@ class Recorder:
         self.first_began: float | None = None
         self._began = imported_at
         self._startup = facts.interpreter_seconds()
-        self._log = EventLog(settings.events, settings.rank)
+        self.log = EventLog(settings.events, settings.rank)
         self._stop_at: int | None = settings.last_step if settings.stop else None
         # What the stop channel's server says of the measurement, for the protocol event.
         self._outcome: dict[str, Any] = {}
         self._channel: StopChannel | None = None
         if settings.stop and settings.stop_channel:
             self._channel = StopChannel(settings.stop_channel, settings.token, settings.rank, self._stop_later)
-        self._fence: Callable[[], bool] = lambda: False
+        self.fence: Callable[[], bool] = lambda: False
         self._stepper: Any = None
         self._former: weakref.WeakSet[Any] = weakref.WeakSet()
         self._step_of: str | None = None
         self._measured = self._warmup = 0
+        self._measured_seconds = 0.0
         # Passes over the data that began.
         self._epochs = 1
         # Size of all batches but an epoch's last; and the iterator that handed out a smaller one.
@@ -80,6 +88,9 @@ class Recorder:
 
     def sign(self, kind: str, of: Any) -> None:
         """Something that is not part of a training step begins."""
+        if self.further is not None and kind == "save":  # of weights that the further steps have changed
+            self.further.end("the script saves a checkpoint")
+            raise StopTraining(0)
         if self.interval.new_sign(kind, of) and self.steps:
             self.begin_gap()
 
@@ -88,8 +99,20 @@ class Recorder:
         self._epochs += loader in self._training_loaders
         self.sign("iter", loader)
 
+    def began(self, iterator: int, loader: int) -> None:
+        """It has an iterator now, whose id another one may have had."""
+        self.loaders[iterator] = loader
+        self._training_iterators.discard(iterator)
+        self.last_batches.forget(iterator)
+
+    def repeats(self, iterator: int) -> bool:
+        """The iterator's last batch is trained on again. Those of an evaluation must come to their end."""
+        kept = self.last_batches
+        return kept.repeats and iterator in self._training_iterators and iterator in kept
+
     def exhausted(self, iterator: int) -> None:
         """A DataLoader's iterator has no more batches."""
+        self.last_batches.forget(iterator)
         self._incomplete = None
         self._training_iterators.discard(iterator)
         self.sign("exhausted", self.loaders.get(iterator, iterator))
@@ -113,10 +136,12 @@ class Recorder:
 
     def begin_gap(self) -> None:
         """Leave the step that is under way out of its block."""
-        if self._gap_since is not None or not self.steps:
+        if self.further is not None:
+            self.further.disturbed = True
+        if self._gap_since is not None or not self.steps or self.further is not None:
             return
         at = self._last_end
-        if self._last_end > self._segment and self._fence():
+        if self._last_end > self._segment and self.fence():
             at = perf_counter()
         self._seconds += at - self._segment
         self._issued += self._last_end - self._segment
@@ -136,6 +161,11 @@ class Recorder:
         now = perf_counter()
         if self.ended is not None:  # raised before, and the user's code went on
             raise self.ended
+        if self.further is not None:
+            self._train_on(*list(self.interval.batches)[-1:])
+            self.interval.restart()
+            self.further.step()
+            return
         if stepper is not self._stepper:
             self._change_stepper(name, stepper)
         self.steps += 1
@@ -143,7 +173,7 @@ class Recorder:
             self._first_step(name, parameters)
             return
         if self._gap_since is not None:
-            if self._fence():
+            if self.fence():
                 now = perf_counter()
             self._left_out += now - self._gap_since
             self._gap_since, self._segment = None, now
@@ -169,18 +199,20 @@ class Recorder:
         """The first step is timed alone: it compiles and allocates."""
         self.thread = threading.get_ident()
         self._step_of = name
-        self._fence = facts.fence(parameters)
-        self._fence()
+        self.fence = facts.fence(parameters)
+        if parameters is not None:
+            self.parallel.updates(parameters)
+        self.fence()
         now = perf_counter()
         began = self.first_began if self.first_began is not None else self._began
         startup = {**self._startup, "script": round(began - self._began, 6)}
         known = facts.start(parameters, self.settings.start)
         known.update(train_samples=None, startup_seconds=startup)
         # Known only now, but of before the first step.
-        self._log.write("start", seconds_ago=perf_counter() - began, **{**self.settings.start, **known})
-        self._check_world_size(known["world_size"], known["communication"])
+        self.log.write("start", seconds_ago=perf_counter() - began, **{**self.settings.start, **known})
+        self._check(refusals.wrong_world_size(self.settings, known["world_size"], known["communication"]))
         samples = self._samples(1)
-        self._log.write("steps", phase=FIRST, step=0, n=1, seconds=now - began, samples=samples, loss=self.read_loss())
+        self.log.write("steps", phase=FIRST, step=0, n=1, seconds=now - began, samples=samples, loss=self.read_loss())
         self._report(1, now - began, FIRST)
         if self._phase == WARMUP:
             self._warmup += 1
@@ -204,10 +236,10 @@ class Recorder:
 
     def _end_block(self, now: float) -> None:
         issued = self._issued + now - self._segment
-        end = perf_counter() if self._fence() else now
+        end = perf_counter() if self.fence() else now
         seconds = self._seconds + end - self._segment
         if self._n:
-            self._log.write(
+            self.log.write(
                 "steps",
                 phase=self._phase,
                 step=self._block_start,
@@ -225,8 +257,9 @@ class Recorder:
             self._warmup += self.steps - self._block_start
         else:
             self._measured += self._n
+            self._measured_seconds += seconds
         if self.handed_out.enough and (self.settings.unit == "samples" or self.method == PROBE):
-            self._check_samples()
+            self._check(refusals.other_samples(self.settings, self.handed_out))
         if self._stop_at is not None and self.steps >= self._stop_at:
             self._stop()
         self._open_block(perf_counter())
@@ -246,28 +279,40 @@ class Recorder:
         self._stop_at = step if self.settings.last_step is None else min(step, self.settings.last_step)
 
     def _stop(self) -> None:
-        self._finish("limit" if self._stop_at == self.settings.last_step else "precision")
+        self._write_outcome("limit" if self._stop_at == self.settings.last_step else "precision")
+        seconds = self._measured_seconds / self._measured if self._measured else None
+        self.further = begin(self, perf_counter() - self._began, seconds)
+        if self.further is None:
+            self.leave()
+            raise StopTraining(0)
+        self.further.step()
+
+    def leave(self) -> None:
+        """Nothing more is measured; the training ends here."""
+        self._write_end()
         self.ended = StopTraining(0)
         exit_within_deadline(0)
-        raise self.ended
+
+    def broke_off(self, reason: str) -> None:
+        """The script ends; if everything was measured before, that is no failure."""
+        if self.further is not None:
+            self.further.end(reason)
 
     def script_ended(self) -> None:
         """The script came to its end by itself. Raises Refused if nothing was measured."""
+        self.broke_off("the script came to its end")
         if not self.active:
             return
         if not self.steps:
-            self.refuse(no_step(self.settings, self.seen))
+            self.refuse(refusals.no_step(self.settings, self.seen))
         if not self._measured:
-            least = self.settings.warmup_steps + self.settings.block_steps
-            self.refuse(
-                f"the script ended after {self.steps} steps, before a block was measured; it must take at least "
-                f"{least}: let it train longer, or lower measure.warmup_steps or measure.block_steps"
-            )
-        self._finish("script ended")
+            self.refuse(refusals.too_few_steps(self.settings, self.steps))
+        self._write_outcome("script ended")
+        self._write_end()
 
-    def _finish(self, stopped: str) -> None:
+    def _write_outcome(self, stopped: str) -> None:
         settings, usual = self.settings, self.handed_out
-        self._log.write(
+        self.log.write(
             "workload",
             method=self.method,
             unit=settings.unit,
@@ -280,15 +325,17 @@ class Recorder:
         unknown = {"relative_half_width": None, "stationary": None}
         protocol = {**unknown, "precision": settings.precision, **self._outcome}
         protocol.update(stopped=stopped, warmup_steps=self._warmup, measured_steps=self._measured)
-        self._log.write("protocol", **protocol)
-        seen = self.steps * settings.samples_per_step
+        self.log.write("protocol", **protocol)
+
+    def _write_end(self) -> None:
+        seen = self.steps * self.settings.samples_per_step
         counts = {"steps": self.steps, "samples_seen": seen, "samples": self._samples(self.steps)}
-        self._log.write("end", **counts, weights_checksum=None)
+        self.log.write("end", **counts, weights_checksum=None)
         self._close()
 
     def _close(self) -> None:
         self.active = False
-        self._log.close()
+        self.log.close()
 
     def refuse(self, reason: str) -> NoReturn:
         """Say why the training cannot be measured, and end it."""
@@ -298,65 +345,14 @@ class Recorder:
         exit_within_deadline(1)
         raise self.ended
 
-    # Checks.
+    def _check(self, reason: str | None) -> None:
+        if reason is not None:
+            self.refuse(reason)
 
     def _change_stepper(self, name: str, stepper: Any) -> None:
         """Training may go on with another optimiser, but not alternate between several."""
         if stepper in self._former:
-            others: list[str] = [f"{key} ({times} steps)" for key, times in self.seen.items()]
-            self.refuse(
-                f"several optimisers step in turn, so what one training step is cannot be known; seen: "
-                f"{', '.join(others)}. Name the one whose step ends a training step, workload.step=<its class>, or a "
-                "function that is called once in each, workload.step=<module>:<function>"
-            )
+            self.refuse(refusals.several_optimisers(self.seen))
         if self._stepper is not None:
             self._former.add(self._stepper)
         self._stepper = stepper
-
-    def _check_world_size(self, world_size: int | None, library: str | None) -> None:
-        expected = self.settings.world_size
-        if world_size in (None, expected):
-            return
-        if world_size == 1:
-            self.refuse(
-                f"{expected} processes each train alone: no library for distributed training is initialised in the "
-                "script. Let it use the RANK and WORLD_SIZE that it is given, as under torchrun "
-                "(torch.distributed.init_process_group and DistributedDataParallel), or run it with gpus=1"
-            )
-        self.refuse(
-            f"{library} sees a world of {world_size}, the run has {expected} processes: let the script take RANK and "
-            "WORLD_SIZE from its environment, as under torchrun"
-        )
-
-    def _check_samples(self) -> None:
-        given, expected = self.handed_out.samples(self.settings.samples), self.settings.samples
-        if given is None or given == expected:
-            return
-        batches = self.handed_out.batches
-        self.refuse(
-            f"{given:g} {self.settings.unit} per step were handed out on this rank ({batches} batches), but "
-            f"workload.samples_per_step={self.settings.samples_per_step} on {self.settings.world_size} ranks is "
-            f"{expected:g}: set workload.samples_per_step to what all ranks together train on in one optimiser step, "
-            "or let the script use {batch_per_gpu}"
-        )
-
-
-def no_step(settings: Settings, seen: dict[str, int]) -> str:
-    """Why a script that ended showed no step."""
-    if settings.step and seen:
-        return (
-            f"no step of workload.step={settings.step} was seen; seen were {', '.join(seen)}: name one of these, or a "
-            "function as <module>:<function>"
-        )
-    if settings.step:
-        return f"the script ended and workload.step={settings.step} was never called: check its name"
-    if "torch" not in sys.modules:
-        return (
-            "the script ended and showed no training step; looked for optimisers of PyTorch, which it did not import: "
-            "use scaling_probe.steps() in its loop, or workload.pattern for its output"
-        )
-    return (
-        "the script ended and showed no training step: PyTorch was imported, but no optimiser stepped in this process "
-        "(a replayed CUDA graph, a compiled step and child processes are not seen): name the function that takes one "
-        "step, workload.step=<module>:<function>, or use scaling_probe.steps() in its loop"
-    )

@@ -34,6 +34,8 @@ def run(command: list[str]) -> None:
         sys.modules["__main__"] = main
         exec(code, main.__dict__)
     except BaseException as error:
+        if recorder is not None:
+            recorder.broke_off(f"{type(error).__name__}: {error}")
         _leave_if_ended(recorder)
         if not isinstance(error, SystemExit):
             _hide_frames()

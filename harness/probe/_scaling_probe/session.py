@@ -74,9 +74,11 @@ def _end() -> None:
     """At the exit of a process that was started without the runner."""
     if current is None or (current.method == HOOKS and "torch" not in sys.modules):
         return
-    failed = getattr(sys, "last_value", None) is not None
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        current.broke_off(f"{type(error).__name__}: {error}")
     try:
-        if not failed:
+        if error is None:
             current.script_ended()
     except Refused:
         pass

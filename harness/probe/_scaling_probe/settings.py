@@ -12,6 +12,21 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
+class Further:
+    """Further steps after the timed ones.
+
+    Attributes:
+        steps: steps of a block.
+        limit: maximum share of the time so far that they take.
+        rounds: maximum number of rounds, each a block with and one without synchronisation.
+    """
+
+    steps: int
+    limit: float
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """How to measure one rank.
 
@@ -27,6 +42,7 @@ class Settings:
         stop_channel: host and port of the server that decides when.
         token: shown to that server.
         start: what the supervisor knows of the `start` event.
+        further: None: no further steps.
     """
 
     rank: int
@@ -43,6 +59,7 @@ class Settings:
     stop_channel: tuple[str, int] | None
     token: str
     start: Mapping[str, Any]
+    further: Further | None = None
 
     @property
     def samples(self) -> float:
@@ -57,6 +74,7 @@ def read(path: str) -> Settings:
     if told.get("v") != VERSION:
         raise ValueError(f"{path}: version {told.get('v')!r}; this probe reads version {VERSION}")
     steps, channel = told["steps"], told.get("stop_channel")
+    further, stop = told.get("further"), told.get("stop", True)
     return Settings(
         rank=told["rank"],
         world_size=told["world_size"],
@@ -67,9 +85,11 @@ def read(path: str) -> Settings:
         samples_per_step=told["samples_per_step"],
         unit=told.get("unit", "samples"),
         step=told.get("step"),
-        stop=told.get("stop", True),
+        stop=stop,
         precision=told.get("precision"),
         stop_channel=(channel[0], channel[1]) if channel else None,
         token=told.get("token") or "",
         start=told.get("start", {}),
+        # They change the weights, so never where the training goes on.
+        further=Further(further["steps"], further["limit"], further["rounds"]) if further and stop else None,
     )

@@ -33,6 +33,7 @@ class TorchHooks:
             "torch.serialization": lambda module: self._hook_saving(module, "save"),
             "torch.distributed.checkpoint.state_dict_saver": lambda module: self._hook_saving(module, "save"),
             "safetensors.torch": lambda module: self._hook_saving(module, "save_file"),
+            **recorder.parallel.modules,
         }
         self._loss: Any = None
         self._scaler: Any = None
@@ -58,7 +59,11 @@ class TorchHooks:
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """After each optimiser's step, called by PyTorch's wrapper around `step`."""
         recorder = self.recorder
-        if not (recorder.active or recorder.ended) or not self._counts:
+        if not (recorder.active or recorder.ended):
+            return
+        if not self._counts:
+            if recorder.parallel.device is None:
+                recorder.parallel.updates(tensors_of(optimizer))
             return
         # Horovod, ZeRO and what is in _outer step another optimiser inside their own; only the outermost one counts.
         frame = sys._getframe(1)
@@ -154,6 +159,8 @@ class TorchHooks:
             recorder = hooks.recorder
             if recorder.pulling or not recorder.active or recorder.thread != threading.get_ident():
                 return next_batch(iterator)
+            if recorder.repeats(id(iterator)):
+                return recorder.last_batches.again(id(iterator))
             recorder.pulling = True
             began = perf_counter()
             try:
@@ -166,6 +173,7 @@ class TorchHooks:
             seconds = perf_counter() - began
             size = batch_size(batch) if getattr(iterator, "_auto_collation", True) else None
             recorder.batch(id(iterator), began, seconds, size)
+            recorder.last_batches.keep(id(iterator), batch, size)
             return batch
 
         @functools.wraps(start)
@@ -175,7 +183,7 @@ class TorchHooks:
                 return start(loader)
             recorder.starts(id(loader))
             iterator = start(loader)
-            recorder.loaders[id(iterator)] = id(loader)
+            recorder.began(id(iterator), id(loader))
             return iterator
 
         iterator_class.__next__ = __next__

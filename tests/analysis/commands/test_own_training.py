@@ -68,6 +68,15 @@ def test_where_no_loader_was_seen_the_parts_are_unknown(study: StudyBuilder, cap
     assert findings_of(read_study(study.folder)).points[0].data_stall_seconds is None
 
 
+def test_the_reason_for_an_undivided_step_is_in_the_report(study: StudyBuilder, capsys) -> None:
+    seen = Seen(data_seconds=[0.1], skipped="FSDP gathers the parameters")
+    add_workload(study, workload_spec(1), seen)
+    printed(capsys, study.folder, "--only", "html,csv")
+    for file in ("report.html", "breakdown.csv"):
+        text = (study.folder / file).read_text()
+        assert "compute and communication are one part: FSDP gathers the parameters" in text
+
+
 def test_a_pattern_and_its_unverified_world_size_are_in_the_report(study: StudyBuilder, capsys) -> None:
     for gpus in (1, 2):
         spec = workload_spec(gpus, {"kind": "command", "pattern": "megatron", "name": "megatron"})

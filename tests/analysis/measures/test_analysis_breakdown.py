@@ -19,6 +19,7 @@ from analysis.measures.breakdown import (
     UNEXPLAINED,
     Parts,
     lost_parts,
+    own_parts,
     parts_of_runs,
     point_parts,
     run_parts,
@@ -172,6 +173,21 @@ def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> N
         nothing += not parts.seconds[UNEXPLAINED].excludes(0)
     assert within >= 97
     assert nothing >= 90
+
+
+@pytest.mark.parametrize("waits", [[0.01, 0.03], []])
+def test_parts_of_a_training_of_ones_own_add_up_with_and_without_waiting(waits: list[float]) -> None:
+    probes = {
+        "cached_batch": {"slowest": [0.09] * 6, "mean": [0.09] * 6},
+        "no_sync": {"slowest": [0.06] * 6, "mean": [0.05] * 6},
+    }
+    parts = own_parts(probes, 0.12, [0.11, 0.13], waits)
+    assert parts is not None
+    expected = {COMMUNICATION: 0.03, IMBALANCE: 0.01, COMPUTE: 0.05, UNEXPLAINED: 0.01 if waits else 0.03}
+    assert {name: part.estimate for name, part in parts.seconds.items()} == pytest.approx(
+        {**({DATA: 0.02} if waits else {}), **expected}
+    )
+    assert efficiencies(parts, parts, 1.0)["data_efficiency"] == (pytest.approx(0.09 / 0.11) if waits else None)
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])

@@ -1,0 +1,91 @@
+"""A user's training whose compute, waiting for data and messages take a given time."""
+
+import argparse
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+BATCH = 8
+
+
+class Slow(Dataset):
+    """A batch takes so many seconds to load."""
+
+    def __init__(self, seconds, samples):
+        self.seconds, self.samples = seconds, samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        wait(self.seconds / BATCH)
+        return torch.ones(64)
+
+
+def wait(seconds):
+    """Without the overshoot of sleeping."""
+    end = time.perf_counter() + seconds
+    if seconds > 0.002:
+        time.sleep(seconds - 0.001)
+    while time.perf_counter() < end:
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--compute", type=float, default=0.0, help="seconds")
+    parser.add_argument("--straggler", type=float, default=0.0, help="more seconds on the last rank")
+    parser.add_argument("--data", type=float, default=0.0, help="seconds of waiting for a batch")
+    parser.add_argument("--message", type=float, default=0.0, help="seconds that each exchange of gradients takes")
+    parser.add_argument("--rows", type=int, default=4, help="of the weights, 256 bytes each")
+    parser.add_argument("--samples", type=int, default=10**6)
+    parser.add_argument("--with", dest="what", default="ddp")
+    args = parser.parse_args()
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    network = nn.Linear(64, args.rows, bias=False)
+    model = network if args.what == "no_ddp" else DistributedDataParallel(network)
+    if args.message:
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+        def slow(state, bucket):
+            wait(args.message)
+            return allreduce_hook(state, bucket)
+
+        model.register_comm_hook(None, slow)
+    if args.what == "profiler":
+        torch.profiler.profile().start()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    seconds = args.compute + args.straggler * (rank == dist.get_world_size() - 1)
+    steps, seen = 0, set()
+    while True:
+        for batch in DataLoader(Slow(args.data, args.samples), BATCH):
+            steps += 1
+            seen.add(id(batch))
+            optimizer.zero_grad()
+            if args.what == "no_sync" and steps == 3:
+                with model.no_sync():
+                    model(batch).mean().backward()
+            loss = model(batch).mean()
+            wait(seconds)
+            loss.backward()
+            if args.what == "no_ddp":
+                dist.all_reduce(network.weight.grad)
+            optimizer.step()
+            if args.what == "checkpoint" and steps == 30:
+                torch.save(model.state_dict(), f"saved.{rank}.pt")
+            if args.what == "raise" and steps == 30:
+                raise ValueError("too many steps")
+            if args.what == "exit" and steps == 30:
+                sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

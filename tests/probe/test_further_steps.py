@@ -1,0 +1,101 @@
+"""Where a step's time goes: further steps of the user's script with and without synchronisation."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import PROBE, Rank, run, write_settings
+
+from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, Parts, own_parts
+from analysis.read.columns.protocol import probe_columns, protocol_columns
+from analysis.read.log.rank import RankLog
+from analysis.read.row import Run
+
+pytestmark = pytest.mark.torch
+# Blocks of 3 steps in 6 rounds, as far as the time so far allows: three times as long.
+FURTHER = {"steps": 3, "limit": 3.0, "rounds": 6}
+
+
+def ranks_of(folder: Path, python: Path, *command: str, world_size: int = 2) -> list[Rank]:
+    return run(folder, python, *command, script="known_costs.py", world_size=world_size, further=FURTHER)
+
+
+def parts_of(ranks: list[Rank]) -> Parts:
+    """What the analysis makes of the ranks' logs."""
+    logs = {number: RankLog.of(rank.events) for number, rank in enumerate(ranks)}
+    row: dict[str, Any] = {"run_id": "", "status": "completed", **probe_columns(logs), **protocol_columns(logs)}
+    found = Run.of(row)
+    steps, waits = (
+        [
+            max(block[key] for block in blocks) / blocks[0]["n"]
+            for blocks in zip(*(r.measured for r in ranks), strict=True)
+        ]
+        for key in ("seconds", "data_seconds")
+    )
+    parts = own_parts(found.probes, sum(steps) / len(steps), steps, waits, row["probes_skipped"])
+    assert parts is not None
+    return parts
+
+
+def test_synchronisation_is_told_from_compute_and_imbalance(torch_python: Path, tmp_path: Path) -> None:
+    costs = ("--compute", "0.04", "--straggler", "0.04", "--data", "0.03", "--message", "0.1")
+    ranks = ranks_of(tmp_path, torch_python, *costs)
+    for rank in ranks:
+        assert rank.one("probes")["skipped"] is None
+        assert rank.one("probes")["rounds"] > 0
+        assert (rank.one("end")["steps"], rank.one("protocol")["measured_steps"]) == (25, 20)
+        assert [event["ev"] for event in rank.events][-2:] == ["probes", "end"]
+    # Every other round begins without synchronisation.
+    assert [event["probe"] for event in ranks[0].of("probe")][:4] == [
+        "cached_batch",
+        "no_sync",
+        "no_sync",
+        "cached_batch",
+    ]
+    parts = parts_of(ranks)
+    assert parts.divided
+    # What was set is the least that each can take, and the largest by far; how exact it is: test_known_costs.py.
+    seconds = {name: part.estimate for name, part in parts.seconds.items()}
+    assert seconds[DATA] >= 0.03
+    assert seconds[COMPUTE] >= 0.06
+    assert seconds[COMMUNICATION] > seconds[COMPUTE] > seconds[IMBALANCE] > 0.01
+
+
+@pytest.mark.parametrize(
+    ("what", "world_size", "reason"),
+    [
+        ("profiler", 1, "the script runs a profiler of its own"),
+        ("raise", 1, "the further steps ended early: ValueError: too many steps"),
+        ("checkpoint", 1, "the further steps ended early: the script saves a checkpoint"),
+        pytest.param("no_ddp", 2, "no DistributedDataParallel was seen", marks=pytest.mark.whole),
+        pytest.param("no_sync", 2, "the script itself calls no_sync", marks=pytest.mark.whole),
+        pytest.param("exit", 2, "the further steps ended early: SystemExit: 3", marks=pytest.mark.whole),
+        pytest.param("raise", 2, "the further steps ended early", marks=pytest.mark.whole),
+    ],
+)
+def test_where_there_is_no_number_there_is_the_reason(
+    torch_python: Path, tmp_path: Path, what: str, world_size: int, reason: str
+) -> None:
+    costs = ("--with", what, "--compute", "0.01")
+    for rank in ranks_of(tmp_path, torch_python, *costs, world_size=world_size):
+        assert rank.one("probes")["skipped"].startswith(reason)
+        assert rank.one("end")["steps"] == 25
+    assert not list(tmp_path.glob("saved.*"))
+
+
+def test_one_rank_needs_no_ddp_to_be_the_baseline(torch_python: Path, tmp_path: Path) -> None:
+    (rank,) = ranks_of(tmp_path, torch_python, "--with", "no_ddp", "--samples", "64", world_size=1)
+    assert rank.one("probes")["rounds"] == 6
+    # The batches go on where the timed steps left off, although an epoch has 8.
+    assert parts_of([rank]).divided
+
+
+def test_training_that_is_not_to_be_stopped_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PROBE))
+    settings = importlib.import_module("_scaling_probe.settings")
+    for stop in (True, False):
+        path = write_settings(tmp_path, 0, 1, stop=stop, further=FURTHER)
+        assert (settings.read(str(path)).further is not None) == stop
