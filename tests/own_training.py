@@ -1,5 +1,12 @@
 """A training script of a user's own."""
 
+# Open MPI names the ranks in variables of its own.
+RANKS_OF_MPI = """
+import os
+for name, theirs in (("RANK", "RANK"), ("LOCAL_RANK", "LOCAL_RANK"), ("WORLD_SIZE", "SIZE")):
+    os.environ.setdefault(name, os.environ.get("OMPI_COMM_WORLD_" + theirs, ""))
+"""
+
 DDP = """
 import sys, time, torch
 torch.distributed.init_process_group("gloo")

@@ -14,7 +14,9 @@ from typing import Any
 from harness.config.schema import Config
 from harness.config.workload_schema import Kind, ProcessesPerNode, Workload
 from harness.core.errors import UserError
-from harness.core.workload import patterns, templates
+from harness.core.launchers import MPIRUN
+from harness.core.workload import launchers, patterns, templates
+from harness.core.workload.spec import OWN
 
 # Keys that apply to a training that the harness knows nothing of, each with all keys below it. All others are about
 # networks of the catalogue.
@@ -45,8 +47,7 @@ APPLY = (
 )
 # Groups whose choices also hold other keys.
 GROUPS = ("measure", "experiment")
-LAUNCHERS = ("harness", "own")
-LATER_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
+LAUNCHERS = (launchers.HARNESS, OWN, *launchers.PER_NODE, MPIRUN)
 PYTHON = re.compile(r"(.*/)?python[\d.]*")
 # -I and -E, alone or among other letters.
 ISOLATED = re.compile(r"-[A-Za-z]*[IE][A-Za-z]*")
@@ -116,7 +117,7 @@ def check(config: Config) -> None:
             f"measure.evaluate_every_samples={config.measure.evaluate_every_samples} does not apply to "
             f"workload={workload.kind.name}, which the harness cannot evaluate; take another choice of measure="
         )
-    _check_launcher(workload)
+    _check_launcher(workload, config.cluster.container.runtime)
     _check_command(workload)
     _check_params(workload)
     _check_placeholders(workload)
@@ -147,7 +148,7 @@ def name(workload: Workload) -> str:
 
 
 def processes_per_node(workload: Workload) -> ProcessesPerNode:
-    default = ProcessesPerNode.node if workload.launcher == "own" else ProcessesPerNode.gpu
+    default = ProcessesPerNode.node if workload.launcher == OWN else ProcessesPerNode.gpu
     return workload.processes_per_node or default
 
 
@@ -184,18 +185,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _check_launcher(workload: Workload) -> None:
-    if workload.launcher in LATER_LAUNCHERS:
-        raise UserError(
-            f"workload.launcher={workload.launcher} is not offered yet; take harness, which sets what torchrun sets, "
-            "or own with a command that starts the ranks of its node itself"
-        )
+def _check_launcher(workload: Workload, runtime: str | None) -> None:
+    """runtime: of the container."""
+    given, per_node = f"workload.launcher={workload.launcher}", processes_per_node(workload) is ProcessesPerNode.node
     if workload.launcher not in LAUNCHERS:
-        raise UserError(f"workload.launcher={workload.launcher}: there are {', '.join(LAUNCHERS)}")
-    if workload.launcher == "own" and processes_per_node(workload) is ProcessesPerNode.gpu:
+        raise UserError(f"{given}: there are {', '.join(LAUNCHERS)}")
+    if workload.launcher == OWN and not per_node:
         raise UserError(
             "workload.processes_per_node=gpu with workload.launcher=own: the harness starts the command once per node, "
             "and it starts the rest; leave processes_per_node out"
+        )
+    if workload.launcher in launchers.PER_NODE and workload.kind is Kind.command:
+        raise UserError(
+            f"{given} starts Python scripts: take workload=script, or workload.launcher=own and write "
+            f"{workload.launcher} with its options in the command"
+        )
+    if workload.launcher in launchers.PER_NODE and per_node:
+        raise UserError(
+            f"workload.processes_per_node=node with {given}, which starts one process per GPU: leave "
+            "processes_per_node out, or take workload.launcher=harness or mpirun"
+        )
+    if workload.launcher == MPIRUN and runtime == "pyxis":
+        raise UserError(
+            f"{given} is not supported with cluster.container.runtime=pyxis, which makes each rank a step of its own: "
+            "take apptainer, or workload.launcher=harness"
         )
 
 

@@ -34,8 +34,8 @@ class OutputRecorder:
         self._workload, self._measure, self._start = spec.workload, spec.measure, start
         self._text = spec.workload.pattern
         pattern = patterns.parse(self._text, spec.workload.unit)
-        # A command that starts its ranks itself has one per GPU.
-        one_per_node = spec.workload.one_process_per_node and spec.workload.launcher == "harness"
+        # What starts the ranks itself starts one per GPU.
+        one_per_node = spec.workload.one_process_per_node and not spec.workload.starts_ranks
         processes = spec.placement.nodes if one_per_node else spec.gpus
         self._reader = Reader(pattern, spec.workload.samples_per_step, spec.gpus, processes)
         self._log = EventWriter(log, 0)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import environment_variables, run_files
-from harness.core.launchers import NODE
+from harness.core.launchers import MPIRUN, NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec, RunSpec, Site
-from harness.core.workload import code_identity, templates
+from harness.core.workload import code_identity, launchers, templates
 from harness.core.workload.spec import OWN, PLAIN, SCRIPT, WorkloadSpec
 from harness.node.command import (
     KEPT_SLURM_VARIABLES,
@@ -35,6 +35,7 @@ from harness.node.stop_channel import Address
 PROBE = Path("harness", "probe")
 # Names the file that `write_probe_files` writes. The probe puts in the variable RANK for the braces.
 PROBE_VARIABLE = "SCALING_PROBE"
+RUNNER = PROBE / "scaling_probe_run.py"
 # Variables of the launchers that set them; a process must get them from us or not at all.
 RANK_VARIABLES = (*environment_variables.TORCHRUN, "GROUP_RANK", "NNODES", "NODE_RANK")
 IN_CONTAINER = ("sh", "-c", f'eval "${environment_variables.CONTAINER_ENVIRONMENT}" && exec "$@"', "sh")
@@ -51,8 +52,12 @@ def command(
     if workload.shell:
         words = ["sh", "-c", " ".join(words)]
     if workload.kind == SCRIPT:
-        runner = [] if workload.pattern else [str(Path(site.project, PROBE, "scaling_probe_run.py"))]
-        words = [site.python, "-u", *runner, *words]
+        runner = [] if workload.pattern or _names_ranks(spec) else [str(Path(site.project, RUNNER))]
+        starter = workload.starter(spec.gpus)
+        if starter in launchers.PER_NODE:
+            words = launchers.command(starter, site.python, _node(spec, site, rendezvous, environ), [*runner, *words])
+        else:
+            words = [site.python, "-u", *runner, *words]
     elif workload.pattern and not site.container and shutil.which("stdbuf"):
         # The C library would keep the output of a program back until some kilobytes are there.
         words = ["stdbuf", "-oL", "-eL", *words]
@@ -86,8 +91,11 @@ def environment(
     if "SUBMITIT_LOCAL_JOB_ID" in environ:
         # This shell may be part of an allocation, whose tasks are not the ranks.
         env = {name: value for name, value in env.items() if not name.startswith("SLURM_")}
-    # A launcher of the command's own hands them to its ranks.
-    ranks = 1 if workload.launcher == OWN else spec.placement.ranks_per_node // spec.processes.ranks_per_node
+    if workload.starts_ranks:
+        # The task of the supervisor is not a rank.
+        env = {name: value for name, value in env.items() if name not in launchers.RANKS}
+    # Other launchers hand them to their ranks.
+    ranks = 1 if workload.starts_ranks else spec.placement.ranks_per_node // spec.processes.ranks_per_node
     threads = spec.cluster.cpus_per_gpu * ranks
     own = {**rank_variables(spec, rendezvous), **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     if (devices := visible_gpus(spec, site, environ)) is not None:
@@ -95,7 +103,7 @@ def environment(
     if workload.pattern:
         own["PYTHONUNBUFFERED"] = "1"
     else:
-        rank = "{rank}" if workload.launcher == OWN else rendezvous.rank
+        rank = "{rank}" if _names_ranks(spec) else rendezvous.rank
         own[PROBE_VARIABLE] = str(attempt_dir.absolute() / run_files.probe(rank))
     if spec.placement.nodes == 1:
         # As for the built-in networks: host names of laptops and containers often do not resolve.
@@ -104,7 +112,9 @@ def environment(
     if site.container:
         own.update(spec.env)
         env.pop("PYTHONPATH", None)
-        own[environment_variables.CONTAINER_ENVIRONMENT] = exports(own, probe, site.cwd)
+        # pyxis makes the process a task of its own.
+        unset = f"unset {' '.join(launchers.RANKS)}\n" if workload.starts_ranks else ""
+        own[environment_variables.CONTAINER_ENVIRONMENT] = unset + exports(own, probe, site.cwd)
         if NODE in site.container:
             env = {k: v for k, v in env.items() if not k.startswith("SLURM") or k.startswith(KEPT_SLURM_VARIABLES)}
         return {**env, **own}
@@ -117,19 +127,19 @@ def environment(
 
 
 def rank_variables(spec: RunSpec, rendezvous: Rendezvous) -> dict[str, str]:
-    """Return the variables from which a process knows its place: torchrun's, or for one per node those of nodes."""
+    """Return the variables from which a process knows its place: torchrun's, or for one per node those of nodes.
+
+    The user's launchers set their own.
+    """
     workload = _workload(spec)
     node = str(rendezvous.rank // rendezvous.local_world_size)
-    if spec.gpus == 1 and workload.single == PLAIN:
+    master = {"MASTER_ADDR": rendezvous.master_address, "MASTER_PORT": str(rendezvous.master_port)}
+    if (spec.gpus == 1 and workload.single == PLAIN) or workload.launcher in launchers.PER_NODE:
         return {}
+    if workload.launcher == MPIRUN:
+        return master
     if workload.one_process_per_node:
-        return {
-            "NNODES": str(spec.placement.nodes),
-            "NODE_RANK": node,
-            "GROUP_RANK": node,
-            "MASTER_ADDR": rendezvous.master_address,
-            "MASTER_PORT": str(rendezvous.master_port),
-        }
+        return {"NNODES": str(spec.placement.nodes), "NODE_RANK": node, "GROUP_RANK": node, **master}
     return {**rendezvous.environment(), "GROUP_RANK": node}
 
 
@@ -146,15 +156,13 @@ def visible_gpus(spec: RunSpec, site: Site, environ: Mapping[str, str]) -> str |
 def write_probe_files(
     spec: RunSpec, attempt_dir: Path, rendezvous: Rendezvous, start: Mapping[str, Any], channel: Address | None
 ) -> None:
-    """Write what the probe needs to know: a file for this process, or with launcher=own one for each GPU of its node.
+    """Write what the probe needs to know: a file for this process, or for each rank that it starts.
 
     start: what the supervisor knows of the event `start`.
     """
     workload, measure = _workload(spec), spec.measure
-    ranks, world_size = [rendezvous.rank], rendezvous.world_size
-    if workload.launcher == OWN:
-        first, world_size = rendezvous.rank * spec.placement.ranks_per_node, spec.gpus
-        ranks = list(range(first, first + spec.placement.ranks_per_node))
+    ranks = ranks_of(spec, rendezvous.rank)
+    world_size = spec.gpus if workload.starts_ranks else rendezvous.world_size
     for rank in ranks:
         document = {
             "v": 1,
@@ -176,9 +184,15 @@ def write_probe_files(
             "token": channel.token if channel else None,
             "code": workload.code,
             "further": _further(workload, measure),
-            "start": {**start, "local_rank": rank - ranks[0] if workload.launcher == OWN else rendezvous.local_rank},
+            "start": {**start, "local_rank": rank - ranks[0] if workload.starts_ranks else rendezvous.local_rank},
         }
         write_json(attempt_dir / run_files.probe(rank), document)
+
+
+def ranks_of(spec: RunSpec, process: int) -> range:
+    """Return the ranks of a process that the harness starts: its own, or those that it starts on its node."""
+    on_node = spec.placement.ranks_per_node if _workload(spec).starts_ranks else 1
+    return range(process * on_node, (process + 1) * on_node)
 
 
 def changed_code(spec: RunSpec, site: Site) -> dict[str, str] | None:
@@ -222,6 +236,25 @@ def _further(workload: WorkloadSpec, measure: MeasureSpec) -> dict[str, Any] | N
 def _workload(spec: RunSpec) -> WorkloadSpec:
     assert spec.workload is not None
     return spec.workload
+
+
+def _names_ranks(spec: RunSpec) -> bool:
+    """Return whether the processes that train are told by a variable of another launcher which rank they are."""
+    starter = _workload(spec).starter(spec.gpus)
+    if starter == launchers.ACCELERATE and spec.gpus == 1:
+        return False  # which accelerate does not tell
+    return starter == OWN or starter in launchers.PER_NODE
+
+
+def _node(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ: Mapping[str, str]) -> launchers.Node:
+    return launchers.Node(
+        nodes=spec.placement.nodes,
+        rank=rendezvous.rank,
+        processes=spec.placement.ranks_per_node,
+        address=rendezvous.master_address,
+        port=rendezvous.master_port,
+        devices=visible_gpus(spec, site, environ) or "",
+    )
 
 
 def _folder_of(python: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,7 +18,6 @@ from harness.core.events import EventWriter
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
-from harness.core.workload.spec import OWN
 from harness.node import workload
 from harness.node.output_recorder import UNKNOWN, OutputRecorder
 from harness.node.rank_supervisor import (
@@ -38,6 +38,7 @@ WALL_LIMIT = "the wall limit was reached before the training ended; set a longer
 SIGNAL_SECONDS = 0.5
 # How long output may follow the end of the process that was started.
 OUTPUT_SECONDS = 5.0
+KILL_POLL_SECONDS = 0.02
 CHUNK_BYTES = 65536
 
 
@@ -81,6 +82,7 @@ class WorkloadSupervisor(RankSupervisor):
         Raises:
             OSError: its files cannot be written, or no port is free.
         """
+        _adopt_orphans()
         with contextlib.ExitStack() as stack:
             if self.workload.pattern is None:
                 try:
@@ -100,7 +102,7 @@ class WorkloadSupervisor(RankSupervisor):
         elif self.rank > 0:
             yield wait_for_address(self.attempt_dir, lambda: outcome.failure(self.attempt_dir) is not None)
         else:
-            ranks = self.spec.gpus if self.workload.launcher == OWN else self.rendezvous.world_size
+            ranks = self.spec.gpus if self.workload.starts_ranks else self.rendezvous.world_size
             host = "127.0.0.1" if self.spec.placement.nodes == 1 else self.rendezvous.master_address
             with served(self.spec.measure, ranks, host, self.attempt_dir) as address:
                 yield address
@@ -179,8 +181,11 @@ class WorkloadSupervisor(RankSupervisor):
 
     def _size_of_logs(self) -> int:
         if self.workload.pattern is None:
-            return size_of(self.log)
+            return sum(map(size_of, self._logs()))
         return sum(size_of(self.attempt_dir / of(self.rank)) for of in (run_files.stdout, run_files.stderr))
+
+    def _logs(self) -> list[Path]:
+        return [self.attempt_dir / run_files.events(rank) for rank in workload.ranks_of(self.spec, self.rank)]
 
     def _stacks(self, _: subprocess.Popen[bytes]) -> str:
         what = "its output did not grow" if self.workload.pattern else "no block of steps ended"
@@ -189,6 +194,7 @@ class WorkloadSupervisor(RankSupervisor):
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         code = super()._watch(process)
         send(process, signal.SIGKILL)  # what it has left behind
+        _kill_orphans()
         for thread in self._readers:
             thread.join(OUTPUT_SECONDS)
         return code
@@ -219,12 +225,7 @@ class WorkloadSupervisor(RankSupervisor):
         if self.workload.pattern is not None:
             self._write("end", steps=None, samples_seen=None, samples=None, weights_checksum=None)
             return None
-        events = [self.log]
-        if self.workload.launcher == OWN:
-            on_node = self.spec.placement.ranks_per_node
-            first = self.rank * on_node
-            events = [self.attempt_dir / run_files.events(rank) for rank in range(first, first + on_node)]
-        if any(size_of(file) > 0 for file in events):
+        if any(size_of(file) > 0 for file in self._logs()):
             return None
         return (
             "it ended without a training step that could be seen; set workload.pattern to read steps from its output, "
@@ -235,3 +236,32 @@ class WorkloadSupervisor(RankSupervisor):
         log = EventWriter(self.log, self.rank)
         log.write(event, **values)
         log.close()
+
+
+def _adopt_orphans() -> None:
+    """Linux: become the parent of descendants whose parent ends, such as ranks of torchrun, which are in no group."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+
+
+def _kill_orphans() -> None:
+    """Kill all children, and those that become children by that."""
+    deadline = time.monotonic() + OUTPUT_SECONDS
+    while (children := _children()) and time.monotonic() < deadline:
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(KILL_POLL_SECONDS)
+
+
+def _children() -> list[int]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # proc(5): the parent is the second field after the name, which may contain anything.
+            parent = file.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.append(int(file.parent.name))
+    return found

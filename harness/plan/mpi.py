@@ -34,8 +34,11 @@ def starter(cluster: Cluster) -> str:
 
 
 def mpirun(python: str) -> str:
-    """Find the mpirun that matches the environment's MPI: its own, or the one on the PATH. Raises UserError."""
-    beside = Path(python).with_name(MPIRUN)
+    """Find the mpirun that matches the environment's MPI: its own, or the one on the PATH. Raises UserError.
+
+    python: the environment's; empty if there is none.
+    """
+    beside = Path(python or "python").with_name(MPIRUN)
     own = beside.is_absolute() and os.access(beside, os.X_OK)  # in a container, `python` is a bare name
     if (found := str(beside) if own else shutil.which(MPIRUN)) is None:
         raise UserError(

@@ -96,7 +96,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     if requests:
         evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # on Slurm, only the node can tell
-        for asked in requests:
+        for asked in (*requests, *owned):
             if asked.resources.mpi == MPIRUN:
                 mpi.mpirun(asked.site.python)
     return StudyRequest(

@@ -15,10 +15,11 @@ from pathlib import Path
 from harness.config import value_ranges
 from harness.config import workload as checks
 from harness.config.schema import Config, Scheduler
-from harness.config.workload_schema import Kind
+from harness.config.workload_schema import Kind, Single
 from harness.core.errors import UserError
+from harness.core.launchers import MPIRUN
 from harness.core.spec import DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec
-from harness.core.workload import code_identity, templates
+from harness.core.workload import code_identity, launchers, templates
 from harness.core.workload.spec import OWN, WorkloadSpec
 from harness.plan import environments, run_shape, site_resources
 from harness.plan.plan import Request
@@ -77,7 +78,7 @@ def request(config: Config) -> Request:
         max_requeues=config.checkpoint.max_requeues if workload.resume_args else 0,
         cwd=str(cwd),
     )
-    resources = site_resources.resources(cluster, shape.placement, shape.cpus_per_gpu)
+    resources = site_resources.resources(cluster, shape.placement, shape.cpus_per_gpu, _mpi_starter(config))
     resources = replace(resources, one_process_per_node=spec.processes != spec.placement)
     return Request(spec, where, resources, cluster.gpu_memory_gb)
 
@@ -113,7 +114,31 @@ def command_line(request: Request) -> str:
         **workload.params,
     }
     words = [templates.expand(text, values) for text in workload.command]
-    return words[0] if workload.shell else " ".join(map(_quoted, [*filter(None, [request.site.python]), *words]))
+    ranks = f"mpirun -n {spec.processes.world_size} " if request.resources.mpi else ""
+    if workload.shell:
+        return ranks + words[0]
+    if (starter := workload.starter(spec.gpus)) in launchers.PER_NODE:
+        devices = ",".join(request.site.visible_gpus or map(str, range(spec.placement.ranks_per_node)))
+        node = launchers.Node(
+            nodes=spec.placement.nodes,
+            rank="{node_rank}",
+            processes=spec.placement.ranks_per_node,
+            address="{master_addr}",
+            port="{master_port}",
+            devices="" if spec.cluster.device == "cpu" else devices,
+        )
+        words = launchers.command(starter, request.site.python, node, words)
+    else:
+        words = [*filter(None, [request.site.python]), *words]
+    return ranks + " ".join(map(_quoted, words))
+
+
+def _mpi_starter(config: Config) -> str | None:
+    """What starts the ranks with workload.launcher=mpirun: as in Resources.mpi."""
+    asked = config.workload
+    if asked.launcher != MPIRUN or (config.gpus == 1 and asked.single is Single.plain):
+        return None
+    return config.cluster.mpi or MPIRUN
 
 
 def _quoted(word: str) -> str:

@@ -18,8 +18,12 @@ def _next() -> None:
 
 
 _next()
-# The launcher's own processes have no rank, and a rank removes the variable before it starts others.
-if "{rank}" in os.environ.get("SCALING_PROBE", "") and "RANK" in os.environ:
-    from _scaling_probe import session
+# A rank removes the variable before it starts other processes.
+if "{rank}" in os.environ.get("SCALING_PROBE", ""):
+    from _scaling_probe.settings import own_rank
 
-    session.armed()
+    # The launcher's own processes have none.
+    if own_rank() is not None:
+        from _scaling_probe import session
+
+        session.armed()

@@ -7,13 +7,14 @@ from typing import Any
 
 import jsonschema
 import pytest
-from own_training import DDP
+from own_training import DDP, RANKS_OF_MPI
 from project import PROJECT, Cli
 from studies import logged, program, read_json, run_dirs, run_of, starts
 
 from harness.core.events import read_events
 
 LOCAL = ("cluster=local", "cluster.device=cpu", "batch=16")
+TRAIN = ("train.py", "{batch_per_gpu}")
 MEASURE = ("measure.warmup_steps=10", "measure.steps=60", "measure.block_steps=10")
 # Each step takes 10 ms and says so.
 SHELL = """#!/bin/sh
@@ -96,15 +97,13 @@ def test_the_ranks_of_a_script_stop_at_the_same_step_when_enough_was_measured(
 
 
 @pytest.mark.torch
-def test_ranks_that_torchrun_starts_are_measured_without_a_change(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    (tmp_path / "train.py").write_text(DDP)
-    torchrun = (
-        str(torch_python.with_name("torchrun")),
-        *("--nnodes={nodes}", "--node-rank={node_rank}", "--nproc-per-node={gpus_per_node}"),
-        *("--master-addr={master_addr}", "--master-port={master_port}", "train.py", "{batch_per_gpu}"),
-    )
-    keys = ("gpus=2", "workload=command", "workload.launcher=own", "measure.steps=3000", "measure.precision=0.3")
-    done = cli("harness", *keys, *LOCAL, "--", *torchrun)
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_ranks_of_a_launcher_are_measured_without_a_change(
+    cli: Cli, tmp_path: Path, torch_python: Path, launcher: str
+) -> None:
+    (tmp_path / "train.py").write_text(RANKS_OF_MPI + DDP)
+    keys = (f"workload.launcher={launcher}", f"workload.python={torch_python}", "measure.precision=0.3")
+    done = cli("harness", "gpus=2", "workload=script", *keys, *LOCAL, "measure.steps=3000", "--", *TRAIN)
     assert done.returncode == 0, done.stdout + done.stderr
     run_dir = run_of(tmp_path, 2)
     validate(run_dir)

@@ -24,7 +24,7 @@ def processes_of(spec: RunSpec, ranks: Mapping[int, RankLog]) -> int:
     """Return the number of processes that log: one per GPU, except that a training of the user's own may have one per
     node, and may start others itself."""
     workload, nodes = spec.workload, spec.placement.nodes
-    per_node = workload is not None and (workload.processes_per_node == "node" or workload.launcher != "harness")
+    per_node = workload is not None and workload.one_process_per_node
     return nodes if per_node and all(number < nodes for number in ranks) else spec.gpus
 
 

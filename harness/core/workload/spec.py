@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
 
 from harness.core.serialization import LATER
+from harness.core.workload import launchers
 
 # Kinds of the user's own workload, which take the place of a framework; and a placeholder for what only it knows.
 SCRIPT, COMMAND = "script", "command"
@@ -34,7 +35,8 @@ class WorkloadSpec:
         unit: what is counted, in the plural.
         cwd: working directory; None: the folder from which the study was started.
         shell: `command` is one text for `sh -c`.
-        launcher: who starts the ranks: 'harness', or the command itself in one process per node ('own').
+        launcher: who starts the ranks: 'harness', the command itself in one process per node ('own'), or a program
+            of the user's environment (harness/core/workload/launchers.py).
         processes_per_node: 'gpu': one process per GPU; 'node': one process, which drives all GPUs of its node.
         single: whether a single process gets the variables of a distributed run ('distributed') or not ('plain').
         step: the optimiser class or function whose calls are the steps; None: found by itself.
@@ -66,6 +68,15 @@ class WorkloadSpec:
     probe_steps: int = field(default=5, metadata=LATER)
     probe_limit: float = field(default=0.1, metadata=LATER)
 
+    def starter(self, gpus: int) -> str:
+        """Return who starts the ranks of a run: a single one that is not to be distributed needs no launcher."""
+        return launchers.HARNESS if gpus == 1 and self.single == PLAIN and self.launcher != OWN else self.launcher
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Return whether what the harness starts once per node starts the ranks."""
+        return self.launcher == OWN or self.launcher in launchers.PER_NODE
+
     @property
     def one_process_per_node(self) -> bool:
-        return self.launcher == OWN or self.processes_per_node == PER_NODE
+        return self.starts_ranks or self.processes_per_node == PER_NODE

@@ -13,7 +13,7 @@ from _scaling_probe.arming import Arming
 from _scaling_probe.ending import Refused, exit_now
 from _scaling_probe.function_steps import FunctionSteps
 from _scaling_probe.recorder import HOOKS, PROBE, Recorder
-from _scaling_probe.settings import VARIABLE, read
+from _scaling_probe.settings import VARIABLE, own_rank, read
 from _scaling_probe.torch_hooks import TorchHooks
 
 # None outside the harness and in child processes.
@@ -23,11 +23,12 @@ current: Optional[Recorder] = None
 def begin() -> Optional[Recorder]:
     """Begin to record in this process; None if it is not a rank that the harness measures."""
     global current
-    path, rank = os.environ.get(VARIABLE), os.environ.get("RANK")
+    path = os.environ.get(VARIABLE)
     if current is not None or path is None or multiprocessing.parent_process() is not None:
         return current
     if "{rank}" in path:
         # The ranks are started by another launcher, whose own processes have none.
+        rank = own_rank()
         if rank is None:
             return None
         path = path.replace("{rank}", rank)

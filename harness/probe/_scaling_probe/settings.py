@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 VARIABLE = "SCALING_PROBE"
 VERSION = 1
+# Set by launchers other than the harness: torchrun and most others, Open MPI, PMIx, MPICH, srun.
+RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class Settings:
     def samples(self) -> float:
         """Samples per step of this rank."""
         return self.samples_per_step / self.world_size
+
+
+def own_rank() -> str | None:
+    """This process's rank, as the launcher says; None in a process that is none."""
+    return next((os.environ[name] for name in RANKS if name in os.environ), None)
 
 
 def read(path: str) -> Settings:

@@ -67,6 +67,72 @@ def test_a_command_runs_as_it_is_and_in_a_shell_only_on_request() -> None:
     assert command(spec(("./train $HOME {gpus}",), kind="command", shell=True)) == ["sh", "-c", "./train $HOME 8"]
 
 
+# With {"node0": ["4", "5", "6", "7"], "node1": ["4", "5", "6", "7"]} for DeepSpeed.
+WORLD = "eyJub2RlMCI6IFsiNCIsICI1IiwgIjYiLCAiNyJdLCAibm9kZTEiOiBbIjQiLCAiNSIsICI2IiwgIjciXX0="
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"),
+    [
+        (
+            "torchrun",
+            "torch.distributed.run --nnodes=2 --node-rank=1 --nproc-per-node=4 --master-addr=gpu03 --master-port=29500",
+        ),
+        (
+            "accelerate",
+            "accelerate.commands.launch --multi_gpu --num_processes=8 --num_machines=2 --machine_rank=1 "
+            "--main_process_ip=gpu03 --main_process_port=29500 --same_network",
+        ),
+        (
+            "deepspeed",
+            f"deepspeed.launcher.launch --world_info={WORLD} --node_rank=1 --master_addr=gpu03 --master_port=29500",
+        ),
+    ],
+)
+def test_a_launcher_of_the_environment_starts_the_ranks_of_a_node(launcher: str, words: str) -> None:
+    devices = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    for script, called in ((("train.py", "{gpus}"), "train.py 8"), (("-m", "a.b", "-m"), "--module a.b -m")):
+        run = spec(script, launcher=launcher)
+        argv = workload.command(run, SITE, ATTEMPT.parent, ATTEMPT, ONE_PER_NODE, devices)
+        assert " ".join(argv) == f"{SITE.python} -u -m {words} {called}"
+    tasks = ("RANK", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    env = environment(run, {**devices, **dict.fromkeys(tasks, "1")}, ONE_PER_NODE)
+    assert not env.keys() & {*workload.RANK_VARIABLES, *tasks}
+    assert (env["CUDA_VISIBLE_DEVICES"], env["OMP_NUM_THREADS"]) == ("4,5,6,7", "7")
+    assert env["SCALING_PROBE"].endswith("probe.rank{rank}.json")
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed", "mpirun"])
+def test_a_single_process_that_is_not_distributed_needs_no_launcher(launcher: str) -> None:
+    run = spec(gpus=1, single="plain", launcher=launcher)
+    alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", 29500)
+    assert command(run, rendezvous=alone) == [
+        SITE.python,
+        "-u",
+        "/project/harness/probe/scaling_probe_run.py",
+        "train.py",
+    ]
+    env = environment(run, {}, alone)
+    assert not env.keys() & set(workload.RANK_VARIABLES)
+    assert env["SCALING_PROBE"].endswith("probe.rank0.json")
+
+
+def test_accelerate_does_not_tell_a_single_process_its_rank() -> None:
+    run = spec(gpus=1, launcher="accelerate")
+    alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", 29500)
+    assert command(run, rendezvous=alone)[-2:] == ["/project/harness/probe/scaling_probe_run.py", "train.py"]
+    assert environment(run, {}, alone)["SCALING_PROBE"].endswith("probe.rank0.json")
+
+
+def test_a_rank_of_mpirun_has_mpis_variables() -> None:
+    mpi = {"OMPI_COMM_WORLD_RANK": "5", "PMIX_RANK": "5"}
+    env = environment(spec(launcher="mpirun"), mpi)
+    assert env.keys() >= mpi.keys()
+    assert {n: env[n] for n in workload.RANK_VARIABLES if n in env} == {"MASTER_ADDR": "gpu03", "MASTER_PORT": "29500"}
+    assert env["SCALING_PROBE"].endswith("probe.rank5.json")
+    assert command(spec(("./train",), kind="command", launcher="mpirun")) == ["./train"]
+
+
 def test_a_later_attempt_gets_the_arguments_to_resume() -> None:
     run = spec(resume_args=("--resume={run_dir}/last.pt",))
     assert command(run)[-1] == "train.py"
@@ -152,6 +218,8 @@ def test_a_launcher_of_its_own_finds_what_each_of_its_ranks_is_told(tmp_path: Pa
     assert [(each["rank"], each["start"]["local_rank"]) for each in told] == [(4, 0), (5, 1), (6, 2), (7, 3)]
     assert {(each["world_size"], each["steps"]["last"]) for each in told} == {(8, None)}
     assert environment(run, {}, ONE_PER_NODE)["SCALING_PROBE"].endswith("probe.rank{rank}.json")
+    assert list(workload.ranks_of(run, 1)) == [4, 5, 6, 7]
+    assert list(workload.ranks_of(spec(), 5)) == [5]
 
 
 def test_in_a_container_the_shell_restores_variables_and_the_working_directory() -> None:
@@ -165,3 +233,8 @@ def test_in_a_container_the_shell_restores_variables_and_the_working_directory()
     assert "PYTHONPATH" not in env
     assert env["HARNESS_ENVIRONMENT"].endswith("cd '/home/my runs'")
     assert "export PYTHONPATH=/project/harness/probe${PYTHONPATH:+:$PYTHONPATH}" in env["HARNESS_ENVIRONMENT"]
+    # pyxis starts it as a task, which is no rank.
+    launched = workload.environment(spec(launcher="torchrun"), site, ATTEMPT, ONE_PER_NODE, {})
+    assert launched["HARNESS_ENVIRONMENT"].startswith(
+        "unset RANK OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK SLURM_PROCID\n"
+    )
