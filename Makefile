@@ -9,7 +9,7 @@ WORKERS ?= 3
 # Package sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 
-.PHONY: help demo demo-cluster test test-options test-matrices test-torch lint docs gallery bench envs login data system format clean
+.PHONY: help demo demo-cluster test test-options test-matrices test-workloads test-torch lint docs gallery bench envs login data system format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -34,7 +34,12 @@ test-options: login envs ## train every valid pair of options on 1 and 2 ranks a
 
 test-matrices: export DALI = 1
 test-matrices: system login envs data ## the whole of the matrices of which `make test` runs a selection, but for the options
-	$(VENV) -m pytest --whole -m whole --ignore tests/options -n 2 --dist load --maxschedchunk 1 --durations 20
+	$(VENV) -m pytest --whole -m whole --ignore tests/options --ignore tests/workloads -n 2 --dist load --maxschedchunk 1 --durations 20
+
+test-workloads: ENVS = pytorch tensorflow jax mxnet
+test-workloads: system login envs ## measure other people's training libraries (Lightning, Transformers, DeepSpeed, ...), on Slurm too
+	sbatch/env/workloads.sh
+	$(VENV) -m pytest --whole tests/workloads --durations 20
 
 test-torch: login data ## the PyTorch tests on another torch: TORCH=/path/to/environment
 	tests/on_torch.sh "$(TORCH)"

@@ -99,6 +99,10 @@ def _keras_callback():
     base: Any = import_module("keras").callbacks.Callback
 
     class KerasCallback(base):
+        def on_train_begin(self, logs=None):
+            if _recorder is not None and _recorder.first_began is None:
+                _recorder.first_began = perf_counter()
+
         def on_epoch_begin(self, epoch, logs=None):
             _sign("epoch")
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from _scaling_probe import tensorflow_hooks
+
 # Modules whose version is recorded if the script has imported them.
 VERSIONED = (
     *("torch", "tensorflow", "keras", "jax", "mxnet", "numpy", "horovod", "lightning", "pytorch_lightning"),
@@ -75,9 +77,13 @@ def world_size() -> tuple[int | None, str | None]:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
         return mpi.COMM_WORLD.Get_size(), "mpi"
+    replicas = tensorflow_hooks.replicas()
+    if replicas is not None:
+        return replicas[0] // replicas[1], "tensorflow"
     jax = sys.modules.get("jax")
     if jax is not None:
         return jax.process_count(), "jax"
+    known = known or "tensorflow" in sys.modules
     return (1 if known else None), None
 
 

@@ -51,8 +51,7 @@ class FurtherSteps:
             self.end()
         except Exception as error:
             self.end(f"{type(error).__name__}: {error}")
-        if self._recorder.ended is not None:
-            raise self._recorder.ended
+        self._recorder.raise_end()
 
     def end(self, reason: str | None = None) -> None:
         """Log what was measured; the training ends here. reason: why there are no more rounds."""

@@ -52,8 +52,12 @@ class HandedOut:
         self._steps: list[dict[int, tuple[int, int | None]]] = []
 
     def add(self, interval: Interval) -> None:
-        if len(self._steps) < 4 * self.ENOUGH:
-            self._steps.append(interval.batches)
+        self._steps.append(interval.batches)
+
+    @property
+    def full(self) -> bool:
+        """No more are needed."""
+        return len(self._steps) >= 4 * self.ENOUGH
 
     @property
     def enough(self) -> bool:

@@ -5,6 +5,7 @@ Fences only at the ends of blocks and around what is left out, so the training i
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -36,6 +37,8 @@ class Recorder:
         self.active = True
         # Why the training ends here: StopTraining or Refused.
         self.ended: SystemExit | None = None
+        # Ends the training after this step as the library that runs it does; None: by an exception.
+        self.stop_library: Callable[[], None] | None = None
         self.method = HOOKS
         self.thread = threading.get_ident()
         self.steps = 0
@@ -45,6 +48,7 @@ class Recorder:
         # A batch is being waited for; what that reads from is not another one.
         self.pulling = False
         self.handed_out = HandedOut()
+        self._samples_checked = False
         self.last_batches = LastBatches()
         self.parallel = TorchParallel()
         # Steps after the timed ones.
@@ -82,7 +86,8 @@ class Recorder:
         self._data: float | None = None
         self._left_out = 0.0
         self._gap_since: float | None = None
-        self._open_block(perf_counter())
+        self._segment = self._last_end = perf_counter()
+        self._open_block(self._segment)
 
     # What the hooks tell.
 
@@ -147,6 +152,27 @@ class Recorder:
         self._issued += self._last_end - self._segment
         self._gap_since = at
 
+    def saving(self, owner: Any, name: str) -> None:
+        """Leave calls of this function, which saves a checkpoint, out of the step in which they are; unless each step
+        has one. What comes before it in the step is left out too, such as gathering what is saved."""
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if not self.active or self.thread != threading.get_ident() or self._gap_since is not None:
+                return function(*args, **kwargs)
+            self.sign("save", name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if self._gap_since is not None:
+                    now = perf_counter()
+                    self._left_out += now - self._gap_since
+                    self._gap_since, self._segment, self._last_end = None, now, now
+                    self.interval.data_seconds = self.interval.data_seconds and 0.0
+
+        setattr(owner, name, save)
+
     def step(self, name: str, stepper: Any = None, parameters: Any = None) -> None:
         """A training step ends.
 
@@ -180,10 +206,13 @@ class Recorder:
             self._train_on(*list(self.interval.batches)[-1:])
         else:
             self._n += 1
-            if self.interval.data_seconds is not None:
-                self._data = (self._data or 0.0) + self.interval.data_seconds
-            self.handed_out.add(self.interval)
-            self._train_on(*self.interval.batches)
+            interval = self.interval
+            if interval.data_seconds is not None:
+                self._data = (self._data or 0.0) + interval.data_seconds
+            if not self.handed_out.full:
+                self.handed_out.add(interval)
+            if not interval.batches.keys() <= self._training_iterators:
+                self._train_on(*interval.batches)
         self._last_end = now
         self.interval.restart()
         if self.steps >= self.block_end or (self._stop_at is not None and self.steps >= self._stop_at):
@@ -211,6 +240,7 @@ class Recorder:
         # Known only now, but of before the first step.
         self.log.write("start", seconds_ago=perf_counter() - began, **{**self.settings.start, **known})
         self._check(refusals.wrong_world_size(self.settings, known["world_size"], known["communication"]))
+        self._check(refusals.other_replicas(self.settings, known["device"]))
         samples = self._samples(1)
         self.log.write("steps", phase=FIRST, step=0, n=1, seconds=now - began, samples=samples, loss=self.read_loss())
         self._report(1, now - began, FIRST)
@@ -258,8 +288,10 @@ class Recorder:
         else:
             self._measured += self._n
             self._measured_seconds += seconds
-        if self.handed_out.enough and (self.settings.unit == "samples" or self.method == PROBE):
-            self._check(refusals.other_samples(self.settings, self.handed_out))
+        if self.handed_out.enough and not self._samples_checked:
+            self._samples_checked = self.handed_out.full
+            if self.settings.unit == "samples" or self.method == PROBE:
+                self._check(refusals.other_samples(self.settings, self.handed_out))
         if self._stop_at is not None and self.steps >= self._stop_at:
             self._stop()
         self._open_block(perf_counter())
@@ -284,14 +316,22 @@ class Recorder:
         self.further = begin(self, perf_counter() - self._began, seconds)
         if self.further is None:
             self.leave()
-            raise StopTraining(0)
-        self.further.step()
+            self.raise_end()
+        else:
+            self.further.step()
 
     def leave(self) -> None:
         """Nothing more is measured; the training ends here."""
         self._write_end()
         self.ended = StopTraining(0)
         exit_within_deadline(0)
+
+    def raise_end(self) -> None:
+        """End the training where it is, unless the library that runs it does so after this step."""
+        if self.stop_library is not None and isinstance(self.ended, StopTraining):
+            self.stop_library()
+        elif self.ended is not None:
+            raise self.ended
 
     def broke_off(self, reason: str) -> None:
         """The script ends; if everything was measured before, that is no failure."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from _scaling_probe import tensorflow_hooks
 from _scaling_probe.interval import HandedOut
 from _scaling_probe.settings import Settings
 
@@ -42,6 +43,17 @@ def wrong_world_size(settings: Settings, world_size: int | None, library: str | 
         f"{library} sees a world of {world_size}, the run has {expected} processes: let the script take RANK and "
         "WORLD_SIZE from its environment, as under torchrun"
     )
+
+
+def other_replicas(settings: Settings, device: str) -> str | None:
+    """One process of TensorFlow may drive several GPUs."""
+    found, start = tensorflow_hooks.replicas(), settings.start
+    if found is None or "batch_per_gpu" not in start or (found[0] == 1 and device == "cpu"):
+        return None
+    gpus = start["global_batch"] // start["batch_per_gpu"]
+    if found[0] == gpus:
+        return None
+    return f"TensorFlow's strategy has {found[0]} replicas, the run has {gpus} GPUs: let it use all GPUs that it sees"
 
 
 def other_samples(settings: Settings, handed_out: HandedOut) -> str | None:

@@ -13,10 +13,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from _scaling_probe import session
-from _scaling_probe.arming import Arming
 from _scaling_probe.ending import Refused, exit_now
 from _scaling_probe.function_steps import FunctionSteps
-from _scaling_probe.torch_hooks import TorchHooks
 
 
 def run(command: list[str]) -> None:
@@ -28,7 +26,7 @@ def run(command: list[str]) -> None:
     recorder = session.begin()
     functions = FunctionSteps(recorder)
     if recorder is not None:
-        Arming({**functions.modules, **TorchHooks(recorder).modules})
+        session.arm(recorder, functions.modules)
     try:
         code, main = _module(command, functions) if command[:1] == ["-m"] else _script(command, functions)
         sys.modules["__main__"] = main

@@ -7,14 +7,16 @@ import multiprocessing
 import os
 import sys
 from time import perf_counter
-from typing import Optional
+from typing import Any, Callable, Mapping, Optional
 
 from _scaling_probe.arming import Arming
 from _scaling_probe.ending import Refused, exit_now
 from _scaling_probe.function_steps import FunctionSteps
 from _scaling_probe.recorder import HOOKS, PROBE, Recorder
 from _scaling_probe.settings import VARIABLE, own_rank, read
+from _scaling_probe.tensorflow_hooks import MODULES as TENSORFLOW
 from _scaling_probe.torch_hooks import TorchHooks
+from _scaling_probe.trainers import Trainers
 
 # None outside the harness and in child processes.
 current: Optional[Recorder] = None
@@ -43,11 +45,16 @@ def begin() -> Optional[Recorder]:
     return current
 
 
+def arm(recorder: Recorder, functions: Optional[Mapping[str, Callable[[Any], None]]] = None) -> None:
+    """Put the hooks in place. functions: those of workload.step, by the module that defines them."""
+    Arming({**(functions or {}), **TorchHooks(recorder).modules, **Trainers(recorder).modules, **TENSORFLOW})
+
+
 def armed() -> None:
     """Begin to record in a process that was started without the runner, if it uses PyTorch."""
     recorder = begin()
     if recorder is not None:
-        Arming({**FunctionSteps(recorder).modules, **TorchHooks(recorder).modules})
+        arm(recorder, FunctionSteps(recorder).modules)
         atexit.register(_end)
 
 
@@ -58,7 +65,7 @@ def marked() -> Optional[Recorder]:
     if recorder is not None:
         recorder.method = PROBE
         if not runs:
-            Arming(TorchHooks(recorder).modules)
+            arm(recorder)
             atexit.register(_end)
     return recorder
 

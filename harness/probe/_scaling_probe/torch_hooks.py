@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +22,7 @@ class TorchHooks:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.wanted = recorder.settings.step
+        save = recorder.saving
         self.modules: dict[str, Callable[[Any], None]] = {
             "torch.optim.optimizer": self._hook_optimizers,
             "torch.amp.grad_scaler": self._hook_scaler,
@@ -30,21 +31,18 @@ class TorchHooks:
             "torch.utils.data.dataloader": self._hook_loaders,
             "torch.nn.modules.module": self._hook_evaluation,
             "torch._tensor": self._hook_backward,
-            "torch.serialization": lambda module: self._hook_saving(module, "save"),
-            "torch.distributed.checkpoint.state_dict_saver": lambda module: self._hook_saving(module, "save"),
-            "safetensors.torch": lambda module: self._hook_saving(module, "save_file"),
+            "torch.serialization": lambda module: save(module, "save"),
+            "torch.distributed.checkpoint.state_dict_saver": lambda module: save(module, "save"),
+            "safetensors.torch": lambda module: save(module, "save_file"),
+            "accelerate.accelerator": lambda module: save(module.Accelerator, "save_state"),
             **recorder.parallel.modules,
         }
         self._loss: Any = None
         self._scaler: Any = None
-        # Ids of the code of functions that step optimisers inside of their own step.
-        self._outer: set[int] = set()
-        self._in_engine = False
+        # Steps under way: Horovod, ZeRO, DeepSpeed and GradScaler step another optimiser inside of their own step.
+        self._depth = 0
+        self._prepared = False
         recorder.read_loss = self._read_loss
-
-    @property
-    def _counts(self) -> bool:
-        return self.recorder.method == HOOKS
 
     # Steps.
 
@@ -54,35 +52,48 @@ class TorchHooks:
             self.recorder.refuse(
                 "steps can be seen from PyTorch 2.0 on; with this version, use scaling_probe.steps() in the loop"
             )
+        module.register_optimizer_step_pre_hook(self._steps)
         register(self._stepped)
 
+    def _steps(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Before each optimiser's step, called by PyTorch's wrapper around `step`."""
+        self._depth += 1
+
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """After each optimiser's step, called by PyTorch's wrapper around `step`."""
-        recorder = self.recorder
-        if not (recorder.active or recorder.ended):
-            return
-        if not self._counts:
-            if recorder.parallel.device is None:
-                recorder.parallel.updates(tensors_of(optimizer))
-            return
-        # Horovod, ZeRO and what is in _outer step another optimiser inside their own; only the outermost one counts.
-        frame = sys._getframe(1)
-        wrapper, outer = frame.f_code, frame.f_back
-        while outer is not None:
-            if outer.f_code is wrapper or id(outer.f_code) in self._outer:
-                return
-            outer = outer.f_back
-        self._outermost(optimizer)
+        """After it; the outermost one counts."""
+        self._depth -= 1
+        if self._depth <= 0:
+            self._depth = 0
+            self._outermost(optimizer)
 
     def _outermost(self, optimizer: Any, model: Any = None) -> None:
         """A step of the optimiser ends. model: what it updates, if its own tensors are only parts of it."""
-        name, recorder = type(optimizer).__name__, self.recorder
+        recorder = self.recorder
+        if not (recorder.active or recorder.ended):
+            return
+        if recorder.method != HOOKS:
+            if recorder.parallel.device is None:
+                recorder.parallel.updates(tensors_of(optimizer))
+            return
+        if not (recorder.steps or self._prepared or recorder.first_began):
+            # Before any batch or backward pass: broadcast_optimizer_state of Horovod makes the optimiser's state so.
+            self._prepared = True
+            return
+        name = type(optimizer).__name__
         recorder.seen[name] = recorder.seen.get(name, 0) + 1
         if self.wanted is None or self.wanted == name:
             parameters = None
             if not recorder.steps:
                 parameters = tensors_of(optimizer) if model is None else list(model.parameters())
             recorder.step(name, optimizer, parameters)
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
     def _hook_scaler(self, module: Any) -> None:
         """A step that a GradScaler skips never calls the optimiser."""
@@ -92,34 +103,27 @@ class TorchHooks:
         original, hooks = scaler_class.step, self
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(scaler, optimizer, *args, **kwargs)
-            recorder = hooks.recorder
-            # DeepSpeed has one inside of its own step.
-            if (recorder.active or recorder.ended) and hooks._counts and not hooks._in_engine:
+            with hooks._inside():
+                result = original(scaler, optimizer, *args, **kwargs)
+            if not hooks._depth:
                 hooks._scaler = scaler
                 hooks._outermost(optimizer)
             return result
 
-        self._outer.add(id(step.__code__))
         scaler_class.step = functools.wraps(original)(step)
 
     def _hook_deepspeed(self, module: Any) -> None:
         """DeepSpeed steps an optimiser once for each group of parameters."""
         engine_class = module.DeepSpeedEngine
+        self.recorder.saving(engine_class, "save_checkpoint")
         original, hooks = engine_class._take_model_step, self
 
         def step(engine: Any, *args: Any, **kwargs: Any) -> Any:
-            hooks._in_engine = True
-            try:
+            with hooks._inside():
                 result = original(engine, *args, **kwargs)
-            finally:
-                hooks._in_engine = False
-            recorder = hooks.recorder
-            if (recorder.active or recorder.ended) and hooks._counts:
-                hooks._outermost(engine.optimizer, engine.module)
+            hooks._outermost(engine.optimizer, engine.module)
             return result
 
-        self._outer.add(id(step.__code__))
         engine_class._take_model_step = functools.wraps(original)(step)
 
     # Loss.
@@ -130,6 +134,7 @@ class TorchHooks:
         @functools.wraps(original)
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             recorder = hooks.recorder
+            hooks._depth = 0  # else a step has failed that the script goes on after
             if recorder.active:
                 if recorder.first_began is None:
                     recorder.first_began = perf_counter()
@@ -196,25 +201,12 @@ class TorchHooks:
 
         @functools.wraps(original)
         def eval(self: Any) -> Any:
-            hooks._sign("eval", id(self))
+            recorder = hooks.recorder
+            if recorder.active and recorder.thread == threading.get_ident():
+                recorder.sign("eval", id(self))
             return original(self)
 
         module.Module.eval = eval
-
-    def _hook_saving(self, module: Any, name: str) -> None:
-        original, hooks = getattr(module, name), self
-
-        @functools.wraps(original)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            hooks._sign("save", name)
-            return original(*args, **kwargs)
-
-        setattr(module, name, save)
-
-    def _sign(self, kind: str, of: Any) -> None:
-        recorder = self.recorder
-        if recorder.active and recorder.thread == threading.get_ident():
-            recorder.sign(kind, of)
 
 
 def batch_size(batch: Any, depth: int = DEPTH) -> int | None:

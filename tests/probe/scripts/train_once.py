@@ -58,6 +58,9 @@ class Times:
         self.other.append(self.marked)
         self.last, self.marked = now, False
 
+    def saved(self):
+        self.last = time.perf_counter()
+
     def write(self):
         if self.path:
             with open(self.path.replace("RANK", os.environ.get("RANK", "0")), "w") as file:
@@ -111,9 +114,9 @@ def main():
                 optimizer.zero_grad()
                 done += 1
                 if args.save_every and done % args.save_every == 0:
+                    time.sleep(0.05)  # gathering what is saved
                     torch.save(model.state_dict(), os.devnull)
-                    time.sleep(0.05)
-                    times.mark()
+                    times.saved()
                 if args.fail and done == 3:
                     raise ValueError("the data are broken")
                 if args.exit is not None and done == args.steps:

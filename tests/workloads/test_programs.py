@@ -1,0 +1,95 @@
+"""The user's own training with programs that nobody here wrote: the harness's throughput is the program's own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agreement import agrees
+from programs import PROGRAMS, SCRIPTS, Program
+from project import Cli
+from studies import logged, read_json, run_of
+
+LOCAL = ("cluster=local", "cluster.device=cpu", "batch=64")
+MEASURE = ("measure.warmup_steps=10", "measure.steps=120", "measure.precision=null")
+# Run by default: gradient accumulation by hooks, and Keras by its callback.
+SELECTED = (("accumulation", 2), ("keras", 1))
+
+
+def cases() -> list[Any]:
+    found = []
+    for name, program in PROGRAMS.items():
+        for gpus in program.gpus:
+            marks = () if (name, gpus) in SELECTED else (pytest.mark.whole,)
+            found.append(pytest.param(program, gpus, id=f"{name}-{gpus}", marks=marks))
+    return found
+
+
+def in_folder(folder: Path, program: Program) -> None:
+    """Put the scripts where the program finds them; skips if its environment is missing."""
+    if not (program.env / "bin" / "python").exists():
+        pytest.skip(f"no environment {program.env.name}: `make test-workloads` builds it")
+    for script in SCRIPTS.iterdir():
+        shutil.copy(script, folder)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("program", "gpus"), cases())
+def test_throughput_is_that_of_the_program_itself(cli: Cli, tmp_path: Path, program: Program, gpus: int) -> None:
+    in_folder(tmp_path, program)
+    done = cli("harness", f"gpus={gpus}", *LOCAL, *MEASURE, *program.arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir = run_of(tmp_path, gpus)
+    agrees(run_dir, by_pattern=program.expected["method"] == "pattern")
+    (workload,) = logged(run_dir, "workload")
+    assert {name: workload[name] for name in program.expected} == program.expected
+    (protocol,) = logged(run_dir, "protocol")
+    assert protocol["stopped"] == program.stopped
+
+
+@pytest.mark.whole
+def test_two_optimisers_are_refused_with_what_was_seen(cli: Cli, tmp_path: Path) -> None:
+    program = PROGRAMS["two optimisers"]
+    in_folder(tmp_path, program)
+    done = cli("harness", "gpus=2", *LOCAL, *MEASURE, *Program(program.command, program.env).arguments)
+    assert done.returncode == 1
+    result = read_json(run_of(tmp_path, 2) / "result.json")
+    said = "so what one training step is cannot be known; seen: RMSprop (2 steps), Adam"
+    assert said in result["reason"] + " ".join(result["stderr_tail"])
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_program_in_c_is_measured_by_its_output(cli: Cli, tmp_path: Path, gpus: int) -> None:
+    subprocess.run(["cc", "-O2", "-o", tmp_path / "heat", SCRIPTS / "heat.c"], check=True)
+    pattern = r"workload.pattern='step (?P<step>\d+) \S+ (?P<ms>\S+) ms'"
+    done = cli("harness", f"gpus={gpus}", "workload=command", *LOCAL, *MEASURE, pattern, "--", "./heat", "2000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    agrees(run_of(tmp_path, gpus), by_pattern=True)
+
+
+LOG = "iteration {step:8d}/    2000 | consumed samples: {samples:12d} | elapsed time per iteration (ms): {ms:.1f} | "
+LOG += "learning rate: 1.000000E-04 | global batch size:    64 | lm loss: 6.1{step:05d}E+00 | loss scale: 1.0 |"
+
+
+@pytest.mark.whole
+def test_a_log_of_megatron_is_measured(cli: Cli, tmp_path: Path) -> None:
+    """In the format of Megatron-LM's training_log (megatron/training/training.py), which logs means of 10 steps."""
+    times = [200.0 + (number * 37 % 10) for number in range(20)]
+    lines = [
+        f" [2025-04-13 23:{41 + number // 10}:{number % 10:02d}.000000] "
+        + LOG.format(step=10 * (number + 1), samples=640 * (number + 1), ms=ms)
+        for number, ms in enumerate(times)
+    ]
+    (tmp_path / "megatron.log").write_text("\n".join(lines) + "\n")
+    keys = ("gpus=1", "workload=command", "workload.pattern=megatron", *LOCAL, *MEASURE)
+    done = cli("harness", *keys, "--", "cat", "megatron.log")
+    assert done.returncode == 0, done.stdout + done.stderr
+    blocks = [block for block in logged(run_of(tmp_path, 1), "steps") if block["phase"] == "measure"]
+    steps = [step for block in blocks for step in range(block["step"], block["step"] + block["n"])]
+    assert len(steps) >= 100
+    own = sum(times[step // 10] / 1000 for step in steps)
+    assert sum(block["seconds"] for block in blocks) == pytest.approx(own, rel=0.02)
