@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.base.errors import StudyError
 from analysis.commands.sources import declare_reading, points_of_study
+from analysis.report.print.paper import declare_paper, paper_of
+
+if TYPE_CHECKING:
+    from analysis.measures.two_studies import Comparison, Measured
+    from analysis.report.print.paper import Paper
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +32,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="the least relative change of throughput that counts (default: %(default)s)",
     )
     declare_reading(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="also draw both throughputs in one figure, there")
+    declare_paper(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -36,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.threshold < 1:
         raise StudyError(f"--threshold {options.threshold:g}: give a fraction from 0 to below 1, such as 0.02")
     first, second = (points_of_study(folder, options) for folder in (options.first, options.second))
+    paper = paper_of(options)
     comparison = compare(first, second, options.threshold)
     if not comparison.pairs:
         raise StudyError(
@@ -43,11 +52,22 @@ def run(options: argparse.Namespace) -> int:
             "strategy, model, data set, batches and number of GPUs, measured in one way; "
             + "; ".join(comparison.only[:3])
         )
+    written = _draw(options.out, first, second, comparison, paper) if options.out else []
     if options.json:
         document = {"threshold": options.threshold, "exit_code": comparison.exit_code()}
         pairs = [pair.document() for pair in comparison.pairs]
         print(json.dumps(document | {"pairs": pairs, "only": comparison.only}, indent=1))
     else:
         print(f"{options.second} compared with {options.first}", *sentences(comparison, options.threshold), sep="\n")
-        print(NOTE)
+        print(NOTE, *(["written:"] * bool(written)), *(f"  {path}" for path in written), sep="\n")
     return comparison.exit_code()
+
+
+def _draw(out: Path, first: Measured, second: Measured, comparison: Comparison, paper: Paper) -> list[Path]:
+    from analysis.base.files import prepare_folder, write_files
+    from analysis.report.print.comparison import comparison_figures
+
+    if comparison.unit is None:
+        return []
+    prepare_folder(out)
+    return list(write_files(out, comparison_figures(first, second, comparison.unit, paper)))

@@ -6,22 +6,28 @@ over all pairs of a report: a family-wise error rate of 5 %.
 
 from __future__ import annotations
 
+import json
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from analysis.base.column import COUNT, INTERVAL, REAL, TEXT, Column, figure, table
-from analysis.base.text import count, percent, probability_text, times
+from analysis.base.constants import IMPORTED
+from analysis.base.text import count, listed, percent, probability_text, times
+from analysis.read.imported_columns import simplified
 from analysis.stats.estimates import ALPHA, ENOUGH_RUNS, POWER, holm, rate_ratio
 from analysis.tables.bases import columns_of
 from analysis.tables.columns import POINT, of_point
-from analysis.tables.pairing import pairing
+from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.point import Point
 from analysis.tables.warnings import OVERSUBSCRIBED, WORK_DIFFERS
 
 # Fields in which two series of equal work may differ: how the work is done. All other fields are equal.
 HOW = ("framework", "framework_options", "environment", "strategy", "strategy_options", "env")
+# Columns of a table from elsewhere that say the same.
+HOW_COLUMNS = (*HOW, "backend", "library", "launcher", "version", "commit", "code")
 # Columns of a point: where the work was done.
 WHERE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "device_names")
 LARGEST_FACTOR = 100.0  # larger detectable ratios are not reported
@@ -82,7 +88,9 @@ def comparisons_of(points: Sequence[Point]) -> Comparisons:
     differ, and points with a single run. points: from `analysis.measures.speedup`."""
     work_differs = single = 0
     pairs: list[_Pair] = []
-    for members in pairing((point for point in points if point.completed), HOW, WHERE).values():
+    groups = pairing((point for point in points if point.completed and point.framework != IMPORTED), HOW, WHERE)
+    imported, left_out = _imported([point for point in points if point.completed and point.framework == IMPORTED])
+    for members in (*groups.values(), *imported):
         for first, second in combinations(members, 2):
             pair = _Pair(first, second) if first.cost.mean <= second.cost.mean else _Pair(second, first)
             if any(WORK_DIFFERS in point.marks for point in pair):
@@ -91,7 +99,36 @@ def comparisons_of(points: Sequence[Point]) -> Comparisons:
                 single += 1
             else:
                 pairs.append(pair)
-    return Comparisons(_tested(pairs), tuple(_left_out(work_differs, single)))
+    return Comparisons(_tested(pairs), (*_left_out(work_differs, single, bool(groups)), *left_out))
+
+
+def _imported(points: Sequence[Point]) -> tuple[list[list[Point]], list[str]]:
+    """Group points of a table whose columns say that they did the same work, and say why others did not."""
+    groups: dict[str, list[Point]] = defaultdict(list)
+    unlike: Counter[str] = Counter()
+    for point in points:
+        columns = {name: value for name, value in _columns(point).items() if simplified(name) not in HOW_COLUMNS}
+        series = {name: value for name, value in spec_of(point.series).items() if name != "columns"}
+        batch = point.series if point.global_batch is None else None
+        where = [getattr(point, name) for name in WHERE]
+        groups[json.dumps([columns, series, where, batch], sort_keys=True)].append(point)
+    sizes = pairing(points, fields=(), where=("gpus", "nodes")).values()
+    for first, second in (pair for members in sizes for pair in combinations(members, 2)):
+        if first.series == second.series:
+            continue
+        names = [name for name, value in _columns(first).items() if _columns(second)[name] != value]
+        others = [name for name in names if simplified(name) not in HOW_COLUMNS]
+        if None in (first.global_batch, second.global_batch):
+            unlike["their batch is not stated"] += 1
+        elif others or first.global_batch != second.global_batch:
+            unlike[f"they differ in {listed(others or ['batch'], 'and')}, so perhaps in their work"] += 1
+    return list(groups.values()), [f"{_pairs(n)} of series not compared: {why}" for why, n in unlike.items()]
+
+
+def _columns(point: Point) -> Mapping[str, str]:
+    """The columns of a table that tell its series apart."""
+    columns: Mapping[str, str] = spec_of(point.series)["columns"]
+    return columns
 
 
 def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
@@ -123,10 +160,10 @@ def _where(point: Point) -> str:
 def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
     if row["verdict"] == NOT_TESTED:
         return f"{row['faster']} and {row['slower']} were not tested: {row['ratio_basis']}"
-    shared = any(OVERSUBSCRIBED in point.marks for point in pair)
+    marks = [mark for mark in (OVERSUBSCRIBED, IMPORTED) if any(mark in point.marks for point in pair)]
     figures = (
         f"{times(row['ratio'])} (95 % interval {COLUMNS['ratio'].interval(row)}, from "
-        f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{'; ' + OVERSUBSCRIBED if shared else ''})"
+        f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{''.join(f'; {mark}' for mark in marks)})"
     )
     if row["verdict"] == FASTER:
         return f"{row['faster']} is faster than {row['slower']}: {figures}"
@@ -146,12 +183,13 @@ def _name(point: Point) -> str:
     return f"{point.how}{detail}"
 
 
-def _left_out(work_differs: int, single: int) -> list[str]:
+def _left_out(work_differs: int, single: int, repeatable: bool) -> list[str]:
     sentences = []
     if single:
+        advice = f"; repeats={ENOUGH_RUNS} measures each point in so many jobs" if repeatable else ""
         sentences.append(
             f"{_pairs(single)} of series with the same work not compared: no test without 2 completed runs of each, "
-            f"and little power below {ENOUGH_RUNS}; repeats={ENOUGH_RUNS} measures each point in so many jobs"
+            f"and little power below {ENOUGH_RUNS}{advice}"
         )
     if work_differs:
         sentences.append(f"{_pairs(work_differs)} of series not compared: their work differs")

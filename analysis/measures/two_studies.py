@@ -7,11 +7,12 @@ Points match if their specs are equal except for ELSEWHERE, what the comparison 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.constants import IMPORTED
+from analysis.base.constants import IMPORTED, OWN_TRAININGS
 from analysis.base.text import DASH, number, percent, probability_text, span, times
 from analysis.stats.estimates import ALPHA, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
@@ -73,10 +74,11 @@ class Pair:
 @dataclass(frozen=True)
 class Comparison:
     """pairs: in the order of the first study's points. only: sentences on points that only one study has, or that
-    are ambiguous in one."""
+    are ambiguous in one. unit: what throughputs count, of the first pair with figures; None if there is none."""
 
     pairs: tuple[Pair, ...]
     only: tuple[str, ...]
+    unit: str | None = None
 
     def exit_code(self) -> int:
         """0: tested, no regression; 1: a regression, or a point that no longer completes; 3: nothing could be
@@ -92,8 +94,8 @@ Measured = tuple["Study", Sequence[Point]]
 def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
     """first, second: studies with their points (`analysis.measures.speedup`). threshold: smallest relative change of
     throughput that counts."""
-    if any(point.framework == IMPORTED for _, points in (first, second) for point in points):
-        return _compared_tables(first, second, threshold)
+    if any(point.framework in OWN_TRAININGS for _, points in (first, second) for point in points):
+        return _compared_by_facts(first, second, threshold)
     before, after = (pairing(points, ELSEWHERE, SIZE) for _, points in (first, second))
     names = [study.name for study, _ in (first, second)]
     pairs, only = [], []
@@ -105,35 +107,60 @@ def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
             only.append(f"{_name(found[0] or found[1])}: only in {names[0] if found[0] else names[1]}")
         else:
             pairs.append((found[0][0], found[1][0]))
-    return Comparison(tuple(_tested(pairs, threshold)), tuple(only))
+    return Comparison(tuple(_tested(pairs, threshold)), tuple(only), _unit(pairs))
 
 
-def _compared_tables(first: Measured, second: Measured, threshold: float) -> Comparison:
-    """Compare with measurements from elsewhere, of which little is known: each point with that point of the same size
-    in the other that contradicts it in the fewest facts that both state."""
-    pairs, only, taken = [], [], set()
+def _unit(pairs: Sequence[tuple[Point, Point]]) -> str | None:
+    return next((before.unit for before, after in pairs if before.completed or after.completed), None)
+
+
+def _compared_by_facts(first: Measured, second: Measured, threshold: float) -> Comparison:
+    """Compare trainings of the user's own, of which little is known, and whose code changes: each point with that
+    point of the same size in the other that contradicts it in the fewest facts that both state."""
+    near: dict[int, list[tuple[int, Point, Point]]] = defaultdict(list)  # by the point of the second
+    only, unclear = [], set()
     for before in first[1]:
         alike = [p for p in second[1] if (p.gpus, p.unit) == (before.gpus, before.unit)]
         contradictions = {id(after): len(_contradictions(before, after)) for after in alike}
         least = min(contradictions.values(), default=0)
         nearest = [after for after in alike if contradictions[id(after)] == least]
         if len(nearest) == 1:
-            pairs.append((before, nearest[0]))
-            taken.add(id(nearest[0]))
+            near[id(nearest[0])].append((least, before, nearest[0]))
         elif nearest:
+            unclear |= {id(after) for after in nearest}
             only.append(f"{_name([before])}: not compared: {len(nearest)} points of {second[0].name} could be the same")
         else:
             only.append(f"{_name([before])}: only in {first[0].name}")
-    named = {id(after) for after in second[1]} - taken
-    only += [f"{_name([after])}: only in {second[0].name}" for after in second[1] if id(after) in named]
-    found = _tested(pairs, threshold)
+    pairs = []
+    for found in near.values():
+        least = min(contradicted for contradicted, _, _ in found)
+        alike_too = [(before, after) for contradicted, before, after in found if contradicted == least]
+        only += [f"{_name([before])}: only in {first[0].name}" for others, before, _ in found if others > least]
+        if len(alike_too) == 1:
+            pairs += alike_too
+        else:
+            after = alike_too[0][1]
+            only.append(f"{_name([after])}: not compared: {len(alike_too)} points of {first[0].name} could be the same")
+    named = {*near, *unclear}
+    only += [f"{_name([after])}: only in {second[0].name}" for after in second[1] if id(after) not in named]
+    order = {id(point): n for n, point in enumerate(first[1])}
+    pairs.sort(key=lambda pair: order[id(pair[0])])
+    tested = _tested(pairs, threshold)
     return Comparison(
         tuple(
-            replace(pair, differences=(_rates(before, after), *_facts_apart(before, after)))
-            for pair, (before, after) in zip(found, pairs, strict=True)
+            replace(pair, differences=_said_apart(pair, before, after))
+            for pair, (before, after) in zip(tested, pairs, strict=True)
         ),
         tuple(only),
+        _unit(pairs),
     )
+
+
+def _said_apart(pair: Pair, before: Point, after: Point) -> tuple[str, ...]:
+    """What differs, and both throughputs. What is never known of a table says nothing beside a study."""
+    said = [_rates(before, after), *_facts_apart(before, after)]
+    both = IMPORTED not in (before.framework, after.framework)
+    return tuple(dict.fromkeys([*said, *(pair.differences if both else ())]))
 
 
 def _rates(before: Point, after: Point) -> str:
@@ -163,7 +190,10 @@ def facts(point: Point) -> dict[str, str]:
     if point.framework == IMPORTED:
         return own | dict(spec["columns"])
     if workload := spec.get("workload"):
-        return own | {"workload": point.model} | {k: str(v) for k, v in (workload.get("params") or {}).items()}
+        params = {str(name): str(value) for name, value in (workload.get("params") or {}).items()}
+        about = {"workload": point.model, "command": " ".join(workload["command"]), "code": workload["code"]}
+        where = {"environment": str(spec["environment"]), "cluster": point.cluster}
+        return own | about | where | params
     names = ("framework", "strategy", "model", "dataset", "precision", "cluster")
     return own | {name: str(getattr(point, name)) for name in names}
 

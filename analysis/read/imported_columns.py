@@ -175,11 +175,11 @@ def identity_columns(table: Table, reading: Reading = AS_IT_IS) -> tuple[list[st
 
 
 def _known(header: str) -> str | None:
-    simple = _simplified(header)
+    simple = simplified(header)
     return next((name for name, others in NAMES.items() if simple == name or simple in others), None)
 
 
-def _simplified(header: str) -> str:
+def simplified(header: str) -> str:
     """'metrics.Samples per second' as 'samples_per_second'."""
     text = header.strip().lower()
     for prefix in (*ASKED_PREFIXES, *MEASURED_PREFIXES[:2]):
@@ -189,7 +189,7 @@ def _simplified(header: str) -> str:
 
 def _is_result(header: str) -> bool:
     text = header.strip().lower()
-    return text.startswith(MEASURED_PREFIXES) or _simplified(text) in KEPT_OF_RUNS
+    return text.startswith(MEASURED_PREFIXES) or simplified(text) in KEPT_OF_RUNS
 
 
 def _all_fractions(values: Sequence[str]) -> bool:

@@ -98,9 +98,18 @@ def scaling_charts(points: Sequence[Point], looks: Looks) -> list[Chart]:
     if not series:
         return []
     drawn, left_out = _fitting([one.points for one in series])
+    return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, _throughput(points))]
+
+
+def throughput_chart(points: Sequence[Point], looks: Looks) -> Chart:
+    """Return the chart of throughputs alone; at least one point has one. It has no baseline in its head."""
+    drawn, left_out = _fitting([one.points for one in series_in_order(points)])
+    return replace(_chart(_throughput(points), drawn, looks, left_out), heads=("",))
+
+
+def _throughput(points: Sequence[Point]) -> Quantity:
     counts = rate_column(points).heading.lower().removesuffix("/s")
-    throughput = replace(THROUGHPUT, axis=f"{counts} per second")
-    return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, throughput)]
+    return replace(THROUGHPUT, axis=f"{counts} per second")
 
 
 def _fitting(series: Sequence[Sequence[Point]]) -> tuple[list[Point], str | None]:

@@ -110,6 +110,49 @@ def test_a_table_is_compared_with_the_user_s_own_training(table: Path, tmp_path:
     assert "lr: 0.1 | unknown" in said
 
 
+def test_both_throughputs_of_a_study_and_a_table_are_in_one_figure(table: Path, tmp_path: Path, capsys) -> None:
+    own = workload_study(tmp_path / "own", repeats=2)
+    said = printed(capsys, "compare", own.folder, table, "--out", tmp_path / "drawn", code=1)
+    assert "drawn/comparison.pdf" in said
+    drawn = (tmp_path / "drawn" / "comparison.svg").read_text()
+    for text in (">how-it-scales</text>", ">mine</text>", ">samples per second</text>"):
+        assert text in drawn
+    kinds = {path.suffix: path.stat().st_size > 1000 for path in (tmp_path / "drawn").iterdir()}
+    assert kinds == dict.fromkeys((".pdf", ".svg", ".png"), True)
+
+
+def test_series_of_one_study_in_both_figures_are_named_by_their_study(table: Path, tmp_path: Path, capsys) -> None:
+    frameworks = tmp_path / "frameworks.csv"
+    frameworks.write_text(
+        table.read_text() + write(tmp_path / "x.csv", 2, tail=",pytorch").read_text().split("\n", 1)[1]
+    )
+    said = printed(capsys, "compare", frameworks, table, "--out", tmp_path / "drawn")
+    assert "3 points in both, 3 tested, 0 worse" in said
+    assert said.count("only in frameworks") == 3  # those of pytorch, which mine does not have
+    drawn = (tmp_path / "drawn" / "comparison.svg").read_text()
+    for text in ("frameworks: framework=jax", "frameworks: framework=pytorch", ">mine</text>"):
+        assert text in drawn
+
+
+def test_series_of_equal_work_are_compared_and_others_are_not(tmp_path: Path, capsys) -> None:
+    table = tmp_path / "all.csv"
+    rows = [("jax", "a", 64, 150), ("pytorch", "a", 64, 100), ("pytorch", "b", 64, 100), ("mxnet", "a", 32, 100)]
+    lines = [f"1,1,{rate + n},{batch},{name},{net}" for name, net, batch, rate in rows for n in range(3)]
+    table.write_text("\n".join(["gpus,nodes,samples_per_second,batch,config.framework,net", *lines]))
+    said = " ".join(printed(capsys, table, "--full", "--only", "csv").split())
+    assert "all [config.framework=jax, net=a] is faster than all [config.framework=pytorch, net=a]: 1.50x" in said
+    assert said.count("is faster than") == 1
+    assert "3 runs each; corrected p" in said
+    assert "; imported)" in said
+    # pytorch b with pytorch a and jax a; mxnet a with jax a and pytorch a; and both differ for pytorch b and mxnet.
+    assert "3 pairs of series not compared: they differ in net, so perhaps in their work" in said
+    assert "2 pairs of series not compared: they differ in batch, so perhaps in their work" in said
+    table.write_text("\n".join(line.replace(",64,", ",,") for line in table.read_text().split("\n")))
+    said = " ".join(printed(capsys, table, "--full", "--only", "csv").split())
+    assert "not compared: their batch is not stated" in said
+    assert "is faster than" not in said
+
+
 def test_different_units_are_not_compared(table: Path, tmp_path: Path, capsys) -> None:
     tokens = write(tmp_path / "tokens.csv", head="gpus,nodes,tokens_per_second,framework")
     assert "no point of" in printed(capsys, "compare", table, tokens, code=2)

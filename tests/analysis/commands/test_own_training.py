@@ -135,6 +135,16 @@ def test_two_studies_of_a_training_are_compared(own: StudyBuilder, tmp_path: Pat
     assert "3 points in both, 3 tested, 0 worse" in printed(capsys, "compare", own.folder, other.folder)
 
 
+def test_a_training_is_compared_with_its_earlier_code_which_is_named(own: StudyBuilder, tmp_path: Path, capsys) -> None:
+    changes = {"unit": "tokens", "code": "4567def", "command": ("train.py", "--fused")}
+    other = workload_study(tmp_path / "other", repeats=2, workload=changes)
+    said = printed(capsys, "compare", own.folder, other.folder)
+    assert "3 points in both, 3 tested, 0 worse" in said
+    assert said.count("code: 0123abc | 4567def") == 3
+    assert "command: train.py --batch-size {batch_per_gpu} --lr {lr} | train.py --fused" in said
+    assert "lr:" not in said
+
+
 def test_the_live_page_counts_the_unit(study: StudyBuilder) -> None:
     spec = workload_spec(2, {"unit": "tokens", "samples_per_step": 1000})
     row = live_row(add_workload(study, spec, Seen(block_seconds=[1.0] * 8)))
