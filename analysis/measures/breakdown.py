@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from analysis.measures.traced import traced_notes
 from analysis.read.row import Run
 from analysis.stats.intervals import Interval
 from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_rounds, of_runs
@@ -125,11 +126,13 @@ def own_parts(
     blocks: Sequence[float],
     waits: Sequence[float],
     undivided: str | None = None,
+    traced: Sequence[str] = (),
 ) -> Parts | None:
     """The parts of a step of a training of the user's own; None if nothing of it is known.
 
     probes: as for `run_parts`. blocks: seconds per step of each timed block. waits: of its waiting for the DataLoader,
-    with intervals over the blocks; empty: no DataLoader was seen. undivided: why there are no probes.
+    with intervals over the blocks; empty: no DataLoader was seen. undivided: why there are no probes. traced: what a
+    trace shows.
     """
     known = {DATA: of_runs(waits)} if waits else {}
     n = min((len(probes[kind]["slowest"]) for kind in ("cached_batch", "no_sync") if kind in probes), default=0)
@@ -140,12 +143,14 @@ def own_parts(
         timed = of_runs(_less(blocks, waits) if waits else blocks)
         seconds[UNEXPLAINED] = difference(timed, of_rounds(cached)).around(rest)
         note = WAITING_NOTE if waits else NO_WAITING_NOTE
-        return Parts(step_seconds, seconds, of_rounds(cached), _basis(n), n, (note,))
-    if not waits:
+        return Parts(step_seconds, seconds, of_rounds(cached), _basis(n), n, (note, *traced))
+    if not waits and not traced:
         return None
-    whole = of_runs(_less(blocks, waits)).around(step_seconds - known[DATA].estimate)
-    notes = (WAITING_NOTE, f"{UNDIVIDED_NOTE}: {undivided}" if undivided else UNDIVIDED_NOTE)
-    return Parts(step_seconds, {**known, UNDIVIDED: whole}, whole, f"{len(waits)} blocks of one run", 0, notes)
+    rest = step_seconds - sum(part.estimate for part in known.values())
+    whole = of_runs(_less(blocks, waits) if waits else blocks).around(rest)
+    why = f"{UNDIVIDED_NOTE}: {undivided}" if undivided else UNDIVIDED_NOTE
+    notes = (WAITING_NOTE if waits else NO_WAITING_NOTE, why, *traced)
+    return Parts(step_seconds, {**known, UNDIVIDED: whole}, whole, f"{len(blocks)} blocks of one run", 0, notes)
 
 
 def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None:
@@ -165,7 +170,14 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None
 
 def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
     if run.method is not None:
-        return own_parts(run.probes, run.step_seconds, run.block_step_seconds, run.data_waits, run.probes_skipped)
+        return own_parts(
+            run.probes,
+            run.step_seconds,
+            run.block_step_seconds,
+            run.data_waits,
+            run.probes_skipped,
+            traced_notes(run.traces or ()),
+        )
     return run_parts(
         run.probes,
         run.step_seconds,

@@ -13,6 +13,7 @@ from analysis.measures.bandwidth import Network, network_of
 from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
 from analysis.measures.pop import EFFICIENCIES, efficiencies
+from analysis.measures.traced import traced_notes
 from analysis.read.row import Run
 from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
@@ -167,7 +168,7 @@ def _peak(point: Point) -> Peak:
 def _lacking(completed: Sequence[Run]) -> dict[str, list[str]]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in completed:
-        if run.probes_json is None and run.data_waits_json is None:
+        if run.probes_json is None and run.data_waits_json is None and not traced_notes(run.traces or ()):
             off = spec_of(str(run.point)).get("measure", {}).get("probe_steps") == 0
             own = {IMPORTED: IMPORTED_PARTS, SCRIPT: OWN_PARTS, COMMAND: OWN_PARTS}.get(str(run.framework))
             reason = run.probes_skipped or own or ("measure.probe_steps=0" if off else NO_PROBES)

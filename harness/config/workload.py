@@ -296,10 +296,11 @@ def _check_placeholders(workload: Workload) -> None:
 
 
 def _check_steps(workload: Workload) -> None:
-    if workload.probe_steps < 0 or not 0 < workload.probe_limit <= 10:
+    if min(workload.probe_steps, workload.trace) < 0 or not 0 < workload.probe_limit <= 10:
         raise UserError(
-            f"workload.probe_steps={workload.probe_steps} and workload.probe_limit={workload.probe_limit:g}: give at "
-            "least 0 steps, and a share of the run's time above 0 and at most 10"
+            f"workload.probe_steps={workload.probe_steps}, workload.trace={workload.trace} and "
+            f"workload.probe_limit={workload.probe_limit:g}: give at least 0 steps, and a share of the run's time "
+            "above 0 and at most 10"
         )
     if workload.pattern is None:
         return

@@ -43,4 +43,5 @@ class Workload:
     resume_args: list[str] = field(default_factory=list)
     signals: bool = False
     probe_steps: int = 5
+    trace: int = 3
     probe_limit: float = 0.1

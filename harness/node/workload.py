@@ -228,9 +228,14 @@ def start_facts(
 
 def _further(workload: WorkloadSpec, measure: MeasureSpec) -> dict[str, Any] | None:
     """Return the steps after the timed ones; None: none. They change the weights."""
-    if not workload.stop or not workload.probe_steps:
+    if not workload.stop or not (workload.probe_steps or workload.trace):
         return None
-    return {"steps": workload.probe_steps, "limit": workload.probe_limit, "rounds": measure.probe_rounds}
+    return {
+        "trace": workload.trace,
+        "steps": workload.probe_steps,
+        "limit": workload.probe_limit,
+        "rounds": measure.probe_rounds,
+    }
 
 
 def _workload(spec: RunSpec) -> WorkloadSpec:

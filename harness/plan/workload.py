@@ -172,6 +172,7 @@ def _workload(config: Config, shape: Shape, cwd: Path, python: str) -> WorkloadS
         resume_args=tuple(asked.resume_args),
         signals=asked.signals,
         probe_steps=asked.probe_steps,
+        trace=asked.trace,
         probe_limit=asked.probe_limit,
     )
 

@@ -15,8 +15,8 @@ from analysis.read.log.rank import RankLog
 from analysis.read.row import Run
 
 pytestmark = pytest.mark.torch
-# Blocks of 3 steps in 6 rounds, as far as the time so far allows: three times as long.
-FURTHER = {"steps": 3, "limit": 3.0, "rounds": 6}
+# A trace of 2 steps, and 6 rounds with blocks of 3 as far as the time so far allows: three times as long.
+FURTHER = {"trace": 2, "steps": 3, "limit": 3.0, "rounds": 6}
 
 
 def ranks_of(folder: Path, python: Path, *command: str, world_size: int = 2) -> list[Rank]:
@@ -48,6 +48,15 @@ def test_synchronisation_is_told_from_compute_and_imbalance(torch_python: Path, 
         assert rank.one("probes")["rounds"] > 0
         assert (rank.one("end")["steps"], rank.one("protocol")["measured_steps"]) == (25, 20)
         assert [event["ev"] for event in rank.events][-2:] == ["probes", "end"]
+        trace = RankLog.of(rank.events).trace
+        assert trace is not None
+        assert (trace["steps"], trace["reason"]) == (2, None)
+        traced = trace["parts"]
+        parts = (traced[name] for name in ("compute", "exposed_communication", "copies", "data_wait", "idle"))
+        assert sum(parts) == pytest.approx(traced["window"])
+        assert traced["window"] > 0.17  # of each rank: compute, data and message
+        assert traced["data_wait"] >= 0.03
+    assert [file.name for file in tmp_path.glob("trace.*")] == ["trace.rank0.json.gz"]
     # Every other round begins without synchronisation.
     assert [event["probe"] for event in ranks[0].of("probe")][:4] == [
         "cached_batch",
@@ -82,6 +91,7 @@ def test_where_there_is_no_number_there_is_the_reason(
     costs = ("--with", what, "--compute", "0.01")
     for rank in ranks_of(tmp_path, torch_python, *costs, world_size=world_size):
         assert rank.one("probes")["skipped"].startswith(reason)
+        assert rank.one("trace")["reason"] == (reason + ", which would be disturbed" if what == "profiler" else None)
         assert rank.one("end")["steps"] == 25
     assert not list(tmp_path.glob("saved.*"))
 

@@ -34,7 +34,8 @@ class Traced(NamedTuple):
 
 
 def trace_columns(run_dir: Path, asked: str, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """Return the column `traces`: a JSON list of attempt, rank, file (None: missing), profiler, steps, reason."""
+    """Return the column `traces`: a JSON list of attempt, rank, file (None: missing), profiler, steps, reason; and
+    parts, seconds of TRACED per step, for a training of the user's own."""
     found = [
         {"attempt": attempt.number, "rank": rank, **_checked(run_dir / f"attempt-{attempt.number}", rank, log.trace)}
         for attempt in attempts

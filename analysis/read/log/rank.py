@@ -27,6 +27,7 @@ from analysis.read.log.values import (
     PROBE,
     REWARM,
     STOPPED,
+    TRACED,
     WARMUP,
     Block,
     End,
@@ -320,6 +321,8 @@ class RankLog:
             return False
         known = {name: None if text is None else printable(text) for name, text in texts.items()}
         self.trace = {**known, "steps": count_of(event, "steps", 1)}
+        if isinstance(parts := event.get("parts"), dict):
+            self.trace["parts"] = {name: value for name in TRACED if (value := seconds_of(parts, name)) is not None}
         return True
 
 

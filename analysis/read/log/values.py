@@ -14,6 +14,9 @@ STOPPED = (PRECISION, LIMIT, SCRIPT_ENDED)
 # Methods of observing the steps of a user's own training (docs/run-directory.md).
 HOOKS, PROBE, PATTERN = "hooks", "probe", "pattern"
 
+# Seconds of a traced step (docs/breakdown.md).
+TRACED = ("window", "compute", "exposed_communication", "communication", "copies", "data_wait", "idle")
+
 
 class Block(NamedTuple):
     """Steps timed together, between two fences.

@@ -45,7 +45,8 @@ class WorkloadSpec:
         resume_args: arguments added when an interrupted run starts again; without them it starts from step 0.
         signals: deliver SIGUSR1 and SIGUSR2 to the program, as Slurm does.
         probe_steps: steps of each block with and without synchronisation after the timed steps; 0: none.
-        probe_limit: maximum share of the run's time that these take.
+        trace: steps that are traced before these; 0: none.
+        probe_limit: maximum share of the run's time that either takes.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class WorkloadSpec:
     resume_args: typing.Tuple[str, ...] = ()
     signals: bool = False
     probe_steps: int = field(default=5, metadata=LATER)
+    trace: int = field(default=3, metadata=LATER)
     probe_limit: float = field(default=0.1, metadata=LATER)
 
     def starter(self, gpus: int) -> str:

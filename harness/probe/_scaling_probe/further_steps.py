@@ -1,4 +1,4 @@
-"""Further steps of the script after the timed ones, which show where a step's time goes (docs/breakdown.md).
+"""Further steps of the script after the timed ones: a trace, and steps without synchronisation (docs/breakdown.md).
 
 All ranks stop at the same step and take the same further steps, so that no collective of the script is left alone.
 """
@@ -12,6 +12,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from _scaling_probe.ending import exit_now
+from _scaling_probe.torch_parallel import NO_TORCH
+from _scaling_probe.tracing import traced
 
 if TYPE_CHECKING:
     from _scaling_probe.recorder import Recorder
@@ -62,19 +64,30 @@ class FurtherSteps:
             skipped = self._skipped if reason is None else f"the further steps ended early: {_short(reason)}"
             seconds = perf_counter() - self._begun
             share, limit = seconds / self._so_far, self._asked.limit
-            recorder.log.write(
-                "probes", rounds=self._rounds, seconds=seconds, share=share, limit=limit, skipped=skipped
-            )
+            if self._asked.steps:
+                recorder.log.write(
+                    "probes", rounds=self._rounds, seconds=seconds, share=share, limit=limit, skipped=skipped
+                )
             recorder.leave()
 
     def _taken(self) -> Iterator[None]:
         """Each item is one step of the script."""
-        recorder, parallel, asked = self._recorder, self._parallel, self._asked
-        self._skipped = parallel.why_inseparable()
-        if self._skipped is not None:
+        parallel, asked = self._parallel, self._asked
+        if not parallel.known:
+            self._skipped = NO_TORCH
             return
-        so_far, step_seconds = self._of_first_rank(*self._seconds)
-        self._so_far, limit = so_far, asked.limit * so_far
+        self._so_far, step_seconds = self._of_first_rank(*self._seconds)
+        if asked.trace:
+            yield from traced(self._recorder, asked.trace, step_seconds, asked.limit * self._so_far)
+        if asked.steps:
+            self._skipped = parallel.why_inseparable()
+            if self._skipped is None:
+                yield from self._in_rounds(step_seconds)
+
+    def _in_rounds(self, step_seconds: float) -> Iterator[None]:
+        """Steps with and without synchronisation."""
+        recorder, parallel, asked = self._recorder, self._parallel, self._asked
+        begun, limit = perf_counter(), asked.limit * self._so_far
         round_seconds = 2 * (1 + asked.steps) * step_seconds
         if 2 * step_seconds + round_seconds > limit:
             self._skipped = _too_long(f"one round would take about {round_seconds:.3g} s", limit, asked.limit)
@@ -85,7 +98,7 @@ class FurtherSteps:
             parallel.synchronise(kind == CACHED)
             yield
         recorder.fence()
-        (before,) = self._of_first_rank(perf_counter() - self._begun)
+        (before,) = self._of_first_rank(perf_counter() - begun)
         if before + round_seconds > limit:
             self._skipped = _too_long(f"the first step of each kind took {before:.3g} s", limit, asked.limit)
         disturbed = 0
@@ -109,7 +122,7 @@ class FurtherSteps:
                 for kind, seconds in blocks:
                     recorder.log.write("probe", probe=kind, round=self._rounds, n=asked.steps, seconds=seconds)
                 self._rounds += 1
-            (now,) = self._of_first_rank(perf_counter() - self._begun)
+            (now,) = self._of_first_rank(perf_counter() - begun)
             round_seconds, before = max(round_seconds if self._rounds + disturbed > 1 else 0.0, now - before), now
         if disturbed and not self._rounds:
             self._skipped = "an evaluation, a checkpoint or another epoch came between the further steps of each round"

@@ -19,11 +19,13 @@ class Further:
     """Further steps after the timed ones.
 
     Attributes:
-        steps: steps of a block.
+        trace: steps to be traced; 0: none.
+        steps: steps of a block with or without synchronisation; 0: none.
         limit: maximum share of the time so far that they take.
         rounds: maximum number of rounds, each a block with and one without synchronisation.
     """
 
+    trace: int
     steps: int
     limit: float
     rounds: int
@@ -99,5 +101,5 @@ def read(path: str) -> Settings:
         token=told.get("token") or "",
         start=told.get("start", {}),
         # They change the weights, so never where the training goes on.
-        further=Further(further["steps"], further["limit"], further["rounds"]) if further and stop else None,
+        further=Further(**further) if further and stop else None,
     )

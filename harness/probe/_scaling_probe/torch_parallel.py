@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NO_TORCH = "only PyTorch's DistributedDataParallel can take steps without synchronisation"
+NO_TORCH = "no optimiser of PyTorch was seen, and only PyTorch's DistributedDataParallel can leave synchronisation out"
 # Why steps cannot be taken without synchronisation, the most telling first. All ranks agree on one by its position.
 FSDP = "FSDP gathers the parameters within a step, which cannot be taken without"
 DIVIDED = "the parameters are divided among the ranks, and a step cannot be taken without communication"
@@ -41,11 +41,14 @@ class TorchParallel:
 
     def why_inseparable(self) -> str | None:
         """Why steps cannot be taken without synchronisation, the same on all ranks; None if they can."""
-        if "torch" not in sys.modules or (not self.connected and self.device is None):
-            return NO_TORCH
         found = (self._fsdp, self.divided, self._no_sync, self.profiler_seen, self.connected and not self._ddp)
         agreed = self.sum([float(reason) for reason in found])
         return next((reason for reason, ranks in zip(REASONS, agreed) if ranks), None)
+
+    @property
+    def known(self) -> bool:
+        """PyTorch trains here: tensors that an optimiser or DistributedDataParallel updates were seen."""
+        return "torch" in sys.modules and self.device is not None
 
     @property
     def connected(self) -> bool:

@@ -28,6 +28,7 @@ from analysis.measures.breakdown import (
 from analysis.measures.losses import Loss, Losses, losses_of
 from analysis.measures.pop import efficiencies
 from analysis.measures.speedup import points_of
+from analysis.measures.traced import traced_notes
 from analysis.read.study import read_study
 from analysis.stats.intervals import Interval
 from analysis.stats.rounds import difference, of_rounds, of_runs
@@ -188,6 +189,25 @@ def test_parts_of_a_training_of_ones_own_add_up_with_and_without_waiting(waits: 
         {**({DATA: 0.02} if waits else {}), **expected}
     )
     assert efficiencies(parts, parts, 1.0)["data_efficiency"] == (pytest.approx(0.09 / 0.11) if waits else None)
+
+
+def test_a_trace_is_said_beside_the_parts_and_alone() -> None:
+    def trace(idle: float) -> dict[str, Any]:
+        parts = {"window": 0.09 + idle, "compute": 0.06, "exposed_communication": 0.03, "copies": 0.0, "idle": idle}
+        return {"profiler": "torch.profiler", "steps": 3, "reason": None, "parts": parts}
+
+    [said] = traced_notes([trace(0.01), trace(0.03)])
+    assert said == (
+        "trace of 3 steps on 2 ranks: computation 60.0 ms, communication not covered by it 30.0 ms, idle 20.0 ms "
+        "(10.0 ms to 30.0 ms), of 110 ms per step"
+    )
+    alone = own_parts({}, 0.11, [0.11, 0.11], [], "FSDP", [said])
+    assert alone is not None
+    assert alone.notes[1:] == ("compute and communication are one part: FSDP", said)
+    assert traced_notes([{"profiler": "torch.profiler", "reason": "a step takes 9 s"}]) == [
+        "no trace: a step takes 9 s"
+    ]
+    assert traced_notes([]) == []
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
