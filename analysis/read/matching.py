@@ -10,6 +10,7 @@ from analysis.base.numbers import total_if_known
 from analysis.read.damage import REPEATED
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import Block, Return
+from harness.core.measuring.slowest_rank import slowest_seconds
 
 
 def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
@@ -61,7 +62,8 @@ def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...
 
 def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
     """Merge the ranks' parts of a block. metered: which ranks meter a device that no other rank meters."""
-    seconds, samples = max(block.seconds for block in parts), sum(block.samples for block in parts)
+    seconds = slowest_seconds([(block.seconds, block.left_out_seconds or 0.0) for block in parts])
+    samples = sum(block.samples for block in parts)
     metering = [block.joules for block, has in zip(parts, metered, strict=True) if has]
     return parts[0]._replace(
         seconds=seconds,

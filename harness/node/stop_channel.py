@@ -23,6 +23,7 @@ from typing import Any
 
 from harness.core import run_files
 from harness.core.measuring.protocol import Protocol
+from harness.core.measuring.slowest_rank import slowest_seconds
 from harness.core.ports import held_port
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec
@@ -51,11 +52,11 @@ class StopDecision:
     def __init__(self, measure: MeasureSpec, world_size: int) -> None:
         self._measure, self._world_size = measure, world_size
         self._protocol = Protocol(measure, 0)
-        # Of blocks that not all ranks have finished, by the step at their end: seconds per step by rank.
-        self._blocks: dict[int, dict[int, float]] = defaultdict(dict)
+        # Of blocks that not all ranks have finished, by the step at their end: seconds per step by rank, and left out.
+        self._blocks: dict[int, dict[int, tuple[float, float]]] = defaultdict(dict)
         self._latest = 0
 
-    def add(self, rank: int, step: int, n: int, seconds: float) -> int | None:
+    def add(self, rank: int, step: int, n: int, seconds: float, left_out: float = 0.0) -> int | None:
         """Add a block, after which a rank has done `step` steps. Returns the step to stop at, or None.
 
         Args:
@@ -63,16 +64,17 @@ class StopDecision:
             step: optimiser steps done.
             n: timed steps of the block; 0 if all of it was left out, such as an evaluation.
             seconds: their duration.
+            left_out: seconds left out of it.
         """
         protocol = self._protocol
         self._latest = max(self._latest, step)
         if step > protocol.step:
-            self._blocks[step][rank] = seconds / n if n else 0.0
+            self._blocks[step][rank] = (seconds / n, left_out / n) if n else (0.0, 0.0)
         while protocol.going:
             end = protocol.step + protocol.block.n
             if len(self._blocks.get(end, {})) < self._world_size:
                 return None
-            protocol.add(max(self._blocks[end].values()) or protocol.step_seconds or 0.0)
+            protocol.add(slowest_seconds(list(self._blocks[end].values())) or protocol.step_seconds or 0.0)
             self._blocks = defaultdict(dict, {step: block for step, block in self._blocks.items() if step > end})
         return self._stop() if protocol.outcome()["stopped"] == "precision" else None
 
@@ -189,12 +191,13 @@ class _Server:
             connection.rank = _natural(message["rank"], 0, self._world_size - 1)
             self._answer(connection)
             return
-        step, seconds = _natural(message["step"], 1), float(message["seconds"])
+        step = _natural(message["step"], 1)
+        seconds, left_out = float(message["seconds"]), float(message.get("left_out", 0.0))
         n = _natural(message["n"], 0, step)
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError(f"{seconds} seconds")
+        if not all(math.isfinite(value) and value >= 0 for value in (seconds, left_out)):
+            raise ValueError(f"{seconds} seconds, {left_out} left out")
         if self._stop is None:
-            self._stop = self._decision.add(connection.rank, step, n, seconds)
+            self._stop = self._decision.add(connection.rank, step, n, seconds, left_out)
             for each in self._connections():
                 self._answer(each)
 

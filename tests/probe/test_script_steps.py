@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from ranks import Rank, run
 
+from analysis.read.log.rank import RankLog
+from analysis.read.log.values import MEASURE
+from analysis.read.matching import matched_blocks
+
 pytestmark = pytest.mark.torch
 TIMES = ("--times", "times.RANK.json")
 
@@ -49,7 +53,8 @@ def test_plain_loop_stops_at_its_last_step(torch_python: Path, tmp_path: Path) -
 
 
 def test_ranks_of_ddp_stop_at_the_same_step(torch_python: Path, tmp_path: Path) -> None:
-    ranks = run(tmp_path, torch_python, *TIMES, "--ddp", "--accumulate", "4", world_size=2, samples_per_step=64)
+    script = ("--ddp", "--accumulate", "4", "--save-every", "4")
+    ranks = run(tmp_path, torch_python, *TIMES, *script, world_size=2, samples_per_step=64)
     for rank in ranks:
         agrees(rank)
         assert rank.one("start")["world_size"] == 2
@@ -58,6 +63,13 @@ def test_ranks_of_ddp_stop_at_the_same_step(torch_python: Path, tmp_path: Path) 
         assert rank.one("end")["samples"] == 25 * 32
         workload = rank.one("workload")
         assert (workload["handed_out"], workload["accumulation"], workload["epochs"]) == (32, 4, 5)
+    # Rank 0 saves in every block, and rank 1 waits for it: neither is part of the steps' time.
+    blocks, unmatched = matched_blocks({number: RankLog.of(rank.events) for number, rank in enumerate(ranks)})
+    assert unmatched == ()
+    left_out, less = (sum(b["left_out_seconds"] for b in rank.measured) for rank in ranks)
+    assert left_out - less > 0.1
+    seconds = sum(block.seconds for block in blocks if block.phase == MEASURE)
+    assert seconds < sum(b["seconds"] for b in ranks[1].measured) - (left_out - less) / 2
 
 
 def test_processes_that_train_alone_are_refused(torch_python: Path, tmp_path: Path) -> None:

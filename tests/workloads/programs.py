@@ -75,7 +75,8 @@ PROGRAMS = {
         ("workload=command", "workload.launcher=own"),
         hooked("SGD"),
     ),
-    "horovod": Program(("horovod_loop.py", *BATCH), TORCH, expected=hooked("SGD"), gpus=(1,)),
+    "torchrun, started": Program(("ddp_torchrun.py", *BATCH), TORCH, ("workload.launcher=torchrun",), hooked("SGD")),
+    "horovod": Program(("horovod_loop.py", *BATCH), TORCH, ("workload.launcher=mpirun",), hooked("SGD")),
     "accumulation": Program(("accumulation.py", *BATCH), TORCH, expected=hooked("SGD", accumulation=4)),
     "two optimisers": Program(("gan.py", *BATCH), TORCH, ("workload.step=Adam",), hooked("Adam")),
     "sys.exit": Program(
@@ -91,6 +92,7 @@ PROGRAMS = {
         ("workload.processes_per_node=node",),
         {"method": "probe", "step_of": "step"},
     ),
+    "deepspeed, its log": printed("deepspeed", WORKLOADS, "deepspeed_zero1.py"),
     "lightning, its bar": printed("lightning", WORKLOADS, "lightning_trainer.py", "--out", "{run_dir}/out"),
     "hf_trainer, its bar": printed("hf_trainer", WORKLOADS, "hf_trainer.py", "--out", "{run_dir}/out"),
 }

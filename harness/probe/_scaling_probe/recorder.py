@@ -268,6 +268,7 @@ class Recorder:
         issued = self._issued + now - self._segment
         end = perf_counter() if self.fence() else now
         seconds = self._seconds + end - self._segment
+        left_out = self._left_out
         if self._n:
             self.log.write(
                 "steps",
@@ -279,10 +280,10 @@ class Recorder:
                 samples=self._samples(self._n),
                 loss=self.read_loss(),
                 data_seconds=self._data,
-                left_out_seconds=self._left_out,
+                left_out_seconds=left_out,
             )
             self._left_out = 0.0
-        self._report(self._n, seconds, self._phase)
+        self._report(self._n, seconds, self._phase, left_out)
         if self._phase == WARMUP:
             self._warmup += self.steps - self._block_start
         else:
@@ -299,9 +300,9 @@ class Recorder:
     def _samples(self, steps: int) -> int:
         return round(steps * self.settings.samples)
 
-    def _report(self, n: int, seconds: float, phase: str) -> None:
+    def _report(self, n: int, seconds: float, phase: str, left_out: float = 0.0) -> None:
         if self._channel is not None:
-            self._channel.report(step=self.steps, n=n, seconds=seconds, phase=phase)
+            self._channel.report(step=self.steps, n=n, seconds=seconds, phase=phase, left_out=left_out)
 
     # Ends.
 

@@ -115,6 +115,15 @@ def test_the_slowest_rank_of_a_block_counts() -> None:
         assert decision.add(1, step, 10, 2.0 + index % 3) is None
 
 
+def test_waiting_for_a_rank_that_saves_does_not_count() -> None:
+    decision = StopDecision(MEASURE, 2)
+    for index, step in enumerate(ENOUGH):
+        saving = float(index % 3)
+        decision.add(0, step, 10, 1.0, left_out=saving)
+        found = decision.add(1, step, 10, 1.0 + saving)
+    assert found == 90
+
+
 def test_a_block_that_was_left_out_is_no_time() -> None:
     decision = StopDecision(MEASURE, 1)
     found = [decision.add(0, step, 0 if step == 40 else 10, 0.0 if step == 40 else 1.0) for step in (*ENOUGH, 80)]

@@ -113,7 +113,7 @@ def main():
                 scaler.update()
                 optimizer.zero_grad()
                 done += 1
-                if args.save_every and done % args.save_every == 0:
+                if args.save_every and done % args.save_every == 0 and os.environ.get("RANK", "0") == "0":
                     time.sleep(0.05)  # gathering what is saved
                     torch.save(model.state_dict(), os.devnull)
                     times.saved()
