@@ -146,6 +146,7 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
     return {
         "attempts": len(attempts),
         "continued": len(pieces) > 1,
+        "code_changed": any(attempt.code_changed for attempt in attempts),
         # Without the beginning of the chain, its duration is unknown too.
         "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
         "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),

@@ -61,6 +61,7 @@ class Run:
     attempts: int | None = None
     lost_steps: int | None = None
     continued: bool | None = None
+    code_changed: bool | None = None
     useful_seconds: float | None = None
     allocated_seconds: float | None = None
     idle_seconds: float | None = None

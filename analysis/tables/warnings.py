@@ -23,6 +23,8 @@ BASELINE_MARKS = {OVERSUBSCRIBED: BASELINE_OVERSUBSCRIBED, WORK_DIFFERS: BASELIN
 SINGLE_RUN, MIXED_CODE, MIXED_MACHINES = "single run", "mixed code versions", "mixed machines"
 # A resumed run was measured in several pieces.
 CONTINUED, FAULT_INJECTED, PROFILED = "continued", "fault injected", "profiled"
+# Of the user's own training, between plan and start.
+CODE_CHANGED = "code changed"
 # Slightly different pixel values than with other input pipelines.
 DECODED_BY_DALI = "decoded by DALI"
 # Step time was still changing when timing began; averaged accuracies are of different numbers of steps.
@@ -52,6 +54,8 @@ def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: 
         marks.append(SINGLE_RUN)
     if any(run.continued for run in completed):
         marks.append(CONTINUED)
+    if any(run.code_changed for run in completed):
+        marks.append(CODE_CHANGED)
     marks += steadiness_marks(completed)
     if any(run.stationary is False for run in completed):
         marks.append(NOT_STATIONARY)

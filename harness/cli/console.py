@@ -136,6 +136,12 @@ class Progress:
         self.not_retried = len(plan.failed)
         self.failed: list[str] = []
         self.completed = 0
+        own = [request.spec.workload for request in plan.to_launch if request.spec.workload is not None]
+        # A network of the catalogue saves its state when it is told to end.
+        self.lost = "nothing is lost"
+        if own:
+            resumed = "as workload.resume_args say" if all(each.resume_args for each in own) else "from step 0"
+            self.lost = f"the run that was interrupted starts again {resumed}"
 
     def report(self, run_id: str, result: dict[str, Any] | None) -> None:
         done = self.completed + len(self.failed) + 1
@@ -165,9 +171,8 @@ class Progress:
 
 def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
     left = progress.total - progress.completed - len(progress.failed)
-    what = "the jobs keep running in Slurm" if on_slurm else f"{left} runs are left"
-    _console.print(f"\ninterrupted; {progress.completed} runs completed, nothing is lost; {what}; "
-                   "the same command resumes the study")  # fmt: skip
+    what = "nothing is lost; the jobs keep running in Slurm" if on_slurm else f"{progress.lost}; {left} runs are left"
+    _console.print(f"\ninterrupted; {progress.completed} runs completed, {what}; the same command resumes the study")
     if on_slurm:
         _console.print(f"status: python -m harness.status {study.folder}")
         _console.print(f"cancel its jobs: python -m harness.cancel {study.folder}")

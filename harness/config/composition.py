@@ -123,7 +123,6 @@ class _Composer:
             typed = _typed(cfg)
             if typed.workload.kind is not Kind.catalog:
                 workload.check_keys(keys, typed.workload.kind)
-                typed = workload.with_defaults(typed, keys)
             if not refers:
                 first[choices] = cfg, typed
             yield typed

@@ -358,7 +358,8 @@ class Config:
     measure: Measure = field(default_factory=Measure)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     fault: Fault = field(default_factory=Fault)
-    heartbeat: float | None = None
+    # A number or 'auto'. OmegaConf takes no int for a float in a Union.
+    heartbeat: float | int | str | None = None
     baseline: Baseline = Baseline.wrapped
     skip_unsupported: bool = False
     verify: bool = False

@@ -13,6 +13,7 @@ WARMUP_BLOCKS = TIMED_BLOCKS = 6
 
 # As in harness/worker/test_time_augmentation.py.
 VIEWS = (1, 2, 6)
+HEARTBEAT_SECONDS = 600.0
 FAULTS = ("none", "kill_rank", "kill_node", "slow_rank", "hang")
 
 
@@ -66,6 +67,7 @@ def check(config: Config) -> None:
     for key, (value, bound) in at_least.items():
         if value < bound:
             raise UserError(f"{key}={value}: give a number of at least {bound}")
+    heartbeat = heartbeat_seconds(config)
     above_zero = {
         "optimizer.lr": config.optimizer.lr,
         "optimizer.epsilon": config.optimizer.epsilon,
@@ -76,7 +78,7 @@ def check(config: Config) -> None:
         "cluster.gpu_link_gb_per_s": _or(config.cluster.gpu_link_gb_per_s, 1),
         "cluster.memory_gb_per_s": _or(config.cluster.memory_gb_per_s, 1),
         **{f"cluster.peak_tflops.{name}": value for name, value in config.cluster.peak_tflops.items()},
-        "heartbeat": _or(config.heartbeat, 1),
+        "heartbeat": 1 if heartbeat is None else heartbeat,
         "measure.probe_limit": config.measure.probe_limit,
         "budget_node_hours": _or(config.budget_node_hours, 1),
         "strategy.options.bucket_mb": _or(getattr(config.strategy.options, "bucket_mb", None), 1),
@@ -104,6 +106,18 @@ def check(config: Config) -> None:
     cluster_checks.check(config.cluster)
     _check_fault(config)
     emulated.check(config)
+
+
+def heartbeat_seconds(config: Config) -> float | None:
+    """Return the heartbeat. A program may print nothing for as long as it likes, so its output is none by itself.
+
+    Raises UserError for a text other than 'auto'.
+    """
+    if config.heartbeat == "auto":
+        return None if config.workload.pattern is not None else HEARTBEAT_SECONDS
+    if isinstance(config.heartbeat, str):
+        raise UserError(f"heartbeat={config.heartbeat}: give a number of seconds, null or auto")
+    return config.heartbeat if config.heartbeat is None else float(config.heartbeat)
 
 
 def _check_length(measure: Measure) -> None:

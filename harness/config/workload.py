@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -75,16 +75,6 @@ def check_keys(given: Mapping[str, str], kind: Kind) -> None:
                 f"{where} does not apply to workload={kind.name}: it is about networks of the catalogue; leave it out "
                 f"(options of your training follow `--`). Keys that apply: {', '.join(APPLY)}"
             )
-
-
-def with_defaults(config: Config, given: Collection[str]) -> Config:
-    """Return the point with the defaults of its kind of measurement, but for the keys given.
-
-    A program may print nothing for as long as it likes, so that its output is no heartbeat unless asked for.
-    """
-    if config.workload.pattern is not None and "heartbeat" not in given:
-        return replace(config, heartbeat=None)
-    return config
 
 
 def with_command(config: Config, command: list[str]) -> Config:

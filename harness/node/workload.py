@@ -17,6 +17,7 @@ from typing import Any
 
 from harness.core import environment_variables, run_files
 from harness.core.launchers import MPIRUN, NODE
+from harness.core.measuring.environment import machine_id
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec, RunSpec, Site
@@ -209,14 +210,10 @@ def start_facts(
 ) -> dict[str, Any]:
     """Return what is known of a process's placement from outside (the event `start`)."""
     declared = environ.get(environment_variables.CORES_DECLARED, "")
-    try:
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        machine = socket.gethostname()
     return {
         "local_rank": rendezvous.local_rank,
         "host": socket.gethostname(),
-        "machine": machine,
+        "machine": machine_id(),
         "cores": os.cpu_count() or 1,
         "cpus": sorted(cpus),
         "cores_declared": int(declared) if declared.isdigit() else None,

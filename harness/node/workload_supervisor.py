@@ -15,10 +15,12 @@ from typing import IO
 
 from harness.core import run_files
 from harness.core.events import EventWriter
+from harness.core.measuring.environment import text_of
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
-from harness.node import workload
+from harness.core.workload import patterns
+from harness.node import workload, workload_environment
 from harness.node.output_recorder import UNKNOWN, OutputRecorder
 from harness.node.rank_supervisor import (
     CHECK_SECONDS,
@@ -39,6 +41,8 @@ SIGNAL_SECONDS = 0.5
 # How long output may follow the end of the process that was started.
 OUTPUT_SECONDS = 5.0
 KILL_POLL_SECONDS = 0.02
+# Of stderr, in which the first error is looked for.
+TAIL_BYTES = 2**20
 CHUNK_BYTES = 65536
 
 
@@ -116,6 +120,8 @@ class WorkloadSupervisor(RankSupervisor):
         return workload.environment(spec, site, attempt_dir, rendezvous, os.environ)
 
     def _start(self, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        if self.rank == 0:
+            workload_environment.write(self.site, self.attempt_dir, self.cwd, self.environment)
         if self.workload.pattern is None:
             return self._popen(stdout, stderr)
         if self.rank > 0:
@@ -214,6 +220,10 @@ class WorkloadSupervisor(RankSupervisor):
         reason = self.stop_reason
         if code == 0 and reason is None and (reason := self._unmeasured()) is not None:
             code = 1
+        elif code != 0 and reason is None and self.workload.starts_ranks:
+            # The last lines are the launcher's own.
+            error = first_error(self.attempt_dir / run_files.stderr(self.rank))
+            reason = None if error is None else f"exited with code {code}; the first error of its ranks: {error}"
         return RankExit(self.rank, code, ended_at, reason)
 
     def _unmeasured(self) -> str | None:
@@ -238,6 +248,20 @@ class WorkloadSupervisor(RankSupervisor):
         log.close()
 
 
+def first_error(stderr: Path) -> str | None:
+    """Return what the first traceback, or line that begins with 'error: ', says."""
+    with open(stderr, "rb") as file:
+        file.seek(max(0, size_of(stderr) - TAIL_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    lines = [patterns.RANK.sub("", line, count=1) for line in text.splitlines()]
+    for number, line in enumerate(lines):
+        if line.startswith("error: "):
+            return line[len("error: ") :]
+        if line.startswith("Traceback (most recent call last)"):
+            return next((after for after in lines[number + 1 :] if after and not after[0].isspace()), None)
+    return None
+
+
 def _adopt_orphans() -> None:
     """Linux: become the parent of descendants whose parent ends, such as ranks of torchrun, which are in no group."""
     pr_set_child_subreaper = 36
@@ -257,11 +281,5 @@ def _kill_orphans() -> None:
 
 
 def _children() -> list[int]:
-    found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # proc(5): the parent is the second field after the name, which may contain anything.
-            parent = file.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1]
-            if int(parent) == os.getpid():
-                found.append(int(file.parent.name))
-    return found
+    lists = [text_of(path) or "" for path in Path("/proc/self/task").glob("*/children")]
+    return [int(pid) for text in lists for pid in text.split()]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.config import value_ranges
 from harness.config.schema import Cluster, Config, Device, Scaling, Scheduler
 from harness.core.errors import UserError
 from harness.core.placement import place
@@ -88,7 +89,7 @@ def site(
         visible_gpus=tuple(each.name for each in shape.devices) or None,
         # Slurm counts whole minutes.
         timeout_seconds=60 * (cluster.timeout_minutes if local else math.ceil(cluster.timeout_minutes)),
-        heartbeat_seconds=config.heartbeat,
+        heartbeat_seconds=value_ranges.heartbeat_seconds(config),
         signal_seconds=cluster.signal_seconds,
         max_requeues=0 if local else max_requeues,
         max_restarts=config.checkpoint.max_restarts,

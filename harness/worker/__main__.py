@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -15,6 +16,7 @@ from harness.core import run_files
 from harness.core.checkpoints import latest
 from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
+from harness.core.measuring.environment import environment
 from harness.core.measuring.protocol import Protocol
 from harness.core.rendezvous import from_environment
 from harness.core.serialization import write_json
@@ -78,7 +80,10 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
         )
     checkpoints.resume(adapter, saved, ignored)
     if rendezvous.rank == 0:
-        write_json(attempt_dir / run_files.ENVIRONMENT, capture.environment(site, facts["versions"]))
+        described = environment(
+            site.code_version, platform.python_version(), sys.executable, facts["versions"], os.environ
+        )
+        write_json(attempt_dir / run_files.ENVIRONMENT, described)
     step = adapter.step
     if spec.verify and first_step == 0:
         step = step_check.checked(step, spec, adapter, log)

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_training import DDP
+from own_training import DDP, RANKS_OF_MPI
 from processes import wait_for
 from project import Cli
 from slurm_study import started
-from studies import hosts, logged, program, read_json, run_of
+from studies import described, hosts, logged, program, read_json, run_dirs, run_of, starts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 SLURM = ("cluster.device=cpu", "cluster.cpus_per_gpu=1", "batch=16")
 PATTERN = r"workload.pattern='step (?P<step>\d+): (?P<ms>\S+) ms'"
+TRAIN = ("--", "train.py", "{batch_per_gpu}")
+MEASURE = ("measure.warmup_steps=10", "measure.steps=60", "measure.block_steps=10")
 SHELL = """#!/bin/sh
 echo node $NODE_RANK of $NNODES at $MASTER_ADDR with $(env | grep -c '^RANK=')
 trap 'echo told; exit 0' TERM
@@ -25,17 +27,49 @@ while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
 
 
 @pytest.mark.torch
-def test_ranks_on_two_nodes_are_told_the_same_step(cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path) -> None:
-    (tmp_path / "train.py").write_text(DDP)
+def test_ranks_of_each_launcher_on_two_nodes_are_told_the_same_step(
+    cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path
+) -> None:
+    (tmp_path / "train.py").write_text(RANKS_OF_MPI + DDP)
+    sweep = ("-m", "workload.launcher=harness,torchrun,mpirun", f"workload.python={torch_python}")
     measure = ("cluster.gpus_per_node=1", "measure.steps=3000", "measure.precision=0.3")
-    arguments = (f"workload.python={torch_python}", "--", "train.py", "{batch_per_gpu}")
-    done = cli("harness", "gpus=2", "workload=script", *SLURM, *measure, *arguments, env=slurm.env)
+    done = cli("harness", "gpus=2", "workload=script", *sweep, *SLURM, *measure, *TRAIN, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
-    run_dir = run_of(tmp_path, 2)
+    assert len(run_dirs(tmp_path)) == 3
+    for run_dir in run_dirs(tmp_path):
+        assert len(set(hosts(run_dir))) == 2
+        assert [start["world_size"] for start in starts(run_dir)] == [2, 2]
+        ended = [logged(run_dir, "end", rank=rank)[0]["steps"] for rank in range(2)]
+        assert ended[0] == ended[1] < 3000
+        assert logged(run_dir, "protocol")[0]["stopped"] == "precision"
+
+
+@pytest.mark.torch
+def test_a_launcher_in_a_container_with_modules(cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path) -> None:
+    """A program stands in for Apptainer. Like an image's, its variables would hide those of the run; like Slurm's
+    plugin pyxis, it makes the launcher a task, which is no rank."""
+    (tmp_path / "image.sif").touch()
+    program(
+        tmp_path / "bin" / "apptainer",
+        "#!/bin/bash\n[ \"$1 $2\" = 'exec --nv' ] || exit 9\nshift\nwhile [[ $1 == -* ]]; do shift; done\nshift\n"
+        'export OMP_NUM_THREADS=64 SLURM_PROCID=0\ncd /\nexec "$@"\n',
+    )
+    program(tmp_path / "bin" / "python3", f'#!/bin/sh\n[ "$LOADED" = yes ] && exec {torch_python} "$@"\n')
+    environ = {
+        **slurm.env,
+        "PATH": f"{tmp_path}/bin:{slurm.env['PATH']}",
+        "BASH_FUNC_module%%": f"() {{  echo $* >> {tmp_path}/modules; export LOADED=yes; }}",
+    }
+    (tmp_path / "train.py").write_text("import os; assert os.environ['OMP_NUM_THREADS'] == '1'\n" + DDP)
+    container = {"runtime": "apptainer", "image": str(tmp_path / "image.sif")}
+    description = described(tmp_path, container=container, modules=["lang/Python"], gpus_per_node=2, cpus_per_gpu=1)
+    keys = ("workload=script", "workload.launcher=torchrun", "batch=16", *MEASURE)
+    done = cli("harness", "gpus=4", *keys, *description, *TRAIN, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir = run_of(tmp_path, 4)
+    assert [start["world_size"] for start in starts(run_dir)] == [4] * 4
     assert len(set(hosts(run_dir))) == 2
-    ended = [logged(run_dir, "end", rank=rank)[0]["steps"] for rank in range(2)]
-    assert ended[0] == ended[1] < 3000
-    assert logged(run_dir, "protocol")[0]["stopped"] == "precision"
+    assert (tmp_path / "modules").read_text() == "load lang/Python\n"
 
 
 def test_a_launcher_of_its_own_starts_once_on_each_node_and_all_are_ended(cli: Cli, slurm: Any, tmp_path: Path) -> None:

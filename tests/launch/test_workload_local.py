@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from own_training import DDP, RANKS_OF_MPI
+from processes import wait_for
 from project import PROJECT, Cli
-from studies import logged, program, read_json, run_dirs, run_of, starts
+from studies import logged, program, read_json, run_dirs, run_of, started, starts
 
 from harness.core.events import read_events
 
@@ -30,8 +33,10 @@ def validate(run_dir: Path) -> None:
     def schema(name: str) -> Any:
         return read_json(PROJECT / "harness" / "schemas" / f"{name}.schema.json")
 
-    for name, file in (("spec", "spec.json"), ("result", "result.json"), ("begin", "attempt-1/begin.json")):
-        jsonschema.validate(read_json(run_dir / file), schema(name))
+    for name in ("spec", "result"):
+        jsonschema.validate(read_json(run_dir / f"{name}.json"), schema(name))
+    for name in ("begin", "env"):
+        jsonschema.validate(read_json(run_dir / "attempt-1" / f"{name}.json"), schema(name))
     for file in run_dir.glob("attempt-1/events.rank*.jsonl"):
         log = read_events(file)
         assert log.unreadable_lines == 0
@@ -55,6 +60,17 @@ def test_a_program_measured_by_its_output_from_the_command_to_the_report(cli: Cl
     # 16 and 32 samples in 10 ms.
     assert "1,600" in report.stdout
     assert "3,200" in report.stdout
+
+
+def test_ctrl_c_says_what_is_lost(cli: Cli, tmp_path: Path) -> None:
+    program(tmp_path / "train.sh", SHELL)
+    command = ("-m", "gpus=1,2", "workload=command", *LOCAL, PATTERN, "workload.stop=false", "--", "./train.sh")
+    with started(tmp_path, *command) as process:
+        outputs = "results/scaling/runs/*/attempt-1/stdout.rank0"
+        wait_for(lambda: any("step" in file.read_text() for file in tmp_path.glob(outputs)))
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=120)[0]
+    assert "0 runs completed, the run that was interrupted starts again from step 0; 2 runs are left" in said
 
 
 def test_a_launcher_of_its_own_starts_once_per_node(cli: Cli, tmp_path: Path) -> None:
@@ -110,3 +126,6 @@ def test_ranks_of_a_launcher_are_measured_without_a_change(
     assert [start["world_size"] for start in starts(run_dir)] == [2, 2]
     assert [logged(run_dir, "protocol", rank=rank)[0]["stopped"] for rank in range(2)] == ["precision"] * 2
     assert read_json(run_dir / "result.json")["oversubscribed"] is None
+    found = read_json(run_dir / "attempt-1" / "env.json")
+    assert found["versions"]["torch"] == starts(run_dir)[0]["versions"]["torch"]
+    assert found["interpreter"] == str(torch_python)

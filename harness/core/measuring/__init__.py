@@ -1,1 +1,1 @@
-"""Which steps are timed, and when enough were: the same decision in the worker and for the user's own training."""
+"""Which steps are timed, when enough were, and on what: the same in the worker and for the user's own training."""

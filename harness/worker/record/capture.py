@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Optional
 
 from harness.core import environment_variables
+from harness.core.measuring.environment import cpu_model, lines, machine_id, text_of
 from harness.core.rendezvous import Rendezvous
-from harness.core.spec import RunSpec, Site
-from harness.worker.record.counters import text_of
+from harness.core.spec import RunSpec
 
-ENV_VERSION = 1
-ALLOWED_VARIABLES = re.compile(
-    r"(SLURM_(JOB_ID|JOB_NAME|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|JOB_NUM_NODES|NTASKS|CPUS_ON_NODE"
-    r"|CLUSTER_NAME|CPU_BIND_TYPE|CPU_BIND_LIST)|SLURMD_NODENAME"
-    r"|(NCCL|HOROVOD|MXNET|OMPI_MCA|UCX)_\w+|GLOO_SOCKET_IFNAME|DMLC_INTERFACE|XLA_FLAGS|PJRT_NPROC"
-    r"|CUDA_VISIBLE_DEVICES|(OMP|MKL|OPENBLAS)_NUM_THREADS|TF_NUM_INTRAOP_THREADS|OMP_PROC_BIND|OMP_PLACES|KMP_AFFINITY)"
-)
 # Names in /proc/cpuinfo of instructions that multiply bf16, on x86 and Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-# Excluded from the allowed ones, as they may be secrets: anyone can define an NCCL_... variable, and Horovod does.
-REFUSED_VARIABLES = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
 
 
 def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
@@ -61,44 +49,6 @@ def interpreter_seconds() -> Dict[str, float]:
     return {"interpreter": round(passed, 6)} if passed >= 0 else {}
 
 
-def machine_id() -> str:
-    """Return the kernel's boot id: equal on all virtual nodes and containers of one machine, unique otherwise."""
-    return text_of(Path("/proc/sys/kernel/random/boot_id")) or socket.gethostname()
-
-
-def environment(site: Site, versions: Dict[str, str]) -> Dict[str, Any]:
-    """Return the document `env.json` (schemas/env.schema.json)."""
-    return {
-        "v": ENV_VERSION,
-        "host": socket.gethostname(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "interpreter": sys.executable,
-        "versions": versions,
-        "code_version": site.code_version,
-        "cpu": cpu_model(),
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": lines("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader"),
-        "topology": lines("nvidia-smi", "topo", "-m"),
-        "nvlink": lines("nvidia-smi", "nvlink", "--status"),
-        "numa": numa_nodes(Path("/sys/devices/system/node")),
-        "variables": allowed_variables(os.environ),
-    }
-
-
-def allowed_variables(environ: Mapping[str, str]) -> Dict[str, str]:
-    """Return the variables of the scheduler and of libraries that can affect a measurement, without secrets."""
-    names = [name for name in environ if ALLOWED_VARIABLES.fullmatch(name) and not REFUSED_VARIABLES.search(name)]
-    return {name: environ[name] for name in names}
-
-
-def numa_nodes(folder: Path) -> Dict[str, str]:
-    """Return the cores of each NUMA node as the kernel writes them, {"0": "0-15,32-47"}; empty if unknown."""
-    cores = {path.name[len("node") :]: text_of(path / "cpulist") for path in folder.glob("node[0-9]*")}
-    return {number: cores[number] or "" for number in sorted(cores, key=int)}
-
-
 def emulated_precision(spec: RunSpec, cpuinfo: Optional[str] = None) -> List[str]:
     """Return a sentence if the CPU has no instructions for the run's precision, else nothing; nothing on GPUs.
 
@@ -130,16 +80,3 @@ def mig_device() -> Optional[str]:
     """Return the MIG device visible to this rank; None for a whole GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     return visible if visible.startswith("MIG-") else None
-
-
-def cpu_model() -> Optional[str]:
-    match = re.search(r"^model name\s*:\s*(.+)$", text_of(Path("/proc/cpuinfo")) or "", re.MULTILINE)
-    return match.group(1).strip() if match else None
-
-
-def lines(*command: str) -> List[str]:
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return done.stdout.decode("utf-8", errors="replace").splitlines() if done.returncode == 0 else []

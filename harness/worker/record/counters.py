@@ -11,6 +11,8 @@ import resource
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
+from harness.core.measuring.environment import text_of
+
 NET, INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
 # Values of /sys/class/net/<interface>/type, see linux/if_arp.h.
 ETHERNET, IP_OVER_INFINIBAND, LOOPBACK = "1", "32", "772"
@@ -130,11 +132,3 @@ def _numbers(paths: List[Path]) -> List[int]:
 def _number(path: Path) -> Optional[int]:
     text = text_of(path)
     return int(text) if text is not None and text.isdigit() else None
-
-
-def text_of(path: Path) -> Optional[str]:
-    """Return the text of a file, stripped; None if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except (OSError, ValueError):
-        return None

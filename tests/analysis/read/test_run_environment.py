@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from analysis.read.study import read_study
 from analysis.report.html import differences as page_settings
 from analysis.report.html import runs as page_runs
 from analysis.report.html.differences import ABSENT, Settings, environments, hosts
-from harness.worker.record import capture
+from harness.core.measuring.environment import environment
 
 SCHEMA = PROJECT / "harness" / "schemas" / "env.schema.json"
 
@@ -48,7 +49,7 @@ def details(html: str) -> dict[str, Any]:
 
 def test_the_built_environment_and_this_machine_s_are_as_the_schema_says(tmp_path: Path) -> None:
     schema = json.loads(SCHEMA.read_text())
-    here = capture.environment(SITE, {"torch": "2.13.0"})
+    here = environment(SITE.code_version, "3.11.2", "/envs/a/bin/python", {"torch": "2.13.0"}, os.environ)
     for document in (ENVIRONMENT, here):
         jsonschema.validate(document, schema)
     path = tmp_path / "run" / "attempt-1" / "env.json"

@@ -15,6 +15,7 @@ from workload_studies import Seen, add_workload, workload_spec, workload_study
 from analysis.measures.speedup import points_of
 from analysis.read.row import Run
 from analysis.read.study import read_study
+from analysis.tables.warnings import point_marks
 from harness.core.spec import STRONG, Placement
 
 
@@ -68,12 +69,14 @@ def test_unknown_waiting_is_not_0(study: StudyBuilder) -> None:
     assert only_run(study).data_waits_json is None
 
 
-def test_code_that_changed_after_the_plan_is_noted(study: StudyBuilder) -> None:
+def test_code_that_changed_after_the_plan_is_a_warning(study: StudyBuilder) -> None:
     run_dir = add_workload(study, workload_spec(1))
     begin = run_dir / "attempt-1" / "begin.json"
     known = json.loads(begin.read_text()) if begin.exists() else {"t": 0.0, "job_id": None}
     begin.write_text(json.dumps({**known, "code_changed": {"planned": "0123abc", "found": "0123abc+4f5e"}}))
-    assert "changed between plan and start (planned: 0123abc; found: 0123abc+4f5e)" in str(only_run(study).notes)
+    run = only_run(study)
+    assert "changed between plan and start (planned: 0123abc; found: 0123abc+4f5e)" in str(run.notes)
+    assert "code changed" in point_marks([run], [run], False, False)
 
 
 def test_time_outside_blocks_is_noted(study: StudyBuilder) -> None:

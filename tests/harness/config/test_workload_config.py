@@ -229,6 +229,7 @@ def test_other_keys_apply(override: str) -> None:
         (["workload.pattern=x", "workload.step=SGD"], TRAIN, "workload.step=SGD has no effect with workload.pattern"),
         (["measure=learning"], TRAIN, "measure.evaluate_every_samples=102400 does not apply to workload=script"),
         (["checkpoint.max_requeues=3"], TRAIN, "checkpoint.max_requeues=3 needs workload.resume_args"),
+        (["heartbeat=soon"], TRAIN, "heartbeat=soon: give a number of seconds, null or auto"),
         (["workload.comand=x"], TRAIN, "Did you mean 'command'?"),
     ],
     ids=str,
@@ -288,6 +289,19 @@ def test_output_is_a_heartbeat_only_on_request(overrides: list[str], seconds: fl
     assert requests()[0].site.heartbeat_seconds == 600.0
     found = requests("workload.pattern=nanogpt", *overrides)
     assert found[0].site.heartbeat_seconds == seconds
+
+
+@pytest.mark.parametrize("seconds", [60, 600])
+def test_a_heartbeat_in_a_file_of_the_users_own_counts(folder: Path, seconds: int) -> None:
+    """Also of one that an experiment is based on."""
+    (folder / "mine" / "experiment").mkdir(parents=True)
+    (folder / "mine" / "experiment" / "base.yaml").write_text(f"# @package _global_\nheartbeat: {seconds}\n")
+    (folder / "mine" / "experiment" / "lm.yaml").write_text("# @package _global_\ndefaults: [base]\n")
+    [request] = requests("workload=script", "+experiment=lm", "workload.pattern=nanogpt", config_dir="mine")
+    assert request.site.heartbeat_seconds == seconds
+    # Each point of a sweep has its own.
+    found = requests("workload.pattern=null,nanogpt")
+    assert [request.site.heartbeat_seconds for request in found] == [600.0, None]
 
 
 def test_a_requeued_run_needs_a_way_to_resume() -> None:

@@ -202,6 +202,17 @@ def test_a_program_that_fails_is_reported_with_its_code(tmp_path: Path) -> None:
     )
 
 
+def test_a_launcher_s_last_words_do_not_hide_why_a_rank_failed(tmp_path: Path) -> None:
+    text = """
+import sys
+said = ["slow", "[rank1]: Traceback (most recent call last):", "[rank1]:   File x", "[rank1]: ValueError: bad batch"]
+print(*said, "Traceback (most recent call last):", "ChildFailedError: ", sep="\\n", file=sys.stderr)
+sys.exit(3)
+"""
+    result = Run(tmp_path, python(text), launcher="own", processes_per_node="node").result()
+    assert result["reason"] == "rank 0: exited with code 3; the first error of its ranks: ValueError: bad batch"
+
+
 def test_when_told_to_end_it_gets_sigterm_and_the_run_is_unfinished(tmp_path: Path, runs: list[Run]) -> None:
     text = """
 import os, signal, sys, time

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.worker.record import capture, counters, energy, nccl, nvml
+from harness.core.measuring import environment
+from harness.worker.record import counters, energy, nccl, nvml
 
 MIB = 2**20
 
@@ -228,11 +229,11 @@ def test_nccl_is_asked_unless_the_user_has_said_what_it_writes(tmp_path: Path) -
 )
 def test_no_secret_of_the_environment_is_written_down(name: str) -> None:
     asked = {"NCCL_ALGO": "Ring", "SLURM_JOB_NAME": "study", name: "hunter2"}
-    assert capture.allowed_variables(asked) == {"NCCL_ALGO": "Ring", "SLURM_JOB_NAME": "study"}
+    assert environment.allowed_variables(asked) == {"NCCL_ALGO": "Ring", "SLURM_JOB_NAME": "study"}
 
 
 def test_cores_of_each_numa_node(tmp_path: Path) -> None:
     for number, cores in ((0, "0-15,32-47"), (1, "16-31,48-63"), (10, "")):
         write(tmp_path / f"node{number}" / "cpulist", cores)
-    assert capture.numa_nodes(tmp_path) == {"0": "0-15,32-47", "1": "16-31,48-63", "10": ""}
-    assert capture.numa_nodes(tmp_path / "none") == {}
+    assert environment.numa_nodes(tmp_path) == {"0": "0-15,32-47", "1": "16-31,48-63", "10": ""}
+    assert environment.numa_nodes(tmp_path / "none") == {}
