@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,14 @@ def run(
     expect: int = 0,
     runner: bool = True,
     told: str | None = None,
+    prefixes: Sequence[Sequence[str]] = (),
+    variables: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> list[Rank]:
     """Run script and arguments on ranks of this machine until they end, each with the code `expect`.
 
     RANK in an argument is left for the script. script: in SCRIPTS. told: SCALING_PROBE, instead of the rank's file.
+    prefixes: of each rank's command, which start it elsewhere. variables: of the environment, beyond RANK and such.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -73,7 +76,9 @@ def run(
         path = write_settings(folder, rank, world_size, **settings)
         values = (rank, rank, world_size, world_size, 0, "127.0.0.1", port)
         env = environment(told or str(path), **dict(zip(VARIABLES, map(str, values), strict=True)))
+        env.update(variables or {})
         runs = [
+            *(prefixes[rank] if prefixes else ()),
             str(python),
             "-u",
             *([str(PROBE / "scaling_probe_run.py")] if runner else []),

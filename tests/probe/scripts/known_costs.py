@@ -37,6 +37,19 @@ def wait(seconds):
         pass
 
 
+@torch.library.custom_op("known::busy", mutates_args=())
+def busy(x: torch.Tensor, seconds: float) -> torch.Tensor:
+    """An operator, as a profiler sees it."""
+    wait(seconds)
+    return x.clone()
+
+
+def sent_bytes(interface):
+    """Bytes that this host has sent on its link, including frames."""
+    with open(f"/sys/class/net/{interface}/statistics/tx_bytes") as file:
+        return int(file.read())
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--compute", type=float, default=0.0, help="seconds")
@@ -46,7 +59,11 @@ def main():
     parser.add_argument("--rows", type=int, default=4, help="of the weights, 256 bytes each")
     parser.add_argument("--samples", type=int, default=10**6)
     parser.add_argument("--with", dest="what", default="ddp")
+    parser.add_argument("--link", help="interface whose bytes per step are written to sent.<rank>")
     args = parser.parse_args()
+    if args.link:
+        # Ranks wait most of the time, and a busy neighbour would delay each message by a time slice.
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -74,10 +91,15 @@ def main():
                 with model.no_sync():
                     model(batch).mean().backward()
             loss = model(batch).mean()
-            wait(seconds)
+            busy(batch, seconds)
             loss.backward()
             if args.what == "no_ddp":
                 dist.all_reduce(network.weight.grad)
+            if args.link and steps == 4:
+                before = sent_bytes(args.link)
+            if args.link and steps == 24:
+                with open(f"sent.{rank}", "w") as file:
+                    file.write(str((sent_bytes(args.link) - before) / 20))
             optimizer.step()
             if args.what == "checkpoint" and steps == 30:
                 torch.save(model.state_dict(), f"saved.{rank}.pt")
