@@ -27,14 +27,14 @@ demo-cluster: system login envs data ## as root: a sweep on a temporary Slurm cl
 test: export DALI = 1
 test: system login envs data ## all tests; SYSTEM=0: install no system packages, skip the Slurm tests
 	$(VENV) -m pytest -m quiet; quiet=$$?; \
-	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist load --maxschedchunk 1 --durations 15 && exit $$quiet
+	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist loadgroup --durations 15 && exit $$quiet
 
 test-options: login envs ## train every valid pair of options on 1 and 2 ranks and compare with a plain reference
 	$(VENV) -m pytest --whole -m whole tests/options --durations 20
 
 test-matrices: export DALI = 1
 test-matrices: system login envs data ## the whole of the matrices of which `make test` runs a selection, but for the options
-	$(VENV) -m pytest --whole -m whole --ignore tests/options --ignore tests/workloads -n 2 --dist load --maxschedchunk 1 --durations 20
+	$(VENV) -m pytest --whole -m whole --ignore tests/options --ignore tests/workloads -n 2 --dist loadgroup --durations 20
 
 test-workloads: ENVS = pytorch tensorflow jax mxnet
 test-workloads: system login envs ## measure other people's training libraries (Lightning, Transformers, DeepSpeed, ...), on Slurm too
@@ -65,9 +65,10 @@ system: ## as root on Debian/Ubuntu: install Slurm, Open MPI, Chromium and LaTeX
 login: ## build the environment of harness and analysis in .venv
 	sbatch/env/login.sh
 
+# Two at a time: one downloads while another compiles Horovod.
 envs: ## build framework environments in .envs/<name>; ENVS="pytorch jax": only these; HOROVOD=0: no compiler needed; DALI=1
 	[ "$(HOROVOD)" = 0 ] || sbatch/system-packages.sh compiler
-	set -e; for env in $(ENVS); do sbatch/env/$$env.sh; done
+	printf "%s\n" $(ENVS:%=sbatch/env/%.sh) | xargs -r -P 2 -n 1 bash
 
 data: ## download Fashion-MNIST to data/fashion-mnist
 	sbatch/data/fashion-mnist.sh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import in_environment
 from hypothesis import settings
-from project import PROJECT, TEST_PATH, Cli
+from project import PROJECT, Cli
 from studies import failures
 
 # No deadline per example, since several tests share the cores.
@@ -38,6 +38,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in whole]
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
+    for item in items:
+        # What the tests of a module share is made once, by one worker.
+        known = item._fixtureinfo.name2fixturedefs.values()
+        if any(fixture.scope == "module" for fixtures in known for fixture in fixtures):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
     def length(item: pytest.Item) -> tuple[float, bool]:
         limit = item.get_closest_marker("timeout")
@@ -112,16 +117,6 @@ def in_torch(torch_python: Path, tmp_path: Path) -> Callable[..., Any]:
     JSON."""
 
     def run(function: str, *arguments: Any) -> Any:
-        code = f"import json, sys, torch_side\nprint(json.dumps(torch_side.{function}(*json.loads(sys.argv[1]))))\n"
-        done = subprocess.run(
-            [str(torch_python), "-c", code, json.dumps(arguments)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": TEST_PATH, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return in_environment("pytorch", "torch_side", function, *arguments, folder=tmp_path)
 
     return run

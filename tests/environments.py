@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import os
-import signal
 import subprocess
-from contextlib import suppress
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from project import PROJECT, TEST_PATH
+
+# What to import, where it is not the name. Optimisers and DistributedDataParallel load torch._dynamo, which takes as
+# long as torch.
+FRAMEWORKS = {"pytorch": "torch._dynamo"}
 
 
 def needs_dali() -> None:
@@ -24,28 +28,45 @@ def needs_dali() -> None:
         pytest.skip("no NVIDIA DALI in .envs/pytorch: build it with DALI=1 sbatch/env/pytorch.sh (`make test` does)")
 
 
-def in_environment(name: str, module: str, function: str, *arguments: Any, timeout_seconds: float = 500) -> Any:
-    """Call a function of `tests/<module>.py` in the environment .envs/<name> and return its result, passed as JSON.
-    Skips the test if there is no such environment."""
+def in_environment(
+    name: str, module: str, function: str, *arguments: Any, folder: Path | None = None, timeout_seconds: float = 500
+) -> Any:
+    """Call a function of `tests/<module>.py` in a process of its own in the environment .envs/<name> and return its
+    result, passed as JSON. Skips the test if there is no such environment."""
     python = PROJECT / ".envs" / name / "bin" / "python"
     if not python.exists():
         pytest.skip(f"no environment {name}: build it with sbatch/env/{name}.sh (`make envs` does)")
-    code = f"import json, sys, {module}\nprint(json.dumps({module}.{function}(*json.loads(sys.argv[1]))))\n"
-    process = subprocess.Popen(
-        [str(python), "-c", code, json.dumps(arguments)],
-        env={**os.environ, "PYTHONPATH": TEST_PATH, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_seconds)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with the ranks that it started, which may hang
-    assert process.returncode == 0, stderr
-    return json.loads(stdout.splitlines()[-1])
+    server = _server(python, FRAMEWORKS.get(name, name))
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with tempfile.TemporaryDirectory() as said:
+        stdout, stderr = Path(said) / "stdout", Path(said) / "stderr"
+        request = {"module": module, "function": function, "arguments": arguments, "folder": str(folder or Path.cwd())}
+        request.update(stdout=str(stdout), stderr=str(stderr), seconds=timeout_seconds)
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        status = server.stdout.readline()
+        assert status == "0\n", f"wait status {status}{stderr.read_text()}"
+        return json.loads(stdout.read_text().splitlines()[-1])
+
+
+# The server of each interpreter, and the environment variables that it was started with.
+_servers: dict[Path, tuple[dict[str, str], subprocess.Popen[str]]] = {}
+
+
+def _server(python: Path, framework: str) -> subprocess.Popen[str]:
+    """Return the interpreter's process of tests/fork_server.py, which ends when this process does. Libraries read
+    their variables when they are imported, so that other variables need another one."""
+    environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    environ.update(PYTHONPATH=TEST_PATH, OMP_NUM_THREADS="1")
+    known, server = _servers.get(python, ({}, None))
+    if server is None or known != environ or server.poll() is not None:
+        if server is not None:
+            server.communicate()
+        argv = [str(python), str(PROJECT / "tests" / "fork_server.py"), framework]
+        server = subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        _servers[python] = (environ, server)
+    return server
 
 
 @functools.cache

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, List
 
+import forks
 import numpy as np
 import torch
 from builders import make_site, make_spec
@@ -40,13 +39,8 @@ def statistics() -> Dict[str, Any]:
 
 def _trained(broadcast: bool) -> List[Dict[str, np.ndarray]]:
     port = own_port()
-    code = "import buffers_side, sys; buffers_side.one_rank(*eval(sys.argv[1]))"
     with tempfile.TemporaryDirectory() as folder:
-        processes = [
-            subprocess.Popen([sys.executable, "-c", code, repr((broadcast, folder, rank, port))])
-            for rank in range(RANKS)
-        ]
-        codes = [process.wait(300) for process in processes]
+        codes = forks.run(one_rank, [(broadcast, folder, rank, port) for rank in range(RANKS)])
         assert not any(codes), codes
         return [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Dict, List
 
+import forks
 import torch
 from builders import make_site, make_spec
 from noise import batches
@@ -27,14 +26,8 @@ def held_back() -> List[Dict[str, Any]]:
     """Two nodes of one rank each. Rank 1 submits no bucket before rank 0 has submitted all of its own, which fails if
     submitting waits for rank 1. Returns each rank's report of its last step."""
     port = own_port()
-    code = "import hierarchical_side, sys; hierarchical_side.one_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank), str(port), folder]) for rank in range(2)]
-        try:
-            codes = [rank.wait(300) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
+        codes = forks.run(one_rank, [(rank, port, folder) for rank in range(2)])
         assert codes == [0, 0], codes
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(2)]
 

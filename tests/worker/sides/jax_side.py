@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
+import forks
 import jax
 import numpy as np
 from builders import make_site, make_spec
+from noise import SMALLEST
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec
@@ -232,15 +234,16 @@ def exchanges(strategy: str) -> Dict[str, Any]:
 
 def two_ranks(module: str, half: str, strategy: str) -> Dict[str, Any]:
     """Return the exit codes and outputs of two processes that call `half` of the module."""
-    command = [sys.executable, "-c", f"import sys, {module}; {module}.{half}(*sys.argv[1:])", strategy]
-    command.append(str(own_port()))
+    port = str(own_port())
     with tempfile.TemporaryDirectory() as folder:
         if strategy == "mpi":
             mpirun = [str(Path(sys.executable).parent / "mpirun"), "--allow-run-as-root", "--oversubscribe"]
-            processes = [subprocess.Popen([*mpirun, "-n", str(RANKS), *command, folder, "from MPI"])]
+            program = f"import sys, {module}; {module}.{half}(*sys.argv[1:])"
+            started = [*mpirun, "-n", str(RANKS), sys.executable, "-c", program, strategy, port, folder, "from MPI"]
+            codes = [subprocess.run(started, timeout=200).returncode]
         else:
-            processes = [subprocess.Popen([*command, folder, str(rank)]) for rank in range(RANKS)]
-        codes = [process.wait(200) for process in processes]
+            function = getattr(sys.modules[module], half)
+            codes = forks.run(function, [(strategy, port, folder, str(rank)) for rank in range(RANKS)])
         return {"codes": codes, "said": [dict(np.load(Path(folder) / f"rank{rank}.npz")) for rank in range(RANKS)]}
 
 
@@ -289,7 +292,7 @@ def _thread_seconds() -> Dict[Tuple[str, str], float]:
 
 
 def _spec(**changes: Any) -> RunSpec:
-    values: Dict[str, Any] = {"gpus": 1, "global_batch": 8, "strategy": "plain", **changes}
+    values: Dict[str, Any] = {"gpus": 1, "global_batch": 8, "strategy": "plain", "model": SMALLEST, **changes}
     return make_spec(framework="jax", framework_options={}, environment="jax", strategy_options={}, **values)
 
 

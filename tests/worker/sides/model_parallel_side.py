@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+import forks
 import numpy as np
 import torch
 from builders import SYNTHETIC, make_site, make_spec
@@ -32,20 +32,15 @@ Case = Tuple[str, Dict[str, Any], Dict[str, Any]]
 def against_one_process(ranks: int, cases: List[Case]) -> List[Dict[str, Any]]:
     """Return, for each case, the distance of weights and logits from those of one process with the global batch,
     relative to how far its weights moved; and whether ranks that resume from a checkpoint end with the same weights."""
-    code = "import model_parallel_side, sys; model_parallel_side.one_rank(*eval(sys.argv[1]))"
     ports = [own_port() for _ in range(2 * len(cases))]
     with tempfile.TemporaryDirectory() as folder:
-        processes = [
-            subprocess.Popen([sys.executable, "-c", code, repr((ranks, cases, folder, rank, ports))])
-            for rank in range(ranks)
-        ]
+        codes = forks.run(one_rank, [(ranks, cases, folder, rank, ports) for rank in range(ranks)])
+        assert not any(codes), codes
         alone = {}
         for case in cases:
             key = repr(case[2])
             if key not in alone:
                 alone[key] = trained(make(("plain", {}, case[2]), 1), 0, own_port())
-        codes = [process.wait(300) for process in processes]
-        assert not any(codes), codes
         every = [[dict(np.load(Path(folder) / f"{n}.{r}.npz")) for r in range(ranks)] for n in range(len(cases))]
     return [compared(found, alone[repr(case[2])]) for case, found in zip(cases, every)]
 

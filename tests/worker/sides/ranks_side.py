@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
+import forks
 import numpy as np
 from builders import make_site, make_spec
 from noise import batches, flat
@@ -138,23 +138,9 @@ def one_rank(
 
 def _processes(framework: str, nodes: int, per_node: int, case: Case, folder: str, first: int, end: int) -> None:
     port = own_port()
-    code = "import json, ranks_side, sys; ranks_side.one_rank(*json.loads(sys.argv[1]))"
-    processes = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-c", code),
-                json.dumps([framework, nodes, per_node, case, folder, first, end, rank, port]),
-            ],
-            # MXNet splits larger arrays over all servers.
-            env={**os.environ, "MXNET_KVSTORE_BIGARRAY_BOUND": "20000"},
-        )
-        for rank in range(nodes * per_node)
-    ]
-    try:
-        codes = [process.wait(500) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = "20000"  # MXNet splits larger arrays over all servers
+    same = (framework, nodes, per_node, case, folder, first, end)
+    codes = forks.run(one_rank, [(*same, rank, port) for rank in range(nodes * per_node)], 500)
     assert not any(codes), codes
 
 

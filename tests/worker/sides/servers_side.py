@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -29,16 +29,6 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "ps_mixed": {"servers": None},
     "ssp": {"servers": None, "staleness": 1},
 }
-# Exits as harness/worker/__main__.py does after an error.
-PROGRAM = """\
-import json, os, sys, traceback
-import servers_side
-try:
-    servers_side.rank(*json.loads(sys.argv[1]))
-except BaseException:
-    traceback.print_exc()
-    os._exit(1)
-"""
 
 
 def trained(strategy: str, nodes: int, per_node: int, job: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -148,31 +138,45 @@ def same_as_allreduce(nodes: int, per_node: int, servers: Any, nesterov: bool) -
 
 
 def _trained(strategy: str, nodes: int, per_node: int, job: Dict[str, Any], folder: Path) -> List[Dict[str, Any]]:
-    port = own_port()
-    processes = []
-    for number in range(nodes * per_node):
-        argument = json.dumps([strategy, nodes, per_node, job, number, port])
-        with open(folder / f"out.{number}", "w") as out, open(folder / f"err.{number}", "w") as err:
-            processes.append(subprocess.Popen([sys.executable, "-c", PROGRAM, argument], stdout=out, stderr=err))
+    port, context = own_port(), multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=_separate, args=(folder, strategy, nodes, per_node, job, number, port))
+        for number in range(nodes * per_node)
+    ]
+    for process in processes:
+        process.start()
     ended: Dict[int, float] = {}
     deadline = time.monotonic() + 150
     while len(ended) < len(processes) and time.monotonic() < deadline:
         for number, process in enumerate(processes):
-            if number not in ended and process.poll() is not None:
+            if number not in ended and process.exitcode is not None:
                 ended[number] = time.monotonic()
         time.sleep(0.02)
     answers = []
     for number, process in enumerate(processes):
         process.kill()
-        process.wait()
+        process.join()
         said = [line for line in (folder / f"out.{number}").read_text().splitlines() if line.startswith("ANSWER ")]
         if said:
             answers.append(json.loads(said[0][7:]))
         else:
             seconds = ended[number] - min(ended.values()) if number in ended else None
             stderr = (folder / f"err.{number}").read_text()
-            answers.append({"code": process.returncode, "stderr": stderr, "seconds": seconds})
+            answers.append({"code": process.exitcode, "stderr": stderr, "seconds": seconds})
     return answers
+
+
+def _separate(
+    folder: Path, strategy: str, nodes: int, per_node: int, job: Dict[str, Any], number: int, port: int
+) -> None:
+    """Run one rank with outputs of its own. It exits as harness/worker/__main__.py does after an error."""
+    for stream, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{name}.{number}", os.O_WRONLY | os.O_CREAT), stream)
+    try:
+        rank(strategy, nodes, per_node, job, number, port)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _spec(strategy: str, nodes: int, per_node: int, job: Dict[str, Any]) -> RunSpec:

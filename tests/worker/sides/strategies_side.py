@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+import forks
 import numpy as np
 from builders import make_site, make_spec
 from noise import batches, flat
@@ -54,12 +54,7 @@ def trained(
     """Return what each rank has after STEPS steps together, of which `first` were done, and saved in the folder,
     before."""
     arguments, port = (strategy, options, nodes, per_node, str(folder), first), own_port()
-    code = "import strategies_side, sys; strategies_side.one_rank(*eval(sys.argv[1]))"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, repr((*arguments, rank, port))])
-        for rank in range(nodes * per_node)
-    ]
-    codes = [process.wait(300) for process in processes]
+    codes = forks.run(one_rank, [(*arguments, rank, port) for rank in range(nodes * per_node)])
     assert not any(codes), codes
     return [dict(np.load(folder / f"rank{rank}.npz")) for rank in range(nodes * per_node)]
 

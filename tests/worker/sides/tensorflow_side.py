@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from builders import make_site, make_spec
+from noise import SMALLEST
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import FRAMEWORK, InputSpec, RunSpec
@@ -310,6 +311,7 @@ def _spec(framework: str, **changes: Any) -> RunSpec:
         "global_batch": BATCH,
         "strategy": "plain",
         "framework_options": {"jit_compile": False},
+        "model": SMALLEST,
         **changes,
     }
     options = {**OPTIONS.get(values["strategy"], {}), **values.pop("strategy_options", {})}
