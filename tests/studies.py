@@ -22,6 +22,8 @@ SMALL = (
     "cluster.device=cpu", "model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke",
     "measure.evaluate_samples=64",
 )  # fmt: skip
+# For tests of what surrounds the training: probes take longer than its steps.
+UNPROBED = (*SMALL, "measure.probe_steps=0")
 
 
 @contextlib.contextmanager

@@ -60,6 +60,7 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
             # If /sys has the processors' state, device events come in between.
             told = [kind for kind in kinds if kind != "device"]
             assert told == [*before, "eval", "end", *["probe"] * 4 * rounds, "probes", "ceiling"]
+            assert log.events[-1]["reason"] is None, "the ceilings were measured"
             start = log.events[0]
             assert start["world_size"] == spec["spec"]["gpus"]
             assert start["threads"] == 1
@@ -75,7 +76,7 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
         assert len(checksums) == 1, "the ranks' weights differ"
 
 
-def test_rerun_runs_only_missing_runs(cli: Cli, tmp_path: Path) -> None:
+def test_rerun_runs_only_missing_runs_and_repeats_give_the_same_weights(cli: Cli, tmp_path: Path) -> None:
     first = cli("harness", "gpus=1", *SHORT)
     assert first.returncode == 0, first.stdout + first.stderr
     (run_dir,) = run_dirs(tmp_path)
@@ -83,18 +84,20 @@ def test_rerun_runs_only_missing_runs(cli: Cli, tmp_path: Path) -> None:
     again = cli("harness", "gpus=1", *SHORT)
     assert "1 runs are completed already" in again.stdout
     assert again.returncode == 0
-    more = cli("harness", "-m", "gpus=1", "seed=0,1", *SHORT)
+    more = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
     assert "plan: 1 runs in 1 arrays" in more.stdout
     assert "1 completed, 0 failed, 1 were completed before" in more.stdout
     assert (run_dir / "result.json").read_bytes() == before
     assert len(read_json(tmp_path / "results/scaling/study.json")["invocations"]) == 3
-
-
-def test_training_on_the_same_seed_gives_the_same_weights(cli: Cli, tmp_path: Path) -> None:
-    done = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    first, second = (logged(run_dir, "end")[0] for run_dir in run_dirs(tmp_path))
-    assert first["weights_checksum"] == second["weights_checksum"]
+    once, twice = (logged(run_dir, "end")[0] for run_dir in run_dirs(tmp_path))
+    assert once["weights_checksum"] == twice["weights_checksum"]
+    # A damaged result is named and not overwritten.
+    (run_dir / "result.json").write_text('{"v": 1')
+    damaged = cli("harness", "gpus=1", *SHORT)
+    assert damaged.returncode == 2
+    assert "result.json is not JSON" in damaged.stderr
+    assert "Traceback" not in damaged.stderr
+    assert (run_dir / "result.json").read_text() == '{"v": 1'
 
 
 @pytest.mark.quiet
@@ -146,21 +149,21 @@ def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tm
     assert read_json(run_dir / "attempt-1" / "result-of-this-attempt.json") == result
 
 
-@pytest.mark.parametrize("whom", ["terminal", "process", "terminate"])
-def test_interrupted_study_leaves_no_rank_and_resumes_without_loss(cli: Cli, tmp_path: Path, whom: str) -> None:
+def test_interrupted_study_leaves_no_rank_and_resumes_without_loss(cli: Cli, tmp_path: Path) -> None:
     first = cli("harness", "gpus=1", *SHORT)
     assert first.returncode == 0, first.stdout + first.stderr
-    with started(tmp_path, "gpus=2", *ENDLESS) as process:
-        wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1))
-        if whom == "terminal":  # Ctrl-C reaches every process of the terminal
-            os.killpg(process.pid, signal.SIGINT)
-        else:
-            process.send_signal(signal.SIGINT if whom == "process" else signal.SIGTERM)
-        output, _ = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "Traceback" not in output
-    assert "the same command resumes the study" in output
-    assert wait_for(lambda: not workers(tmp_path, gpus=2), 10)
+    for attempt, whom in enumerate(("terminal", "process", "terminate"), 1):
+        with started(tmp_path, "gpus=2", *ENDLESS) as process:
+            wait_for(lambda attempt=attempt: steps_done(tmp_path, gpus=2, attempt=attempt, rank=1))
+            if whom == "terminal":  # Ctrl-C reaches every process of the terminal
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                process.send_signal(signal.SIGINT if whom == "process" else signal.SIGTERM)
+            output, _ = process.communicate(timeout=120)
+        assert process.returncode == 130, whom
+        assert "Traceback" not in output, whom
+        assert "the same command resumes the study" in output, whom
+        assert wait_for(lambda: not workers(tmp_path, gpus=2), 10)
     finished = [d for d in run_dirs(tmp_path) if (d / "result.json").exists()]
     assert [d.name.split("-")[3] for d in finished] == ["1gpu"], (
         "an interrupted run has no result, a finished one keeps it"
@@ -185,17 +188,6 @@ def test_a_second_command_on_the_same_study_is_refused(cli: Cli, tmp_path: Path)
     assert "another harness command is using" in done.stderr
 
 
-def test_a_damaged_result_is_named_and_not_overwritten(cli: Cli, tmp_path: Path) -> None:
-    assert cli("harness", "gpus=1", *SHORT).returncode == 0
-    (run_dir,) = run_dirs(tmp_path)
-    (run_dir / "result.json").write_text('{"v": 1')
-    done = cli("harness", "gpus=1", *SHORT)
-    assert done.returncode == 2
-    assert "result.json is not JSON" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert (run_dir / "result.json").read_text() == '{"v": 1'
-
-
 def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path) -> None:
     ranks = (os.cpu_count() or 1) + 1
     done = cli("harness", f"gpus={ranks}", *SHORT, "batch=4")
@@ -208,16 +200,13 @@ def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path
 @pytest.mark.parametrize(
     "options",
     [
-        ["precision=bf16"],
-        ["optimizer.name=lars", "optimizer.lr_rule=sqrt"],
-        ["framework.options.channels_last=false"],
-        ["framework.options.compile=true"],
-        ["deterministic=true"],
+        ["optimizer.name=lars", "optimizer.lr_rule=sqrt", "framework.options.channels_last=false", "precision=bf16"],
+        ["deterministic=true", "framework.options.compile=true", "model=cnn_small"],
     ],
     ids=str,
 )
 def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str]) -> None:
-    if "compile=true" in options[0] and shutil.which("g++") is None:
+    if "framework.options.compile=true" in options and shutil.which("g++") is None:
         pytest.skip("torch.compile needs a C++ compiler on the CPU: no g++ on the PATH")
     done = cli("harness", "gpus=1", *SHORT, *options)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from processes import wait_for, workers
 from project import Cli
-from studies import SMALL, logged, read_json, run_dirs, run_of, started, starts, steps_done
+from studies import UNPROBED, logged, read_json, run_dirs, run_of, started, starts, steps_done
 
 pytestmark = pytest.mark.torch
 
-SHORT = ("cluster=local", "strategy=mpi", *SMALL)
+SHORT = ("cluster=local", "strategy=mpi", *UNPROBED)
 ENDLESS = (*SHORT, "measure.steps=100000", "measure.block_steps=2")
 
 
@@ -50,7 +50,7 @@ def test_ranks_over_mpi_are_one_world(cli: Cli, tmp_path: Path, torch_python: Pa
         asked.append("strategy.options.controller=mpi")
         if not list(torch_python.parents[1].glob("lib/*/site-packages/horovod")):
             pytest.skip("the PyTorch environment has no Horovod: it was built with HOROVOD=0")
-    done = cli("harness", "gpus=2", "cluster=local", *SMALL, *asked)
+    done = cli("harness", "gpus=2", "cluster=local", *UNPROBED, *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
     assert [start["world_size"] for start in starts(run_dir)] == [2, 2]

@@ -13,11 +13,11 @@ import jsonschema
 import pytest
 from processes import servers, wait_for, workers
 from project import PROJECT, Cli
-from studies import SMALL, logged, losses, read_json, run_dirs, started, starts, steps_done
+from studies import UNPROBED, logged, losses, read_json, run_dirs, started, starts, steps_done
 
 pytestmark = pytest.mark.torch
 
-SHORT = ("gpus=2", "cluster=local", *SMALL, "measure.block_steps=1")
+SHORT = ("gpus=2", "cluster=local", *UNPROBED, "measure.block_steps=1")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_killed_synchronous_run_equals_an_uninterrupted_one(cli: Cli, tmp_path: 
     # Eight steps of both ranks, each once.
     assert logged(killed, "staleness", 2)[0]["samples"] == 8 * 2 * 4
     wait_for(lambda: not servers(tmp_path), 10)
-    report = cli("analysis", "results/scaling")
+    report = cli("analysis", "results/scaling", "--only", "csv")
     assert report.returncode == 0
     assert "1 runs: 1 completed" in report.stdout
 
@@ -68,7 +68,7 @@ def test_an_asynchronous_run_goes_on_with_a_server_that_was_killed(cli: Cli, tmp
     assert "a parameter server ended too early, with exit code -9: it is started again" in (
         run_dir / "attempt-1" / "stderr.rank0"
     ).read_text(encoding="utf-8")
-    report = cli("analysis", "results/scaling")
+    report = cli("analysis", "results/scaling", "--only", "html")
     assert report.returncode == 0, report.stderr
     html = next((tmp_path / "results" / "scaling").rglob("report.html")).read_text(encoding="utf-8")
     assert "parameter server 0 ended in the block from step" in html
@@ -124,7 +124,7 @@ def test_slow_rank_delays_bounded_staleness_and_the_report_states_it(cli: Cli, t
     assert not logged(run_dir, "staleness", rank=1)
     assert read_json(run_dir / "result.json")["status"] == "completed"
 
-    report = cli("analysis", "results/scaling")
+    report = cli("analysis", "results/scaling", "--only", "csv")
     assert report.returncode == 0, report.stderr
     with open(next((tmp_path / "results" / "scaling").rglob("scaling.csv")), encoding="utf-8") as file:
         [point] = csv.DictReader(file)

@@ -81,7 +81,7 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
     assert logged(run_dir, "end")[0]["weights_checksum"] == logged(by_mode["none"], "end")[0]["weights_checksum"]
     assert not [*run_dir.glob("attempt-1/.trace*")]
     # And it is the same point.
-    report = cli("analysis", "results/scaling")
+    report = cli("analysis", "results/scaling", "--only", "html")
     assert report.returncode == 0, report.stdout + report.stderr
     page = (study_dir(tmp_path) / "report.html").read_text()
     for rank in (0, 1):
@@ -120,7 +120,7 @@ def test_nsys_starts_each_rank_and_says_what_it_cannot_show(torch_python: Path, 
         assert (event["file"], event["steps"], event["profiler"]) == (file, None, "nsys")
         # A CPU build of torch, or a machine without CUDA, lacks NVTX: reported, but not a failure.
         assert event["reason"] is None or "no ranges of the harness" in event["reason"]
-    report = cli("analysis", "results/scaling")
+    report = cli("analysis", "results/scaling", "--only", "html")
     assert report.returncode == 0, report.stdout + report.stderr
     assert "profiled" in report.stdout
 
