@@ -25,9 +25,12 @@ SIDE = check.Side(
 )
 
 
-@pytest.mark.parametrize("strategy", ["plain", "allreduce", "horovod"])
-def test_a_selection_trains_what_the_reference_trains(strategy: str) -> None:
-    check.assert_near_reference(SIDE, [run for run in SIDE.selection() if run.spec.strategy == strategy])
+# `make test-options` trains all strategies, which are TensorFlow's.
+SELECTED = ("allreduce", "horovod")
+
+
+def test_a_selection_trains_what_the_reference_trains() -> None:
+    check.assert_near_reference(SIDE, [run for run in SIDE.selection() if run.spec.strategy in SELECTED])
 
 
 @pytest.mark.parametrize(("strategy", "gpus"), check.every(SIDE))

@@ -18,8 +18,9 @@ SIDE = check.Side(
 )
 
 
-# `make test-options` trains all strategies.
-SELECTED = ("plain", "allreduce", "horovod", "ps_sync")
+# `make test-options` trains all strategies. Steps of one process are in test_mxnet_adapter.py, servers in
+# test_frameworks_servers.py.
+SELECTED = ("allreduce", "horovod")
 
 
 def test_a_selection_trains_what_the_reference_trains() -> None:
