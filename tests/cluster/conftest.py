@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import wait_for
+from slurm_study import empty
 
 from harness.core.ports import JOB_PORTS
 
@@ -165,14 +165,12 @@ def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     """The shared cluster: 3 nodes with 4 declared v100 GPUs each, all idle. Tests must restore its state; a test ends
     once its jobs have ended."""
     yield shared_slurm
-    shared_slurm.run("scancel", "--me")
-    # Slurm kills jobs after KillWait, and blames the node for a job that cannot be killed.
-    wait_for(lambda: (asked := shared_slurm.run("squeue", "--noheader")).returncode == 0 and not asked.stdout, 120)
+    empty(shared_slurm)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def another_slurm(able_to_run_slurm: None) -> Callable[..., AbstractContextManager[SlurmCluster]]:
-    """Start a cluster for one test only: `with another_slurm(nodes=1, gpus_per_node=0) as cluster: ...`"""
+    """Start a cluster for one test or module only: `with another_slurm(nodes=1, gpus_per_node=0) as cluster: ...`"""
     return running_cluster
 
 

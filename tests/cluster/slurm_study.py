@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import studies
+from processes import wait_for
 
 # The nodes declare GPUs that do not exist: Slurm allocates them, the ranks compute on the CPU.
-SHORT = (*studies.SMALL, "cluster.cpus_per_gpu=1")
+SHORT = (*studies.UNPROBED, "cluster.cpus_per_gpu=1")
 # Runs for minutes unless stopped; its state is saved every few steps.
-LONG = (*SHORT, "measure.steps=400", "measure.block_steps=2", "measure.probe_steps=0", "checkpoint.interval_steps=20")
+LONG = (*SHORT, "measure.steps=400", "measure.block_steps=2", "checkpoint.interval_steps=20")
 
 
 @contextmanager
@@ -29,6 +30,13 @@ def started(slurm: Any, folder: Path, *arguments: str, module: str = "harness") 
 
 def in_queue(slurm: Any) -> list[str]:
     return slurm.run("squeue", "--me", "--array", "--noheader", "--format=%i %T").stdout.splitlines()
+
+
+def empty(slurm: Any) -> None:
+    """Cancel all jobs and wait for their end."""
+    slurm.run("scancel", "--me")
+    # Slurm kills jobs after KillWait, and blames the node for a job that cannot be killed.
+    wait_for(lambda: (asked := slurm.run("squeue", "--noheader")).returncode == 0 and not asked.stdout, 120)
 
 
 def counting(tmp_path: Path, env: dict[str, str], *programs: str) -> tuple[dict[str, str], Path]:

@@ -38,7 +38,7 @@ def called(log: Path) -> Counter[str]:
 
 
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize("runs", [40, pytest.param(200, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("runs", [24, pytest.param(200, marks=pytest.mark.whole)])
 def test_many_runs_and_a_node_that_dies_in_the_middle(
     slurm: Any, tmp_path: Path, torch_python: Path, runs: int
 ) -> None:
@@ -72,7 +72,7 @@ def test_many_runs_and_a_node_that_dies_in_the_middle(
 
 def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     other = slurm.run("sbatch", "--parsable", "--wrap=sleep 3000", "--output=/dev/null", check=True).stdout.strip()
-    done = cli("harness", "-m", "gpus=2,8", "seed=0,1", *LONG, "wait=false", env=slurm.env)
+    done = cli("harness", "-m", "gpus=1,2", "seed=0,1", *LONG, "wait=false", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "harness.status results/scaling" in done.stdout
     wait_for(lambda: any(run["samples_per_second"] for run in status(cli, slurm.env)["runs"]), 240)
@@ -99,7 +99,7 @@ def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) 
     assert not list(tmp_path.glob("results/*/runs/*/result.json")), "cancelled runs are not finished, nor failed"
 
     # Half of the study resumes; saved steps are not repeated.
-    more = cli("harness", "-m", "gpus=2", "seed=0,1", *LONG, "wait=false", env=slurm.env)
+    more = cli("harness", "-m", "gpus=1", "seed=0,1", *LONG, "wait=false", env=slurm.env)
     assert "plan: 2 runs in 1 arrays" in more.stdout
 
 
@@ -145,7 +145,7 @@ def test_a_limit_on_submitted_jobs_is_kept_and_everything_runs(another_slurm: An
         slurm.run("sacctmgr", "-i", "add", "account", "project", check=True)
         slurm.run("sacctmgr", "-i", "add", "user", "root", "account=project", "defaultaccount=project")
         slurm.run("sacctmgr", "-i", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=2", check=True)
-        arguments = ("-m", "gpus=1", "seed=range(5)", *SHORT)
+        arguments = ("-m", "gpus=1", "seed=range(3)", *SHORT)
         refused = cli("harness", *arguments, env=slurm.env)
         assert refused.returncode == 2, refused.stdout
         assert "MaxSubmit" in refused.stderr
@@ -153,13 +153,14 @@ def test_a_limit_on_submitted_jobs_is_kept_and_everything_runs(another_slurm: An
         assert not list(tmp_path.glob("results/*/runs/*/attempt-*")), "nothing of it was begun"
         done = cli("harness", *arguments, "cluster.max_submit=2", env=slurm.env)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.count("submitted job") >= 3
-        assert "5 completed, 0 failed" in done.stdout
+        assert done.stdout.count("submitted job") >= 2
+        assert "3 completed, 0 failed" in done.stdout
 
 
 def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    # Six runs in sequence took 220 s on two cores shared with two other tests.
-    done = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, "pack=true", env=slurm.env, timeout=800)
+    # Six runs in sequence are slow on two cores shared with two other tests.
+    asked = ("-m", "gpus=1,2,4", "cluster.gpus_per_node=2", "seed=0,1", *SHORT, "pack=true")
+    done = cli("harness", *asked, env=slurm.env, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "plan: 6 runs in 1 arrays" in done.stdout
     jobs = Counter(read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path))
@@ -171,26 +172,26 @@ def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path
         largest = next(
             d
             for d in run_dirs(tmp_path)
-            if read_json(d / "spec.json")["spec"]["gpus"] == 6
+            if read_json(d / "spec.json")["spec"]["gpus"] == 4
             and read_json(d / "result.json")["job_id"] == read_json(run_dir / "result.json")["job_id"]
         )
         assert set(hosts(run_dir)) <= set(hosts(largest))
 
 
 def test_a_failed_run_in_a_packed_job_does_not_stop_the_others(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    fault = ("fault=kill_rank", "fault.step=3", "fault.rank=1", "checkpoint.interval_steps=2")
-    done = cli("harness", "-m", "gpus=2,4", *SHORT, *fault, "checkpoint.max_restarts=1", "pack=true", env=slurm.env)
+    fault = ("fault=kill_rank", "fault.step=3", "checkpoint.interval_steps=2")
+    done = cli("harness", "-m", "gpus=1,2", *SHORT, *fault, "checkpoint.max_restarts=1", "pack=true", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
-    for gpus in (2, 4):
+    for gpus in (1, 2):
         assert [d.name for d in events.attempt_dirs(run_of(tmp_path, gpus))] == ["attempt-1", "attempt-2"]
-    failing = cli("harness", "-m", "gpus=2,4", *SHORT, *fault, "seed=1", "pack=true", env=slurm.env)
+    failing = cli("harness", "-m", "gpus=1,2", *SHORT, *fault, "seed=1", "pack=true", env=slurm.env)
     assert failing.returncode == 1
     assert "0 completed, 2 failed" in failing.stdout
 
 
 def test_a_packed_job_that_is_preempted_goes_on_where_it_was(slurm: Any, tmp_path: Path) -> None:
-    with started(slurm, tmp_path, "-m", "gpus=1,2", *LONG, "measure.steps=100", "pack=true") as process:
-        wait_for(lambda: steps_done(tmp_path, 1) + steps_done(tmp_path, 2) >= 110, 240)
+    with started(slurm, tmp_path, "-m", "gpus=1,2", *LONG, "measure.steps=60", "pack=true") as process:
+        wait_for(lambda: steps_done(tmp_path, 1) + steps_done(tmp_path, 2) >= 68, 240)
         slurm.run("scancel", "--signal=USR2", "--me")  # as at the wall limit
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
@@ -203,16 +204,16 @@ def test_headless_the_whole_plan_inside_one_allocation(slurm: Any, cli: Cli, tmp
     log = tmp_path / "headless.log"
     submitted = slurm.run(
         "sbatch", "--parsable", "--wait", "--nodes=2", "--ntasks-per-node=4", "--gres=gpu:4", "--time=10",
-        f"--output={log}", script, "-m", "gpus=1,2,6", *SHORT, "cluster=slurm", f"results={tmp_path}/results",
+        f"--output={log}", script, "-m", "gpus=1,6", *SHORT, "cluster=slurm", f"results={tmp_path}/results",
         cwd=PROJECT, timeout=500, check=False,
     )  # fmt: skip
     assert submitted.returncode == 0, log.read_text()
-    assert "3 completed, 0 failed" in log.read_text()
+    assert "2 completed, 0 failed" in log.read_text()
     assert {read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path)} == {submitted.stdout.strip()}
     assert len(set(hosts(run_of(tmp_path, 6)))) == 2
     # On the login node, the same command makes the same plan and finds everything done.
-    again = cli("harness", "-m", "gpus=1,2,6", *SHORT, env=slurm.env)
-    assert "3 runs are completed already" in again.stdout
+    again = cli("harness", "-m", "gpus=1,6", *SHORT, env=slurm.env)
+    assert "2 runs are completed already" in again.stdout
 
 
 def test_headless_refuses_what_does_not_fit_its_allocation(slurm: Any, cli: Cli, tmp_path: Path) -> None:

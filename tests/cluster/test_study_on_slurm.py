@@ -25,15 +25,15 @@ def _environment(torch_python: Path) -> None:
 
 
 def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    done = cli("harness", "-m", "gpus=1,2,4,6", "seed=0,1", *SHORT, env=slurm.env)
+    done = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "through Slurm" in done.stdout
-    assert "plan: 8 runs in 4 arrays" in done.stdout
-    assert "8 completed, 0 failed" in done.stdout
+    assert "plan: 6 runs in 3 arrays" in done.stdout
+    assert "6 completed, 0 failed" in done.stdout
 
-    # According to Slurm's accounting: four arrays of two elements, each with its own nodes and GPUs.
+    # According to Slurm's accounting: three arrays of two elements, each with its own nodes and GPUs.
     jobs = [line.split()[2].rstrip(":") for line in done.stdout.splitlines() if line.startswith("submitted job")]
-    assert len(jobs) == 4
+    assert len(jobs) == 3
     listed = slurm.run("sacct", "-X", "-n", "-P", "-j", ",".join(jobs), "--format=JobID,NNodes,AllocTRES").stdout
     shapes: dict[str, list[str]] = {}
     for line in listed.splitlines():
@@ -41,7 +41,7 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
         gpus = next(item.split("=")[1] for item in tres.split(",") if item.startswith("gres/gpu="))
         shapes.setdefault(job.split("_")[0], []).append(f"{nodes} nodes {gpus} GPUs")
     assert [shapes[job] for job in jobs] == [
-        ["1 nodes 1 GPUs"] * 2, ["1 nodes 2 GPUs"] * 2, ["1 nodes 4 GPUs"] * 2, ["2 nodes 6 GPUs"] * 2,
+        ["1 nodes 1 GPUs"] * 2, ["1 nodes 2 GPUs"] * 2, ["2 nodes 6 GPUs"] * 2,
     ]  # fmt: skip
 
     six = starts(run_of(tmp_path, 6))
@@ -65,18 +65,18 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
     ):
         assert (tmp_path / "results" / "scaling" / name).stat().st_size > 0
 
-    again = cli("harness", "-m", "gpus=1,2,4,6", "seed=0,1", *SHORT, env=slurm.env)
+    again = cli("harness", "-m", "gpus=1,2,6", "seed=0,1", *SHORT, env=slurm.env)
     assert again.returncode == 0
-    assert "8 runs are completed already" in again.stdout
+    assert "6 runs are completed already" in again.stdout
     assert "submitted job" not in again.stdout
 
 
 def test_the_plain_command_is_accepted_and_never_falls_back_to_the_cpu(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    done = cli("harness", "-m", "gpus=1,2,4,8,12", "dataset=synthetic", env=slurm.env)
-    assert done.stdout.count("submitted job") == 5, done.stdout + done.stderr
+    done = cli("harness", "-m", "gpus=1,2,8", "dataset=synthetic", env=slurm.env)
+    assert done.stdout.count("submitted job") == 3, done.stdout + done.stderr
     # The declared GPUs do not exist.
     assert done.returncode == 1
-    assert len(run_dirs(tmp_path)) == 5
+    assert len(run_dirs(tmp_path)) == 3
     for run_dir in run_dirs(tmp_path):
         result = read_json(run_dir / "result.json")
         assert result["status"] == "failed"
