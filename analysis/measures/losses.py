@@ -160,6 +160,8 @@ def _tflops(point: Point, spec: Mapping[str, Any]) -> float | None:
 def _peak(point: Point) -> Peak:
     if point.framework == EMULATED:
         return Peak(None, "emulated: nothing was computed")
+    if point.is_own:
+        return Peak(None, "the arithmetic of your own training is not known")
     return peak_of(
         point.device, point.device_names, point.precision, common(run.peak_tflops for run in point.completed)
     )

@@ -122,11 +122,13 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
     columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
-    columns |= protocol_columns(ranks)
+    own_steps = [block.seconds / block.n for block in blocks] if spec.workload else []
+    columns |= protocol_columns(ranks, own_steps)
     columns |= resource_columns(attempts, pieces, ranks, spec.placement.nodes) | ceiling_columns(ranks)
 
     notes = workload_notes(spec.workload, columns, ranks)
-    notes += attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks) + protocol_notes(ranks)
+    notes += attempt_notes(attempts, pieces) + _version_notes(pieces) + _stream_notes(ranks)
+    notes += protocol_notes(ranks, own_steps)
     notes += run_notes(columns)
     if fallbacks := list(dict.fromkeys(what for rank in ranks.values() for what in rank.fallbacks)):
         columns["fallbacks"] = json.dumps(fallbacks)

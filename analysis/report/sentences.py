@@ -72,6 +72,16 @@ RESOURCES_NOTE = (
 )
 
 
+def interval_note(points: Iterable[Point]) -> str:
+    """INTERVAL_NOTE, with what all throughputs count."""
+    units = {point.unit for point in points}
+    return (
+        INTERVAL_NOTE.replace("per sample", f"per {units.pop().removesuffix('s')}")
+        if len(units) == 1
+        else INTERVAL_NOTE
+    )
+
+
 def sample_notes(points: Sequence[Point]) -> list[str]:
     """Return notes on what a sample is (stand-ins, data sets other than images), and on pixels changed by DALI."""
     # The key of a series is the JSON of its spec.
@@ -92,6 +102,13 @@ def sample_notes(points: Sequence[Point]) -> list[str]:
         notes.append(DALI_NOTE)
     notes += [note for point in points if (note := own_note(point))]
     return list(dict.fromkeys(notes))
+
+
+def own_words(point: Point) -> str | None:
+    """Return 'your own training', or 'imported'; None for a network of the catalogue."""
+    if not point.is_own:
+        return None
+    return IMPORTED if point.framework == IMPORTED else "your own training"
 
 
 def own_note(point: Point) -> str | None:

@@ -35,6 +35,7 @@ STARTUP_NOTE = (
     "compilation. Rest: what a run looks up about its machine, a checkpoint, verify=true. Of the first attempt of each "
     "run."
 )
+OWN_STARTUP_NOTE = "Rest, for your own training: all that it did until its first step."
 COLUMNS = table(
     *SERIES,
     *PLACE,

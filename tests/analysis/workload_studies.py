@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Seen:
     ranks: int | None = None
     skipped: str | None = None
     ends: bool = True
+    startup: dict[str, float] = field(default_factory=lambda: {"interpreter": 2.0})
 
 
 def add_workload(builder: StudyBuilder, spec: RunSpec, seen: Seen | None = None, **result: Any) -> Path:
@@ -106,7 +107,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, seen: Seen) -> No
         batch_per_gpu=spec.batch_per_gpu,
         train_samples=None,
         versions={} if pattern else {"torch": "2.13.0"},
-        startup_seconds={"interpreter": 2.0},
+        startup_seconds=seen.startup,
         communication=None,
     )
     measure, step = spec.measure, 0

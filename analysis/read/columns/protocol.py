@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.read.log.rank import RankLog
-from analysis.read.log.values import FIRST, Outcome, Probing
+from analysis.read.log.values import FIRST, SCRIPT_ENDED, Outcome, Probing
+from harness.core.measuring.steady_state import relative_half_width
 
 # In the order of a round (docs/method.md).
 PROBES = ("full", "cached_batch", "no_sync", "allreduce")
 
 
-def protocol_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
-    """Return the columns of one attempt's logs. first_block_seconds: its first step, on the slowest rank."""
+def protocol_columns(ranks: Mapping[int, RankLog], own_steps: Sequence[float] = ()) -> dict[str, Any]:
+    """Return the columns of one attempt's logs. first_block_seconds: its first step, on the slowest rank.
+
+    own_steps: seconds per step of the measured blocks of a training of the user's own, whose probe does not know the
+    half-width.
+    """
     columns: dict[str, Any] = {}
     firsts = [[block.seconds for block in rank.blocks if block.phase == FIRST] for rank in ranks.values()]
     if firsts and all(firsts):
@@ -23,7 +28,7 @@ def protocol_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     if outcome is not None:
         columns |= {
             "stopped": outcome.stopped,
-            "relative_half_width": outcome.relative_half_width,
+            "relative_half_width": _half_width(outcome, own_steps),
             "precision_asked": outcome.precision,
             "stationary": outcome.stationary,
             "warmup_steps": outcome.warmup_steps,
@@ -37,23 +42,29 @@ def protocol_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     return columns
 
 
-def protocol_notes(ranks: Mapping[int, RankLog]) -> list[str]:
-    """Return notes on how the run was measured; empty if everything went as requested."""
+def protocol_notes(ranks: Mapping[int, RankLog], own_steps: Sequence[float] = ()) -> list[str]:
+    """Return notes on how the run was measured; empty if everything went as requested. own_steps: as above."""
     notes = []
     outcome, probing = _said(ranks)
     if outcome is not None:
-        width = "not known" if outcome.relative_half_width is None else f"{100 * outcome.relative_half_width:.1f} %"
+        half_width = _half_width(outcome, own_steps)
+        width = "not known" if half_width is None else f"{100 * half_width:.1f} %"
         if outcome.precision is not None:
             asked = f"{100 * outcome.precision:g} %"
             if outcome.stopped == "precision":
                 notes.append(f"stopped at a half-width of {width} of the median step time, {asked} was asked for")
             else:
-                notes.append(f"stopped at the limit of steps: half-width {width}, {asked} was asked for")
+                end = "at the end of the script" if outcome.stopped == SCRIPT_ENDED else "at the limit of steps"
+                notes.append(f"stopped {end}: half-width {width}, {asked} was asked for")
         if outcome.stationary is False:
             notes.append("not stationary: the step time had not come to rest when the warm-up reached its limit")
     if probing is not None and probing.skipped:
         notes.append(f"{'probes' if probing.rounds else 'no probes'}: {probing.skipped}")
     return notes
+
+
+def _half_width(outcome: Outcome, own_steps: Sequence[float]) -> float | None:
+    return relative_half_width(own_steps) if outcome.relative_half_width is None else outcome.relative_half_width
 
 
 def probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:

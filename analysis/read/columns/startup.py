@@ -64,12 +64,14 @@ def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
     if log.start is None or not isinstance(logged, dict) or not log.blocks or log.blocks[0].phase != FIRST:
         return {}
     parts = {part: v for part in PARTS if (v := seconds_of(logged, part)) is not None}
+    # What a training of the user's own did before its first step, in one part.
+    script = seconds_of(logged, "script") or seconds_of(logged, "until_first_line") or 0.0
     said, stepped = seconds_of(log.start, "t"), log.first_step_t
     if said is not None and stepped is not None and stepped >= said:
-        parts["resume"] = stepped - said
+        parts["resume"] = stepped - said + script
     if said is not None and begin is not None and "interpreter" in parts:
         # From the begin written by rank 0's supervisor to the start of this rank's process.
-        launch = said - sum(v for part, v in parts.items() if part != "resume") - begin
+        launch = said - script - sum(v for part, v in parts.items() if part != "resume") - begin
         if launch > -WATCHERS_APART_SECONDS:
             parts["launch"] = max(0.0, launch)
     return parts | {"first_step": log.blocks[0].seconds}

@@ -18,12 +18,12 @@ from analysis.report.headline import headline_sentences
 from analysis.report.losses import breakdown_row
 from analysis.report.sentences import (
     GOODPUT_NOTE,
-    INTERVAL_NOTE,
     LEARNING_NOTE,
     RESOURCES_NOTE,
     WORK_NOTE,
     accuracy_notes,
     compared_with,
+    interval_note,
     sample_notes,
 )
 from analysis.stats.estimates import CONFIDENCE
@@ -180,7 +180,14 @@ def _notes(findings: Findings) -> list[str]:
     from analysis.report.losses import BREAKDOWN_NOTE
     from analysis.report.sentences import STEADINESS_NOTE
 
-    notes = [INTERVAL_NOTE, GOODPUT_NOTE, STEADINESS_NOTE, COMPARISON_NOTE, BREAKDOWN_NOTE, DECISIONS_NOTE]
+    notes = [
+        interval_note(findings.points),
+        GOODPUT_NOTE,
+        STEADINESS_NOTE,
+        COMPARISON_NOTE,
+        BREAKDOWN_NOTE,
+        DECISIONS_NOTE,
+    ]
     return [
         *(*notes, LEARNING_NOTE, RESOURCES_NOTE, WORK_NOTE),
         *(*sample_notes(findings.points), *accuracy_notes(findings.points)),

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.base import text
+from analysis.base.constants import OWN_TRAININGS
 from analysis.base.text import hours_unit
 from analysis.measures import data_price, decisions, equal_work, learning, resources
 from analysis.measures.breakdown import PART_NAMES
@@ -55,7 +56,6 @@ from analysis.report.roofline import ROOFLINE_NOTE
 from analysis.report.sentences import (
     ENOUGH_SEEDS,
     GOODPUT_NOTE,
-    INTERVAL_NOTE,
     LEARNING_NOTE,
     RESOURCES_NOTE,
     STEADINESS_NOTE,
@@ -63,13 +63,14 @@ from analysis.report.sentences import (
     accuracy_notes,
     baseline,
     compared_with,
+    interval_note,
     left_out,
-    own_note,
+    own_words,
     sample_notes,
     seeds_text,
     target_text,
 )
-from analysis.report.startup import STARTUP_NOTE, shown
+from analysis.report.startup import OWN_STARTUP_NOTE, STARTUP_NOTE, shown
 from analysis.tables.columns import CONFIDENCE_INTERVAL, MESSAGE, POINT, WHAT
 from analysis.tables.point import Point
 from analysis.tables.series import by_series, rate_column
@@ -161,7 +162,7 @@ def render_report(findings: Findings) -> str:
             resources=by_series([row for row in findings.resources if is_recorded(row)]),
             resources_note=RESOURCES_NOTE,
             startup=by_series(findings.startup),
-            startup_note=STARTUP_NOTE,
+            startup_note=" ".join([STARTUP_NOTE, *([OWN_STARTUP_NOTE] * any(point.is_own for point in points))]),
             roofline=by_series(findings.roofline),
             roofline_note=ROOFLINE_NOTE,
             decisions=by_series(findings.decisions),
@@ -173,7 +174,7 @@ def render_report(findings: Findings) -> str:
             learning=learning,
             learned=by_series(learning.points),
             learning_note=LEARNING_NOTE,
-            interval_note=INTERVAL_NOTE,
+            interval_note=interval_note(points),
             goodput_note=GOODPUT_NOTE,
             sample_notes=[*sample_notes(points), *accuracy_notes(points)],
             work=findings.work.rows,
@@ -263,7 +264,7 @@ def series_facts(group: Sequence[Point]) -> list[str]:
     own = group[0].is_own
     parts = ["" if own else every("precision"), every("cluster"), every("devices") or every("device"), every("detail")]
     return [
-        *filter(None, (*parts, own_note(group[-1]))),
+        *filter(None, (*parts, own_words(group[-1]))),
         f"communication: {every('communication') or text.DASH}",
         f"versions: {every('versions') or text.DASH}",
     ]
@@ -284,7 +285,10 @@ def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Device", {name for run in runs for name in run.device_names}),
         ("Code version", {run.code_version for run in runs}),
     ]
-    facts += [(f"Versions, {framework}", {text.versions_text(versions[framework])}) for framework in sorted(versions)]
+    facts += [
+        ("Versions" + (f", {framework}" if framework not in OWN_TRAININGS else ""), {text.versions_text(found)})
+        for framework, found in sorted(versions.items())
+    ]
     return [(name, ", ".join(sorted(v for v in values if v)) or text.DASH) for name, values in facts]
 
 

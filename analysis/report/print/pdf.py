@@ -21,9 +21,9 @@ from analysis.report.print.tables import measured_on, paper_tables
 from analysis.report.print.typst import pdf_of_blocks
 from analysis.report.sentences import (
     GOODPUT_NOTE,
-    INTERVAL_NOTE,
     LEARNING_NOTE,
     accuracy_notes,
+    interval_note,
     left_out,
     sample_notes,
     steadiness_lines,
@@ -118,7 +118,7 @@ def _further(findings: Findings) -> list[str]:
 
 
 def _notes(findings: Findings) -> list[str]:
-    notes = [INTERVAL_NOTE, GOODPUT_NOTE]
+    notes = [interval_note(findings.points), GOODPUT_NOTE]
     if any(loss.parts for loss in findings.losses.points):
         notes.append(BREAKDOWN_NOTE)
     if findings.comparisons.rows:

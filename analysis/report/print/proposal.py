@@ -21,6 +21,7 @@ from analysis.base.text import (
     unit,
 )
 from analysis.measures.losses import Losses
+from analysis.read.log.values import PATTERN
 from analysis.report.answers import answers_of
 from analysis.report.losses import loss_sentences
 from analysis.report.print.document import (
@@ -341,10 +342,14 @@ def _runs_text(request: Request) -> str:
 
 def _method(request: Request) -> str:
     """Describe the method in two sentences."""
-    first = (
-        "Times are mean seconds per sample over the completed runs of a size, whose steps are timed in blocks between "
-        "synchronisations of the device, after a warm-up, at the pace of the slowest rank"
+    counted = request.base.unit.removesuffix("s")
+    seen = any(run.method == PATTERN for run in request.base.members)
+    how = (
+        "read from what it printed, after a warm-up"
+        if seen
+        else "timed in blocks between synchronisations of the device, after a warm-up, at the pace of the slowest rank"
     )
+    first = f"Times are mean seconds per {counted} over the completed runs of a size, whose steps are {how}"
     if request.base.framework == IMPORTED:
         first = "Throughputs are imported; how they were measured is not known here"
     second = (

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.base.constants import OWN_TRAININGS
+from analysis.base.constants import IMPORTED, OWN_TRAININGS
 from analysis.base.text import DASH, count, printable, shortened, span
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE, price_sentences
@@ -26,13 +26,13 @@ from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sente
 from analysis.report.published import PUBLISHED_NOTE
 from analysis.report.sentences import (
     GOODPUT_NOTE,
-    INTERVAL_NOTE,
     LEARNING_NOTE,
     WORK_NOTE,
     accuracy_notes,
     baseline,
     compared_with,
     headlines,
+    interval_note,
     left_out,
     sample_notes,
     steadiness_lines,
@@ -110,7 +110,7 @@ def print_tables(console: Console, findings: Findings) -> None:
     if findings.failure_costs:
         _print_lines(console, findings.failure_costs, "points")
         console.print(Text(FAILURES_NOTE, style="dim"))
-    notes = [INTERVAL_NOTE, GOODPUT_NOTE] if console.width >= WIDTH_OF_GOODPUT else [INTERVAL_NOTE]
+    notes = [interval_note(points), *([GOODPUT_NOTE] * (console.width >= WIDTH_OF_GOODPUT))]
     console.print(Text(" ".join([*notes, *sample_notes(points), *accuracy_notes(points)]), style="dim"))
     if tables := loss_tables(losses):
         for table in tables[:MOST_LOSS_TABLES]:
@@ -197,7 +197,8 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
 
 def _series_cells(row: Mapping[str, Any]) -> list[Text]:
     own = row["framework"] in OWN_TRAININGS
-    what = Text(row["framework"] if own else f"{row['framework']}\n{row['strategy']}")
+    named = row["framework"] if row["framework"] == IMPORTED else "your\ntraining"
+    what = Text(named if own else f"{row['framework']}\n{row['strategy']}")
     if row["detail"]:
         what.append("\n" + shortened(row["detail"], 72), style="dim")
     of = ("", "") if own else (f"\n{row['dataset']}", f"\n{row['precision']}")

@@ -47,7 +47,12 @@ def test_no_report_has_the_names_of_a_catalogue_that_the_training_is_not_in(own:
         assert "script own" not in text
         assert "own on own" not in text
         assert "samples/s" not in text
+        assert "per sample" not in text
+        assert "script," not in text
+    assert "script" not in said
     assert "Tokens/s" in page
+    assert "the arithmetic of your own training is not known" in page
+    assert page.count("measured by hooks in its process") == 1 + 6  # and once for each run
     assert "dataset.classes" not in page  # the configuration that all runs share
     assert "workload.command" in page
 
@@ -83,6 +88,26 @@ def test_a_pattern_and_its_unverified_world_size_are_in_the_report(study: StudyB
         add_workload(study, spec, Seen(method="pattern", world_size=None))
     assert "megatron: your own training, measured by a pattern over its output" in printed(capsys, study.folder)
     assert "world size not verified" in render_report(findings_of(read_study(study.folder)))
+
+
+def test_a_proposal_from_a_pattern_claims_no_fences(study: StudyBuilder, capsys) -> None:
+    for gpus in (1, 2):
+        spec = workload_spec(gpus, {"kind": "command", "pattern": "megatron", "name": "megatron"})
+        add_workload(study, spec, Seen(method="pattern", world_size=None))
+    printed(capsys, "proposal", study.folder, "gpus=2", "runs=3", "hours=1")
+    text = (study.folder / "proposal.md").read_text()
+    assert "whose steps are read from what it printed, after a warm-up." in text
+    assert "synchronisations" not in text
+
+
+def test_what_a_script_does_before_its_first_step_is_not_its_launch(study: StudyBuilder) -> None:
+    add_workload(study, workload_spec(1), Seen(startup={"interpreter": 0.5, "script": 1.0}))
+    point = findings_of(read_study(study.folder)).startup[0]
+    assert point["interpreter_seconds"] == 0.5
+    # The log's start is written 2 s after the begin of the ranks.
+    assert point["launch_seconds"] == pytest.approx(0.5)
+    assert point["resume_seconds"] >= 1.0
+    assert "Rest, for your own training" in render_report(findings_of(read_study(study.folder)))
 
 
 def test_sizes_are_predicted_in_the_unit_of_the_training(own: StudyBuilder, capsys) -> None:
@@ -123,6 +148,7 @@ def test_a_proposal_is_about_the_user_s_training(own: StudyBuilder, capsys) -> N
     text = (own.folder / "proposal.md").read_text()
     assert "train: weak scaling, 128 samples per GPU and step" in text
     assert "own" not in text.replace("your own training", "")
+    assert "Times are mean seconds per token over the completed runs" in text
 
 
 @pytest.mark.parametrize("kind", ["mlperf", "tensorboard", "mlflow"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import jsonschema
 import pytest
 from project import PROJECT
 from study_builder import StudyBuilder
-from workload_studies import Seen, add_workload, workload_spec, workload_study
+from workload_studies import MEASURE, Seen, add_workload, workload_spec, workload_study
 
 from analysis.measures.speedup import points_of
 from analysis.read.row import Run
@@ -34,6 +35,17 @@ def test_built_logs_follow_the_schema(study: StudyBuilder, seen: Seen) -> None:
     schema = json.loads((PROJECT / "harness/schemas/events.schema.json").read_text())
     for line in (run_dir / "attempt-1" / "events.rank0.jsonl").read_text().splitlines():
         jsonschema.validate(json.loads(line), schema)
+
+
+def test_the_half_width_that_a_probe_does_not_know_follows_from_its_blocks(study: StudyBuilder) -> None:
+    spec = workload_spec(2, measure=dataclasses.replace(MEASURE, precision=0.001))
+    add_workload(
+        study, spec, Seen(block_seconds=[1.0, 1.02, 0.98, 1.0, 1.01, 0.99, 1.03, 0.97], stopped="script ended")
+    )
+    run = only_run(study)
+    # Of eight values the smallest and the largest (Le Boudec, table A.1): 0.97 and 1.03, about a median of 1.0.
+    assert run.relative_half_width == pytest.approx(0.03)
+    assert "stopped at the end of the script: half-width 3.0 %, 0.1 % was asked for" in str(run.notes)
 
 
 def test_a_script_s_run_is_completed_with_its_throughput_and_method(study: StudyBuilder) -> None:
