@@ -47,10 +47,11 @@ def run(options: argparse.Namespace) -> int:
     paper = paper_of(options)
     comparison = compare(first, second, options.threshold)
     if not comparison.pairs:
+        own = any(point.is_own for _, points in (first, second) for point in points)
+        alike = "number of GPUs and unit" if own else "framework, strategy, model, data set, batches and number of GPUs"
         raise StudyError(
-            f"no point of {options.first} can be compared with one of {options.second}: of the same framework, "
-            "strategy, model, data set, batches and number of GPUs, measured in one way; "
-            + "; ".join(comparison.only[:3])
+            f"no point of {options.first} can be compared with one of {options.second}: of the same {alike}, measured "
+            "in one way; " + "; ".join(comparison.only[:3])
         )
     written = _draw(options.out, first, second, comparison, paper) if options.out else []
     if options.json:

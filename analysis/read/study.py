@@ -110,6 +110,8 @@ def _read_study_json(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         inside = sorted(printable(p.parent.name) for p in folder.glob("*/study.json"))
         hint = f"studies in it: {', '.join(inside[:5])}" if inside else "give a folder such as results/<study>"
+        if not inside and any(file.suffix in (".log", ".out", ".err", ".txt") for file in folder.iterdir()):
+            hint += ", or --pattern for a folder of logs"
         raise StudyError(f"{folder} is not a study, it has no study.json; {hint}") from None
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}") from None

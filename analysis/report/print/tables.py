@@ -54,14 +54,16 @@ def measured_on(points: Sequence[Point]) -> str:
         return shortened(" / ".join(dict.fromkeys(filter(None, values))), MOST_WORDS)
 
     code = every(version for point in points for version in point.code_versions)
+    cluster = every(point.cluster for point in points)
     parts = [
         every(name for point in points for name in point.device_names) or every(point.device for point in points),
-        f"cluster {every(point.cluster for point in points)}",
+        f"cluster {cluster}" if cluster else "",
         every(point.communication for point in points),
         every(point.versions for point in points),
         f"code {code}" if code else "",
     ]
-    return f"Measured on {'; '.join(filter(None, parts))}."
+    stated = "; ".join(filter(None, parts))
+    return f"Measured on {stated}." if stated else "Imported; on what it was measured is not stated."
 
 
 def mark_words(point: Point) -> list[str]:

@@ -63,6 +63,7 @@ def test_a_proposal_says_that_its_measurements_are_imported(table: Path, capsys)
     text = (table.with_name("mine_report") / "proposal.md").read_text()
     assert "Throughputs are imported; how they were measured is not known here" in text
     assert "timed in blocks" not in text
+    assert "Imported; on what it was measured is not stated." in text
 
 
 def test_steps_without_a_batch_are_refused(table: Path, capsys) -> None:
@@ -155,7 +156,9 @@ def test_series_of_equal_work_are_compared_and_others_are_not(tmp_path: Path, ca
 
 def test_different_units_are_not_compared(table: Path, tmp_path: Path, capsys) -> None:
     tokens = write(tmp_path / "tokens.csv", head="gpus,nodes,tokens_per_second,framework")
-    assert "no point of" in printed(capsys, "compare", table, tokens, code=2)
+    said = printed(capsys, "compare", table, tokens, code=2)
+    assert "no point of" in said
+    assert "of the same number of GPUs and unit, measured in one way; mine" in said
 
 
 def test_logs_of_mlperf_are_read_back_as_they_were_exported(study: StudyBuilder, capsys, monkeypatch) -> None:
@@ -198,3 +201,6 @@ def test_a_mistake_in_a_table_is_one_line_without_a_traceback(tmp_path: Path, an
 
 def test_a_folder_without_a_study_is_still_refused(tmp_path: Path, capsys) -> None:
     assert "is not a study, it has no study.json" in printed(capsys, tmp_path, code=2)
+    (tmp_path / "run.log").write_text("step 1\n")
+    said = printed(capsys, tmp_path, code=2)
+    assert "give a folder such as results/<study>, or --pattern for a folder of logs" in said
