@@ -1,7 +1,7 @@
 """The options matrix: checks of a framework's runs. This half runs in the tests' own environment.
 
 A framework has a file `test_<framework>.py` (such as test_pytorch.py) with a `Side`, and `<framework>_side.py` with its
-reference (see train_side.py). By default `pytest` trains a selection, one run of each strategy; `make test-options`
+reference (see train_side.py). By default `pytest` trains a selection, one run of some strategies; `make test-options`
 (`pytest --whole tests/options`) trains all.
 """
 

@@ -37,8 +37,14 @@ SIDE = check.Side(
 )
 
 
+# One of each family; `make test-options` trains all strategies. The others are trained with their usual options in
+# tests/worker: test_pytorch_adapter.py, test_pytorch_strategies.py, test_pytorch_model_parallel.py,
+# test_pytorch_servers.py.
+SELECTED = ("allreduce", "horovod", "mpi", "fsdp", "pipeline", "ps_sync")
+
+
 def test_a_selection_trains_what_the_reference_trains() -> None:
-    check.assert_near_reference(SIDE, SIDE.selection())
+    check.assert_near_reference(SIDE, [run for run in SIDE.selection() if run.spec.strategy in SELECTED])
 
 
 @pytest.mark.parametrize(("strategy", "gpus"), check.every(SIDE))
