@@ -114,7 +114,7 @@ def test_retry_all_measures_again_from_the_start_and_keeps_the_old_result(cli: C
 
 
 def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: Cli, tmp_path: Path) -> None:
-    arguments = ("-m", "gpus=1", "seed=0,1", *SHORT, "checkpoint.interval_steps=2")
+    arguments = ("-m", "gpus=1", "seed=0", *SHORT, "checkpoint.interval_steps=2")
     done = cli("harness", *arguments, "fault=kill_rank", "fault.step=5")
     assert done.returncode == 1
     for run_dir in run_dirs(tmp_path):
@@ -130,9 +130,9 @@ def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: C
         spec = read_json(run_dir / "spec.json")
         spec["site"]["code_version"] = "0000000"
         (run_dir / "spec.json").write_text(json.dumps(spec))
-    more = cli("harness", "-m", "gpus=1", "seed=0,1,2", *SHORT, "checkpoint.interval_steps=2", "fault=kill_rank",
+    more = cli("harness", "-m", "gpus=1", "seed=0,1", *SHORT, "checkpoint.interval_steps=2", "fault=kill_rank",
                "fault.step=5", "plan_only=true")  # fmt: skip
-    assert "warning: some of the 2 completed runs were measured with code 0000000" in " ".join(more.stdout.split())
+    assert "warning: some of the 1 completed runs were measured with code 0000000" in " ".join(more.stdout.split())
 
 
 def test_a_rank_that_hangs_is_ended_with_its_stacks_shown(cli: Cli, tmp_path: Path) -> None:
