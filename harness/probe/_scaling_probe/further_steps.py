@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from _scaling_probe.ending import exit_now
-from _scaling_probe.torch_parallel import NO_TORCH
+from _scaling_probe.torch_parallel import NO_DDP, NO_TORCH
 from _scaling_probe.tracing import traced
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class FurtherSteps:
         parallel, asked = self._parallel, self._asked
         if not parallel.known:
             self._skipped = NO_TORCH
+            return
+        if self._recorder.settings.world_size > 1 and not parallel.connected:
+            self._skipped = NO_DDP  # another library connects the ranks, such as Horovod
             return
         self._so_far, step_seconds = self._of_first_rank(*self._seconds)
         if asked.trace:

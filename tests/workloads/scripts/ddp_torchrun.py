@@ -34,7 +34,7 @@ def main(args):
     torch.distributed.init_process_group("gloo", init_method="env://")
     generator = torch.Generator().manual_seed(0)
     dataset = torch.utils.data.TensorDataset(
-        torch.randn(2048, 3, 32, 32, generator=generator), torch.randint(10, (2048,), generator=generator)
+        torch.randn(8192, 3, 32, 32, generator=generator), torch.randint(10, (8192,), generator=generator)
     )
     sampler = torch.utils.data.distributed.DistributedSampler(dataset)
     loader = torch.utils.data.DataLoader(dataset, args.batch_size, sampler=sampler, num_workers=2)

@@ -13,6 +13,9 @@ class StepTimes(TrainerCallback):
         if state.is_world_process_zero:
             print("step", state.global_step, time.perf_counter(), flush=True)
 
+    def on_train_end(self, args, state, control, **kwargs):
+        print("trained", flush=True)
+
 
 class Tokens(torch.utils.data.Dataset):
     def __len__(self):

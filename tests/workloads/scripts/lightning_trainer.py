@@ -6,6 +6,7 @@ import time
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,6 +15,9 @@ class StepTimes(lightning.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         if trainer.is_global_zero:
             print("step", trainer.global_step, time.perf_counter(), flush=True)
+
+    def on_train_end(self, trainer, module):
+        print("trained", flush=True)
 
 
 class Classifier(lightning.LightningModule):
@@ -38,6 +42,7 @@ if __name__ == "__main__":
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--out", default="lightning")
+    parser.add_argument("--bar", action="store_true")
     args = parser.parse_args()
     data = TensorDataset(torch.randn(16384, 256), torch.randint(10, (16384,)))
     train = DataLoader(data, args.batch_size, shuffle=True, num_workers=4, persistent_workers=True)
@@ -48,7 +53,7 @@ if __name__ == "__main__":
         num_nodes=int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         max_epochs=args.epochs,
         logger=False,
-        callbacks=[StepTimes()],
+        callbacks=[StepTimes(), *([TQDMProgressBar()] if args.bar else [])],
         default_root_dir=args.out,
     )
     trainer.fit(Classifier(), train, test)
