@@ -185,6 +185,11 @@ def workloads_python() -> Path:
     return python
 
 
+SHELL = r"""#!/bin/sh
+echo $OMPI_COMM_WORLD_RANK $RANK
+step=0
+while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
+"""
 PATTERN = r"workload.pattern='step (?P<step>\d+): (?P<ms>\S+) ms'"
 PRINTED = 'import time\nfor step in range(1, 10000): time.sleep(0.01); print(f"step {step}: 10.0 ms", flush=True)\n'
 # --local_rank is DeepSpeed's.
@@ -206,6 +211,17 @@ TRAIN = ("train.py", "{batch_per_gpu}")
         (("workload.launcher=accelerate",), SCRIPT, TRAIN, "2"),
         (("workload.launcher=accelerate",), ALONE, TRAIN, "1"),
         (("workload.launcher=deepspeed", "workload.resume_args=[--resume]"), SCRIPT, ("-m", "train", TRAIN[1]), "1,2"),
+        (("workload.launcher=mpirun", "container"), SCRIPT, TRAIN, "1,2"),
+        (("workload.launcher=mpirun", "workload.single=plain"), ALONE, TRAIN, "1"),
+        (("workload.launcher=mpirun", "workload.processes_per_node=node", PATTERN), PRINTED, TRAIN, "2"),
+        (("workload.launcher=harness", "workload.processes_per_node=node", PATTERN), PRINTED, TRAIN, "2"),
+        (("workload.launcher=mpirun", "workload.shell=true", PATTERN), SHELL, ("exec ./train.sh",), "1,2"),
+        (
+            ("workload.launcher=own",),
+            SCRIPT,
+            ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node={gpus_per_node}", *TRAIN),
+            "1,2",
+        ),
     ],
     ids=str,
 )
@@ -214,7 +230,9 @@ def test_combinations_that_are_run(
 ) -> None:
     python, environ = workloads_python(), None
     arguments = ["-m", f"gpus={gpus}", "cluster=local", "cluster.device=cpu", "batch=16", "measure=smoke"]
-    arguments += ["workload=script", *(key for key in keys if key != "container")]
+    shell = "workload.shell=true" in keys
+    arguments.append("workload=command" if shell else "workload=script")
+    arguments += [key for key in keys if key != "container"]
     if "container" in keys:
         # Stands in for Apptainer, whose images set variables of their own.
         (tmp_path / "i.sif").touch()
@@ -225,9 +243,9 @@ def test_combinations_that_are_run(
         )
         arguments += ["cluster.container.runtime=apptainer", f"cluster.container.image={tmp_path}/i.sif"]
         environ = {"PATH": f"{tmp_path}/bin:{python.parent}:/usr/bin:/bin"}
-    else:
+    elif not shell:
         arguments.append(f"workload.python={python}")
-    (tmp_path / "train.py").write_text(source)
+    program(tmp_path / ("train.sh" if shell else "train.py"), source)
     done = cli("harness", *arguments, "--", *command, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     for run_dir in run_dirs(tmp_path):
