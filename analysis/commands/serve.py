@@ -48,12 +48,13 @@ def _serve(results: Path, host: str, port: int, program: str) -> int:
         raise StudyError(f"cannot serve at {host}:{port}: {error.strerror or error}") from None
     if host not in LOCAL:
         print(
-            f"{program}: {host} is not this machine alone: everybody who reaches it can read "
-            "the studies; there is no password and no encryption",
+            f"{program}: {host} is not this machine alone, and nothing is encrypted: who reads the network can read "
+            "the token and the studies",
             file=sys.stderr,
         )
     with server:
-        print(f"http://{host}:{server.port}/ shows the studies in {results}; Ctrl-C ends it", flush=True)
+        address = f"http://{host}:{server.port}/?token={server.token}"
+        print(f"{address} shows the studies in {results}; Ctrl-C ends it", flush=True)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

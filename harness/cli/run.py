@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,9 @@ def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
 
 def _run(points: list[Any], argv: list[str]) -> int:
     from harness.cli import console
+    from harness.core.environment_variables import SECRET_VARIABLES
     from harness.launch import allocation, local, slurm
+    from harness.plan import secret_environment
     from harness.plan.request import study_request
     from harness.study.study import Study
 
@@ -96,7 +99,8 @@ def _run(points: list[Any], argv: list[str]) -> int:
         progress = console.Progress(plan)
         code_version = asked.requests[0].site.code_version
         submitter = slurm.Submitter(plan, study, console.note) if asked.scheduler == "slurm" else None
-        command = ["python", "-m", "harness", *argv]
+        command = ["python", "-m", "harness", *secret_environment.masked(argv, asked.secrets)]
+        os.environ.update({**asked.secrets, SECRET_VARIABLES: " ".join(asked.secrets)} if asked.secrets else {})
         study.record(plan, command, asked.scheduler, code_version, asked.skipped, asked.target_accuracy)
         try:
             if submitter is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -42,7 +43,12 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.st
     )
     parser.add_argument("--json", action="store_true", help="for programs; with --watch one object per line")
     parser.add_argument("--all", action="store_true", help="every run, not only the first of each state")
-    arguments = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    for i, (word, following) in enumerate(itertools.pairwise(words)):
+        # A study's folder after --watch would be read as the seconds.
+        if word == "--watch" and not _is_number(following):
+            words[i] = "--watch=5"
+    arguments = parser.parse_args(words)
     if arguments.watch is not None and not 0.5 <= arguments.watch < float("inf"):
         parser.error(f"--watch {arguments.watch:g}: give seconds of at least 0.5")
     slurm = run_status.SlurmCache()
@@ -158,3 +164,11 @@ def _watch(arguments: argparse.Namespace, slurm: run_status.SlurmCache, console:
 
 def _print_json(now: StudyStatus, indent: int | None) -> None:
     print(json.dumps(now.to_json(), indent=indent, allow_nan=False), flush=True)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -10,6 +10,8 @@ CORES_DECLARED = "HARNESS_CORES_DECLARED"
 RESTARTS_HERE = "HARNESS_RESTARTS_HERE"
 # Start of the batch script in unix seconds.
 JOB_STARTED = "HARNESS_JOB_STARTED"
+# Names of the user's variables that are in the job's environment only, since they look secret.
+SECRET_VARIABLES = "HARNESS_SECRET_VARIABLES"
 # Shell lines that restore the harness's variables inside a container.
 CONTAINER_ENVIRONMENT = "HARNESS_ENVIRONMENT"
 # Variables that torchrun sets, understood by every framework's launcher.

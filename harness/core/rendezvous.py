@@ -1,15 +1,18 @@
 """A task's rank and the address of rank 0, from the variables of Slurm, submitit, MPI or torchrun.
 
-Pure functions of the environment. Standard library only, Python 3.8 syntax.
+Standard library only, Python 3.8 syntax.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from harness.core import environment_variables
+from harness.core import environment_variables, run_files
 from harness.core.ports import JOB_PORTS
 
 
@@ -23,6 +26,7 @@ class Rendezvous:
     local_world_size: int
     master_address: str
     master_port: int
+    token: str = field(default="", repr=False)  # known to this attempt's ranks only; empty before `with_token`
 
     def environment(self) -> dict[str, str]:
         """Return torchrun's variables, which every framework's launcher understands."""
@@ -94,6 +98,27 @@ def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
         "rank unknown: none of the variables of submitit, Slurm, Open MPI and torchrun are set; "
         "start ranks with `python -m harness`"
     )
+
+
+def make_token(attempt_dir: Path) -> None:
+    """Make the file from which the attempt's ranks read their token, for this user only. The first supervisor does."""
+    path = attempt_dir / run_files.TOKEN
+    temporary = attempt_dir / f".{run_files.TOKEN}.{os.uname().nodename}.{os.getpid()}.tmp"
+    with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(f"{secrets.token_hex(16)}\n")
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links, which leaves a small race
+        if not path.exists():
+            temporary.replace(path)
+    temporary.unlink(missing_ok=True)
+
+
+def with_token(rendezvous: Rendezvous, attempt_dir: Path) -> Rendezvous:
+    """Add the attempt's token. Raises OSError."""
+    return replace(rendezvous, token=(attempt_dir / run_files.TOKEN).read_text(encoding="ascii").strip())
 
 
 def first_host(nodelist: str) -> str:

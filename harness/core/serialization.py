@@ -70,14 +70,22 @@ def _hints(cls: Any) -> Dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def write_json(path: Path, document: Any) -> None:
-    """Write JSON to a temporary file and rename it, so that readers never see a partial file."""
+def write_json(path: Path, document: Any, private: bool = False) -> None:
+    """Write JSON to a temporary file and rename it, so that readers never see a partial file.
+
+    private: readable for this user only.
+    """
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        with open(temporary, "w", encoding="utf-8", opener=_private if private else None) as file:
+            file.write(json.dumps(document, indent=1, sort_keys=True) + "\n")
         temporary.replace(path)
     except OSError:
         # The disk may be full: remove the partial file.
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

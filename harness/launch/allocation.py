@@ -1,7 +1,8 @@
 """Launches runs one after another inside an existing Slurm allocation, with srun or mpirun starting the ranks of each.
 
-Used in two ways: `pack=true` or `cluster.mpi=mpirun`, where submitit runs `run_array_task` in the batch step of a job,
-and `cluster.scheduler=allocation`, for sbatch/headless.sh and salloc.
+Used in two ways: `pack=true` or `cluster.mpi=mpirun`, where `python -m harness.launch.allocation <study> <token>
+<starter> <srun arguments>` is the batch step of a job, and `cluster.scheduler=allocation`, for sbatch/headless.sh and
+salloc.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +22,8 @@ from harness.core.launchers import MPIRUN
 from harness.core.ports import JOB_PORTS
 from harness.launch import supervisors
 from harness.launch.attempts import to_result
-from harness.node.attempt import current_job_id, finish_unreported, slurm_is_ending_job
+from harness.node.array_task import runs_of_this_task
+from harness.node.attempt import current_job_id, finish_unreported, reason_to_skip, slurm_is_ending_job
 from harness.plan.plan import Plan
 from harness.study import outcome
 from harness.study.study import Study
@@ -43,19 +46,24 @@ def launch(plan: Plan, study: Study, report: Report) -> None:
             report(request.spec.run_id, result)
 
 
-def run_array_task(
-    run_dirs: Sequence[str], attempts: Sequence[int], token: str, starter: str | None, srun_args: Sequence[str]
-) -> None:
+def main() -> None:
     """Run the runs of one job one after another on the same nodes, skipping those that have a result.
 
     A failed run does not stop the others. A requeued job continues with the run that was interrupted.
     """
-    for run_dir_text, first in zip(run_dirs, attempts, strict=True):
-        run_dir = Path(run_dir_text)
+    folder, token, starter, *srun_args = sys.argv[1:]
+    # Between runs too, this process outlives the signals by which Slurm announces a job's end. Not SIG_IGN, which srun
+    # would inherit.
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)
+    for run_dir, first in runs_of_this_task(Path(folder), token):
         if events.read_result(run_dir) is not None:
             continue
+        if why := reason_to_skip(run_dir, first, token):
+            print(f"nothing to do: {why}", flush=True)
+            continue
         try:
-            result = _run(run_dir, _next_attempt(run_dir, first), token, starter, srun_args)
+            result = _run(run_dir, _next_attempt(run_dir, first), token, starter or None, srun_args)
         except KeyboardInterrupt:  # Slurm is ending the job
             result = None
         if result is None:
@@ -115,3 +123,7 @@ def _check_fits(plan: Plan) -> None:
                 f"gpus={request.spec.gpus} needs {p} ranks, this allocation has {nodes} x {per_node or '?'}; "
                 "request more with sbatch --nodes, --ntasks-per-node and --gres, or use fewer gpus"
             )
+
+
+if __name__ == "__main__":
+    main()

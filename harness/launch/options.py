@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from submitit.slurm.slurm import _make_sbatch_string
+
 from harness.config import cluster_checks
 from harness.core import environment_variables
 from harness.node import broadcast, stage
@@ -17,8 +19,8 @@ from harness.plan.plan import Array, Resources
 from harness.study import submissions
 
 
-def array_parameters(array: Array, token: str, study_folder: Path, archive: Path | None = None) -> dict[str, Any]:
-    """Build submitit's parameters for an array. Tests compare the resulting sbatch script with golden files.
+def batch_script(array: Array, token: str, study_folder: Path, archive: Path | None = None) -> str:
+    """Build an array's sbatch script. Tests compare it with golden files.
 
     Args:
         array: the array to submit.
@@ -28,7 +30,10 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
     """
     resources = array.resources
     placement = resources.placement
-    own = {
+    # In a folder known before the job id is: a job may start before sbatch has answered.
+    logs = submissions.log_folder(study_folder, token)
+    job = "%A_%a" if len(array.jobs) > 1 else "%j"
+    options = {
         "job_name": submissions.name_of(token, f"{placement.world_size}gpu"),
         "nodes": resources.nodes,
         "ntasks_per_node": resources.tasks_per_node,
@@ -41,33 +46,43 @@ def array_parameters(array: Array, token: str, study_folder: Path, archive: Path
         # After a preemption, node failure or time limit, the run resumes from its last checkpoint.
         "additional_parameters": {
             "requeue": True,
+            "output": f"{logs}/{job}_0_log.out",
+            "error": f"{logs}/{job}_0_log.err",
             **{k: v if v is True else site_resources.escaped(v) for k, v in site_options(resources).items()},
         },
     }
     setup = site_resources.setup_lines(resources)
     if array.in_batch_step:
-        return {**own, "use_srun": False, **({"setup": setup} if setup else {})}
+        module, starter = "harness.launch.allocation", (resources.mpi or "", *resources.srun_args)
+        return _script(array, options, _command(module, study_folder, token, *starter), setup or None)
     # First, because loading modules can take long.
     unpack = [] if archive is None else _staging(resources, archive, study_folder, token)
-    own["setup"] = [f"export {environment_variables.JOB_STARTED}=$(date +%s.%N)", *setup, *unpack]
-    return {
-        **own,
-        "teardown": _teardown(study_folder, token),
-        "srun_args": [
-            # Kill the other supervisors as soon as one fails.
-            "--kill-on-bad-exit=1",
-            # Since Slurm 22.05 srun does not inherit this from sbatch and would bind each rank to one core.
-            f"--cpus-per-task={resources.cpus_per_task}",
-            # Server nodes need only one task; a site's WaitTime must not kill the others when the surplus tasks exit.
-            *(["--wait=0"] if resources.server_nodes else []),
-            *site_resources.srun_args(resources.mpi, resources.srun_args),
-        ],
-    }
+    setup = [f"export {environment_variables.JOB_STARTED}=$(date +%s.%N)", *setup, *unpack]
+    srun = [
+        *("srun", "--unbuffered", "--output", f"{logs}/{job}_%t_log.out", "--error", f"{logs}/{job}_%t_log.err"),
+        # Kill the other supervisors as soon as one fails.
+        "--kill-on-bad-exit=1",
+        # Since Slurm 22.05 srun does not inherit this from sbatch and would bind each rank to one core.
+        f"--cpus-per-task={resources.cpus_per_task}",
+        # Server nodes need only one task; a site's WaitTime must not kill the others when the surplus tasks exit.
+        *(["--wait=0"] if resources.server_nodes else []),
+        *site_resources.srun_args(resources.mpi, resources.srun_args),
+    ]
+    command = f"{shlex.join(srun)} {_command('harness.node.array_task', study_folder, token)}"
+    return _script(array, options, command, setup, _teardown(study_folder, token))
 
 
-def array_task_command(study_folder: Path, token: str) -> str:
-    """Build the command that each task of an array runs."""
-    return shlex.join((sys.executable, "-u", "-m", "harness.node.array_task", str(study_folder), token))
+def _script(
+    array: Array, options: dict[str, Any], command: str, setup: list[str] | None, teardown: list[str] | None = None
+) -> str:
+    map_count = len(array.jobs) if len(array.jobs) > 1 else None
+    # The options name the logs, so submitit's own folder is not used.
+    steps: dict[str, Any] = {"use_srun": False, "setup": setup, "teardown": teardown, "map_count": map_count}
+    return str(_make_sbatch_string(command=command, folder=".", **options, **steps))
+
+
+def _command(module: str, study_folder: Path, token: str, *more: str) -> str:
+    return shlex.join((sys.executable, "-u", "-m", module, str(study_folder), token, *more))
 
 
 def _staging(resources: Resources, archive: Path, study_folder: Path, token: str) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import io
 import itertools
 import math
 import os
@@ -16,17 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import submitit
-from submitit.core.utils import FailedJobError, FailedSubmissionError
-
 from harness.core import events, run_files
 from harness.core.errors import UserError
-from harness.launch.allocation import run_array_task
-from harness.launch.options import advice, array_parameters, array_task_command, site_options, trial_options
+from harness.launch.options import advice, batch_script, site_options, trial_options
 from harness.node import stage
-from harness.node.attempt import run_rank
 from harness.plan.plan import Array, Plan
-from harness.slurm.client import Client, Queued, SlurmUnavailable, error_message, is_unavailable
+from harness.slurm.client import Client, Queued, SlurmRefused, SlurmUnavailable
 from harness.study import outcome, submissions
 from harness.study.study import Study
 from harness.study.submissions import Submission
@@ -64,6 +57,10 @@ class Submitter:
         limits = [array.resources.max_submit for array in plan.arrays if array.resources.max_submit]
         self.allowed = min(limits, default=None)
         if plan.arrays:
+            if "%" in str(study.folder.absolute()):
+                raise UserError(
+                    f"Slurm would expand the % in {study.folder}, where its logs are: choose another results=<folder>"
+                )
             _check_accepted(plan.arrays, say)
             size = self._wait_for(lambda: int(CLIENT.settings().get("MaxArraySize") or MAX_ARRAY_SIZE))
             # MaxArraySize=0 disables arrays; a single task still works.
@@ -99,39 +96,42 @@ class Submitter:
         submission = Submission(token, None, tuple(tuple(r.spec.run_id for r in job) for job in array.jobs))
         # Written before calling sbatch: if this process dies, the jobs can be found by the token in their name.
         self._write(submission)
-        run_dirs = [[str(self.study.run_dir(r.spec.run_id).absolute()) for r in job] for job in array.jobs]
         attempts = [
             [self.study.prepare(request, token, index) for request in job] for index, job in enumerate(array.jobs)
         ]
-        executor = _Executor(self.study.folder.absolute() / "submitit" / "%j")
-        if not array.in_batch_step:
-            executor.command = array_task_command(self.study.folder.absolute(), token)
-        executor.update_parameters(**array_parameters(array, token, self.study.folder.absolute(), archive))
-        while True:
-            try:
-                # submitit also prints the errors that it raises.
-                with contextlib.redirect_stderr(io.StringIO()), self._without_overrides(array):
-                    jobs = _map(executor, array, run_dirs, attempts, token)
-                job_id = str(jobs[0].job_id.split("_")[0])
-                break
-            except (FailedSubmissionError, FailedJobError, OSError) as error:
-                message = error_message(_stderr_of(error))
-                if not isinstance(error, OSError) and is_unavailable(message):
-                    self._report_unavailable(message)
-                    # Slurm may have accepted the array without submitit knowing, and resubmitting would run it twice.
-                    # None of its jobs has started yet: they wait for their pickle files (harness/node/array_task.py).
-                    queue = self._wait_for(CLIENT.queue)
-                    for taken in submissions.adopt({token: submission}, queue):
-                        self._wait_for(functools.partial(CLIENT.cancel, [str(taken.job_id)]))
-                    time.sleep(RETRY_SECONDS)
-                    continue
-                submissions.forget(self.study.folder, submission)
-                for request, attempt in zip(array.requests, itertools.chain(*attempts), strict=True):
-                    self.study.withdraw(request, attempt)
-                raise UserError(self._refused(array, message)) from None
+        script = batch_script(array, token, self.study.folder.absolute(), archive)
+        try:
+            with self._without_overrides(array):
+                job_id = self._sbatch(submission, script)
+        except SlurmRefused as error:
+            submissions.forget(self.study.folder, submission)
+            for request, attempt in zip(array.requests, itertools.chain(*attempts), strict=True):
+                self.study.withdraw(request, attempt)
+            raise UserError(self._refused(array, str(error))) from None
         submission = replace(submission, job_id=job_id)
         self._write(submission)
         return submission
+
+    def _sbatch(self, submission: Submission, script: str) -> str:
+        """Submit the script and return the job id. Raises SlurmRefused, or UserError if Slurm does not answer."""
+        folder = submissions.log_folder(self.study.folder.absolute(), submission.token)
+        file = folder / "submission.sh"
+        try:
+            folder.mkdir(parents=True)
+            file.write_text(script, encoding="utf-8")
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        tries = itertools.count()
+
+        def submit() -> str:
+            if next(tries):
+                # Slurm may have accepted the array although its answer was lost.
+                for found in submissions.adopt(self.study.folder, {submission.token: submission}, CLIENT.queue()):
+                    return str(found.job_id)
+            # sbatch may be slow, and ending it would not tell whether Slurm has accepted the array.
+            return replace(CLIENT, seconds=UNAVAILABLE_SECONDS).submit(file)
+
+        return str(self._wait_for(submit))
 
     @contextlib.contextmanager
     def _without_overrides(self, array: Array) -> Iterator[None]:
@@ -151,9 +151,10 @@ class Submitter:
         try:
             submissions.write(self.study.folder, submission)
         except OSError as error:
-            raise UserError(
-                f"{self.study.folder} cannot be written: {error.strerror}; choose another results=<folder>"
-            ) from None
+            raise self._cannot_write(error) from None
+
+    def _cannot_write(self, error: OSError) -> UserError:
+        return UserError(f"{self.study.folder} cannot be written: {error.strerror}; choose another results=<folder>")
 
     def _refused(self, array: Array, message: str) -> str:
         jobs = [str(s.job_id) for s in self.submitted.values()]
@@ -262,7 +263,7 @@ def queued(study: Study, run_ids: Sequence[str], say: Say) -> set[str]:
         raise UserError(
             f"Slurm does not answer ({error}), so it is not known which runs are still queued; try again later"
         ) from None
-    for found in submissions.adopt(known, queue):
+    for found in submissions.adopt(study.folder, known, queue):
         say(f"job {found.job_id} was submitted by a command that died before recording it; this command takes it over")
         submissions.write(study.folder, found)
         jobs = submissions.unfinished_jobs(study.folder, run_ids)
@@ -292,36 +293,6 @@ def _check_accepted(arrays: Sequence[Array], say: Say) -> None:
                 f"Slurm would refuse the array for {array.resources.placement} ranks: {refused}; {advice(refused)}; "
                 "nothing was submitted"
             )
-
-
-class _Executor(submitit.SlurmExecutor):
-    """Runs a command of the harness in each task instead of submitit's, which loads and calls a pickle."""
-
-    command: str | None = None
-
-    @property
-    def _submitit_command_str(self) -> str:
-        return self.command or str(super()._submitit_command_str)
-
-
-def _map(
-    executor: submitit.SlurmExecutor,
-    array: Array,
-    run_dirs: list[list[str]],
-    attempts: list[list[int]],
-    token: str,
-) -> list[submitit.Job[Any]]:
-    tokens = [token] * len(run_dirs)
-    if array.in_batch_step:
-        starters, arguments = [array.resources.mpi] * len(run_dirs), [list(array.resources.srun_args)] * len(run_dirs)
-        return list(executor.map_array(run_array_task, run_dirs, attempts, tokens, starters, arguments))
-    first = [dirs[0] for dirs in run_dirs], [numbers[0] for numbers in attempts]
-    return list(executor.map_array(run_rank, *first, tokens))
-
-
-def _stderr_of(error: Exception) -> str:
-    """Extract sbatch's stderr from submitit's error text."""
-    return re.sub(r"\s*-*\s*Command '.*", "", str(error), flags=re.DOTALL) or str(error)
 
 
 def _write_lost_results(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, Any] | None]]:

@@ -119,6 +119,8 @@ def command(run_dir: Path, attempt: int, token: str, starter: str | None, srun_a
             # Oversubscription is the user's decision; the run is flagged.
             *("--oversubscribe", "--bind-to", "none"),
             *(word for name in (MASTER_PORT, RESTARTS_HERE, "PYTHONPATH") for word in ("-x", name)),
+            # Started by its path, mpirun puts its folder first on the PATH of what it starts, and the `python3` there.
+            *("env", f"PATH={os.environ['PATH']}"),
             *supervisor,
         ]
     return [

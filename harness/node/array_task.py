@@ -1,6 +1,5 @@
 """`python -m harness.node.array_task <study> <token>`: supervises one rank of a job array task.
 
-Replaces submitit's own entry point, which would import submitit, NumPy and asyncio into every one of these processes.
 Which run to start is read from the submission's file.
 """
 
@@ -14,36 +13,39 @@ from pathlib import Path
 from harness.node import attempt
 from harness.study import submissions
 
-# submitit's own limit.
+# How long to wait for the array's id to be recorded.
 WAIT_SECONDS = 60.0
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.5
 
 
 def main() -> None:
     folder, token = Path(sys.argv[1]), sys.argv[2]
-    _wait_for_submission(folder)
-    task = submissions.run_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-    if task is None:
-        print(f"nothing to do: no run of {folder} belongs to this job anymore", flush=True)
-        return
-    run_dir, first_attempt = task
-    attempt.run_rank(str(run_dir), first_attempt, token)
+    if runs := runs_of_this_task(folder, token):
+        ((run_dir, first_attempt),) = runs
+        attempt.run_rank(str(run_dir), first_attempt, token)
 
 
-def _wait_for_submission(folder: Path) -> None:
-    """Wait for the file that submitit moves into place once it knows that sbatch accepted the array.
+def runs_of_this_task(folder: Path, token: str) -> list[tuple[Path, int]]:
+    """Look up the runs of this array task; empty, with a message, if the job must not run.
 
-    A job that the submitting command never learned of is cancelled and submitted again, so it must not start.
+    If Slurm accepts an array but its answer is lost, the array may be submitted again, and only the recorded one may
+    run. So a job that starts before its id is recorded waits for that. It starts in any case after WAIT_SECONDS: sbatch
+    is very slow, or the submitting command has died; re-running the command takes the job over.
     """
-    job_id = attempt.current_job_id(os.environ)
-    file = folder / "submitit" / f"{job_id}" / f"{job_id}_submitted.pkl"
+    job = (attempt.current_job_id(os.environ) or "").split("_")[0]
     deadline = time.monotonic() + WAIT_SECONDS
-    while not file.exists():
-        if time.monotonic() > deadline:
-            sys.exit(
-                f"error: {file} did not appear within {WAIT_SECONDS:.0f} s: the command that submitted it has died"
-            )
+    while True:
+        submission = submissions.find(folder, token)
+        if submission is None or submission.job_id is not None or time.monotonic() > deadline:
+            break
         time.sleep(POLL_SECONDS)
+    runs = submissions.runs_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
+    if submission is not None and submission.job_id not in (None, job):
+        print(f"nothing to do: the array was submitted again, as job {submission.job_id}", flush=True)
+        return []
+    if not runs:
+        print(f"nothing to do: no run of {folder} belongs to this job anymore", flush=True)
+    return runs
 
 
 if __name__ == "__main__":

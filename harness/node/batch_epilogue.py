@@ -12,9 +12,9 @@ from harness.study import outcome, submissions
 
 def main() -> None:
     folder, token = Path(sys.argv[1]), sys.argv[2]
-    task = submissions.run_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-    if task is not None and not attempt.slurm_is_ending_job():
-        run_dir, first_attempt = task
+    runs = submissions.runs_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
+    if runs and not attempt.slurm_is_ending_job():
+        ((run_dir, first_attempt),) = runs
         # The same numbering as in run_rank.
         number = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         attempt.finish_unreported(

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.core import programs
 from harness.core.programs import NoAnswer
@@ -144,12 +145,19 @@ class Client:
         done = self.run("sstat", "--noheader", "--parsable2", f"--format={field}", "--jobs", step)
         return done.stdout if done.returncode == 0 else None
 
-    def submit(self, script: str, options: Sequence[str]) -> str:
-        """Submit a batch script and return its job id (sbatch). Raises SlurmRefused."""
-        done = self.run("sbatch", "--parsable", *options, stdin=script)
+    def submit(self, script: str | Path, options: Sequence[str] = ()) -> str:
+        """Submit a batch script, given as text or as a file, and return its job id (sbatch). Raises SlurmRefused."""
+        if isinstance(script, Path):
+            done = self.run("sbatch", "--parsable", *options, str(script))
+        else:
+            done = self.run("sbatch", "--parsable", *options, stdin=script)
         if done.returncode != 0:
             raise SlurmRefused(error_message(done.stderr))
-        return done.stdout.strip().split(";")[0]
+        # A site's wrapper may print more.
+        job = re.search(r"^(\d+)(;.*)?$", done.stdout, re.MULTILINE)
+        if job is None:
+            raise SlurmUnavailable(f"sbatch printed no job id: {done.stdout.strip()!r}")
+        return job[1]
 
     def refusal(self, options: Sequence[str]) -> str | None:
         """Return why Slurm would refuse a job with these sbatch options; None if it would accept it."""

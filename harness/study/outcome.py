@@ -19,6 +19,13 @@ STDERR_LINE_CHARACTERS = 500
 BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
 # Reason for killing a rank that was not the first to fail.
 PEER_FAILED = "another rank failed"
+# A failing rank takes its peers down within milliseconds, and may itself end later, as while it writes a core file.
+SETTLE_SECONDS = 1.0
+# Signals by which a rank itself crashes or runs out of memory. Not SIGABRT and SIGTERM: frameworks and MPI end ranks by
+# these when a peer has failed.
+CRASHES = frozenset(
+    -number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGKILL)
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class RankExit:
         reason: why the harness killed this rank; None if it ended by itself.
         interrupted: stopped by the user or the scheduler, so the run is unfinished rather than failed.
         server: number of the parameter server, for a server on a node of its own.
+        waited: for a rank without progress, whether its stacks show that it waited for other ranks; None for others.
     """
 
     rank: int
@@ -40,6 +48,7 @@ class RankExit:
     reason: str | None = None
     interrupted: bool = False
     server: int | None = None
+    waited: bool | None = None
 
     @property
     def name(self) -> str:
@@ -71,10 +80,21 @@ def read_exits(attempt_dir: Path) -> list[RankExit]:
 
 
 def failure(attempt_dir: Path) -> RankExit | None:
-    """The rank that failed first. Ranks that failed because of a lost peer ended later than that peer."""
+    """The rank that failed first. Ranks that failed because of a lost peer ended later than that peer.
+
+    Of ranks that ended at about the same time, it is one that crashed; of ranks without progress, one that did not wait
+    for others.
+    """
     failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.failed]
-    first = [exit_ for exit_ in failed if exit_.reason != PEER_FAILED]
-    return next(iter(first or failed), None)
+    failed = [exit_ for exit_ in failed if exit_.reason != PEER_FAILED] or failed
+    if not failed:
+        return None
+    first = failed[0]
+    if first.waited:
+        return next((exit_ for exit_ in failed if exit_.waited is False), first)
+    together = [exit_ for exit_ in failed if exit_.t <= first.t + SETTLE_SECONDS]
+    crashed = [exit_ for exit_ in together if exit_.code in CRASHES and exit_.reason is None]
+    return first if first.reason else next(iter(crashed), first)
 
 
 def write_job(attempt_dir: Path, submission: str, job_id: str | None, array_index: int | None = None) -> None:
@@ -134,7 +154,11 @@ def write_result_of_job(run_dir: Path, document: dict[str, Any]) -> None:
 
 def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
     """Explain why a run has no result although its job is gone. state: the job's final state in Slurm."""
-    slurm_state = f"; Slurm says {state}" if state else ""
+    if state == "PENDING":
+        # A task that is cancelled before it starts gets no record of its own: its array's stays as it was.
+        slurm_state = "; Slurm's accounting has it as still pending: it was cancelled before it started"
+    else:
+        slurm_state = f"; Slurm says {state}" if state else ""
     steps = checkpoints.saved_steps(run_dir)
     saved = f"; saved at step {steps[-1]}: re-run the command to continue from there" if steps else ""
     return f"job {job or '(never submitted)'} left the queue without a result{slurm_state}{saved}"
@@ -185,21 +209,22 @@ def stderr_tail(attempt_dir: Path, rank: int) -> list[str]:
     return tail(attempt_dir / run_files.stderr(rank))
 
 
-def tail(path: Path) -> list[str]:
+def tail(path: Path, lines: int = STDERR_TAIL_LINES) -> list[str]:
     """The last lines of a log; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - STDERR_TAIL_LINES * STDERR_LINE_CHARACTERS))
+            file.seek(max(0, file.tell() - lines * STDERR_LINE_CHARACTERS))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []
-    return [line[:STDERR_LINE_CHARACTERS] for line in text.splitlines()[-STDERR_TAIL_LINES:]]
+    return [line[:STDERR_LINE_CHARACTERS] for line in text.splitlines()[-lines:]]
 
 
 def batch_stderr_tail(study_folder: Path, job_id: str | None) -> list[str]:
     """The last stderr lines of the job's batch script and its srun."""
-    return tail(study_folder / "submitit" / job_id / f"{job_id}_0_log.err") if job_id else []
+    paths = sorted(study_folder.glob(f"submitit/*/{job_id}_0_log.err"))
+    return tail(paths[-1]) if paths else []
 
 
 def mpirun_message(attempt_dir: Path) -> str:

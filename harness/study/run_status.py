@@ -83,29 +83,35 @@ class SlurmCache:
         self._queue: dict[str, Queued] | None = None
         self._queue_at = self._accounting_at = -math.inf
         self._states: dict[str, str] = {}
-        self.remark: str | None = None
+        self._remarks: dict[str, str] = {}
+
+    @property
+    def remark(self) -> str | None:
+        """What does not answer, and what the status lacks for it. None if all answers."""
+        return "; ".join(self._remarks.values()) or None
 
     def queue(self) -> Mapping[str, Queued] | None:
         """The user's jobs by id. None if Slurm does not answer; `remark` then says so."""
         if time.monotonic() > self._queue_at + self._queue_seconds:
             self._queue_at = time.monotonic()
-            self._queue = self._call(Client().queue)
+            self._queue = self._call(Client().queue, "Slurm", "this status is from the run directories alone")
         return self._queue
 
     def states(self, jobs: set[str]) -> Mapping[str, str]:
         """States of jobs that have left the queue, as far as the accounting knows them."""
         if jobs - self._states.keys() and time.monotonic() > self._accounting_at + self._accounting_seconds:
             self._accounting_at = time.monotonic()
-            self._states.update(self._call(lambda: Client().accounting(jobs)) or {})
+            unknown = "how jobs that have left the queue ended is not known"
+            self._states.update(self._call(lambda: Client().accounting(jobs), "Slurm's accounting", unknown) or {})
         return self._states
 
-    def _call(self, ask: Callable[[], Any]) -> Any:
+    def _call(self, ask: Callable[[], Any], what: str, then: str) -> Any:
         try:
             answer = ask()
         except SlurmUnavailable as error:
-            self.remark = f"Slurm does not answer ({error}); this status is from the run directories alone"
+            self._remarks[what] = f"{what} does not answer ({error}); {then}"
             return None
-        self.remark = None
+        self._remarks.pop(what, None)
         return answer
 
 
@@ -118,7 +124,7 @@ def read(folder: Path, slurm: SlurmCache) -> StudyStatus:
     runs = [_status_from_files(folder / run_files.RUNS / run_id, submitted) for run_id in asked]
     on_slurm = any(invocation["cluster"] == "slurm" for invocation in invocations)
     if on_slurm and any(run.state not in (COMPLETED, FAILED) for run in runs):
-        _update_from_slurm(folder, runs, slurm)
+        _update_from_slurm(folder, runs, submitted, slurm)
     for run in runs:
         if run.state == UNKNOWN and not (on_slurm and run.job):
             run.state = STOPPED if run.attempts else MISSING
@@ -192,10 +198,15 @@ def _progress(run: RunStatus, attempt_dir: Path, batch: int) -> None:
             return
 
 
-def _update_from_slurm(folder: Path, runs: list[RunStatus], slurm: SlurmCache) -> None:
+def _update_from_slurm(
+    folder: Path, runs: list[RunStatus], submitted: Mapping[str, submissions.Submission], slurm: SlurmCache
+) -> None:
     queue = slurm.queue()
     if queue is None:
         return
+    if found := {s.token: s for s in submissions.adopt(folder, submitted, queue)}:
+        for run in runs:
+            run.job = run.job or submissions.job_of(folder / run_files.RUNS / run.run_id, {**submitted, **found})
     gone = []
     for run in runs:
         if run.state in (COMPLETED, FAILED):

@@ -150,7 +150,10 @@ class Study:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            if self.folder.is_dir() and any(p.name not in (run_files.RUNS, ".lock") for p in self.folder.iterdir()):
+            # A command killed while it made the study leaves the lock or a temporary file.
+            if self.folder.is_dir() and any(
+                path.name != run_files.RUNS and not path.name.startswith(".") for path in self.folder.iterdir()
+            ):
                 raise UserError(
                     f"{self.folder} has files but no study.json, so it is not a study; choose another study=<name>"
                 ) from None

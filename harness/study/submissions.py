@@ -67,20 +67,35 @@ def read(study_folder: Path) -> dict[str, Submission]:
     return {submission.token: submission for submission in map(_read, paths) if submission is not None}
 
 
-def run_of_array_task(study_folder: Path, token: str, array_index: int) -> tuple[Path, int] | None:
-    """Look up the run of an array task.
+def find(study_folder: Path, token: str) -> Submission | None:
+    """Read one submission; None if it is missing or unreadable."""
+    return _read(study_folder / run_files.SUBMISSIONS / f"{token}.json")
+
+
+def log_folder(study_folder: Path, token: str) -> Path:
+    """Folder of a submission's batch script and the output of its jobs."""
+    return study_folder / "submitit" / token
+
+
+def runs_of_array_task(study_folder: Path, token: str, array_index: int) -> list[tuple[Path, int]]:
+    """Look up the runs of an array task.
 
     Returns:
-        The run directory and the number of its first attempt. None if no attempt belongs to the submission, or the
-        submission is unreadable.
+        Run directories and the number of each run's first attempt. Without runs of which no attempt belongs to the
+        submission; empty if the submission is unreadable.
     """
-    submission = _read(study_folder / run_files.SUBMISSIONS / f"{token}.json")
-    if submission is None:
-        return None
-    (run_id,) = submission.run_ids[array_index]
-    run_dir = study_folder / run_files.RUNS / run_id
-    attempts = [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == token]
-    return (run_dir, run_files.attempt_number(attempts[0])) if attempts else None
+    submission = find(study_folder, token)
+    found = []
+    for run_id in submission.run_ids[array_index] if submission else ():
+        run_dir = study_folder / run_files.RUNS / run_id
+        attempts = _attempts(run_dir, token)
+        if attempts:
+            found.append((run_dir, run_files.attempt_number(attempts[0])))
+    return found
+
+
+def _attempts(run_dir: Path, token: str) -> list[Path]:
+    return [d for d in events.attempt_dirs(run_dir) if outcome.read_job(d).get("submission") == token]
 
 
 def _read(path: Path) -> Submission | None:
@@ -92,10 +107,18 @@ def _read(path: Path) -> Submission | None:
         return None
 
 
-def adopt(submissions: Mapping[str, Submission], queue: Mapping[str, Queued]) -> list[Submission]:
-    """Find submissions without a recorded job id in the queue, and return them with their id."""
+def adopt(study_folder: Path, submissions: Mapping[str, Submission], queue: Mapping[str, Queued]) -> list[Submission]:
+    """Find the jobs of submissions without a recorded job id, and return these with their id.
+
+    Jobs are found in the queue, or by what they recorded when they started if they have left it.
+    """
     unknown = {token: s for token, s in submissions.items() if s.job_id is None}
     found = {}
+    for token, submission in unknown.items():
+        run_dirs = [study_folder / run_files.RUNS / run_id for job in submission.run_ids for run_id in job]
+        recorded = (outcome.read_job(d).get("job_id") for run_dir in run_dirs for d in _attempts(run_dir, token))
+        if job := next(filter(None, recorded), None):
+            found[token] = job.split("_")[0]
     for queued in queue.values():
         token = queued.name.rpartition("-")[2]
         if token in unknown:

@@ -100,7 +100,7 @@ def test_submit_and_leave_look_and_cancel(slurm: Any, cli: Cli, tmp_path: Path) 
 
     # Half of the study resumes; saved steps are not repeated.
     more = cli("harness", "-m", "gpus=1", "seed=0,1", *LONG, "wait=false", env=slurm.env)
-    assert "plan: 2 runs in 1 arrays" in more.stdout
+    assert "plan: 2 runs in 1 array" in more.stdout
 
 
 def test_a_status_call_asks_the_accounting_at_most_once(slurm: Any, cli: Cli, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path
     asked = ("-m", "gpus=1,2,4", "cluster.gpus_per_node=2", "seed=0,1", *SHORT, "pack=true")
     done = cli("harness", *asked, env=slurm.env, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "plan: 6 runs in 1 arrays" in done.stdout
+    assert "plan: 6 runs in 1 array" in done.stdout
     jobs = Counter(read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path))
     assert sorted(jobs.values()) == [3, 3], "one element of the array per seed"
     for run_dir in run_dirs(tmp_path):

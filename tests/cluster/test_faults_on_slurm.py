@@ -157,7 +157,7 @@ def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_p
     result = read_json(run_dir / "result.json")
     assert result["status"] == "failed"
     assert len(set(hosts(run_dir))) == 2
-    assert "no progress for 60 s (heartbeat)" in result["reason"]
+    assert result["reason"].startswith("rank 1: no progress for 60 s (heartbeat)"), "not rank 0, which waits for it"
     assert "_hang" in (run_dir / "attempt-1" / "stderr.rank1").read_text(), "its stacks"
     assert not workers(tmp_path, gpus=2)
     wait_for(lambda: not in_queue(slurm), 60)  # COMPLETING: Slurm checks that the nodes are free of the job
@@ -208,28 +208,6 @@ def test_the_submitting_process_is_killed_and_the_same_command_finds_its_jobs(
     assert "submitted job" not in again.stdout
     for run_dir in run_dirs(tmp_path):
         assert [p.name for p in events.attempt_dirs(run_dir)] == ["attempt-1"]
-
-
-def test_array_is_found_by_name_if_killed_before_recording_its_id(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)  # it stays pending
-    try:
-        arguments = ("-m", "gpus=1", "seed=0,1", *SHORT)
-        first = cli("harness", *arguments, "wait=false", env=slurm.env)
-        assert first.returncode == 0, first.stdout + first.stderr
-        # As if the process had died before recording sbatch's answer.
-        (note,) = (tmp_path / "results/scaling/submissions").iterdir()
-        note.write_text(note.read_text().replace(f'"job_id": "{read_json(note)["job_id"]}"', '"job_id": null'))
-        assert read_json(note)["job_id"] is None
-        again = cli("harness", *arguments, "wait=false", env=slurm.env)
-        assert "takes it over" in again.stdout
-        assert "submitted job" not in again.stdout
-        assert len(in_queue(slurm)) == 2
-        cancelled = cli("harness.cancel", "results/scaling", env=slurm.env)
-        assert "cancelled 2 jobs" in cancelled.stdout
-        wait_for(lambda: not in_queue(slurm), 20)
-    finally:
-        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
-        slurm.run("scancel", "--me")
 
 
 def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(

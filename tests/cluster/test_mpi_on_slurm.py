@@ -28,7 +28,7 @@ def _environment(torch_python: Path) -> None:
 
 
 def batch_scripts(folder: Path) -> list[str]:
-    return [path.read_text() for path in study_dir(folder).glob("submitit/*/*_submission.sh")]
+    return [path.read_text() for path in study_dir(folder).glob("submitit/*/submission.sh")]
 
 
 @pytest.mark.parametrize(("mpi", "sizes"), [("null", (2, 4)), ("mpirun", (4,))])

@@ -15,12 +15,11 @@ from processes import wait_for
 from project import Cli
 from slurm_study import SHORT, in_queue
 from studies import described, read_json, run_dirs
-from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.config import cluster_checks
 from harness.config.schema import Cluster, Scheduler
 from harness.core.spec import Placement
-from harness.launch.options import array_parameters, trial_options
+from harness.launch.options import batch_script, trial_options
 from harness.plan import site_resources
 from harness.plan.plan import Array
 
@@ -92,7 +91,7 @@ def test_an_option_of_sbatch_arrives_as_it_is(slurm: Any, text: str) -> None:
     cluster_checks.check(dataclasses.replace(cluster, sbatch_args={"comment": text, "hold": True}))
     resources = site_resources.resources(cluster, Placement(1, 1), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
-    script = _make_sbatch_string(command="true", folder="/nowhere", **array_parameters(array, "token", Path("/study")))
+    script = batch_script(array, "token", Path("/nowhere"))
     from_script = slurm.run("sbatch", "--parsable", input=script, check=True).stdout.strip()
     from_arguments = slurm.run(
         "sbatch", "--parsable", *trial_options(resources), input="#!/bin/sh\n", check=True

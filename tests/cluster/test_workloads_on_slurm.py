@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from own_training import DDP, RANKS_OF_MPI
 from processes import wait_for
-from project import Cli
+from project import PROJECT, Cli
 from slurm_study import started
 from studies import described, hosts, logged, program, read_json, run_dirs, run_of, starts
 
@@ -42,6 +42,37 @@ def test_ranks_of_each_launcher_on_two_nodes_are_told_the_same_step(
         ended = [logged(run_dir, "end", rank=rank)[0]["steps"] for rank in range(2)]
         assert ended[0] == ended[1] < 3000
         assert logged(run_dir, "protocol")[0]["stopped"] == "precision"
+
+
+@pytest.mark.whole
+@pytest.mark.torch
+@pytest.mark.parametrize("launcher", ["harness", "torchrun", "mpirun"])
+def test_sizes_inside_one_allocation(slurm: Any, tmp_path: Path, torch_python: Path, launcher: str) -> None:
+    (tmp_path / "train.py").write_text(RANKS_OF_MPI + DDP)
+    log = tmp_path / "headless.log"
+    keys = ("workload=script", f"workload.launcher={launcher}", f"workload.python={torch_python}", *SLURM, *MEASURE)
+    allocation = ("--nodes=2", "--ntasks-per-node=2", "--gres=gpu:2", "--time=10", f"--output={log}")
+    submitted = slurm.run(
+        *(
+            "sbatch",
+            "--parsable",
+            "--wait",
+            *allocation,
+            PROJECT / "sbatch" / "headless.sh",
+            "-m",
+            "gpus=1,4",
+            "cluster=slurm",
+        ),
+        *("cluster.gpus_per_node=2", f"results={tmp_path}/results", *keys, "--", tmp_path / "train.py", TRAIN[-1]),
+        cwd=PROJECT,
+        timeout=500,
+    )
+    assert submitted.returncode == 0, log.read_text()
+    assert {read_json(folder / "result.json")["job_id"] for folder in run_dirs(tmp_path)} == {submitted.stdout.strip()}
+    for gpus in (1, 4):
+        run_dir = run_of(tmp_path, gpus)
+        assert [start["world_size"] for start in starts(run_dir)] == [gpus] * gpus
+        assert len(set(hosts(run_dir))) == (1 if gpus == 1 else 2)
 
 
 @pytest.mark.torch

@@ -1,16 +1,22 @@
 """Read-only HTTP server. The standard library's suffices for three pages without user state.
 
-Only GET and HEAD. Requested names are looked up among existing ones and never joined to a path. The Host header must
-match the served address, which prevents DNS rebinding.
+Only GET and HEAD, and only for who knows the token in the printed address, since every user of a login node reaches its
+loopback address; a browser keeps it in a cookie. Requested names are looked up among existing ones and never joined to
+a path. The Host header must match the served address, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import hmac
 import json
+import secrets
+import socket
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +30,8 @@ from analysis.report.live.studies import LiveStudy, study_names
 
 LOCAL, EVERY = ("127.0.0.1", "localhost"), ("", "0.0.0.0")
 PAGE_RUNS = 100  # runs per page of the table
+REQUEST_SECONDS = 30.0  # for a whole request to arrive, however slowly its sender drips
+MOST_THREADS = 64  # one per connection; more are closed
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -38,7 +46,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves the studies of a folder. hosts: accepted Host headers without port; None: any."""
+    """Serves the studies of a folder. hosts: accepted Host headers without port; None: any. token: admits readers."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -46,6 +54,7 @@ class LiveServer(ThreadingHTTPServer):
     def __init__(self, results: Path, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
         self.results = results
+        self.token = secrets.token_hex(16)
         self.hosts = set(LOCAL) if host in LOCAL else None if host in EVERY else {host.lower()}
         self._studies: dict[str, LiveStudy] = {}
         self._reports: dict[str, tuple[str, bytes]] = {}
@@ -54,6 +63,14 @@ class LiveServer(ThreadingHTTPServer):
     @property
     def port(self) -> int:
         return int(self.server_address[1])
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie; the servers of one host share its cookies."""
+        return f"analysis-{self.port}"
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        return threading.active_count() < MOST_THREADS
 
     def study(self, name: str) -> LiveStudy | None:
         """Return the current status of a study; None if there is none of this name."""
@@ -84,12 +101,30 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
     server_version, sys_version = "analysis", ""
     protocol_version = "HTTP/1.1"
-    timeout = 30
+    timeout = REQUEST_SECONDS  # of a single read
+
+    def handle_one_request(self) -> None:
+        self.arriving = threading.Timer(REQUEST_SECONDS, self._cut)
+        self.arriving.daemon = True
+        self.arriving.start()
+        try:
+            super().handle_one_request()
+        finally:
+            self.arriving.cancel()
+
+    def _cut(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
+        self.arriving.cancel()
         if self.server.hosts is not None and _host(self.headers.get("Host", "")) not in self.server.hosts:
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server does not go by that name")
         url = urlsplit(self.path)
+        if self._is(parse_qs(url.query).get("token", [""])[0]):
+            return self._admit(url.path)
+        if not self._is(self._cookie()):
+            return self._refuse(HTTPStatus.FORBIDDEN, "open the address that the command printed, with its token")
         parts = [unquote(part) for part in url.path.split("/") if part]
         try:
             self._answer(url.path, parts, parse_qs(url.query))
@@ -100,6 +135,25 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     do_HEAD = do_GET
+
+    def _is(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
+
+    def _cookie(self) -> str:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
+        except CookieError:
+            return ""
+        return found.value if found else ""
+
+    def _admit(self, path: str) -> None:
+        """Move the token from the address to a cookie."""
+        self.send_response(HTTPStatus.SEE_OTHER)
+        self.send_header("Set-Cookie", f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Lax")
+        self.send_header("Location", f"/{path.lstrip('/')}")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _answer(self, path: str, parts: list[str], query: Mapping[str, list[str]]) -> None:
         if path in STATIC:

@@ -1,5 +1,8 @@
 """Exchange one value per rank, such as an address or port, before any framework is loaded.
 
+A message is the length of its JSON (unsigned, 32 bits, little-endian) and the JSON, after both ends have proven to be
+of this run (`door`).
+
 Uses plain sockets and the standard library only, to work in every framework's environment.
 """
 
@@ -9,13 +12,19 @@ import contextlib
 import errno
 import json
 import socket
+import struct
 import time
 from typing import Any, Dict, List
 
 from harness.core.ports import held_port
 from harness.core.rendezvous import Rendezvous
+from harness.worker.distributed.door import Door, prove
 
 RETRY_SECONDS = 0.1
+# For a peer of this run to send its message, or to hang up after the answer.
+PEER_SECONDS = 10.0
+LENGTH = struct.Struct("<I")
+LONGEST_BYTES = 2**24
 
 
 def gather(rendezvous: Rendezvous, value: Any, timeout_seconds: float) -> List[Any]:
@@ -58,33 +67,32 @@ def _source_address(host: str) -> str:
 def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
     values: Dict[int, Any] = {0: value}
     peers: List[socket.socket] = []
-    with _listening(rendezvous, deadline) as server:
+    with _listening(rendezvous, deadline) as server, contextlib.closing(Door(server, rendezvous.token)) as door:
         while len(values) < rendezvous.world_size:
-            server.settimeout(_seconds_left(deadline, rendezvous, values))
-            try:
-                peer, _ = server.accept()
-            except socket.timeout:
+            peer = door.accept(_seconds_left(deadline, rendezvous, values))
+            if peer is None:
                 continue
-            peer.settimeout(_seconds_left(deadline, rendezvous, values))
+            peer.settimeout(PEER_SECONDS)
             try:
-                said = json.loads(_line(peer))
-                rank = int(said["rank"])
+                said = _receive(peer)
+                rank, given = said["rank"], said["value"]
             except (OSError, ValueError, KeyError, TypeError):
-                peer.close()  # e.g. a port scanner, or a rank that died
+                peer.close()  # a rank that died
                 continue
             if rank in values or not 0 < rank < rendezvous.world_size:
                 raise RuntimeError(
                     f"two processes say that they are rank {rank} of {rendezvous.world_size}: the launcher "
                     "(srun, mpirun) does not number them"
                 )
-            values[rank] = said["value"]
+            values[rank] = given
             peers.append(peer)
         everything = [values[rank] for rank in range(rendezvous.world_size)]
         for peer in peers:
-            peer.sendall(json.dumps(everything).encode() + b"\n")
+            _send(peer, everything)
         for peer in peers:
             # Let the peers hang up first, so that the port is free immediately.
-            peer.recv(1)
+            with contextlib.suppress(OSError):
+                peer.recv(1)
             peer.close()
     return everything
 
@@ -92,15 +100,19 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
 def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
     """Listen on the rendezvous port, retrying while another process has it. That may be a child that a thread of this
     rank is starting: until exec it shares this rank's open sockets."""
+    host = _own_meeting_address(rendezvous)
     while True:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server.bind(("", rendezvous.master_port))
-            server.listen(rendezvous.world_size)
+            server.bind((host, rendezvous.master_port))
+            server.listen(max(128, rendezvous.world_size))
             return server
         except OSError as error:
             server.close()
+            if error.errno == errno.EADDRNOTAVAIL and host:
+                host = ""  # the ranks' address of this node is not one of its own, as behind address translation
+                continue
             if error.errno != errno.EADDRINUSE:
                 raise
             if time.monotonic() + RETRY_SECONDS > deadline:
@@ -111,27 +123,61 @@ def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
         time.sleep(RETRY_SECONDS)
 
 
+def _meeting_address(rendezvous: Rendezvous) -> str:
+    """Return the host at which the ranks meet."""
+    return "127.0.0.1" if rendezvous.world_size == rendezvous.local_world_size else rendezvous.master_address
+
+
+def _own_meeting_address(rendezvous: Rendezvous) -> str:
+    """Return the address of rank 0's node that the others use; empty, for all, if that is not certain."""
+    host = _meeting_address(rendezvous)
+    if rendezvous.world_size == rendezvous.local_world_size:
+        return host
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)}
+    except OSError:
+        return ""
+    # A node's own name may resolve to loopback on itself only.
+    return "" if len(found) > 1 or any(address.startswith("127.") for address in found) else found.pop()
+
+
 def _ask(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
+    server = (_meeting_address(rendezvous), rendezvous.master_port)
     while True:
         left = _seconds_left(deadline, rendezvous, {})
         try:
-            with socket.create_connection((rendezvous.master_address, rendezvous.master_port), timeout=left) as link:
-                link.sendall(json.dumps({"rank": rendezvous.rank, "value": value}).encode() + b"\n")
-                answer = _line(link)
-            return list(json.loads(answer))
+            with socket.create_connection(server, timeout=left) as link:
+                prove(link, rendezvous.token)
+                _send(link, {"rank": rendezvous.rank, "value": value})
+                return list(_receive(link))
         except (OSError, ValueError):
             time.sleep(RETRY_SECONDS)
 
 
-def _line(link: socket.socket) -> str:
-    """Return text up to the end of the line. Raises OSError if the peer hangs up before."""
+def _send(link: socket.socket, value: Any) -> None:
+    text = json.dumps(value).encode()
+    link.sendall(LENGTH.pack(len(text)) + text)
+
+
+def _receive(link: socket.socket) -> Any:
+    """Raises OSError if the peer hangs up before the end, and ValueError if the message is not one of ours."""
+    (length,) = LENGTH.unpack(_exactly(link, LENGTH.size))
+    if length > LONGEST_BYTES:
+        raise ValueError(f"a message of {length} bytes; the limit is {LONGEST_BYTES}")
+    try:
+        return json.loads(_exactly(link, length).decode())
+    except RecursionError:
+        raise ValueError("a message that is nested too deeply") from None
+
+
+def _exactly(link: socket.socket, length: int) -> bytes:
     text = b""
-    while not text.endswith(b"\n"):
-        piece = link.recv(65536)
+    while len(text) < length:
+        piece = link.recv(length - len(text))
         if not piece:
             raise ConnectionError("the peer hung up")
         text += piece
-    return text.decode()
+    return text
 
 
 def _seconds_left(deadline: float, rendezvous: Rendezvous, known: Dict[int, Any]) -> float:

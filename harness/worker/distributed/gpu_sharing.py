@@ -10,11 +10,12 @@ import os
 import socket
 from typing import Dict, List, Optional, Tuple
 
+from harness.core.measuring.environment import machine_id
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
 from harness.core.strategies import NCCL, info
 from harness.worker.distributed.exchange import gather
-from harness.worker.record import capture, nvml
+from harness.worker.record import nvml
 
 
 class SharedGpuError(RuntimeError):
@@ -31,7 +32,7 @@ def check(spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
 
 def refuse_shared(spec: RunSpec, rendezvous: Rendezvous, board: Optional[str], timeout_seconds: float) -> None:
     """board: UUID of this rank's GPU, or of the one it has a part of."""
-    told = gather(rendezvous, [capture.machine_id(), socket.gethostname(), board], timeout_seconds)
+    told = gather(rendezvous, [machine_id(), socket.gethostname(), board], timeout_seconds)
     ranks: Dict[Tuple[str, str], List[int]] = {}
     for rank, (machine, _, found) in enumerate(told):
         if found is not None:

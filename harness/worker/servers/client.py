@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
+from harness.worker.distributed.door import StrangerError, prove
 from harness.worker.servers import protocol
 from harness.worker.servers.protocol import FLOAT
 
@@ -28,7 +29,7 @@ class ServerGone(ServerFailed):
 
 
 class Address(NamedTuple):
-    """token: authenticates a worker of this run."""
+    """token: known to the workers of this run only."""
 
     host: str
     port: int
@@ -204,11 +205,21 @@ class Client:
     def _connect(self, k: int, timeout_seconds: float) -> socket.socket:
         """Return a link to a server that answered. Raises OSError."""
         server = self.servers[k]
-        link = socket.create_connection((server.host, server.port), timeout_seconds)
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            link = socket.create_connection((server.host, server.port), timeout_seconds)
+            try:
+                protocol.prepare(link)
+                prove(link, server.token)
+                break
+            except OSError as error:
+                link.close()
+                # The server drops a connection that is slow to prove itself, or in the way of many others.
+                if isinstance(error, StrangerError) or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
         try:
-            protocol.prepare(link)
-            said = {"worker": self.worker, "token": server.token, "pushes": self.pushes[k]}
-            protocol.send_text(link, protocol.HELLO, said)
+            protocol.send_text(link, protocol.HELLO, {"worker": self.worker, "pushes": self.pushes[k]})
             protocol.receive_arrays(link, protocol.receive(link), [])
         except OSError:
             link.close()

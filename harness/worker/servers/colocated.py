@@ -40,7 +40,7 @@ class ColocatedServer:
         self.settings = settings
         self.listener = socket.socket()
         self.listener.bind((host, 0))
-        self.listener.listen(settings.workers)
+        self.listener.listen(max(128, settings.workers))
         self.address = Address(host, int(self.listener.getsockname()[1]), secrets.token_hex(16))
         # This process keeps the listening socket and counters open for a restarted server: workers that connect in the
         # meantime wait, and are refused only if this process is gone too.

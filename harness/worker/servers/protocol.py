@@ -18,10 +18,11 @@ FLOAT = np.dtype("<f4")
 # Texts are greetings, or a few counters per worker.
 LONGEST_TEXT_BYTES = 2**24
 
-# From a worker. HELLO: {"token", "worker"}. PUSH: a gradient; answered with weights. PULL: the current weights. MEAN:
-# the gradient of the last update. SUM: an array to sum over the workers; answered with the sum. STORE, LOAD: weights,
-# then momenta. RECALL, COUNT: the counters. BYE: the last message. BACK: a worker's copy of the weights for a restarted
-# server, after a HELLO with "pushes"; answered with a text, followed by weights if the last push was "applied".
+# From a worker that has passed the server's door. HELLO: {"worker"}. PUSH: a gradient; answered with weights. PULL: the
+# current weights. MEAN: the gradient of the last update. SUM: an array to sum over the workers; answered with the sum.
+# STORE, LOAD: weights, then momenta. RECALL, COUNT: the counters. BYE: the last message. BACK: a worker's copy of the
+# weights for a restarted server, after a HELLO with "pushes"; answered with a text, followed by weights if the last
+# push was "applied".
 HELLO, PUSH, PULL, MEAN, SUM = b"HELO", b"PUSH", b"PULL", b"MEAN", b"SUMM"
 STORE, LOAD, RECALL, COUNT, BYE = b"STOR", b"LOAD", b"RECA", b"COUN", b"BYE."
 BACK = b"BACK"
@@ -84,7 +85,7 @@ def receive_text(link: socket.socket, header: Header) -> Any:
         )
     try:
         return json.loads(_exactly(link, header.bytes).decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"message {header.kind!r} is not JSON: {error}") from None
 
 

@@ -8,16 +8,17 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Callable, Dict, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, Optional, Set, Tuple
 
 import numpy as np
 
+from harness.worker.distributed.door import Door
 from harness.worker.servers import protocol
 from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
 from harness.worker.servers.protocol import FLOAT, Header, ProtocolError
 from harness.worker.servers.shared_counters import SharedCounters
 
-# Time for a new connection to identify itself.
+# Time for a worker to say which one it is.
 HELLO_SECONDS = 10.0
 
 
@@ -27,7 +28,7 @@ class Server:
     def __init__(
         self, listener: socket.socket, settings: Settings, token: str, shared: Optional[SharedCounters] = None
     ) -> None:
-        self.listener, self.settings, self.token = listener, settings, token
+        self.door, self.settings = Door(listener, token), settings
         self.parameters = Parameters(settings, shared)
         self.came: Set[int] = set()
         self.left = 0
@@ -38,17 +39,19 @@ class Server:
         """Serve; return True if every worker has signed off."""
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
         self.ended.wait()
+        self.door.report()
         return self.parameters.gone is None
 
     def _accept(self) -> None:
-        while True:
-            link, _ = self.listener.accept()
-            threading.Thread(target=self._guarded, args=(link,), daemon=True).start()
+        with self._guarded():
+            while True:
+                link = self.door.accept()
+                threading.Thread(target=self._talk, args=(link,), daemon=True).start()
 
-    def _guarded(self, link: socket.socket) -> None:
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
         try:
-            with link:
-                self._talk(link)
+            yield
         except BaseException:
             # A bug in the server: end it, so that no worker waits for a dead thread.
             traceback.print_exc()
@@ -56,10 +59,14 @@ class Server:
             os._exit(1)
 
     def _talk(self, link: socket.socket) -> None:
+        with self._guarded(), link:
+            self._serve(link)
+
+    def _serve(self, link: socket.socket) -> None:
         try:
             worker, pushes = self._greet(link)
-        except (OSError, KeyError, TypeError, ValueError):
-            return  # e.g. a port scanner, or a worker of another run
+        except (OSError, KeyError, TypeError, ValueError, OverflowError):
+            return  # e.g. a worker that died
         why = None
         try:
             _Connection(self.parameters, link, worker, pushes).serve()
@@ -86,7 +93,7 @@ class Server:
         said = protocol.receive_text(link, header)
         worker = int(said["worker"])
         with self.lock:
-            if said["token"] != self.token or worker in self.came or not 0 <= worker < self.settings.workers:
+            if worker in self.came or not 0 <= worker < self.settings.workers:
                 raise ProtocolError(f"worker {worker} is not one of {self.settings.workers}, or is connected already")
             self.came.add(worker)
         link.settimeout(None)

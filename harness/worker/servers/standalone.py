@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.core.rendezvous import from_environment
+from harness.core.rendezvous import from_environment, with_token
 from harness.core.spec import read_run
 from harness.core.strategies import info
 from harness.worker.distributed.exchange import gather, own_address
@@ -19,11 +19,11 @@ from harness.worker.servers.colocated import RANK_SIGNALS, ColocatedServer
 from harness.worker.servers.topology import node_name, settings
 
 
-def main(run_dir: Path) -> None:
+def main(run_dir: Path, attempt_dir: Path) -> None:
     for number in RANK_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # runs until the ranks have left
     spec, site = read_run(run_dir)
-    rendezvous = from_environment(os.environ)
+    rendezvous = with_token(from_environment(os.environ), attempt_dir)
     workers = spec.placement.nodes if info(spec.strategy).servers_per_node else spec.gpus
     server = ColocatedServer(settings(spec, workers), own_address(rendezvous))
     gather(rendezvous, [*server.address, node_name()], site.timeout_seconds)
@@ -31,4 +31,4 @@ def main(run_dir: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -10,22 +10,26 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
+from processes import wait_for
 from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.__main__ import main
-from analysis.report.live import studies
+from analysis.report.live import server, studies
 from analysis.report.live.studies import LiveStudy
 from harness.core.events import write_result
 
 CHROMIUM = Path("/usr/bin/chromium")
+TOKENS: dict[int, str] = {}  # by port
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m&amp;\"'"
 
 
@@ -41,9 +45,10 @@ def serving(results: Path, *settings: str) -> Iterator[tuple[int, subprocess.Pop
     )
     try:
         line = process.stdout.readline()  # type: ignore[union-attr]
-        port = re.search(r"http://[^:]+:([0-9]+)/", line)
-        assert port, line + process.communicate(timeout=60)[1]
-        yield int(port[1]), process
+        address = re.search(r"http://[^:]+:([0-9]+)/\?token=([0-9a-f]{32}) ", line)
+        assert address, line + process.communicate(timeout=60)[1]
+        TOKENS[int(address[1])] = address[2]
+        yield int(address[1]), process
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
@@ -58,7 +63,7 @@ def processor_seconds(process: subprocess.Popen[str]) -> float:
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.putrequest(method, path, skip_host="Host" in headers)
-    for name, value in headers.items():
+    for name, value in {"Cookie": f"analysis-{port}={TOKENS[port]}", **headers}.items():
         connection.putheader(name.replace("_", "-"), value)
     connection.endheaders()
     answer = connection.getresponse()
@@ -152,6 +157,23 @@ def test_server_shows_studies_and_lets_nobody_out_of_the_folder(results: Path) -
             assert ask(port, "/", Host=host)[0] == 421, host
         assert ask(port, "/", Host=f"localhost:{port}")[0] == 200
 
+        # Another user of the machine does not know the token.
+        for wrong in ("", "analysis", f"analysis-{port}=", f"analysis-{port}={'0' * 32}", f"analysis-1={TOKENS[port]}"):
+            for path in (
+                "/",
+                "/studies.json",
+                "/live.js",
+                "/study/scaling/runs.json",
+                f"/?token={'0' * 32}",
+                "/?token=é",
+            ):
+                assert ask(port, quote(path, safe="/?="), Cookie=wrong)[0] == 403, (wrong, path)
+        status, headers, text = ask(port, f"//evil.example/?token={TOKENS[port]}", Cookie="")
+        assert (status, headers["Location"], text) == (303, "/evil.example/", ""), "a path of this server"
+        cookie = headers["Set-Cookie"].split("; ")
+        assert cookie[1:] == ["Path=/", "HttpOnly", "SameSite=Lax"]
+        assert ask(port, "/", Cookie=cookie[0])[0] == 200
+
         # A second server on the same port is rejected with a sentence.
         second = subprocess.run(
             [sys.executable, "-m", "analysis", "serve", str(results), f"--port={port}"],
@@ -224,7 +246,7 @@ def test_browser_watches_a_study_grow(results: Path) -> None:
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"http://127.0.0.1:{port}/")
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKENS[port]}")
         page.get_by_role("link", name="scaling").click()
         line = page.locator("#runs tbody tr", has_text=spec_of(2).run_id)
         expect(line).to_contain_text("1,280", timeout=30_000)
@@ -240,6 +262,24 @@ def test_browser_watches_a_study_grow(results: Path) -> None:
         browser.close()
     assert said == []
     assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{port}"}
+
+
+def test_idle_and_dripping_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 1.0)
+    with ExitStack() as stack:
+        live = stack.enter_context(server.LiveServer(tmp_path, "127.0.0.1", 0))
+        thread = threading.Thread(target=live.serve_forever, args=(0.05,))
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(live.shutdown)
+        TOKENS[live.port] = live.token
+        made = [stack.enter_context(socket.create_connection(("127.0.0.1", live.port))) for _ in range(200)]
+        with suppress(ConnectionError):
+            while True:  # until it is closed
+                made[0].sendall(b"G")
+                time.sleep(0.2)
+        wait_for(lambda: threading.active_count() < server.MOST_THREADS / 2, 60)
+        assert ask(live.port, "/")[0] == 200
 
 
 def test_port_that_is_taken_by_another_program_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

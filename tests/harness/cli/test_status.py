@@ -54,7 +54,7 @@ def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_pyth
     done = cli("harness", "gpus=2", *SHORT, "measure.steps=400")
     assert done.returncode == 0, done.stdout + done.stderr
     # This one may end sooner: its number of steps is not known in advance.
-    done = cli("harness", "gpus=1", *SHORT, "measure.steps=14", "measure.precision=0.5")
+    done = cli("harness", "gpus=1", *SHORT, "measure.steps=32", "measure.precision=0.5")
     assert done.returncode == 0, done.stdout + done.stderr
     adaptive = next(
         r for r in valid(cli("harness.status", "results/scaling", "--json").stdout)["runs"] if r["gpus"] == 1
@@ -66,7 +66,7 @@ def test_a_study_as_it_goes_on_and_after_it(cli: Cli, tmp_path: Path, torch_pyth
     assert "402/402" in shown.stdout
     assert "≤" not in shown.stdout, "completed runs took what they took"
     assert "attempt 2" in shown.stdout
-    watched = cli("harness.status", "results/scaling", "--watch")
+    watched = cli("harness.status", "--watch", "results/scaling")
     assert watched.returncode == 0, "nothing is left to watch"
     assert "2 completed" in watched.stdout
 

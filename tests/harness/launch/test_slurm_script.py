@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from builders import make_request
 from project import PROJECT
-from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.core.spec import Placement
-from harness.launch.options import advice, array_parameters, array_task_command, trial_options
+from harness.launch.options import advice, batch_script, trial_options
 from harness.plan.plan import Array, Resources
 
 GOLDEN = PROJECT / "tests" / "golden"
@@ -27,13 +26,7 @@ STAGED = Path("/study/environments/pytorch-0123456789ab.tar.gz")
 def script(resources: Resources, runs: int, packed: bool = False) -> str:
     request = dataclasses.replace(make_request(), resources=resources)
     array = Array(resources, ((request,),) * runs, packed)
-    of_submitit = "python -u -m submitit.core._submit /study/submitit/%j"
-    text = _make_sbatch_string(
-        command=of_submitit if array.in_batch_step else array_task_command(Path("/study"), "0123456789"),
-        folder="/study/submitit/%j",
-        map_count=runs,
-        **array_parameters(array, "0123456789", Path("/study"), STAGED if resources.staged else None),
-    )
+    text = batch_script(array, "0123456789", Path("/study"), STAGED if resources.staged else None)
     return text.replace(shlex.quote(sys.executable), "python")
 
 
@@ -103,7 +96,8 @@ def test_script(name: str, resources: Resources, packed: bool) -> None:
 
 
 def test_ranks_of_mpirun_are_started_in_the_batch_step() -> None:
-    assert script(dataclasses.replace(V100, mpi="mpirun"), 15) == script(V100, 15, packed=True)
+    of_mpirun = script(dataclasses.replace(V100, mpi="mpirun"), 15)
+    assert of_mpirun == script(V100, 15, packed=True).replace(" 0123456789 '' ", " 0123456789 mpirun ")
 
 
 def test_one_process_per_node_has_all_cores_and_gpus_of_its_node() -> None:

@@ -36,12 +36,8 @@ def test_array_task_runs_the_next_attempt_of_its_run(cli: Cli, tmp_path: Path, t
     (run_dir / "result.json").unlink()
     shutil.rmtree(run_dir / "attempt-1")
     study, token = study_dir(tmp_path).absolute(), "0123456789"
-    submissions.write(study, Submission(token, None, (("another",), (run_dir.name,))))
+    submissions.write(study, Submission(token, "17", (("another",), (run_dir.name,))))
     environment = {**os.environ, **JOB, "HARNESS_JOB_STARTED": str(time.time() - 5)}
-    # The file that submitit writes once sbatch has accepted the array.
-    sign = study / "submitit" / "17_1" / "17_1_submitted.pkl"
-    sign.parent.mkdir(parents=True)
-    sign.touch()
 
     left = cli("harness.node.array_task", str(study), token, env=environment)
     assert left.returncode == 0
@@ -49,6 +45,10 @@ def test_array_task_runs_the_next_attempt_of_its_run(cli: Cli, tmp_path: Path, t
 
     (run_dir / "attempt-3").mkdir()
     outcome.write_job(run_dir / "attempt-3", token, None, 1)
+    # Slurm accepted the array twice, since its first answer was lost.
+    unknown = cli("harness.node.array_task", str(study), token, env={**environment, "SLURM_ARRAY_JOB_ID": "16"})
+    assert unknown.returncode == 0
+    assert "submitted again, as job 17" in unknown.stdout
     # Slurm has restarted it once.
     ran = cli("harness.node.array_task", str(study), token, env={**environment, "SLURM_RESTART_COUNT": "1"})
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -108,9 +108,9 @@ def test_unrecorded_array_is_found_by_the_token_in_its_name(tmp_path: Path) -> N
         "55_1": Queued("55_1", submissions.name_of("cafe", "4gpu"), "PENDING", "Priority", ""),
         "56": Queued("56", "somebody-else", "RUNNING", "", ""),
     }
-    (found,) = submissions.adopt({"cafe": unknown}, queue)
+    (found,) = submissions.adopt(tmp_path, {"cafe": unknown}, queue)
     assert found.job_id == "55"
-    assert submissions.adopt({"cafe": found}, queue) == []
+    assert submissions.adopt(tmp_path, {"cafe": found}, queue) == []
 
 
 def test_the_job_of_a_run_is_that_of_its_last_submission(tmp_path: Path) -> None:

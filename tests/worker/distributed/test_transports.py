@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import in_environment
-from project import PROJECT, Cli
+from environments import in_environment, trains_on_cpus
+from project import Cli
 
 from harness.plan.machine import gpus
 
@@ -19,7 +19,7 @@ def side(function: str, *arguments: Any) -> Any:
 
 
 def test_horovod_says_what_carries_gradients_and_what_carries_control() -> None:
-    if not list((PROJECT / ".envs" / "pytorch").glob("lib/*/site-packages/horovod")):
+    if not trains_on_cpus("horovod"):
         pytest.skip("the PyTorch environment is without Horovod")
     found = side("horovod_names")
     nccl = found.pop("built") == "True"

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 from project import PROJECT
 
 from harness.core.strategies import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS
+from harness.worker.distributed import door
 from harness.worker.servers import protocol
 from harness.worker.servers.client import Address, Client, ServerFailed, divide
 from harness.worker.servers.colocated import ColocatedServer
@@ -283,9 +284,16 @@ def test_strangers_are_not_listened_to(start: Callable[..., Running]) -> None:
     running = start(ASYNCHRONOUS, 1)
     address = running.servers[0].address
     with socket.create_connection(address[:2], WAIT_SECONDS) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(6))  # as long as a header
+        stranger.sendall(b"[" * 200_000)
         stranger.settimeout(WAIT_SECONDS)
-        assert stranger.recv(1) == b""
+        with suppress(ConnectionResetError):  # since the server has not read everything
+            assert stranger.recv(100, socket.MSG_WAITALL)[door.NONCE_BYTES + door.PROOF_BYTES :] == b""
+    # Nor does a worker that does not send what workers do end the server.
+    for said in (b"[" * 200_000, b'{"worker": Infinity}', b"{}", b"\xff", b'{"worker": 99, "pushes": 0}'):
+        with socket.create_connection(address[:2], WAIT_SECONDS) as worker:
+            door.prove(worker, address.token)
+            worker.sendall(protocol.HEADER.pack(protocol.HELLO, 0, 0.0, len(said)) + said)
+            assert worker.recv(1) == b""
     with pytest.raises(ServerFailed, match="is gone"):
         Client([Address(*address[:2], "of another run")], 0, SHARES[:1], WAIT_SECONDS)
     running.clients[0].store(row(0), row(1))

@@ -1,0 +1,101 @@
+"""Slow answers of a real sbatch, and commands killed while they submit: no run is lost, and none runs twice."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import wait_for
+from project import PROJECT, Cli
+from slurm_study import SHORT, in_queue
+from studies import failures, program, read_json, run_dirs
+
+from harness.core import events
+
+pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
+
+# Emulated, since only what surrounds the training is tested.
+TRIVIAL = ("framework=emulated", "measure.steps=1", "measure.block_steps=1", "measure.warmup_steps=1")
+KILLED_AT = Path(__file__).parent / "killed_at.py"
+
+
+@pytest.fixture
+def arguments(torch_python: Path) -> tuple[str, ...]:
+    environment = f"framework.environment={torch_python}"
+    return ("-m", "gpus=1,2", "seed=0,1", *SHORT, *TRIVIAL, "measure.evaluate_samples=0", environment)
+
+
+def with_sbatch(slurm: Any, folder: Path, afterwards: str) -> dict[str, str]:
+    """Return an environment whose sbatch submits and then runs the shell line `afterwards` before it answers."""
+    text = f'#!/bin/sh\nanswer=$({shutil.which("sbatch")} "$@") || exit\n[ "$1" = --test-only ] || {afterwards}\n'
+    program(folder / "sbatch", f"{text}echo $answer\n")
+    return {**slurm.env, "PATH": f"{folder}:{slurm.env['PATH']}"}
+
+
+def assert_each_run_completed_once(folder: Path, study: str = "scaling") -> None:
+    for run_dir in run_dirs(folder, study):
+        assert read_json(run_dir / "result.json")["status"] == "completed"
+        # Attempts that were planned but never submitted have not begun.
+        begun = [d for d in events.attempt_dirs(run_dir) if (d / "begin.json").exists()]
+        assert len(begun) == 1
+
+
+def test_a_job_may_start_before_sbatch_answers_or_the_command_is_killed(
+    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    # The nodes are idle: jobs start at once.
+    done = cli("harness", *arguments, env=with_sbatch(slurm, tmp_path / "slow", "sleep 3"))
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert_each_run_completed_once(tmp_path)
+    shutil.rmtree(tmp_path / "results")
+    expanded = cli("harness", *arguments, "results=r%j-%u", env=slurm.env)
+    assert expanded.returncode == 2
+    assert "Slurm would expand the % in r%j-%u/scaling" in expanded.stderr
+
+    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
+    try:
+        killing = with_sbatch(slurm, tmp_path / "killing", "kill -KILL $PPID")
+        assert cli("harness", *arguments, env=killing).returncode == -9
+        assert len(in_queue(slurm)) == 2, "one of two arrays is submitted, without its number being recorded"
+        status = cli("harness.status", "results/scaling", "--json", env=slurm.env)
+        assert status.stdout.count('"pending"') == 2, "as orphaned jobs are found by the token in their name"
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+    wait_for(lambda: list(tmp_path.glob("results/scaling/submitit/*/*_0_log.out")))
+    again = cli("harness", *arguments, env=slurm.env)
+    assert again.returncode == 0, failures(tmp_path) + again.stdout + again.stderr
+    assert "takes it over" in again.stdout
+    assert again.stdout.count("submitted job") == 1
+    assert_each_run_completed_once(tmp_path)
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("more", [(), ("pack=true",)], ids=["arrays", "packed"])
+def test_a_command_killed_at_any_point_is_completed_by_the_next(
+    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    """Killed at its first write, its second, and so on until it has ended by itself; then the same command again."""
+    seen = Counter[str]()
+    for number in range(1, 200):
+        asked = (*arguments, *more, f"study=s{number}")
+        killed = subprocess.run(
+            [sys.executable, KILLED_AT, str(number), *asked, "wait=false"],
+            cwd=tmp_path, env={**slurm.env, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -9, killed.stdout + killed.stderr
+        again = cli("harness", *asked, env=slurm.env)
+        assert again.returncode == 0, f"{number}: {failures(tmp_path)}{again.stdout}{again.stderr}"
+        assert "4 completed" in again.stdout or "4 runs are completed already" in again.stdout, again.stdout
+        assert_each_run_completed_once(tmp_path, f"s{number}")
+        seen["taken over"] += "takes it over" in again.stdout
+        seen["nothing submitted"] += "submitted job" not in again.stdout
+    assert number > 30
+    assert min(seen["taken over"], seen["nothing submitted"]) >= 1, seen
