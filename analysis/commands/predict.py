@@ -13,8 +13,8 @@ from analysis.scaling.request import SETTINGS, request_of
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Predicts throughput, efficiency and cost on numbers of GPUs that were not measured, with 50 %% "
-        "and 90 %% intervals, beside linear scaling and the last measured efficiency (docs/prediction.md)."
+        "Predicts throughput, efficiency and cost on numbers of GPUs that were not measured, with 50 % "
+        "and 90 % intervals, beside linear scaling and the last measured efficiency (docs/prediction.md)."
     )
     parser.epilog = "settings: " + "; ".join(f"{name}=: {what}" for name, what in SETTINGS.items())
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>, or a table or logs")
@@ -29,12 +29,14 @@ def run(options: argparse.Namespace) -> int:
 
     from analysis.report.terminal.prediction import predictions_json, print_predictions
     from analysis.report.terminal.tables import terminal
+    from analysis.scaling.budget import sizes_to_consider
     from analysis.scaling.prediction import predict_series
 
     study, sources = series_of(options.study, request, options)
-    predictions = [
-        predict_series(source, request.gpus, request.gpus_per_node, request.bytes_per_second) for source in sources
-    ]
+    predictions = []
+    for source in sources:
+        gpus = request.gpus or sizes_to_consider(source, request.gpus_per_node)
+        predictions.append(predict_series(source, gpus, request.gpus_per_node, request.bytes_per_second))
     if options.json:
         print(json.dumps(predictions_json(study.name, predictions, request), indent=1, allow_nan=False))
     else:

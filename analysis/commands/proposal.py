@@ -10,6 +10,8 @@ from analysis.base.errors import StudyError
 from analysis.base.settings import positive, settings_of, whole
 from analysis.commands.sources import declare_reading, output_folder, study_of
 from analysis.report.print.paper import declare_paper, paper_of
+from analysis.scaling.request import SETTINGS as PREDICTION
+from analysis.scaling.request import limits_of
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -22,12 +24,15 @@ SETTINGS = {
     "hours": "hours of one run on so many GPUs",
     "steps": "steps of one run, instead of hours",
     "epochs": "epochs of one run, instead of hours",
+    "samples": "samples of one run, instead of hours",
+    "budget_gpu_hours": "GPU-hours of all runs, instead of gpus=: asks for the size that they allow",
+    "efficiency": PREDICTION["efficiency"],
     "series": "words of the series' name, where the study has several",
     "cluster": "only the series measured on this cluster",
     "gpus_per_node": "GPUs of a node, for a size that was not measured (default: the most that were measured on one)",
     "bandwidth_gbit": "Gb/s between two nodes, for a study of one node",
 }
-LENGTHS = ("hours", "steps", "epochs")
+LENGTHS = ("hours", "steps", "epochs", "samples")
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -67,20 +72,27 @@ def ask_of(settings: list[str]) -> Ask:
     from analysis.report.print.request import Ask
 
     values = settings_of(settings, SETTINGS)
+    limits = limits_of(values)
     for name in ("gpus", "runs"):
-        if name not in values:
+        if name not in values and (name == "runs" or limits is None):
             raise StudyError(f"{name}= is missing: {SETTINGS[name]}; give both, such as gpus=64 runs=40")
+    if limits is not None and "gpus" in values:
+        raise StudyError("gpus= and budget_gpu_hours= are given; give one of them")
     lengths = [name for name in LENGTHS if name in values]
     if len(lengths) > 1:
         raise StudyError(f"{'= and '.join(lengths)}= are given; give one of them: the length of one run")
     numbers = {name: positive(name, values.get(name)) for name in (*LENGTHS, "bandwidth_gbit")}
+    if limits is not None and not {"epochs", "samples"} & set(values):
+        raise StudyError("budget_gpu_hours= is for runs of so many samples or epochs: give samples= or epochs=")
     bandwidth = numbers["bandwidth_gbit"]
     return Ask(
-        whole("gpus", values["gpus"]),
+        whole("gpus", values["gpus"]) if limits is None else 0,
         whole("runs", values["runs"]),
         hours=numbers["hours"],
         steps=numbers["steps"],
         epochs=numbers["epochs"],
+        samples=numbers["samples"],
+        limits=limits,
         series=values.get("series"),
         cluster=values.get("cluster"),
         gpus_per_node=whole("gpus_per_node", values["gpus_per_node"]) if "gpus_per_node" in values else None,

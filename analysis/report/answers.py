@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import gpus_text, percent
-from analysis.measures.breakdown import UNEXPLAINED
-from analysis.report.losses import LOSS_NAMES
+from analysis.report.losses import largest_text
 from analysis.report.sentences import is_own_baseline, ranged, sentence
 from analysis.tables.point import Point
 from analysis.tables.series import Series, scaling_text, series_of
@@ -49,9 +48,9 @@ class Answer:
 
     point: the largest measured point, the subject of the headline. name: name of the series, unique in the study.
     headline: "PyTorch DDP reaches 10.1 (9.6–10.7) on 12 GPUs: 84 % efficiency." loss: "The largest loss is exposed
-    communication, 9 %."; None if unknown or its interval contains 0. gaps: sizes without a figure; None: there are
-    none. warning: why this is no scaling result; None: it is one. evidence: the headline with its baseline, the basis
-    of its interval, and all warnings.
+    synchronisation, 9 %.", or that it cannot be told; None if no loss is told from 0. gaps: sizes without a figure;
+    None: there are none. warning: why this is no scaling result; None: it is one. evidence: the headline with its
+    baseline, the basis of its interval, and all warnings.
     """
 
     point: Point
@@ -108,12 +107,10 @@ def _headline(point: Point, name: str) -> str:
 
 
 def _loss(loss: Loss, point: Point) -> str | None:
-    part, share = max(loss.shares.items(), key=lambda item: item[1].estimate)
-    if share.estimate <= 0 or not share.excludes(0):
+    said = largest_text(loss, lambda share: percent(share.estimate))
+    if said is None:
         return None
-    what = "part of the loss is not explained by the probes" if part == UNEXPLAINED else f"loss is {LOSS_NAMES[part]}"
-    on = "The" if loss.point is point else f"On {loss.point.size}, the"
-    return f"{on} largest {what}, {percent(share.estimate)}."
+    return f"{said[:1].upper()}{said[1:]}." if loss.point is point else f"On {loss.point.size}, {said}."
 
 
 def _warning(point: Point) -> str | None:

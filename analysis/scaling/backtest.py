@@ -10,6 +10,8 @@ from analysis.scaling.baselines import BEST_LAW, FLAT, LINEAR, RING, best_law, f
 from analysis.scaling.bayesian import Predictive, posteriors
 from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.single_node import one_node
+from analysis.stats.intervals import Interval
+from analysis.stats.proportions import wilson
 
 PEERS: Mapping[str, Callable[[RateSeries, Size], float | None]] = {
     LINEAR: linear,
@@ -88,7 +90,7 @@ def try_series(series: RateSeries, bandwidth: float | None = None) -> SeriesBack
         None,
         {name: peer(below, target) for name, peer in PEERS.items()},
         left_out,
-        _from_one_node(series, bandwidth),
+        from_one_node(series, bandwidth),
     )
 
 
@@ -109,11 +111,12 @@ def summary_of(errors: Sequence[float]) -> Summary:
     return Summary(len(errors), sum(errors) / len(errors), max(errors)) if errors else Summary(0, None, None)
 
 
-def coverage(folds: Sequence[Fold]) -> tuple[float, float] | None:
-    """Return the shares of the folds within their 50 % and 90 % intervals."""
+def coverage(folds: Sequence[Fold]) -> tuple[Interval, Interval] | None:
+    """Return the shares of the folds within their 50 % and 90 % intervals, with Wilson's interval."""
     if not folds:
         return None
-    return sum(fold.in_50 for fold in folds) / len(folds), sum(fold.in_90 for fold in folds) / len(folds)
+    held_50, held_90 = sum(fold.in_50 for fold in folds), sum(fold.in_90 for fold in folds)
+    return wilson(held_50, len(folds)), wilson(held_90, len(folds))
 
 
 def all_folds(tests: Sequence[SeriesBacktest]) -> list[Fold]:
@@ -122,7 +125,8 @@ def all_folds(tests: Sequence[SeriesBacktest]) -> list[Fold]:
     return largest + [fold for test in tests for fold in test.left_out]
 
 
-def _from_one_node(series: RateSeries, bandwidth: float | None) -> Fold | None:
+def from_one_node(series: RateSeries, bandwidth: float | None) -> Fold | None:
+    """Predict the largest size from those on one node and a bandwidth; None if it does not apply."""
     keep = [size.nodes == 1 for size in series.sizes]
     if not any(keep) or series.largest.nodes == 1:
         return None

@@ -1,4 +1,4 @@
-"""Cost of a training at each size, and the size that a budget allows."""
+"""Cost of a training at each size, and the size that a budget and a least efficiency allow."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.base.text import gpus_text, number, percent
-from analysis.scaling.prediction import Predicted
+from analysis.scaling.prediction import FAR, Predicted, SeriesPrediction, efficiency_of, node_size, usual_sizes
+from analysis.scaling.request import Limits
+from analysis.scaling.study_series import StudySeries
 from analysis.stats.intervals import Interval
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of training on so many samples at one size: wall-clock hours without start-up and evaluation, with the 90
-    % interval."""
+    """Cost of training on so many samples at one size: wall-clock hours without start-up and evaluation, and efficiency
+    relative to the smallest measured size, with 90 % intervals."""
 
     predicted: Predicted
     clock: Interval
+    efficiency: Interval
 
     @property
     def hours(self) -> float:
@@ -36,47 +39,72 @@ class Cost:
         return self.clock.times(self.predicted.size.nodes)
 
 
-def costs(predicted: Sequence[Predicted], samples: float) -> list[Cost]:
+def sizes_to_consider(source: StudySeries, gpus_per_node: int | None) -> tuple[int, ...]:
+    """Return numbers of GPUs from the smallest measured to FAR times the largest. gpus_per_node: None: as measured."""
+    sizes = source.series.sizes
+    if not sizes:
+        return ()
+    per_node = node_size(source)[0] if gpus_per_node is None else gpus_per_node
+    return tuple(size.gpus for size in usual_sizes(FAR * sizes[-1].gpus, per_node) if size.gpus >= sizes[0].gpus)
+
+
+def costs(prediction: SeriesPrediction, samples: float) -> list[Cost]:
     """Return the cost at every size with a prediction."""
-    return [
-        Cost(one, one.rate.central90.mapped(lambda rate: samples / rate / 3600, falling=True))
-        for one in predicted
-        if one.rate is not None
+    found = []
+    for one in prediction.predicted:
+        efficiency = efficiency_of(prediction, one)
+        if one.rate is not None and efficiency is not None:
+            clock = one.rate.central90.mapped(lambda rate: samples / rate / 3600, falling=True)
+            found.append(Cost(one, clock, efficiency))
+    return found
+
+
+def best_plan(found: Sequence[Cost], limits: Limits) -> Cost | None:
+    """Return the fastest size that is within the limits even at the worse ends of the 90 % intervals."""
+    within = [
+        cost
+        for cost in found
+        if cost.gpu_hours_high <= limits.gpu_hours
+        and (cost.efficiency.estimate if cost.efficiency.low is None else cost.efficiency.low) >= limits.efficiency
     ]
-
-
-def best_plan(found: Sequence[Cost], budget_gpu_hours: float) -> Cost | None:
-    """Return the fastest size whose GPU-hours stay within budget even at the upper end of the 90 % interval."""
-    within = [cost for cost in found if cost.gpu_hours_high <= budget_gpu_hours]
     return min(within, key=lambda cost: cost.hours, default=None)
 
 
-def cost_sentence(cost: Cost, efficiency: float, device: str) -> str:
+def cost_sentence(cost: Cost, device: str) -> str:
     """Return e.g. '8 GPUs: 91 % efficiency, 14 h, 112 GPU-h'."""
     unit = "rank-h" if device == "cpu" else "GPU-h"
     caveats = f" ({'; '.join(cost.predicted.caveats)})" if cost.predicted.caveats else ""
     return (
-        f"{gpus_text(cost.predicted.size.gpus, device)}: {percent(efficiency)} efficiency, "
+        f"{gpus_text(cost.predicted.size.gpus, device)}: {percent(cost.efficiency.estimate)} efficiency, "
         f"{number(cost.hours)} h, {number(cost.gpu_hours)} {unit}{caveats}"
     )
 
 
-def plan_sentence(found: Sequence[Cost], budget: float, device: str) -> str:
-    """Return a sentence on which size the budget, in GPU-hours, allows."""
+def plan_sentence(found: Sequence[Cost], limits: Limits, device: str) -> str:
+    """Return a sentence on which size the limits allow."""
     unit = "rank-h" if device == "cpu" else "GPU-h"
-    best = best_plan(found, budget)
+    within = f"within {number(limits.gpu_hours)} {unit}"
+    if limits.efficiency:
+        within += f" at {percent(limits.efficiency)} efficiency or more"
+    best = best_plan(found, limits)
     if best is None:
         cheapest = min(found, key=lambda cost: cost.gpu_hours_high)
         return (
-            f"No size is sure to stay within {number(budget)} {unit}: the cheapest, "
+            f"No size is sure to stay {within}: the cheapest, "
             f"{gpus_text(cheapest.predicted.size.gpus, device)}, takes {number(cheapest.gpu_hours)} {unit}, "
             f"up to {number(cheapest.gpu_hours_high)}."
         )
     text = (
-        f"Within {number(budget)} {unit}: {gpus_text(best.predicted.size.gpus, device)}, {number(best.hours)} h and "
+        f"W{within[1:]}: {gpus_text(best.predicted.size.gpus, device)}, {number(best.hours)} h and "
         f"{number(best.gpu_hours)} {unit}, up to {number(best.gpu_hours_high)}."
     )
-    faster = [cost for cost in found if cost.hours < best.hours and cost.gpu_hours <= budget]
+    faster = [
+        cost
+        for cost in found
+        if cost.hours < best.hours
+        and cost.gpu_hours <= limits.gpu_hours
+        and cost.efficiency.estimate >= limits.efficiency
+    ]
     if faster:
         bold = min(faster, key=lambda cost: cost.hours)
         text += (

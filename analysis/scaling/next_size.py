@@ -1,4 +1,5 @@
-"""Recommends the size to measure next: the one that narrows the prediction of a target most per node-hour.
+"""Recommends the size to measure next: the one that narrows the prediction of a target by 10 % for the fewest
+node-hours.
 
 A run is simulated at each size: the law predicts what it would measure, with its uncertainty and the study's own noise.
 The law is refitted with each of a few such values; the mean width of the 90 % interval at the target is the expected
@@ -13,42 +14,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.read.row import Run
-from analysis.scaling.bayesian import NOISE_MEDIAN, Predictive, Prior, posterior, posteriors, usual_prior
-from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed
+from analysis.scaling.bayesian import CONSTANTS, Predictive, Prior, posterior, posteriors
+from analysis.scaling.prediction import TOO_FAR, calibration, node_size, placed, usual_sizes
 from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.study_series import StudySeries
 
 # Probability that each quantile of `Predictive` stands for.
 SHARES = (0.15, 0.225, 0.25, 0.225, 0.15)
-# Samplers whose widths are averaged. With one, the width at the target has a relative standard deviation of 2.5 to
-# 5.5 % between seeds (three synthetic series of 3 to 8 sizes, 12 seeds each).
-SAMPLERS, SAMPLERS_OF_OUTCOME = 8, 2
-# Less narrowing is sampling noise: twice the 2.7 % that remain in a difference of two such means.
-NOTHING = 0.05
+NOTHING = 0.05  # less narrowing is not worth a run
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One more run. repeat: its number among repeated runs if the size was measured; None for a new size. width:
-    expected width of the 90 % interval at the target, relative to its median. narrowing: reduction of that width, as
-    a share of today's. node_hours: of a run as long as those on the nearest measured size; None if unknown."""
+    expected width of the 90 % interval at the target, relative to its median; None if the noise is unknown. narrowing:
+    reduction of that width, as a share of today's. node_hours: of a run as long as those on the nearest measured size;
+    None if unknown."""
 
     size: Size
     repeat: int | None
-    width: float
+    width: float | None
     narrowing: float
     node_hours: float | None
 
     @property
-    def per_node_hour(self) -> float | None:
-        return self.narrowing / self.node_hours if self.node_hours else None
+    def node_hours_per_tenth(self) -> float | None:
+        """Node-hours for each 10 % of narrowing."""
+        return None if self.node_hours is None else self.node_hours * 0.1 / self.narrowing
 
 
 @dataclass(frozen=True)
 class NextSizes:
     """today: current prediction of the mean of many runs at the target. candidates: runs that narrow it, best first, by
-    narrowing per node-hour, or by narrowing if durations are unknown. width: of today's 90 % interval, relative to its
-    median. why_not: why there is no answer. basis: further assumptions."""
+    node-hours per 10 % of narrowing, or by narrowing if durations are unknown. width: of today's 90 % interval,
+    relative to its median; None if the noise is unknown. why_not: why there is no answer. basis: further assumptions.
+    """
 
     source: StudySeries
     target: Size | None
@@ -73,17 +73,20 @@ def next_sizes(source: StudySeries, gpus: int, gpus_per_node: int | None, bytes_
         return _none(source, f"{far}, and nothing is said beyond: take a smaller target first")
     from_link, link_basis = calibration(source, bytes_per_second)
     prior = None if from_link is None else from_link.prior
-    prior = usual_prior(noise=series.noise) if prior is None else prior
+    prior = Prior(noise=series.noise) if prior is None else prior
     now = posterior(series, prior)
     today = now.predict_mean(target)
-    width_today = _width(series, [1.0] * len(series.sizes), prior, target, SAMPLERS)
+    width_today = _width(series, [1.0] * len(series.sizes), prior, target)
     basis += link_basis
     if len(series.sizes) == 1:
         basis += ("one size was measured: how it scales is what is usual, until there is a second",)
     if series.noise is None:
-        basis += ("no size was measured twice: how far runs differ is not known, so repeats are not among these",)
+        basis += (
+            "no size was measured twice: how far runs differ is not known, so there are no repeats among these, and "
+            "no widths",
+        )
     found = []
-    for size in _new_sizes(series, target, per_node):
+    for size in sorted({*usual_sizes(gpus, per_node), target} - set(series.sizes)):
         width = _width_after(source, prior, now.predict(size), size, target)
         found.append(_candidate(source, size, None, width, width_today))
     if series.noise is not None:
@@ -92,12 +95,13 @@ def next_sizes(source: StudySeries, gpus: int, gpus_per_node: int | None, bytes_
             repeat = 1 + max((run.repeat or 0 for run in source.runs[i]), default=0)
             found.append(_candidate(source, size, repeat, width, width_today))
     useful = [one for one in found if one.narrowing > NOTHING]
-    if any(one.per_node_hour is None for one in useful):
+    if any(one.node_hours is None for one in useful):
         basis += ("how long runs take is not known: ordered by narrowing alone",)
         useful.sort(key=lambda one: -one.narrowing)
     else:
-        useful.sort(key=lambda one: -(one.per_node_hour or 0.0))
-    return NextSizes(source, target, today, width_today, tuple(useful), None, basis)
+        useful.sort(key=lambda one: one.node_hours_per_tenth or 0.0)
+    shown = None if series.noise is None else width_today
+    return NextSizes(source, target, today, shown, tuple(useful), None, basis)
 
 
 def relative_width(predicted: Predictive) -> float:
@@ -106,15 +110,6 @@ def relative_width(predicted: Predictive) -> float:
 
 def _none(source: StudySeries, why: str) -> NextSizes:
     return NextSizes(source, None, None, None, (), why, ())
-
-
-def _new_sizes(series: RateSeries, target: Size, per_node: int | None) -> list[Size]:
-    """Return unmeasured sizes up to the target: 2^i GPUs, and 2^i and 3·2^i full nodes."""
-    counts = {target.gpus}
-    for i in range(target.gpus.bit_length()):
-        counts |= {2**i} | ({2**i * per_node, 3 * 2**i * per_node} if per_node else set())
-    sizes = {placed(n, per_node) for n in counts if n <= target.gpus}
-    return sorted(size for size in sizes - set(series.sizes) if size.gpus % size.nodes == 0)
 
 
 def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size: Size, target: Size) -> float:
@@ -127,7 +122,7 @@ def _width_after(source: StudySeries, prior: Prior, predicted: Predictive, size:
         rows = sorted(zip((*series.sizes, size), (*series.rates, rate), counts, strict=True))
         sizes, rates, ordered = zip(*rows, strict=True)
         after = dataclasses.replace(series, sizes=sizes, rates=rates)
-        total += share * _width(after, ordered, prior, target, SAMPLERS_OF_OUTCOME)
+        total += share * _width(after, ordered, prior, target)
     return total
 
 
@@ -136,18 +131,17 @@ def _width_after_repeat(source: StudySeries, prior: Prior, index: int, target: S
     series, runs = source.series, len(source.runs[index])
     counts = [1.0] * len(series.sizes)
     counts[index] = _variance(series, runs) / _variance(series, runs + 1)
-    return _width(series, counts, prior, target, SAMPLERS)
+    return _width(series, counts, prior, target)
 
 
-def _width(series: RateSeries, counts: Sequence[float], prior: Prior, target: Size, samplers: int) -> float:
+def _width(series: RateSeries, counts: Sequence[float], prior: Prior, target: Size) -> float:
     """Return the relative width of the 90 % interval of the mean at the target. counts: weights for `posteriors`."""
-    found = posteriors(series, [counts] * samplers, prior)
-    return sum(relative_width(each.predict_mean(target)) for each in found) / samplers
+    return relative_width(posteriors(series, [counts], prior)[0].predict_mean(target))
 
 
 def _variance(series: RateSeries, runs: float) -> float:
     """Return the variance of a mean of this many runs about the law: noise / runs, plus misfit of the law."""
-    return NOISE_MEDIAN**2 + (series.noise or 0.0) ** 2 / runs
+    return CONSTANTS.noise[0] ** 2 + (series.noise or 0.0) ** 2 / runs
 
 
 def _candidate(
@@ -159,7 +153,8 @@ def _candidate(
 ) -> Candidate:
     hours = _hours(source, size)
     narrowing = 1 - width / width_today
-    return Candidate(size, repeat, width, narrowing, None if hours is None else hours * size.nodes)
+    shown = None if source.series.noise is None else width
+    return Candidate(size, repeat, shown, narrowing, None if hours is None else hours * size.nodes)
 
 
 def _hours(source: StudySeries, size: Size) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from analysis.base.text import percent
 from analysis.scaling.backtest import Fold
 from analysis.scaling.baselines import flat, linear
-from analysis.scaling.bayesian import Posterior, Predictive, posteriors, usual_prior
+from analysis.scaling.bayesian import Posterior, Predictive, posteriors
 from analysis.scaling.reference_errors import CALIBRATED, FITTED
 from analysis.scaling.series import RateSeries, Size
 from analysis.scaling.single_node import OneNode, one_node
@@ -79,6 +79,11 @@ def predict_series(
         basis += (f"level: {FITTED}",)
     else:
         basis += (f"level: inside a node {FITTED}; between nodes from usual losses alone, with no usual error",)
+    if found.widening > 1:
+        basis += (
+            f"the logs of the intervals are widened {found.widening:.1f} times: the largest measured size would not "
+            "have been in the law's 90 % interval, before calibration, predicted from those up to half of it",
+        )
     measured = dict(zip(series.sizes, series.rates, strict=True))
     asked = {placed(n, per_node) for n in gpus} | set(series.sizes)
     laws = tuple(LawFit(law.name, law.formula, fit(law, series), leave_one_out(law, series)) for law in LAWS)
@@ -94,13 +99,13 @@ def predict_series(
 
 
 def efficiency_of(prediction: SeriesPrediction, one: Predicted) -> Interval | None:
-    """Return efficiency with its 90 % interval, relative to the law's median at the smallest measured size."""
-    smallest = prediction.source.series.sizes[0]
-    base = next(each for each in prediction.predicted if each.size == smallest)
-    if one.rate is None or base.rate is None:
-        return None
-    ideal = base.rate.median / smallest.gpus * one.size.gpus
-    return one.rate.central90.mapped(lambda rate: rate / ideal)
+    """Return efficiency relative to what was measured at the smallest size, with its 90 % interval; that of a measured
+    size as measured."""
+    series = prediction.source.series
+    ideal = linear(series, one.size)
+    if one.measured is not None:
+        return Interval(one.measured / ideal)
+    return None if one.rate is None else one.rate.central90.mapped(lambda rate: rate / ideal)
 
 
 def calibration(source: StudySeries, bytes_per_second: float | None) -> tuple[OneNode | None, tuple[str, ...]]:
@@ -135,6 +140,14 @@ def placed(gpus: int, per_node: int | None) -> Size:
     return Size(gpus, 1 if per_node is None else -(-gpus // per_node))
 
 
+def usual_sizes(most: int, per_node: int | None) -> list[Size]:
+    """Return sizes of up to so many GPUs: 2^i GPUs, and 2^i and 3·2^i full nodes."""
+    doubled = [2**i for i in range(most.bit_length())]
+    counts = {*doubled, *(of * per_node * n for n in doubled for of in (1, 3) if per_node)}
+    sizes = {placed(n, per_node) for n in counts if n <= most}
+    return sorted(size for size in sizes if size.gpus % size.nodes == 0)
+
+
 def _posteriors(series: RateSeries) -> tuple[Posterior, float | None, Fold | None]:
     """Return the posterior of all sizes, the mean leave-one-out error, and the test on the largest size."""
     count = len(series.sizes)
@@ -144,7 +157,7 @@ def _posteriors(series: RateSeries) -> tuple[Posterior, float | None, Fold | Non
     half = series.up_to_half()
     if any(half):
         kept.append(half)
-    found = posteriors(series, kept, usual_prior(noise=series.noise))
+    found = posteriors(series, kept)
     error, own_test = None, None
     if count > 1:
         pairs = zip(series.sizes, series.rates, found[1 : 1 + count], strict=True)

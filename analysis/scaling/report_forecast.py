@@ -63,8 +63,8 @@ class Outlook:
 
 
 def outlook_of(points: Sequence[Point], most_series: int) -> list[Outlook]:
-    """Forecast the first `most_series` series in the order of the charts. The limit exists because sampling a posterior
-    takes 0.1 s for a series of four sizes and 0.3 s for one of eight."""
+    """Forecast the first `most_series` series in the order of the charts. The limit exists because a posterior
+    takes some 0.1 s."""
     from analysis.scaling.prediction import predict_series
     from analysis.scaling.study_series import study_series
 

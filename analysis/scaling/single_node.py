@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from analysis.scaling.bayesian import Posterior, Prior, posterior, usual_prior
+from analysis.scaling.bayesian import Posterior, Prior, posterior
 from analysis.scaling.communication import ring_seconds
 from analysis.scaling.series import RateSeries
 from harness.core.spec import WEAK
@@ -70,7 +70,7 @@ def one_node(series: RateSeries, bytes_per_second: float | None = None, gradient
         f"{gradient_bytes / 1e6:,.3g} MB of gradients over {bytes_per_second * 8 / 1e9:g} Gb/s "
         f"({'given' if given else 'from the name of the system'}): {100 * between:.1f} % of a step between two nodes"
     )
-    prior = usual_prior(between, series.noise)
+    prior = Prior(between, series.noise)
     return OneNode(posterior(series, prior), why, prior)
 
 

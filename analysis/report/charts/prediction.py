@@ -89,11 +89,11 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return rows of measured sizes, and of predicted ones from the largest measured size on.
 
-    Efficiency is relative to the prediction for the smallest measured size, as in `python -m analysis predict`.
+    Efficiency is relative to what was measured at the smallest size, as in `python -m analysis predict`.
     """
     first = outlook.forecasts[0]
-    assert first.rate is not None, "a measured size is never refused"
-    one_gpu = first.rate.median / first.gpus
+    assert first.measured is not None, "the smallest size was measured"
+    one_gpu = first.measured / first.gpus
     device, marks = outlook.point.device, ", ".join(outlook.marks)
     rows = []
     for one in outlook.forecasts:

@@ -40,7 +40,7 @@ from analysis.report.print.document import (
 from analysis.report.print.request import Request, Size
 from analysis.report.print.tables import mark_words, measured_on
 from analysis.report.sentences import baseline, ranged, sample_notes
-from analysis.scaling.prediction import SeriesPrediction
+from analysis.scaling.prediction import FAR, SeriesPrediction
 from analysis.stats.intervals import Interval
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
@@ -231,6 +231,15 @@ def _justification(findings: Findings, request: Request) -> list[Line]:
             f"{baseline(request.points[-1])}, at an efficiency of {ranged(asked.efficiency, percent)}{brackets}.",
         )
     ]
+    if (limits := request.ask.limits) is not None:
+        least = f" at an efficiency of {percent(limits.efficiency)} or more" if limits.efficiency else ""
+        said.append(
+            (
+                f"Of the sizes up to {FAR} times the largest measured, it is the fastest for which "
+                f"{number(limits.gpu_hours)} {hours_unit(request.source.device)} suffice for "
+                f"{_runs_text(request)}{least}, at the worse ends of the 90 % intervals.",
+            )
+        )
     said += [(line,) for line in _marginal(findings, request)]
     if (hours := request.hours(asked)) is not None:
         first = request.hours(request.sizes[0])
@@ -330,9 +339,9 @@ def _resources(request: Request) -> Line:
 
 def _length(request: Request) -> str:
     ask = request.ask
-    for value, what in ((ask.epochs, "epoch"), (ask.steps, "step"), (ask.hours, "hour")):
+    for value, what in ((ask.epochs, "epoch"), (ask.samples, "sample"), (ask.steps, "step"), (ask.hours, "hour")):
         if value is not None:
-            return f"{value:g} {what}{'s' * (value != 1)}"
+            return f"{f'{value:g}' if value < 1e6 else f'{value:,.0f}'} {what}{'s' * (value != 1)}"
     return DASH
 
 
@@ -353,8 +362,8 @@ def _method(request: Request) -> str:
     if request.base.framework == IMPORTED:
         first = "Throughputs are imported; how they were measured is not known here"
     second = (
-        "Speedups are ratios of these means, with 95 % Student's t intervals over the runs, or intervals from "
-        "overlapping batch means for a single run"
+        "Speedups are ratios of these means, with 95 % Student's t intervals over the runs, or, for a single run, "
+        "intervals from its blocks that allow for their autocorrelation"
     )
     if request.asked.point is None:
         second += (

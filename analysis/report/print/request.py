@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 from analysis.base.errors import StudyError
 from analysis.base.text import printable, shortened
 from analysis.measures.metrics import gpu_hours
+from analysis.scaling.budget import best_plan, costs, plan_sentence, sizes_to_consider
 from analysis.scaling.prediction import SeriesPrediction, predict_series
+from analysis.scaling.request import Limits
 from analysis.scaling.study_series import StudySeries, study_series
 from analysis.stats.intervals import Interval
 from analysis.tables.point import Point
@@ -28,8 +31,9 @@ class Ask:
     """The user's request.
 
     Attributes:
-        gpus, runs: GPUs of one run, and number of runs.
-        hours, steps, epochs: length of one run on that many GPUs; at most one is given.
+        gpus, runs: GPUs of one run, and number of runs. gpus is 0 if it is left to `limits`.
+        hours, steps, epochs, samples: length of one run on that many GPUs; at most one is given.
+        limits: budget of all runs, and least efficiency.
         series: words from the name of the series.
         cluster, gpus_per_node, bytes_per_second: as for a prediction.
     """
@@ -39,6 +43,8 @@ class Ask:
     hours: float | None = None
     steps: float | None = None
     epochs: float | None = None
+    samples: float | None = None
+    limits: Limits | None = None
     series: str | None = None
     cluster: str | None = None
     gpus_per_node: int | None = None
@@ -111,6 +117,8 @@ def request_of(findings: Findings, ask: Ask) -> Request:
         raise StudyError(
             f"series {shortened(group[0].series_name, 120)}: no run has completed; there is nothing to show"
         )
+    if ask.limits is not None:
+        ask = _within(ask, ask.limits, source)
     base = _base(findings.points, measured[0])
     sizes = {point.gpus: _measured(point) for point in reversed(measured)}  # of several placements the first
     prediction = None
@@ -122,6 +130,22 @@ def request_of(findings: Findings, ask: Ask) -> Request:
     ordered = (*alone, *(sizes[gpus] for gpus in sorted(sizes)))
     lacking = tuple(point for point in group if not point.measured)
     return Request(ask, source, base, ordered, asked, lacking, _samples(ask, source, asked, measured[0]), prediction)
+
+
+def _within(ask: Ask, limits: Limits, source: StudySeries) -> Ask:
+    """Return the request for the size that the limits allow. Raises StudyError if there is none."""
+    sizes = sizes_to_consider(source, ask.gpus_per_node)
+    prediction = predict_series(source, sizes, ask.gpus_per_node, ask.bytes_per_second)
+    if prediction.why_not is not None:
+        raise StudyError(f"budget_gpu_hours=: no size can be chosen: {prediction.why_not}; give gpus=")
+    found = costs(prediction, _given_samples(ask, source))
+    of_one = dataclasses.replace(limits, gpu_hours=limits.gpu_hours / ask.runs)
+    best = best_plan(found, of_one)
+    if best is None:
+        raise StudyError(
+            f"budget_gpu_hours=, for one of {ask.runs} runs: {plan_sentence(found, of_one, source.device)}"
+        )
+    return dataclasses.replace(ask, gpus=best.predicted.size.gpus)
 
 
 def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Point]]:
@@ -190,10 +214,17 @@ def _samples_per_step(point: Point, gpus: int) -> float:
 
 def _samples(ask: Ask, source: StudySeries, asked: Size, point: Point) -> float | None:
     """Return the training samples of one run, equal for every size so that all do the same work."""
-    if ask.epochs is not None:
-        if source.train_samples is None:
-            raise StudyError("epochs=: the runs do not say how many samples an epoch has; give hours= or steps=")
-        return ask.epochs * source.train_samples
+    if ask.epochs is not None or ask.samples is not None:
+        return _given_samples(ask, source)
     if ask.steps is not None:
         return ask.steps * _samples_per_step(point, ask.gpus)
     return None if ask.hours is None else ask.hours * 3600 * asked.rate.estimate
+
+
+def _given_samples(ask: Ask, source: StudySeries) -> float:
+    if ask.samples is not None:
+        return ask.samples
+    assert ask.epochs is not None
+    if source.train_samples is None:
+        raise StudyError("epochs=: the runs do not say how many samples an epoch has; give samples=, hours= or steps=")
+    return ask.epochs * source.train_samples

@@ -9,10 +9,9 @@ from analysis.base.column import Column
 from analysis.base.numbers import common
 from analysis.base.text import DASH, count, duration, hours_unit, percent, shortened, span
 from analysis.measures import decisions
-from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.learning import POINT_COLUMNS as LEARNED
 from analysis.measures.losses import Loss
-from analysis.report.losses import PART_COLUMNS, part_text, tenths
+from analysis.report.losses import PART_COLUMNS, part_text, parts_shown, tenths
 from analysis.report.print.document import Footnotes, Group, Header, Line, Table
 from analysis.report.print.latex import tables_tex
 from analysis.report.sentences import baseline, sample_notes, seeds_text, target_text, unit_of
@@ -120,7 +119,7 @@ def _interval(point: Point, column: Column, footnotes: Footnotes) -> Line:
 def breakdown_table(findings: Findings) -> Table:
     """Seconds of each part of a step and, below them, the resulting loss of efficiency."""
     found = [loss for loss in findings.losses.points if loss.parts is not None]
-    parts = [part for part in PART_NAMES if any(loss.parts and part in loss.parts.seconds for loss in found)]
+    parts = parts_shown(found)
     columns = [POINT["step_seconds"], POINT["efficiency"], *(PART_COLUMNS[part] for part in parts)]
     headings = [unit_of([loss.point for loss in found]), *(column.heading for column in columns)]
     footnotes = Footnotes()
@@ -185,7 +184,8 @@ def decisions_table(findings: Findings) -> Table:
 def _decision_cells(row: Row, footnotes: Footnotes) -> list[Line]:
     return [
         (count(row["point"].gpus), *footnotes.raised(*mark_words(row["point"]))),
-        *(cell for column in (SERIAL, MARGINAL) for cell in ((column.text(row),), (column.interval(row),))),
+        (SERIAL.text(row), *footnotes.raised(row["serial_fraction_reason"])),
+        *((SERIAL.interval(row),), (MARGINAL.text(row),), (MARGINAL.interval(row),)),
         (duration(row["epoch_seconds"]),),
         (decisions.COLUMNS["epoch_gpu_hours"].text(row),),
         ({True: "yes", False: "no"}.get(row["epoch_front"], DASH),),

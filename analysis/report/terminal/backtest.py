@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import DASH, number, percent, shortened, span
+from analysis.base.text import DASH, number, percent, shortened, span, tenths
 from analysis.scaling.backtest import Fold, SeriesBacktest, Summary, all_folds, coverage, summary, summary_of
 from analysis.scaling.extra_p import ALL_PEERS
 from analysis.scaling.measurements import MeasurementTable
@@ -14,12 +14,14 @@ from analysis.scaling.series import RateSeries
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.stats.intervals import Interval
+
 POOLED = "pooled law"
 MOST_SERIES = 60  # in the terminal; --json has every one
 NOTE = (
     "Errors are |predicted / measured - 1| of the largest size, predicted from all sizes up to half of it. Intervals "
-    "are of one more measurement. best law: the law of the textbooks with the smallest leave-one-out error. –: cannot "
-    "predict it."
+    "are of one more measurement; how often they hold, with 95 % intervals (Wilson) that take predictions as "
+    "independent. best law: the law of the textbooks with the smallest leave-one-out error. –: cannot predict it."
 )
 
 
@@ -113,8 +115,10 @@ def _coverage_json(folds: Sequence[Fold]) -> dict[str, Any]:
     shares = coverage(folds)
     return {
         "predictions": len(folds),
-        "in_50": None if shares is None else shares[0],
-        "in_90": None if shares is None else shares[1],
+        "in_50": None if shares is None else shares[0].estimate,
+        "in_50_interval": None if shares is None else list(shares[0].ends),
+        "in_90": None if shares is None else shares[1].estimate,
+        "in_90_interval": None if shares is None else list(shares[1].ends),
     }
 
 
@@ -155,12 +159,17 @@ def _summaries(tests: Sequence[SeriesBacktest], extrap_note: str) -> Any:
         rows.append(("… from one node and a bandwidth", summary_of([fold.error for fold in one_node]), one_node))
     for name, result, folds in rows:
         shares = coverage(folds)
-        held = [DASH, DASH] if shares is None else [percent(shares[1], 1), percent(shares[0], 1)]
+        held = [DASH, DASH] if shares is None else [_held(shares[1], len(folds)), _held(shares[0], len(folds))]
         shown.add_row(name, str(result.count), percent(result.mean, 1), percent(result.worst, 1), *held)
     for name in ALL_PEERS:
         result = summary(tests, name)
         shown.add_row(name, str(result.count), percent(result.mean, 1), percent(result.worst, 1), DASH, DASH)
     return shown
+
+
+def _held(share: Interval, total: int) -> str:
+    """Format as '31 of 36 (71.3–93.9 %)'."""
+    return f"{round(share.estimate * total)} of {total} ({span(*share.ends, tenths)})"
 
 
 def _sentences(table: MeasurementTable, tests: Sequence[SeriesBacktest], extrap_note: str) -> list[str]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.base.text import DASH, gpus_text, number, percent, printable, span
+from analysis.base.text import gpus_text, number, percent, printable, span
 from analysis.report.terminal.prediction import MARK_WORDS
 from analysis.scaling.next_size import Candidate, NextSizes
 from analysis.tables.pairing import spec_of
@@ -42,10 +42,10 @@ def print_next(
         if one.candidates:
             table = Table(box=box.HORIZONTALS, padding=(0, 1, 0, 0), show_edge=False)
             unit = "ranks" if one.source.device == "cpu" else "GPUs"
-            for heading in (unit, "nodes", "what", "width after", "narrower by", "node-hours", "by node-hour"):
+            for heading in (unit, "nodes", "what", "width after", "narrower by", "node-hours", "node-hours per 10 %"):
                 table.add_column(heading, justify="right", overflow="fold")
             for candidate in one.candidates:
-                table.add_row(*_cells(candidate))
+                table.add_row(*_cells(candidate, one))
             console.print(table)
         for line in lines[:SHOWN]:
             # Not wrapped, so that it can be copied.
@@ -67,7 +67,13 @@ def next_json(study: str, found: Sequence[NextSizes], commands: Sequence[Sequenc
                 "today": one.today and one.today.document(),
                 "width_today": one.width,
                 "candidates": [
-                    {**dataclasses.asdict(each), "narrowing_per_node_hour": each.per_node_hour, "command": line}
+                    {
+                        **dataclasses.asdict(each),
+                        "is_target": each.size == one.target,
+                        "narrowing_per_node_hour": each.node_hours and each.narrowing / each.node_hours,
+                        "node_hours_per_tenth": each.node_hours_per_tenth,
+                        "command": line,
+                    }
                     for each, line in zip(one.candidates, lines, strict=True)
                 ],
                 "remarks": _sentences(one),
@@ -114,16 +120,16 @@ def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return words[:at], words[at:]
 
 
-def _cells(candidate: Candidate) -> list[str]:
-    rate = candidate.per_node_hour
+def _cells(candidate: Candidate, one: NextSizes) -> list[str]:
+    what = "new" if candidate.repeat is None else "repeat"
     return [
         str(candidate.size.gpus),
         str(candidate.size.nodes),
-        "new" if candidate.repeat is None else "repeat",
+        f"{what}, the target itself" if candidate.size == one.target else what,
         percent(candidate.width, 1),
         percent(candidate.narrowing),
         number(candidate.node_hours),
-        DASH if rate is None else percent(rate),
+        number(candidate.node_hours_per_tenth),
     ]
 
 
@@ -136,10 +142,11 @@ def _sentences(one: NextSizes) -> list[str]:
     marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in one.source.marks)
     lines = [
         f"{gpus_text(one.target.gpus, device)} today: {number(one.today.median)} {one.source.series.counts}/s, "
-        f"{span(*one.today.central90.ends)} (90 %, mean of many runs): "
-        f"{percent(one.width, 1)} wide" + (f" [{marks}]" if marks else ""),
+        f"{span(*one.today.central90.ends)} (90 %, mean of many runs)"
+        + ("" if one.width is None else f": {percent(one.width, 1)} wide")
+        + (f" [{marks}]" if marks else ""),
         *one.basis,
     ]
     if not one.candidates:
-        lines.append("No further run would narrow it by more than the noise of this calculation.")
+        lines.append("No further run would narrow it by 5 % or more.")
     return [printable(line) for line in lines]

@@ -104,7 +104,7 @@ def _samples(prediction: SeriesPrediction, request: Request) -> float | None:
 
 
 def _costs(prediction: SeriesPrediction, samples: float | None) -> list[Cost]:
-    return [] if samples is None else costs(prediction.predicted, samples)
+    return [] if samples is None else costs(prediction, samples)
 
 
 def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> list[str]:
@@ -114,14 +114,9 @@ def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> 
             return ["Hours are not known: the runs do not say how many samples an epoch has; give samples=."]
         return []
     device = prediction.source.device
-    sentences = []
-    for cost in found:
-        efficiency = efficiency_of(prediction, cost.predicted)
-        assert efficiency is not None
-        sentences.append(cost_sentence(cost, efficiency.estimate, device))
-    lines = ["; ".join(sentences) + "."]
-    if request.budget_gpu_hours is not None:
-        lines.append(plan_sentence(found, request.budget_gpu_hours, device))
+    lines = ["; ".join(cost_sentence(cost, device) for cost in found) + "."]
+    if request.limits is not None:
+        lines.append(plan_sentence(found, request.limits, device))
     marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in prediction.source.marks)
     return [f"{line} [{marks}]" if marks else line for line in lines]
 
@@ -172,8 +167,7 @@ def _series_json(prediction: SeriesPrediction, request: Request) -> dict[str, An
     samples = _samples(prediction, request)
     found = _costs(prediction, samples)
     by_size = {cost.predicted.size: cost for cost in found}
-    budget = request.budget_gpu_hours
-    best = None if budget is None else best_plan(found, budget)
+    best = None if request.limits is None else best_plan(found, request.limits)
     return {
         "series": source.series.name,
         "cluster": source.cluster,

@@ -37,7 +37,9 @@ def test_a_table_gets_every_output_of_a_report_beside_it(table: Path, analyse) -
     assert (process.returncode, process.stderr) == (0, "")
     assert "mine reaches 3.50 (" in process.stdout  # (1/350 + 1/356) by (1/100 + 1/102): 3.495
     folder = table.with_name("mine_report")
-    assert "imported; how it was measured" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "imported; how it was measured" in page
+    assert not [said for said in ("<h3>Efficiencies</h3>", "code version") if said in page], "nothing is known of it"
     assert (folder / "report.pdf").stat().st_size > 0
     assert list(table.parent.glob("*.tmp")) == []
     document = json.loads((folder / "report.json").read_text())

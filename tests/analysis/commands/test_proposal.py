@@ -109,6 +109,17 @@ def test_size_that_was_not_measured_is_predicted_and_marked(plain: Findings) -> 
     assert "It is made by the pooled law" in text
 
 
+def test_a_budget_for_all_runs_chooses_the_size(plain: Findings) -> None:
+    text = markdown(plain, "runs=40", "epochs=90", "budget_gpu_hours=1e5", "efficiency=0.9")
+    (chosen,) = [cells for cells in rows_of(text) if f"**{cells[0]}**" in text]
+    assert float(chosen[-1].replace(",", "")) < 1e5
+    assert float(chosen[4].removesuffix(" %")) >= 90
+    assert "it is the fastest for which 100,000 GPU-hours suffice for 40 runs at an efficiency of 90 % or more" in text
+    larger = markdown(plain, "runs=40", "epochs=90", "budget_gpu_hours=1e5")
+    assert "up to 8 times the largest measured" in larger
+    assert larger != text
+
+
 def test_marks_are_loud_and_ranks_are_not_called_gpus(study: StudyBuilder) -> None:
     shared = {"oversubscribed": "2 ranks share 1 core"}
     for gpus in (1, 2):
@@ -168,6 +179,10 @@ def test_names_are_not_obeyed(tmp_path: Path) -> None:
     [
         (["gpus=4"], "runs= is missing: how many runs, such as 40"),
         (["gpus=0", "runs=1"], "gpus=0: give whole numbers from 1"),
+        (["runs=40"], "gpus= is missing"),
+        (["gpus=4", "runs=1", "epochs=1", "budget_gpu_hours=9"], "gpus= and budget_gpu_hours= are given"),
+        (["runs=1", "hours=1", "budget_gpu_hours=9"], "give samples= or epochs="),
+        (["runs=1", "epochs=90", "budget_gpu_hours=1e-3"], "for one of 1 runs: No size is sure to stay within"),
         (["gpus=4", "runs=1", "hours=2", "epochs=1"], "hours= and epochs= are given; give one of them"),
         (["gpus=4", "runs=1", "language=de"], "'language=de' is no setting; there are gpus=, runs="),
         (["gpus=4", "runs=1", "series=jax"], "no series has that in its name; there are: pytorch allreduce"),

@@ -30,10 +30,10 @@ def test_headline_has_speedup_interval_efficiency_and_the_largest_loss(study: St
             seconds = [10 * step * (1 + 0.01 * (repeat - 1))] * 4
             study.add(spec_of(gpus, repeat=repeat), Logs(block_seconds=seconds, rounds=rounds(step, 0.1)))
     (answer,) = answers(study)
-    # 4 x 0.1 / 0.125 = 3.2 times; 1 - 0.1 / 0.125 = 20 % of the step is exposed communication.
+    # 4 x 0.1 / 0.125 = 3.2 times; 1 - 0.1 / 0.125 = 20 % of the step is exposed synchronisation.
     said = r"PyTorch DDP reaches 3\.20 \(3\.[01][0-9]–3\.[23][0-9]\) on 4 GPUs: 80 % efficiency\."
     assert re.fullmatch(said, answer.headline)
-    assert answer.loss == "The largest loss is exposed communication, 20 %."
+    assert answer.loss == "The largest loss is exposed synchronisation, 20 %."
     assert answer.text == f"{answer.headline} {answer.loss}"
 
 

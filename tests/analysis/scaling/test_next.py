@@ -40,22 +40,22 @@ def test_one_node_asks_for_a_second_node_first(study: StudyBuilder) -> None:
     found = asked(measured(study, {1: [1.0], 2: [1.02], 4: [1.03]}), 32)
     assert found.candidates[0].size == Size(8, 2)
     sizes = {one.size: one for one in found.candidates}
-    # The target itself narrows most, but costs the most node-hours.
-    assert max(found.candidates, key=lambda one: one.narrowing).size == Size(32, 8)
+    # A larger size narrows more, but costs more node-hours.
+    assert sizes[Size(16, 4)].narrowing > sizes[Size(8, 2)].narrowing
     assert sizes[Size(32, 8)].node_hours == pytest.approx(8 * HOUR)
     assert sizes[Size(8, 2)].node_hours == pytest.approx(2 * HOUR)
-    rates = [one.per_node_hour for one in found.candidates]
-    assert rates == sorted(rates, key=lambda rate: -(rate or 0))
+    hours = [one.node_hours_per_tenth or 0 for one in found.candidates]
+    assert hours == sorted(hours)
     assert all(one.repeat is None and one.size.gpus > 4 for one in found.candidates)
-    assert found.today is not None
-    assert all(one.width < relative_width(found.today) for one in found.candidates)
+    assert {found.width, *(one.width for one in found.candidates)} == {None}
     assert any("no size was measured twice" in line for line in found.basis)
 
 
 def test_imagined_run_narrows_as_much_as_the_measured_one(study: StudyBuilder) -> None:
-    before = asked(measured(study, {1: [1.0], 2: [1.02], 4: [1.03]}), 32)
+    before = asked(measured(study, {1: [1.0], 2: [1.02], 4: [1.03, 1.035]}), 32)
     expected = next(one.width for one in before.candidates if one.size.gpus == 16)
     assert before.today is not None
+    assert expected is not None
     # After a measurement as predicted: 16 GPUs with the usual loss.
     after = asked(measured(study, {16: [1.06]}), 32)
     assert after.today is not None
@@ -65,9 +65,8 @@ def test_imagined_run_narrows_as_much_as_the_measured_one(study: StudyBuilder) -
 
 
 def test_noise_asks_for_repeats(study: StudyBuilder) -> None:
-    """If repeats differ by 10 %, repeating a cheap size is worth more than any new size."""
+    """If repeats differ by 10 %, repeating a size is worth a run."""
     noisy = asked(measured(study, {1: [1.0, 1.15], 4: [1.18, 1.03], 8: [1.05, 1.22]}), 16)
-    assert noisy.candidates[0].repeat == 2
     assert {one.repeat for one in noisy.candidates} == {None, 2}
 
 
@@ -97,7 +96,7 @@ def test_answer_is_of_the_mean_that_predict_scatters_about(study: StudyBuilder) 
     mean = asked(study, 8).today
     assert single is not None
     assert mean is not None
-    assert mean.median == pytest.approx(single.median, rel=0.02)
+    assert mean.median == pytest.approx(single.median, rel=0.01)
     assert relative_width(mean) < relative_width(single)
 
 

@@ -8,13 +8,15 @@ import pytest
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
+from analysis.base.text import percent
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
-from analysis.scaling.budget import best_plan, costs, plan_sentence
-from analysis.scaling.prediction import SeriesPrediction, predict_series
-from analysis.scaling.request import Request, request_of
+from analysis.scaling.budget import best_plan, costs, plan_sentence, sizes_to_consider
+from analysis.scaling.prediction import SeriesPrediction, efficiency_of, predict_series
+from analysis.scaling.request import Limits, Request, request_of
 from analysis.scaling.series import Size
 from analysis.scaling.study_series import StudySeries, study_series
+from analysis.stats.intervals import Interval
 from harness.core.spec import STRONG, Placement
 
 OVERSUBSCRIBED = {"oversubscribed": "2 ranks share 1 core"}
@@ -62,6 +64,17 @@ def test_prediction_is_between_linear_and_no_scaling_and_shows_baselines(measure
     assert found.own_test.size == Size(8, 2)
     assert "pooled law" in found.why
     assert {law.name for law in found.laws} >= {"amdahl", "gustafson", "usl", "ring", "tree", "communication"}
+
+
+def test_efficiency_is_relative_to_what_was_measured(measured: StudyBuilder) -> None:
+    found = predicted(measured, 16)
+    assert efficiency_of(found, at(found, 1)) == Interval(1.0)
+    one = at(found, 16)
+    efficiency = efficiency_of(found, one)
+    assert one.rate is not None
+    assert efficiency is not None
+    assert efficiency.estimate == pytest.approx(one.rate.median / (16 * 1280))
+    assert efficiency.high == pytest.approx(one.rate.central90.high / (16 * 1280))
 
 
 def test_far_sizes_are_marked_and_very_far_ones_refused(measured: StudyBuilder) -> None:
@@ -134,15 +147,46 @@ def test_repeated_runs_say_how_far_they_differ(study: StudyBuilder) -> None:
 
 
 def test_budget_takes_the_fastest_size_that_surely_fits(measured: StudyBuilder) -> None:
-    found = costs(predicted(measured, 16).predicted, samples=3600 * 1280.0)
+    found = costs(predicted(measured, 16), samples=3600 * 1280.0)
     by_gpus = {cost.predicted.size.gpus: cost for cost in found}
     assert by_gpus[1].hours == pytest.approx(1, rel=0.02)
     assert by_gpus[8].gpu_hours == pytest.approx(1.06, rel=0.02)
     assert by_gpus[8].node_hours.estimate == pytest.approx(by_gpus[8].gpu_hours / 4)
-    assert best_plan(found, 100.0) is by_gpus[16]
-    assert best_plan(found, by_gpus[8].gpu_hours_high) is by_gpus[8]
-    assert best_plan(found, 0.5) is None
-    assert plan_sentence(found, 0.5, "cuda").startswith("No size is sure to stay within 0.500 GPU-h: the cheapest")
+    assert best_plan(found, Limits(100.0)) is by_gpus[16]
+    assert best_plan(found, Limits(by_gpus[8].gpu_hours_high)) is by_gpus[8]
+    assert best_plan(found, Limits(0.5)) is None
+    assert plan_sentence(found, Limits(0.5), "cuda").startswith(
+        "No size is sure to stay within 0.500 GPU-h: the cheapest"
+    )
+
+
+def test_budget_takes_no_size_that_may_be_less_efficient_than_asked(measured: StudyBuilder) -> None:
+    found = costs(predicted(measured, 16), samples=3600 * 1280.0)
+    sixteen = next(cost for cost in found if cost.predicted.size.gpus == 16)
+    assert sixteen.efficiency.low is not None
+    assert best_plan(found, Limits(100.0, sixteen.efficiency.low)) is sixteen
+    stricter = Limits(100.0, sixteen.efficiency.estimate)
+    smaller = best_plan(found, stricter)
+    assert smaller is not None
+    assert smaller.predicted.size.gpus == 8
+    said = plan_sentence(found, stricter, "cuda")
+    assert said.startswith(f"Within 100 GPU-h at {percent(stricter.efficiency)} efficiency or more: 8 GPUs")
+    assert "16 GPUs would take" in said
+
+
+def test_without_gpus_a_budget_considers_sizes_up_to_8_times_the_largest(measured: StudyBuilder, analyse) -> None:
+    (source,) = sources_of(measured)
+    largest = source.series.largest.gpus
+    sizes = sizes_to_consider(source, 4)
+    assert sizes[-1] == 8 * largest
+    assert all(size < 4 or size % 4 == 0 for size in sizes)
+    done = analyse("predict", measured.folder, "samples=1e7", "budget_gpu_hours=50", "efficiency=0.5", "--json")
+    (series,) = json.loads(done.stdout)["series"]
+    by_gpus = {one["gpus"]: one for one in series["predictions"]}
+    assert max(by_gpus) == 8 * largest
+    chosen = by_gpus[series["best_plan_gpus"]]
+    assert chosen["gpu_hours"] < 50
+    assert chosen["efficiency"]["median"] > 0.5
 
 
 def test_command_carries_marks_into_every_prediction(study: StudyBuilder, analyse) -> None:
@@ -170,7 +214,8 @@ def test_command_refuses_in_one_sentence(study: StudyBuilder, analyse) -> None:
 
 def test_settings_are_read() -> None:
     found = request_of(["gpus=16,32,16", "cluster=atlas", "samples=1e6", "budget_gpu_hours=5", "gpus_per_node=4"])
-    assert found == Request((16, 32), "atlas", 4, None, 1e6, None, 5.0)
+    assert found == Request((16, 32), "atlas", 4, None, 1e6, None, Limits(5.0))
+    assert request_of(["epochs=2", "budget_gpu_hours=5", "efficiency=0.7"]).limits == Limits(5.0, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +231,8 @@ def test_settings_are_read() -> None:
         (["gpus=8", "samples=nan"], "samples=nan: give a number above 0"),
         (["gpus=8", "samples=5", "epochs=1"], "give one of them"),
         (["gpus=8", "budget_gpu_hours=5"], "give samples= or epochs="),
+        (["gpus=8", "efficiency=0.7"], "add budget_gpu_hours="),
+        (["epochs=1", "budget_gpu_hours=5", "efficiency=70"], "efficiency=70: give a share of ideal scaling up to 1"),
     ],
 )
 def test_settings_that_say_nothing_are_refused(settings: list[str], said: str) -> None:
