@@ -8,16 +8,16 @@ import pytest
 
 from benchmarks import protocol
 from benchmarks.record import RECORDED
-from harness.core.measuring.steady_state import relative_half_width
+from harness.core.measuring.precision import is_known
 
 STEPS, PRECISION = 10, 0.05
 
 
 def test_a_steady_run_ends_with_the_first_interval_that_there_can_be() -> None:
-    # Stationary after 6 blocks of warm-up (WINDOW); an interval of the median needs at least 6 values.
+    # Stationary after 6 blocks of warm-up (WINDOW), and timed until the first look.
     run = protocol.replayed([1.0] * 40, STEPS, PRECISION)
-    assert (len(run.timed), run.taken, run.precise) == (34, 6, True)
-    assert run.seconds(run.taken, STEPS) == 60.0
+    assert (len(run.timed), run.taken, run.precise) == (34, 16, True)
+    assert run.seconds(run.taken, STEPS) == 160.0
     assert protocol.holds(run)
 
 
@@ -33,17 +33,19 @@ def test_a_recording_that_ends_in_the_warm_up_is_refused() -> None:
 
 def test_the_fixed_number_is_the_smallest_with_which_the_share_of_runs_is_as_precise() -> None:
     steady = protocol.replayed([1.0] * 40, STEPS, PRECISION)
-    # With 8 values the interval is the full range, with 9 it is from the second to the second largest.
     one_far = protocol.replayed([1.0] * 6 + [1.5] + [1.0] * 33, STEPS, PRECISION)
-    assert protocol.fixed_blocks([steady, one_far], PRECISION, 0.5) == 6
-    assert protocol.fixed_blocks([steady, one_far], PRECISION, 1.0) == one_far.taken == 9
+    assert protocol.fixed_blocks([steady, one_far], PRECISION, 0.5) == 16
+    blocks = protocol.fixed_blocks([steady, one_far], PRECISION, 1.0)
+    known = [is_known(one_far.timed[:n], PRECISION, last=True) for n in (16, blocks - 1, blocks)]
+    assert known == [False, False, True]
 
 
 def test_replays_report_whether_they_reached_the_precision() -> None:
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     for run in recorded["runs"]:
         replayed = protocol.replayed(run["seconds_per_step"], recorded["block_steps"], PRECISION)
-        half_width = relative_half_width(replayed.timed[: replayed.taken])
-        assert (half_width is not None and half_width <= PRECISION) == replayed.precise, run
+        known = is_known(replayed.timed[: replayed.taken], PRECISION, last=False)
+        assert known == replayed.precise, run
         assert replayed.precise or replayed.taken == len(replayed.timed), run
-    assert protocol.rows()
+    held, *_ = protocol.of_precision(recorded, PRECISION)
+    assert held.cells()[1] == "13 of 14 (92.9 %)"

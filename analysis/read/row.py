@@ -109,6 +109,7 @@ class Run:
     drift_probability: float | None = None
     blocks_error: float | None = None
     blocks_freedom: float | None = None
+    autocorrelation_times: float | None = None
     resources_json: str | None = None
     gradient_bytes: int | None = None
     fallbacks_json: str | None = None

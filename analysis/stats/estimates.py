@@ -18,7 +18,6 @@ CONFIDENCE = 0.95
 ALPHA = 0.05  # family-wise error rate of a report's comparisons
 POWER = 0.8  # of the minimum detectable ratio
 ENOUGH_RUNS = 3  # two runs give an interval, but one that is rarely narrow enough to be useful
-FEWEST_BLOCKS = 6  # with fewer, a resampled run would consist of less than two stretches of blocks
 ALIKE = 1e-9  # a relative standard error below this is rounding of clocks and sums, not variation
 
 
@@ -56,34 +55,11 @@ def of_runs(costs: Sequence[float]) -> Estimate:
 
 
 def of_one_run(mean: float, relative_se: float | None, df: float | None, blocks: int) -> Estimate:
-    """The mean of a single run, with the result of `block_se`: how steady this run was, not what another would give."""
+    """The mean of a single run, with the error from its blocks (harness.core.measuring.precision): how steady this run
+    was, not what another would give."""
     if relative_se is None or df is None:
         return Estimate(mean, 0.0, 1.0, 1, Missing(1, blocks))
     return Estimate(mean, relative_se, df, 1, _alike(relative_se, 1))
-
-
-def block_se(seconds: Sequence[float], samples: Sequence[float]) -> tuple[float, float] | None:
-    """The relative standard error of seconds per sample and its degrees of freedom, from the blocks of one run in
-    time order; None with fewer than FEWEST_BLOCKS.
-
-    The moving-block bootstrap (Künsch, Annals of Statistics 17(3), 1989) resamples a run from overlapping stretches of
-    l neighbouring blocks, which preserves their autocorrelation. For a mean its variance is known in closed form, the
-    variance of the sums of all stretches (overlapping batch means), so there is no seed and no sampling noise. The
-    ratio of total seconds to total samples is linearised; n / (n - l) corrects the bias of few stretches. l is the
-    square root of n, larger than the usual cube root, whose intervals were measured to be too narrow.
-    """
-    import numpy as np
-
-    n = len(seconds)
-    total_seconds, total_samples = math.fsum(seconds), math.fsum(samples)
-    if n < FEWEST_BLOCKS or not total_seconds or not total_samples:
-        return None
-    length = math.isqrt(n - 1) + 1
-    # As fractions of the totals, so that nothing overflows.
-    residuals = np.asarray(seconds) / total_seconds - np.asarray(samples) / total_samples
-    sums = np.convolve(residuals, np.ones(length), "valid")
-    variance = sums.var() * n / length * n / (n - length)
-    return math.sqrt(variance), n / length - 1
 
 
 @dataclass(frozen=True)

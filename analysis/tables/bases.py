@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.stats.estimates import FEWEST_BLOCKS
 from analysis.stats.intervals import Interval, Missing
+from harness.core.measuring.precision import FEWEST
 
 ONE_RUN = "blocks of one run"
 
@@ -32,5 +32,5 @@ def _why(missing: Missing) -> str:
     if missing.blocks == 0:
         return "a single measurement"
     if missing.blocks is not None:
-        return f"{missing.blocks} block{'s' * (missing.blocks != 1)} of one run, {FEWEST_BLOCKS} are needed"
+        return f"{missing.blocks} block{'s' * (missing.blocks != 1)} of one run, {FEWEST} are needed"
     return f"the {ONE_RUN if missing.runs == 1 else f'{missing.runs} runs'} are alike to the last digit"

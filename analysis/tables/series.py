@@ -74,7 +74,9 @@ def name_series(series: Mapping[str, Run | Point]) -> dict[str, tuple[str, str]]
         for key in keys:
             own = fields[key]
             said = {**{name: own.get(name, "none") for name in differing}, FAULT: own[FAULT]}
-            detail = ", ".join(text for name, value in sorted(said.items()) if (text := _said(name, value)))
+            detail = ", ".join(
+                text for name, value in sorted(said.items(), key=_own_first) if (text := _said(name, value))
+            )
             names[key] = (label, printable(detail))
     return names
 
@@ -169,9 +171,19 @@ def _assigned(prefix: str, fields: Mapping[str, Any]) -> list[str]:
     return [f"{prefix}.{name}={value}" for name, value in sorted(fields.items())]
 
 
+def _own_first(field: tuple[str, str]) -> tuple[bool, str]:
+    """Sort key: what identifies a training of the user's own is long, so it comes after what they vary."""
+    name = field[0]
+    return name.startswith("workload.") and not name.startswith("workload.params."), name
+
+
 def _said(name: str, value: str) -> str:
     if name in (CHECKPOINT, FAULT):
         return value
+    if name == "workload.params":  # none at all, which each of the others' parameters says
+        return ""
+    if name == "workload.code":
+        value = re.sub(r"^(git:[0-9a-f]{12})[0-9a-f]+", r"\1", value)
     for prefix in ("columns.", "workload.params.", "workload."):
         name = name.removeprefix(prefix)
     return f"{name}={value}"

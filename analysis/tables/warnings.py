@@ -14,6 +14,7 @@ from analysis.read.row import Run
 from analysis.stats.estimates import Estimate
 from analysis.stats.stability import Trend, trend
 from analysis.tables.pairing import spec_of
+from harness.core.measuring.precision import ENOUGH_TIMES
 from harness.core.spec import DALI, EMULATED
 
 OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED = "oversubscribed", "baseline oversubscribed"
@@ -29,6 +30,9 @@ CODE_CHANGED = "code changed"
 DECODED_BY_DALI = "decoded by DALI"
 # Step time was still changing when timing began; averaged accuracies are of different numbers of steps.
 NOT_STATIONARY, UNEQUAL_TRAINING = "not stationary", "unequal training"
+# Asked for a precision, it ended at the limit of steps, too short for its autocorrelation. With fewer blocks, steady
+# runs look like this too: of independent blocks 5 % with 30, none of 3,000 simulated series with 60.
+WANDERING, FEWEST_TO_WANDER = "wandering", 50
 # Each test image was scored in several views, so accuracies are not comparable with those of single views.
 SEVERAL_VIEWS = "accuracy of several views"
 THROTTLED, FELL_BACK = "throttled", "fell back"
@@ -59,6 +63,8 @@ def point_marks(group: Sequence[Run], completed: Sequence[Run], oversubscribed: 
     marks += steadiness_marks(completed)
     if any(run.stationary is False for run in completed):
         marks.append(NOT_STATIONARY)
+    if any(map(_wanders, completed)):
+        marks.append(WANDERING)
     if len({run.samples_seen for run in completed if run.accuracy is not None}) > 1:
         marks.append(UNEQUAL_TRAINING)
     if spec.get("measure", {}).get("evaluate_views", 1) != 1 and any(run.accuracy is not None for run in completed):
@@ -98,6 +104,12 @@ def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
     between = _between(completed)
     if between is not None and between.is_drift:
         notes.append(f"{DRIFT} between runs: {moved(between)} from the first to the last of {len(completed)} runs")
+    wandering = [run.autocorrelation_times or 0.0 for run in completed if _wanders(run)]
+    if wandering:
+        notes.append(
+            f"the step time wanders: {len(wandering)} of {len(completed)} runs reached measure.steps within "
+            f"{min(wandering):.1f} autocorrelation times, and an interval takes {ENOUGH_TIMES}: repeat the jobs"
+        )
     notes += dict.fromkeys(what for run in completed for what in run.fallbacks)
     notes += issue_notes(completed)
     shares, reasons = zip(*map(_throttled, completed), strict=True)
@@ -113,6 +125,13 @@ def point_notes(completed: Sequence[Run], estimate: Estimate) -> list[str]:
                 f"{percent(within, 1)}: a single run looks surer than it is"
             )
     return notes
+
+
+def _wanders(run: Run) -> bool:
+    times = run.autocorrelation_times
+    at_limit = run.precision_asked is not None and run.stopped == "limit"
+    enough = (run.measured_blocks or 0) >= FEWEST_TO_WANDER
+    return at_limit and enough and times is not None and times < ENOUGH_TIMES
 
 
 def _throttled(run: Run) -> tuple[float, list[str]]:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from benchmarks.sides.beside import plain_adapter
 from harness.core.events import EventWriter
+from harness.core.measuring.environment import start_facts
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import read_run
-from harness.worker.record import capture, energy
+from harness.worker.record import energy
 from harness.worker.record.recorder import MEASURE, Recorder, Recording
 from harness.worker.timing import timed
 
@@ -29,7 +30,8 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
     adapter, _ = plain_adapter(spec, site)
     with tempfile.TemporaryDirectory() as folder:
         log = EventWriter(Path(folder) / "events.rank0.jsonl", 0)
-        facts = {**capture.start_facts(spec, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0)), **adapter.facts()}
+        placement = start_facts(spec, Rendezvous(0, 1, 0, 1, "127.0.0.1", 0), os.sched_getaffinity(0), os.environ)
+        facts = {**placement, **adapter.facts()}
         meter = energy.find(facts["device"], facts["device_id"])
         recording = Recording(log, facts)
 

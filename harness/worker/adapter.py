@@ -29,10 +29,10 @@ class Adapter(ABC):
     """Only `fence`, `allreduce_sum` and methods that return NumPy arrays or numbers may wait for the device.
 
     separable: a step can run without its communication. compiles: `step_without_sync` is a separate program, compiled
-    on its first call.
+    on its first call. has_one_rank_step: a step can run with everything but the other ranks.
     """
 
-    separable, compiles = True, False
+    separable, compiles, has_one_rank_step = True, False, False
 
     def __init__(self, batches: Pipeline) -> None:
         self.batches = batches
@@ -64,6 +64,11 @@ class Adapter(ABC):
         replicas diverge."""
         assert self.cached is not None
         self.train(self.cached, synchronise=False)
+
+    def one_rank_step(self) -> None:
+        """Take the step on the cached batch as if this were the only rank, with all that the strategy does besides
+        exchanging messages. For probes of adapters with `has_one_rank_step` only: the replicas diverge."""
+        raise NotImplementedError
 
     def joined(self) -> None:
         """Record the end of the rendezvous; called once the ranks are joined, before the network is built."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST, SCRIPT_ENDED, Outcome, Probing
-from harness.core.measuring.steady_state import relative_half_width
+from harness.core.measuring.precision import mean_error
 
 # In the order of a round (docs/method.md).
-PROBES = ("full", "cached_batch", "no_sync", "allreduce")
+PROBES = ("full", "cached_batch", "one_rank", "no_sync", "allreduce")
 
 
 def protocol_columns(ranks: Mapping[int, RankLog], own_steps: Sequence[float] = ()) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def protocol_notes(ranks: Mapping[int, RankLog], own_steps: Sequence[float] = ()
         if outcome.precision is not None:
             asked = f"{100 * outcome.precision:g} %"
             if outcome.stopped == "precision":
-                notes.append(f"stopped at a half-width of {width} of the median step time, {asked} was asked for")
+                notes.append(f"stopped at a half-width of {width} of the step time, {asked} was asked for")
             else:
                 end = "at the end of the script" if outcome.stopped == SCRIPT_ENDED else "at the limit of steps"
                 notes.append(f"stopped {end}: half-width {width}, {asked} was asked for")
@@ -64,7 +64,10 @@ def protocol_notes(ranks: Mapping[int, RankLog], own_steps: Sequence[float] = ()
 
 
 def _half_width(outcome: Outcome, own_steps: Sequence[float]) -> float | None:
-    return relative_half_width(own_steps) if outcome.relative_half_width is None else outcome.relative_half_width
+    if outcome.relative_half_width is not None:
+        return outcome.relative_half_width
+    error = mean_error(own_steps)
+    return None if error is None else error.half_width
 
 
 def probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:

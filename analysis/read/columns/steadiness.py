@@ -8,8 +8,8 @@ from typing import Any
 from analysis.base.text import percent, probability_text
 from analysis.read.log.packed import packed
 from analysis.read.log.values import Block
-from analysis.stats.estimates import block_se
 from analysis.stats.stability import Trend, outliers, trend
+from harness.core.measuring.precision import mean_error
 
 DRIFT = "drift"
 
@@ -22,8 +22,9 @@ def steadiness_columns(blocks: Sequence[Block]) -> dict[str, Any]:
     columns["outlier_blocks"] = len(outliers(per_step))
     if found := trend([float(block.step) for block in blocks], per_step):
         columns |= {"drift": found.change, "drift_probability": found.p_value}
-    if found_se := block_se(seconds, samples):
-        columns |= dict(zip(("blocks_error", "blocks_freedom"), found_se, strict=True))
+    if error := mean_error(seconds, samples):
+        names = ("blocks_error", "blocks_freedom", "autocorrelation_times")
+        columns |= dict(zip(names, error, strict=True))
     return columns
 
 

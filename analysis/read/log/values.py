@@ -146,7 +146,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         stopped: one of STOPPED.
-        relative_half_width: of the interval of the median step time over blocks; None with fewer than six.
+        relative_half_width: of the interval of the step time, from its blocks; None with fewer than six.
         precision: requested precision; None if the number of steps was fixed.
         stationary: whether step time was stationary at the end of the warm-up; None if not tested.
         warmup_steps: length of the warm-up.

@@ -11,7 +11,11 @@ import re
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
+
+from harness.core import environment_variables
+from harness.core.rendezvous import Rendezvous
+from harness.core.spec import RunSpec
 
 ENV_VERSION = 1
 ALLOWED_VARIABLES = re.compile(
@@ -68,6 +72,28 @@ def numa_nodes(folder: Path) -> Dict[str, str]:
     """Return the cores of each NUMA node as the kernel writes them, {"0": "0-15,32-47"}; empty if unknown."""
     cores = {path.name[len("node") :]: text_of(path / "cpulist") for path in folder.glob("node[0-9]*")}
     return {number: cores[number] or "" for number in sorted(cores, key=int)}
+
+
+def start_facts(
+    spec: RunSpec, rendezvous: Rendezvous, cpus: Iterable[int], environ: Mapping[str, str]
+) -> Dict[str, Any]:
+    """Return what is known of a process's placement without its framework (the event `start`).
+
+    Args:
+        cpus: on which it may run.
+        environ: variables of the process or its supervisor.
+    """
+    declared = environ.get(environment_variables.CORES_DECLARED, "")
+    return {
+        "local_rank": rendezvous.local_rank,
+        "host": socket.gethostname(),
+        "machine": machine_id(),
+        "cores": os.cpu_count() or 1,
+        "cpus": sorted(cpus),
+        "cores_declared": int(declared) if declared.isdigit() else None,
+        "global_batch": spec.global_batch,
+        "batch_per_gpu": spec.batch_per_gpu,
+    }
 
 
 def machine_id() -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from harness.core.measuring.steady_state import is_stationary, relative_half_width
+from harness.core.measuring.precision import is_known, mean_error
+from harness.core.measuring.steady_state import is_stationary
 from harness.core.spec import MeasureSpec
 
 FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
@@ -37,6 +38,7 @@ class Protocol:
         self.warm: List[float] = []
         self.timed: List[float] = []
         self.warmup_steps = self.measured_steps = 0
+        self._known = False
 
     @property
     def going(self) -> bool:
@@ -79,6 +81,8 @@ class Protocol:
         else:
             self.warmup_steps += n
         self.step += n
+        if self.measure.precision is not None:
+            self._known = is_known(self.timed, self.measure.precision, last=self._at_limit)
 
     @property
     def step_seconds(self) -> Optional[float]:
@@ -89,9 +93,10 @@ class Protocol:
         """Return the attempt's protocol event, once `going` is False."""
         if self.ended is not None:
             return dict(self.ended)
+        error = mean_error(self.timed)
         return {
             "stopped": self._stopped or "limit",
-            "relative_half_width": relative_half_width(self.timed),
+            "relative_half_width": None if error is None else error.half_width,
             "precision": self.measure.precision,
             "warmup_steps": self.warmup_steps,
             "stationary": is_stationary(self.warm) if self.measure.warms_until_stationary else None,
@@ -108,11 +113,13 @@ class Protocol:
     @property
     def _stopped(self) -> Optional[str]:
         """The reason why the attempt stopped; None if there is another block."""
-        precision = self.measure.precision
-        if precision is not None:
-            half_width = relative_half_width(self.timed)
-            if half_width is not None and half_width <= precision:
-                return "precision"
-        if self.step >= self.measure.most_steps:
-            return "limit"
-        return "limit" if not self.measure.fixed and self.measured_steps >= self.measure.steps else None
+        if self._known:
+            return "precision"
+        return "limit" if self._at_limit else None
+
+    @property
+    def _at_limit(self) -> bool:
+        measure = self.measure
+        if self.step >= measure.most_steps:
+            return True
+        return not measure.fixed and self.measured_steps >= measure.steps

@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
-from harness.core import environment_variables
-from harness.core.measuring.environment import cpu_model, lines, machine_id, text_of
-from harness.core.rendezvous import Rendezvous
+from harness.core.measuring.environment import cpu_model, lines, text_of
 from harness.core.spec import RunSpec
 
 # Names in /proc/cpuinfo of instructions that multiply bf16, on x86 and Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-
-
-def start_facts(spec: RunSpec, rendezvous: Rendezvous) -> Dict[str, Any]:
-    """Return what a rank knows about its placement without its framework."""
-    declared = os.environ.get(environment_variables.CORES_DECLARED, "")
-    return {
-        "local_rank": rendezvous.local_rank,
-        "host": socket.gethostname(),
-        "machine": machine_id(),
-        "cores": os.cpu_count() or 1,
-        "cpus": sorted(os.sched_getaffinity(0)),
-        "cores_declared": int(declared) if declared.isdigit() else None,
-        "global_batch": spec.global_batch,
-        "batch_per_gpu": spec.batch_per_gpu,
-    }
 
 
 def interpreter_seconds() -> Dict[str, float]:

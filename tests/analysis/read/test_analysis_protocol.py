@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from analysis.measures.speedup import points_of
 from analysis.read.columns.protocol import probe_columns, protocol_columns, protocol_notes
 from analysis.read.log.rank import RankLog
 from analysis.read.study import read_study
+from analysis.tables.warnings import WANDERING
 
 OUTCOME = {
     "ev": "protocol",
@@ -75,7 +77,7 @@ def test_older_logs_have_their_probes_in_the_order_of_the_log() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "stopped at a half-width of 1.5 % of the median step time, 2 % was asked for"),
+        ({}, "stopped at a half-width of 1.5 % of the step time, 2 % was asked for"),
         ({"stopped": "limit", "relative_half_width": 0.04}, "limit of steps: half-width 4.0 %, 2 % was asked for"),
         ({"stopped": "limit", "relative_half_width": None}, "limit of steps: half-width not known, 2 %"),
         ({"stationary": False}, "not stationary: the step time had not come to rest when the warm-up reached its"),
@@ -141,3 +143,13 @@ def test_point_with_nonstationary_or_unequally_long_runs_is_marked(
     assert "precise enough" in page
     assert "unequal training" in page
     assert longer.name in page
+
+
+def test_a_run_that_wanders_is_marked_at_the_limit_only_and_not_with_few_blocks(study: StudyBuilder) -> None:
+    wave = [1 + 0.1 * math.sin(block / 15) for block in range(60)]
+    ended = {**OUTCOME, "stopped": "limit", "relative_half_width": 0.3}
+    for gpus, seconds, outcome in ((1, wave, ended), (2, wave, OUTCOME), (3, wave[:40], ended), (4, [1.0] * 60, ended)):
+        with_event(study.add(spec_of(gpus), Logs(block_seconds=seconds)), outcome)
+    points = points_of(read_study(study.folder).runs)
+    assert [WANDERING in point.marks for point in points] == [True, False, False, False]
+    assert "1 of 1 runs reached measure.steps within 3.0 autocorrelation times, and" in points[0].notes

@@ -119,11 +119,11 @@ def test_why_a_build_does_not_run_on_a_gpu(build: Build, capability: tuple[int, 
 
 
 def test_what_to_do_names_the_builder_and_the_gpu() -> None:
-    build_it = gpu_types.advice(TORCH_CU130, (7, 0), "pytorch", True)
+    build_it = gpu_types.advice(TORCH_CU130, (7, 0), "pytorch")
     assert build_it == "build the environment for it: `GPU=v100 sbatch/env/pytorch.sh`"
-    assert "install a compatible build" in gpu_types.advice(TORCH_CU130, (7, 0), "/my/env", False)
-    assert "use another framework" in gpu_types.advice(MXNET, (9, 0), "mxnet", True)
-    assert "GPU=k80" in gpu_types.advice(MXNET, (3, 7), "mxnet", True)
+    assert "install a compatible build" in gpu_types.advice(TORCH_CU130, (7, 0), "/my/env")
+    assert "use another framework" in gpu_types.advice(MXNET, (9, 0), "mxnet")
+    assert "GPU=k80" in gpu_types.advice(MXNET, (3, 7), "mxnet")
 
 
 def test_a_driver_that_is_too_old_for_a_build() -> None:

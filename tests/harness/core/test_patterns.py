@@ -115,8 +115,17 @@ BARS = {
 @pytest.mark.parametrize("name", BARS)
 def test_progress_bars_are_timed_on_arrival_without_pauses_between_epochs(name: str) -> None:
     reader = Reader(parse(name, "samples"), 64, gpus=2, processes=2)
-    found = [o for seconds, text in BARS[name][0] for o in reader.feed(text.encode(), seconds)]
+    found = [o for seconds, text in BARS[name][0] for o in reader.feed(text.encode(), seconds)] + reader.close()
     assert [(o.end, o.n, round(o.seconds, 9)) for o in found] == BARS[name][1]
+
+
+def test_lines_that_arrive_together_share_the_time() -> None:
+    reader = Reader(parse(r"step (?P<step>\d+)", "samples"), 64, gpus=1, processes=1)
+    arrivals = ((0.0, (1, 2)), (3.0, (3, 4, 5)), (4.0, (6,)), (4.0, (7,)), (9.0, (1, 2)), (10.0, (3,)))
+    texts = [(seconds, "".join(f"step {step}\n" for step in steps)) for seconds, steps in arrivals]
+    found = [o for seconds, text in texts for o in reader.feed(text.encode(), seconds)] + reader.close()
+    # What came with the first line of an epoch has no known time.
+    assert [(o.end, o.n, o.seconds) for o in found] == [(5, 3, 3.0), (7, 2, 1.0), (10, 1, 1.0)]
 
 
 def test_every_preset_is_tested() -> None:

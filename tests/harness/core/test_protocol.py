@@ -9,18 +9,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from harness.core.measuring.protocol import Protocol
-from harness.core.measuring.steady_state import (
-    FAR,
-    WINDOW,
-    is_stationary,
-    median_interval,
-    relative_half_width,
-    trend_p_value,
-)
+from harness.core.measuring.steady_state import FAR, WINDOW, is_stationary, trend_p_value
 from harness.core.spec import MeasureSpec
 
 FIXED = MeasureSpec(warmup_steps=20, steps=40, block_steps=10)
-ADAPTIVE = MeasureSpec(warmup_steps=20, steps=200, block_steps=10, warmup_limit_steps=100, precision=0.02)
+ADAPTIVE = MeasureSpec(warmup_steps=20, steps=400, block_steps=10, warmup_limit_steps=100, precision=0.02)
 
 
 def taken(protocol: Protocol, step_seconds: Iterator[float]) -> list[tuple[str, int, int]]:
@@ -84,37 +77,6 @@ def test_a_warm_up_that_dies_away_is_waited_for() -> None:
         assert len(series) > WINDOW
 
 
-def test_interval_of_the_median_takes_the_order_statistics_of_the_table() -> None:
-    """Le Boudec 2010, table A.1: 95 % of n = 6, 10, 20, 70 by x(1) and x(6), x(2) and x(9), x(6) and x(15), x(27) and
-    x(44)."""
-    pairs = {n: median_interval(range(1, n + 1)) for n in (5, 6, 10, 20, 70)}
-    assert pairs == {5: None, 6: (1, 6), 10: (2, 9), 20: (6, 15), 70: (27, 44)}
-    assert relative_half_width([1.0, 1.1, 0.9, 1.0, 1.0, 1.0]) == pytest.approx(0.1)
-    assert relative_half_width([1.0] * 5) is None
-    assert relative_half_width([]) is None
-
-
-def run_until_precise(draw: Iterator[float]) -> tuple[list[float], bool]:
-    """Return (timed blocks, whether the precision was reached before the limit of 50)."""
-    measure = MeasureSpec(warmup_steps=0, steps=50, block_steps=1, precision=0.02)
-    protocol = Protocol(measure, 0)
-    taken(protocol, draw)
-    return protocol.timed, protocol.outcome()["stopped"] == "precision"
-
-
-def test_coverage_of_the_interval_at_which_a_run_stops() -> None:
-    """Checking after each block costs little coverage: in 1,000 runs with independent noise of 3 % the last interval
-    contains the true median in 93.7 %, measured with this seed, instead of 95 %. Bound: four standard errors."""
-    draw, held, stopped, blocks = noise(7, 0.03), 0, 0, 0
-    for _ in range(1000):
-        timed, precise = run_until_precise(draw)
-        low, high = median_interval(timed)  # type: ignore[misc]
-        held, stopped, blocks = held + (low <= 1.0 <= high), stopped + precise, blocks + len(timed)
-    assert held / 1000 > 0.906
-    assert stopped > 990
-    assert 12 < blocks / 1000 < 24
-
-
 def test_fixed_numbers_of_steps_are_the_same_whatever_the_step_time() -> None:
     for series in (noise(1, 0.5, 10.0), itertools.repeat(1.0)):
         protocol = Protocol(FIXED, 0)
@@ -156,8 +118,9 @@ def test_warm_up_goes_on_until_the_step_time_is_at_rest() -> None:
     # In the window 2, 1, 1, 1, 1, 1 both halves have median 1; in the one before, 3, 2, 1 and 1, 1, 1, they do not.
     assert sum(n for _, _, n in warm) == 90
     assert protocol.outcome()["stationary"] is True
-    # Little noise: the smallest number of blocks with an interval.
-    assert (protocol.outcome()["stopped"], protocol.outcome()["measured_steps"]) == ("precision", 60)
+    # Little noise: one of the first looks.
+    assert protocol.outcome()["stopped"] == "precision"
+    assert protocol.outcome()["measured_steps"] in (160, 240, 360)
 
 
 def test_limits_end_nonstationary_runs_and_the_outcome_says_so() -> None:
@@ -165,17 +128,17 @@ def test_limits_end_nonstationary_runs_and_the_outcome_says_so() -> None:
     found = taken(protocol, (1.1**i for i in itertools.count()))
     assert sum(n for phase, _, n in found if phase != "measure") == 100
     outcome = protocol.outcome()
-    assert (outcome["stationary"], outcome["stopped"], outcome["measured_steps"]) == (False, "limit", 200)
+    assert (outcome["stationary"], outcome["stopped"], outcome["measured_steps"]) == (False, "limit", 400)
     assert outcome["relative_half_width"] > 0.02
-    assert protocol.step == ADAPTIVE.most_steps == 300
+    assert protocol.step == ADAPTIVE.most_steps == 500
 
 
-@pytest.mark.parametrize("first_step", [10, 150, 290, 300])
+@pytest.mark.parametrize("first_step", [10, 150, 490, 500])
 def test_an_adaptive_run_that_goes_on_warms_up_again_and_stays_within_its_limit(first_step: int) -> None:
     protocol = Protocol(ADAPTIVE, first_step)
     found = taken(protocol, noise(1, 0.5, 10.0))
-    assert protocol.step <= 300
-    assert [part[0] for part in found[:1]] == (["first"] if first_step < 300 else [])
+    assert protocol.step <= 500
+    assert [part[0] for part in found[:1]] == (["first"] if first_step < 500 else [])
     phases = [phase for phase, step, _ in found if step >= max(first_step + 1, 20)]
     assert phases == sorted(phases, reverse=True), "rewarm, then measure"
     assert sum(n for _, _, n in found) == protocol.step - first_step
