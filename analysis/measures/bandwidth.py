@@ -1,4 +1,4 @@
-"""Network bandwidth of an allreduce as large as the gradients, and how much of it overlaps with computation.
+"""Network bandwidth of an allreduce as large as the gradients, and how much of it a step hides behind computation.
 
 Bandwidths as nccl-tests defines them (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), in 10^9 bytes per
 second:
@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.measures.breakdown import COMMUNICATION, Parts
+from analysis.base.text import duration
+from analysis.measures.breakdown import SYNCHRONISATION, Parts
 from analysis.stats.intervals import Interval
 from harness.core.strategies import NETWORK, info
 
@@ -30,15 +31,12 @@ NO_NOMINAL = "no nominal rate of the link in the cluster's configuration"
 class Network:
     """The network as measured at a point; None if unknown, for the reasons in `notes`.
 
-    step_bus_gb_per_s: an upper bound, not a measurement: the bandwidth if the gradients' bytes had taken only the
-    exposed time, which is the least that communication took in a step. nominal_gb_per_s: of the link. bus_of_nominal:
-    bus bandwidth as a fraction of it.
+    nominal_gb_per_s: of the link. bus_of_nominal: bus bandwidth as a fraction of it.
     """
 
     overlap: Interval | None = None
     algorithm_gb_per_s: float | None = None
     bus_gb_per_s: float | None = None
-    step_bus_gb_per_s: float | None = None
     nominal_gb_per_s: float | None = None
     bus_of_nominal: float | None = None
     notes: tuple[str, ...] = ()
@@ -58,11 +56,13 @@ def network_of(
     if gpus == 1 or alone is None or alone.estimate <= 0:
         return Network()
     notes = []
-    exposed = parts.seconds.get(COMMUNICATION)
+    exposed = parts.seconds.get(SYNCHRONISATION)
     comparable = info(strategy).sums_all_gradients and options.get("compress") in NOT_COMPRESSED
     overlap = None
     if exposed is not None and comparable:
-        overlap = hidden(exposed, alone)
+        found = hidden(exposed, alone)
+        overlap = found if isinstance(found, Interval) else None
+        notes += [found] if isinstance(found, str) else []
     elif exposed is not None:
         notes.append("no overlap: a step exchanges other messages than the allreduce alone")
     if info(strategy).servers:
@@ -74,9 +74,6 @@ def network_of(
     if not size:
         return Network(overlap, notes=tuple(notes))
     bus = bus_bandwidth(size, alone.estimate, gpus)
-    in_step = None
-    if exposed is not None and comparable and exposed.excludes(0) and exposed.estimate > 0:
-        in_step = bus_bandwidth(size, exposed.estimate, gpus)
     nominal = link_gb_per_s if nodes > 1 else gpu_link_gb_per_s
     if nominal is None:
         notes.append(NO_NOMINAL)
@@ -84,7 +81,6 @@ def network_of(
         overlap,
         size / alone.estimate / GB,
         bus,
-        in_step,
         nominal,
         None if nominal is None else bus / nominal,
         tuple(notes),
@@ -96,8 +92,15 @@ def bus_bandwidth(n_bytes: int, seconds: float, ranks: int) -> float:
     return n_bytes / seconds * 2 * (ranks - 1) / ranks / GB
 
 
-def hidden(exposed: Interval, alone: Interval) -> Interval:
-    """Overlap: 1 - exposed / alone. It is negative if a step waits longer than the message alone takes, and above 1
-    if noise makes the exposed time negative. The interval is that of the exposed time and ignores the error of
+def hidden(exposed: Interval, alone: Interval) -> Interval | str:
+    """Overlap: 1 - exposed / alone, or why there is none. Exposed synchronisation holds more than messages, so this is
+    the least that a step hides. The interval is that of the exposed time, between 0 and 1; it ignores the error of
     `alone`."""
-    return exposed.times(1 / alone.estimate).mapped(lambda share: 1 - share, falling=True)
+    if exposed.estimate < 0:
+        return f"no overlap: steps with and without synchronisation differ by noise ({duration(exposed.estimate)})"
+    if exposed.estimate > alone.estimate:
+        return (
+            f"no overlap: exposed synchronisation, {duration(exposed.estimate)}, is longer than the allreduce alone, "
+            f"{duration(alone.estimate)}: it holds more than messages"
+        )
+    return exposed.mapped(lambda seconds: min(1.0, max(0.0, 1 - seconds / alone.estimate)), falling=True)

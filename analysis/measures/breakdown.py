@@ -2,13 +2,15 @@
 baseline.
 
 The parts come from probes that a run takes in rounds after training (docs/breakdown.md). Per round, in seconds per
-step: F is the full step of the slowest rank, C the same on a cached batch, U without synchronisation.
+step: F is the full step of the slowest rank, C the same on a cached batch, A as if the rank had no peers, U without
+synchronisation.
 
-    data stall             F - C
-    exposed communication  C - max(U)
-    imbalance              max(U) - mean(U), over the ranks
-    compute                mean(U)
-    unexplained            step time of the timed steps, less all of these
+    data stall               F - C
+    exposed synchronisation  C - max(A); without A, C - max(U)
+    gradient bucketing       max(A) - max(U); only with A
+    imbalance                max(U) - mean(U), over the ranks
+    compute                  mean(U)
+    unexplained              step time of the timed steps, less all of these
 
 Differences are taken within a round, which cancels drift; a part is their median over the rounds. Nothing is clamped: a
 small negative part is measurement noise and shows how large the noise is.
@@ -23,18 +25,23 @@ from typing import Any
 
 from analysis.measures.traced import traced_notes
 from analysis.read.row import Run
+from analysis.stats.estimates import CONFIDENCE
 from analysis.stats.intervals import Interval
-from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_rounds, of_runs
+from analysis.stats.rounds import FEWEST_ROUNDS, difference, of_blocks, of_rounds, of_runs
 from harness.core.strategies import info
 
-DATA, COMMUNICATION, IMBALANCE, COMPUTE = "data_stall", "exposed_communication", "imbalance", "compute"
+# In file formats, exposed synchronisation keeps its former name.
+DATA, SYNCHRONISATION, IMBALANCE, COMPUTE = "data_stall", "exposed_communication", "imbalance", "compute"
+BUCKETING = "bucketing"  # what DDP's buckets and hooks take without peers
 # Compute, communication and imbalance together, for strategies that cannot take a step without communication.
 UNDIVIDED = "undivided"
 UNEXPLAINED = "unexplained"
+ONE_RANK = "one_rank"  # the probe
 # In the order of the waterfall chart.
 PART_NAMES = {
     DATA: "data stall",
-    COMMUNICATION: "exposed communication",
+    SYNCHRONISATION: "exposed synchronisation",
+    BUCKETING: "gradient bucketing",
     IMBALANCE: "imbalance",
     COMPUTE: "compute",
     UNDIVIDED: "compute and communication",
@@ -45,7 +52,7 @@ WAITING_NOTE = "data stall is the waiting for the DataLoader on the host, the mo
 NO_WAITING_NOTE = "no DataLoader was seen: waiting for data is part of compute"
 UNDIVIDED_NOTE = "compute and communication are one part"
 ROUNDING = 1e-9  # relative difference of step times that counts as none
-INSEPARABLE = (COMMUNICATION, IMBALANCE, COMPUTE)  # what UNDIVIDED replaces
+INSEPARABLE = (SYNCHRONISATION, BUCKETING, IMBALANCE, COMPUTE)  # what UNDIVIDED replaces
 
 
 @dataclass(frozen=True)
@@ -80,21 +87,34 @@ class Parts:
         ordered = {name: seconds[name] for name in PART_NAMES if name in seconds and name not in INSEPARABLE}
         return replace(self, seconds=ordered)
 
+    def without_bucketing(self) -> Parts:
+        """The same parts with bucketing among exposed synchronisation, as without a probe of one rank."""
+        if BUCKETING not in self.seconds:
+            return self
+        seconds = dict(self.seconds)
+        both = seconds.pop(BUCKETING).estimate + seconds[SYNCHRONISATION].estimate
+        return replace(self, seconds={**seconds, SYNCHRONISATION: seconds[SYNCHRONISATION].around(both)})
+
 
 def run_parts(
-    probes: Mapping[str, Any], step_seconds: float, blocks: Sequence[float] = (), asynchronous: bool = False
+    probes: Mapping[str, Any],
+    step_seconds: float,
+    blocks: Sequence[float] = (),
+    asynchronous: bool = False,
+    confidence: float = CONFIDENCE,
 ) -> Parts | None:
     """The parts of one run's step; None if the run did not probe a cached batch.
 
     probes: by kind {"slowest": [...], "mean": [...]}: seconds per step in each round, of the slowest rank and averaged
-    over the ranks; for the allreduce also "bytes". blocks: seconds per step of each timed block. asynchronous: ranks do
-    not wait for each other in each step, so the cost of imbalance is unknown and compute is that of the slowest rank.
+    over the ranks; for the allreduce also "bytes". blocks: seconds per step of each timed block, in time order.
+    asynchronous: ranks do not wait for each other in each step, so the cost of imbalance is unknown and compute is that
+    of the slowest rank. confidence: of the intervals.
 
     Older logs, whose probes had no rounds, have no "full": the timed steps replace it, and nothing is unexplained.
     """
     if "cached_batch" not in probes:
         return None
-    kinds = [kind for kind in ("full", "cached_batch", "no_sync") if kind in probes]
+    kinds = [kind for kind in ("full", "cached_batch", ONE_RANK, "no_sync") if kind in probes]
     n = min(len(probes[kind]["slowest"]) for kind in kinds)
     if n == 0:
         return None
@@ -109,15 +129,16 @@ def run_parts(
         values |= _separated(probes, n, asynchronous)
         if asynchronous:
             notes.append("no imbalance: ranks do not wait for each other in each step; compute is the slowest rank's")
-    seconds = {name: of_rounds(of_round) for name, of_round in values.items()}
+    seconds = {name: of_rounds(of_round, confidence) for name, of_round in values.items()}
     if "full" in probes or n > 1:
         rest = step_seconds - sum(part.estimate for part in seconds.values())
-        seconds[UNEXPLAINED] = difference(of_runs(blocks or [step_seconds]), of_rounds(full)).around(rest)
-    parts = Parts(step_seconds, seconds, of_rounds(cached), _basis(n), n, tuple(notes))
+        timed = of_blocks(blocks or [step_seconds], confidence)
+        seconds[UNEXPLAINED] = difference(timed, of_rounds(full, confidence)).around(rest)
+    parts = Parts(step_seconds, seconds, of_rounds(cached, confidence), _basis(n), n, tuple(notes))
     alone = probes.get("allreduce")
     if alone is None or not alone["slowest"]:
         return parts
-    return replace(parts, allreduce=of_rounds(alone["slowest"]), allreduce_bytes=alone["bytes"])
+    return replace(parts, allreduce=of_rounds(alone["slowest"], confidence), allreduce_bytes=alone["bytes"])
 
 
 def own_parts(
@@ -127,40 +148,42 @@ def own_parts(
     waits: Sequence[float],
     undivided: str | None = None,
     traced: Sequence[str] = (),
+    confidence: float = CONFIDENCE,
 ) -> Parts | None:
     """The parts of a step of a training of the user's own; None if nothing of it is known.
 
-    probes: as for `run_parts`. blocks: seconds per step of each timed block. waits: of its waiting for the DataLoader,
-    with intervals over the blocks; empty: no DataLoader was seen. undivided: why there are no probes. traced: what a
-    trace shows.
+    probes, blocks, confidence: as for `run_parts`. waits: of each block's waiting for the DataLoader; empty: no
+    DataLoader was seen. undivided: why there are no probes. traced: what a trace shows.
     """
-    known = {DATA: of_runs(waits)} if waits else {}
-    n = min((len(probes[kind]["slowest"]) for kind in ("cached_batch", "no_sync") if kind in probes), default=0)
+    known = {DATA: of_blocks(waits, confidence)} if waits else {}
+    others = _less(blocks, waits) if waits else blocks
+    kinds = [kind for kind in ("cached_batch", ONE_RANK, "no_sync") if kind in probes]
+    n = min((len(probes[kind]["slowest"]) for kind in kinds), default=0)
     if n and "no_sync" in probes:
         cached = probes["cached_batch"]["slowest"][:n]
-        seconds = {**known, **{name: of_rounds(each) for name, each in _separated(probes, n).items()}}
+        seconds = {**known, **{name: of_rounds(each, confidence) for name, each in _separated(probes, n).items()}}
         rest = step_seconds - sum(part.estimate for part in seconds.values())
-        timed = of_runs(_less(blocks, waits) if waits else blocks)
-        seconds[UNEXPLAINED] = difference(timed, of_rounds(cached)).around(rest)
+        whole = of_rounds(cached, confidence)
+        seconds[UNEXPLAINED] = difference(of_blocks(others, confidence), whole).around(rest)
         note = WAITING_NOTE if waits else NO_WAITING_NOTE
-        return Parts(step_seconds, seconds, of_rounds(cached), _basis(n), n, (note, *traced))
+        return Parts(step_seconds, seconds, whole, _basis(n), n, (note, *traced))
     if not waits and not traced:
         return None
     rest = step_seconds - sum(part.estimate for part in known.values())
-    whole = of_runs(_less(blocks, waits) if waits else blocks).around(rest)
+    whole = of_blocks(others, confidence).around(rest)
     why = f"{UNDIVIDED_NOTE}: {undivided}" if undivided else UNDIVIDED_NOTE
     notes = (WAITING_NOTE if waits else NO_WAITING_NOTE, why, *traced)
     return Parts(step_seconds, {**known, UNDIVIDED: whole}, whole, f"{len(blocks)} blocks of one run", 0, notes)
 
 
-def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None:
+def parts_of_runs(completed: Sequence[Run], step_seconds: float, confidence: float = CONFIDENCE) -> Parts | None:
     """The parts of a point, from its completed runs; None if no run has probes."""
-    found = [parts for run in completed if (parts := _parts_of_run(run)) is not None]
+    found = [parts for run in completed if (parts := _parts_of_run(run, confidence)) is not None]
     if len(found) == 1:  # intervals of several runs come from the runs, not from their blocks
-        found = [parts for run in completed if (parts := _parts_of_run(run, with_blocks=True)) is not None]
+        found = [parts for run in completed if (parts := _parts_of_run(run, confidence, with_blocks=True)) is not None]
     if not found:
         return None
-    point = point_parts(found, step_seconds)
+    point = point_parts(found, step_seconds, confidence)
     # The rounds leave out a probe that would have taken too long.
     notes = [f"probes: {run.probes_skipped}" for run in completed if run.probes_json and run.probes_skipped]
     if len(found) < len(completed):
@@ -168,7 +191,7 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float) -> Parts | None
     return replace(point, notes=tuple(dict.fromkeys([*point.notes, *notes])))
 
 
-def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
+def _parts_of_run(run: Run, confidence: float, with_blocks: bool = False) -> Parts | None:
     if run.method is not None:
         return own_parts(
             run.probes,
@@ -177,16 +200,14 @@ def _parts_of_run(run: Run, with_blocks: bool = False) -> Parts | None:
             run.data_waits,
             run.probes_skipped,
             traced_notes(run.traces or ()),
+            confidence,
         )
-    return run_parts(
-        run.probes,
-        run.step_seconds,
-        run.block_step_seconds if with_blocks else (),
-        asynchronous=info(str(run.strategy)).asynchronous,
-    )
+    asynchronous = info(str(run.strategy)).asynchronous
+    blocks = run.block_step_seconds if with_blocks else ()
+    return run_parts(run.probes, run.step_seconds, blocks, asynchronous, confidence)
 
 
-def point_parts(runs: Sequence[Parts], step_seconds: float) -> Parts:
+def point_parts(runs: Sequence[Parts], step_seconds: float, confidence: float = CONFIDENCE) -> Parts:
     """The parts of a point: those of its only run, or means over its runs with an interval from the runs.
 
     runs: at least one. step_seconds: of the point; its difference from the runs' own step time counts as `unexplained`.
@@ -195,31 +216,40 @@ def point_parts(runs: Sequence[Parts], step_seconds: float) -> Parts:
         return _with_step(runs[0], step_seconds)
     if not all(run.divided for run in runs):
         runs = [run.together() for run in runs]
+    if not all(BUCKETING in run.seconds for run in runs):
+        runs = [run.without_bucketing() for run in runs]
     names = [name for name in PART_NAMES if any(name in run.seconds for run in runs)]
-    seconds = {name: of_runs([run.seconds.get(name, Interval(0.0)).estimate for run in runs]) for name in names}
+    seconds = {
+        name: of_runs([run.seconds.get(name, Interval(0.0)).estimate for run in runs], confidence) for name in names
+    }
     alone = [run.allreduce.estimate for run in runs if run.allreduce is not None]
     one_size = len(alone) == len(runs) and len({run.allreduce_bytes for run in runs}) == 1
     own = Parts(
         step_seconds=fmean(run.step_seconds for run in runs),
         seconds=seconds,
-        cached=of_runs([run.cached.estimate for run in runs]),
+        cached=of_runs([run.cached.estimate for run in runs], confidence),
         basis=f"{len(runs)} runs",
         rounds=min(run.rounds for run in runs),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
-        allreduce=of_runs(alone) if one_size else None,
+        allreduce=of_runs(alone, confidence) if one_size else None,
         allreduce_bytes=runs[0].allreduce_bytes if one_size else None,
     )
     return _with_step(own, step_seconds)
 
 
-def lost_parts(parts: Parts, base: Parts, work: float) -> dict[str, Interval]:
+def lost_parts(parts: Parts, base: Parts, work: float, plain: bool = False) -> dict[str, Interval]:
     """Seconds that each part takes beyond perfect scaling. They add up to the step time less the ideal step time,
     base.step_seconds x work.
 
     work: samples per GPU and step relative to the baseline: 1 in weak scaling, baseline GPUs / GPUs in strong scaling.
+    plain: the baseline is the framework alone, which has no buckets.
     """
     if parts.divided != base.divided:
         parts, base = parts.together(), base.together()
+    if plain and BUCKETING in parts.seconds:
+        base = replace(base, seconds={**base.seconds, BUCKETING: Interval(0.0, 0.0, 0.0)})
+    elif (BUCKETING in parts.seconds) != (BUCKETING in base.seconds):
+        parts, base = parts.without_bucketing(), base.without_bucketing()
     own, ideal = dict(parts.seconds), dict(base.seconds)
     if IMBALANCE not in own and IMBALANCE in ideal:  # compute is then that of the slowest rank: of the base too
         ideal[COMPUTE] = ideal[COMPUTE].around(ideal.pop(IMBALANCE).estimate + ideal[COMPUTE].estimate)
@@ -256,8 +286,13 @@ def _separated(probes: Mapping[str, Any], n: int, asynchronous: bool = False) ->
     """What n rounds with and without synchronisation show."""
     cached = probes["cached_batch"]["slowest"][:n]
     slowest, mean = (probes["no_sync"][which][:n] for which in ("slowest", "mean"))
-    found = {COMMUNICATION: _less(cached, slowest), IMBALANCE: _less(slowest, mean), COMPUTE: mean}
-    return {COMMUNICATION: found[COMMUNICATION], COMPUTE: list(slowest)} if asynchronous else found
+    found = {SYNCHRONISATION: _less(cached, slowest), IMBALANCE: _less(slowest, mean), COMPUTE: mean}
+    if asynchronous:
+        return {SYNCHRONISATION: found[SYNCHRONISATION], COMPUTE: list(slowest)}
+    if ONE_RANK in probes:
+        one_rank = probes[ONE_RANK]["slowest"][:n]
+        found |= {SYNCHRONISATION: _less(cached, one_rank), BUCKETING: _less(one_rank, slowest)}
+    return {name: found[name] for name in PART_NAMES if name in found}
 
 
 def _basis(rounds: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.column import COUNT, LOGICAL, RANGE, TEXT, Column, figure, table
-from analysis.base.text import hours_unit, number, percent
+from analysis.base.text import gpus_text, hours_unit, number, percent
 from analysis.measures.metrics import gpu_hours, karp_flatt
 from analysis.stats.estimates import CONFIDENCE, Estimate, t_critical
 from analysis.stats.intervals import Interval
@@ -27,6 +27,7 @@ COLUMNS = table(
     *PLACE,
     *of_point("relative_to_strategy", "gpus", "nodes", "global_batch", "batch_per_gpu", "relative_to_gpus"),
     figure("serial_fraction", "1", "Karp and Flatt's, from the speedup", "Serial fraction", number, RANGE, "basis"),
+    Column("serial_fraction_reason", TEXT, "why there is none, of a size that has a speedup"),
     Column("added_to_gpus", COUNT, "GPUs of the next smaller size"),
     figure(
         "marginal_efficiency",
@@ -152,6 +153,11 @@ def _serial(point: Point) -> dict[str, Any]:
         return {}
     more = point.gpus / point.relative_to_gpus
     reached = Interval(point.speedup, point.speedup_low, point.speedup_high)
+    ranks = gpus_text(point.base_gpus, point.device)
+    if point.speedup < 1:
+        return {"serial_fraction_reason": f"slower than {ranks}"}
+    if point.speedup > more:
+        return {"serial_fraction_reason": f"more than {number(more)} times as fast as {ranks}"}
     return columns_of("serial_fraction", reached.mapped(lambda times: karp_flatt(times, more), falling=True))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.base.constants import IMPORTED, PLAIN
 from analysis.base.numbers import common
@@ -13,9 +13,10 @@ from analysis.measures.bandwidth import Network, network_of
 from analysis.measures.breakdown import Parts, lost_parts, parts_of_runs, shares, work_relative_to
 from analysis.measures.flops import TERA, Peak, peak_of, training_flops_per_sample
 from analysis.measures.pop import EFFICIENCIES, efficiencies
-from analysis.measures.traced import traced_notes
+from analysis.measures.traced import traced_exposed, traced_notes
 from analysis.read.row import Run
-from analysis.stats.intervals import Interval
+from analysis.stats.estimates import ALPHA
+from analysis.stats.intervals import Interval, range_of
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.series import without_strategy
@@ -33,10 +34,11 @@ class Loss:
     """The step time of a measured point, by its parts.
 
     parts: None if none of its runs has probes. lost: seconds of each part beyond the ideal step; shares: the same as
-    shares of efficiency; both empty without a baseline other than itself. ideal_seconds: step time at 100 % efficiency.
-    basis: what the intervals of `lost` come from. efficiencies: by the names of analysis.measures.pop. tflops: achieved
-    by one GPU, in 10^12 operations per second; None if unknown. utilisation: MFU. probe_rounds, probe_share: the
-    minimum and the maximum over its runs.
+    shares of efficiency; both empty without a baseline other than itself. base: that baseline. ideal_seconds: step time
+    at 100 % efficiency. basis: what the intervals of `lost` come from. traced: exposed communication by a trace, mean
+    and range over the ranks. efficiencies: by the names of
+    analysis.measures.pop. tflops: achieved by one GPU, in 10^12 operations per second; None if unknown. utilisation:
+    MFU. probe_rounds, probe_share: the minimum and the maximum over its runs.
     """
 
     point: Point
@@ -44,7 +46,9 @@ class Loss:
     ideal_seconds: float | None = None
     lost: Mapping[str, Interval] = field(default_factory=dict)
     shares: Mapping[str, Interval] = field(default_factory=dict)
+    base: Point | None = None
     basis: str | None = None
+    traced: Interval | None = None
     efficiencies: Mapping[str, float | None] = field(default_factory=lambda: dict.fromkeys(EFFICIENCIES))
     network: Network = field(default_factory=Network)
     tflops: float | None = None
@@ -53,12 +57,25 @@ class Loss:
     probe_share: float | None = None
 
     @property
+    def is_known(self) -> bool:
+        """Return whether anything but the step time is known."""
+        return self.parts is not None or self.tflops is not None
+
+    @property
     def utilisation(self) -> float | None:
         return None if self.tflops is None or self.peak.tflops is None else self.tflops / self.peak.tflops
 
     @property
     def notes(self) -> tuple[str, ...]:
         return (*(self.parts.notes if self.parts else ()), *self.network.notes)
+
+
+class Largest(NamedTuple):
+    """parts: what may be the largest loss, the largest estimate first. told: it is the first of them, told from all
+    others and from 0."""
+
+    parts: tuple[str, ...]
+    told: bool
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,41 @@ def losses_of(points: Sequence[Point]) -> Losses:
         base = None if at is None or measured[at] is point else (measured[at], parts[at])
         found.append(_loss(point, own, base))
     return Losses(tuple(found), _lacking([run for point in measured for run in point.completed]))
+
+
+def largest_loss(loss: Loss) -> Largest | None:
+    """Return what is known of the largest loss; None if no part costs anything as far as can be told."""
+    if loss.base is None or not any(_costs(share) for share in loss.shares.values()):
+        return None
+    confidence = 1 - ALPHA / len(loss.shares)
+    own, base = (parts_of_runs(point.completed, _step_seconds(point), confidence) for point in (loss.point, loss.base))
+    assert own is not None
+    assert base is not None
+    return largest_of(lost_parts(own, base, _work(loss.point, loss.base), loss.base.strategy == PLAIN))
+
+
+def largest_of(joint: Mapping[str, Interval]) -> Largest:
+    """Return what is known of the largest part.
+
+    joint: intervals of all k parts at 1 - ALPHA / k, which hold together with 95 % (Bonferroni), however the parts
+    depend on each other. So a part whose interval lies below that of the largest estimate is smaller.
+    """
+    first, *others = sorted(joint, key=lambda part: -joint[part].estimate)
+    least = joint[first].low
+    if least is None or least <= 0:
+        return Largest((first, *(part for part in others if joint[part].estimate > 0)), told=False)
+    rivals = [part for part in others if (most := joint[part].high) is None or most >= least]
+    return Largest((first, *rivals), told=not rivals)
+
+
+def _costs(share: Interval) -> bool:
+    return share.estimate > 0 and (share.low is None or share.excludes(0))
+
+
+def _work(point: Point, base: Point) -> float:
+    assert point.samples_per_step is not None
+    assert base.samples_per_step is not None
+    return work_relative_to(point.samples_per_step, point.gpus, base.samples_per_step, base.gpus)
 
 
 def _step_seconds(point: Point) -> float:
@@ -113,6 +165,7 @@ def _loss(
 ) -> Loss:
     spec, completed = spec_of(point.series), point.completed
     columns: dict[str, Any] = {"peak": _peak(point), "tflops": _tflops(point, spec)}
+    columns["traced"] = range_of([each for run in completed for each in traced_exposed(run.traces or ())])
     known = [run for run in completed if run.probe_share is not None]
     if known:
         columns["probe_share"] = max(run.probe_share for run in known if run.probe_share is not None)
@@ -122,15 +175,13 @@ def _loss(
     base_parts = parts if base is None else base[1]
     if base is not None:
         other, _ = base
-        assert point.samples_per_step is not None
-        assert other.samples_per_step is not None
-        work = work_relative_to(point.samples_per_step, point.gpus, other.samples_per_step, other.gpus)
+        work = _work(point, other)
         columns["ideal_seconds"] = _step_seconds(other) * work
         if base_parts is None:
             columns["basis"] = "the base has no probes: nothing to compare the parts with"
         else:
-            lost = lost_parts(parts, base_parts, work)
-            columns |= {"lost": lost, "shares": shares(lost, parts.step_seconds)}
+            lost = lost_parts(parts, base_parts, work, other.strategy == PLAIN)
+            columns |= {"lost": lost, "shares": shares(lost, parts.step_seconds), "base": other}
             columns["basis"] = f"{parts.basis}; base: {base_parts.basis}"
     return Loss(
         point,

@@ -9,7 +9,7 @@ sums of their parts; unexplained time is in none of the factors.
 
 from __future__ import annotations
 
-from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, UNEXPLAINED, Parts
+from analysis.measures.breakdown import BUCKETING, COMPUTE, DATA, IMBALANCE, SYNCHRONISATION, UNEXPLAINED, Parts
 
 # In the order of the report.
 EFFICIENCIES = {
@@ -42,7 +42,8 @@ def efficiencies(parts: Parts, base: Parts | None, work: float | None) -> dict[s
         found["data_efficiency"] = _ratio(cached, full)
     if not parts.divided:
         return found
-    found["communication_efficiency"] = _ratio(cached - seconds[COMMUNICATION], cached)
+    exposed = seconds[SYNCHRONISATION] + seconds.get(BUCKETING, 0.0)
+    found["communication_efficiency"] = _ratio(cached - exposed, cached)
     if IMBALANCE not in seconds:  # no rank waits for another
         return found
     found["load_balance"] = _ratio(seconds[COMPUTE], seconds[COMPUTE] + seconds[IMBALANCE])

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from analysis.measures.breakdown import COMMUNICATION, DATA, Parts, parts_of_runs
+from analysis.measures.breakdown import DATA, SYNCHRONISATION, Parts, parts_of_runs
 from analysis.measures.metrics import efficiency, speedup
 from analysis.read.row import Run
 from analysis.stats.estimates import rate_ratio
@@ -73,7 +73,7 @@ def _related(point: Point, base: Point | None, of_series: tuple[str, ...]) -> di
     from_base = () if point is base else tuple(mark for own, mark in BASELINE_MARKS.items() if own in base.marks)
     return {
         "data_stall_seconds": seconds.get(DATA),
-        "exposed_communication_seconds": seconds.get(COMMUNICATION),
+        "exposed_communication_seconds": seconds.get(SYNCHRONISATION),
         "allreduce": _messages(point.completed, parts),
         "relative_to_gpus": base.gpus,
         "relative_to_strategy": base.strategy,

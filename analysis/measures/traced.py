@@ -32,6 +32,11 @@ def traced_notes(traces: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{of}: {', '.join(filter(None, parts))}, of {window} per step"]
 
 
+def traced_exposed(traces: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return seconds per step of communication that computation does not cover, of each traced rank."""
+    return [trace["parts"].get("exposed_communication", 0.0) for trace in traces if trace.get("parts")]
+
+
 def _part(title: str, seconds: Sequence[float]) -> str:
     if not any(seconds):
         return ""

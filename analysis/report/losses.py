@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from analysis.base.column import COUNT, RANGE, REAL, TEXT, Column, figure, table
-from analysis.base.text import DASH, duration, number, percent, span
-from analysis.measures.breakdown import COMPUTE, PART_NAMES, UNDIVIDED, UNEXPLAINED
-from analysis.measures.losses import Loss, Losses
+from analysis.base.text import DASH, duration, number, percent
+from analysis.measures.breakdown import COMPUTE, PART_NAMES, SYNCHRONISATION, UNDIVIDED, UNEXPLAINED
+from analysis.measures.losses import Loss, Losses, largest_loss
 from analysis.measures.pop import EFFICIENCIES
 from analysis.report.frame import framed, heading, stacked
 from analysis.report.sentences import baseline, ranged
@@ -23,6 +23,8 @@ from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 
 # Names of parts that are larger than in the baseline.
 LOSS_NAMES = {**PART_NAMES, COMPUTE: "slower compute", UNDIVIDED: "compute and communication together"}
+
+MOST_RIVALS = 3  # losses named where the largest cannot be told
 
 BREAKDOWN_NOTE = (
     "Parts of a step's time: medians over the rounds of the probes. Below each, what it costs in efficiency, relative "
@@ -42,6 +44,12 @@ COLUMNS = table(
         figure(f"{part}_seconds", "s", f"{name}: seconds of a step", name.capitalize(), duration, RANGE, "parts_basis")
         for part, name in PART_NAMES.items()
     ),
+    figure(
+        "traced_exposed_communication_seconds",
+        "s",
+        "by a trace: messages of a step that compute does not hide, mean and range of the ranks",
+        ends=RANGE,
+    ),
     Column("parts_basis", TEXT, heading="Intervals from"),
     *(Column(f"lost_to_{part}_seconds", REAL, ends=RANGE) for part in PART_NAMES),
     *(
@@ -52,14 +60,13 @@ COLUMNS = table(
     *(figure(key, "1", f"POP's efficiency: {name}", name.capitalize(), percent) for key, name in EFFICIENCIES.items()),
     figure("allreduce_seconds", "s", "of an allreduce of the gradients' size alone", ends=RANGE, basis="parts_basis"),
     Column("allreduce_bytes", COUNT, "bytes of that allreduce"),
-    figure("overlap", "1", "share of communication that a step hides", "Overlap", ends=RANGE),
+    figure("overlap", "1", "least share of that allreduce that a step hides", "Overlap", ends=RANGE),
     figure("algorithm_gb_per_s", "GB/s", "algorithm bandwidth of that allreduce, 10^9 bytes"),
     figure("bus_gb_per_s", "GB/s", "bus bandwidth of that allreduce, 10^9 bytes", "Bus bandwidth"),
     figure(
         "step_bus_gb_per_s_at_most",
         "GB/s",
-        "the most bus bandwidth that the network can have given in a step",
-        "In a step",
+        "always null: what a step waits for synchronisation is no bound of its messages",
     ),
     figure("nominal_gb_per_s", "GB/s", "nominal rate of the link"),
     figure("bus_of_nominal", "1", "bus bandwidth by that rate"),
@@ -76,9 +83,14 @@ COLUMNS = table(
 PART_COLUMNS = {part: COLUMNS[f"{part}_seconds"] for part in PART_NAMES}
 
 
+def parts_shown(losses: Iterable[Loss]) -> list[str]:
+    """Return the parts that any of the points has, in the order of the waterfall chart."""
+    found = {part for loss in losses if loss.parts for part in loss.parts.seconds}
+    return [part for part in PART_NAMES if part in found]
+
+
 def loss_sentences(losses: Losses) -> list[str]:
-    """One sentence per series, on its largest point with parts; none if the largest loss has no interval, or one
-    that contains 0."""
+    """One sentence per series, on its largest point with parts; none if no loss is told from 0."""
     sentences = []
     for group in by_series(losses.points):
         with_parts = [loss for loss in group if loss.shares]
@@ -88,22 +100,34 @@ def loss_sentences(losses: Losses) -> list[str]:
 
 
 def _sentence(loss: Loss) -> str | None:
-    part, share = max(loss.shares.items(), key=lambda item: item[1].estimate)
-    if share.estimate <= 0 or not share.excludes(0):
+    said = largest_text(loss, share_text)
+    if said is None:
         return None
     point = loss.point
-    figure = f"{tenths(share.estimate)} ({span(share.low, share.high, tenths)}; 95 % interval from {loss.basis})"
-    on = f"{point.name}, on {point.size} relative to {baseline(point)}"
-    if part == UNEXPLAINED:
-        text = f"{on}: The largest part of the loss is not explained by the probes, {figure}"
-    else:
-        text = f"{on}: The largest loss is {LOSS_NAMES[part]}, {figure}"
+    text = f"{point.name}, on {point.size} relative to {baseline(point)}: {said[:1].upper()}{said[1:]}"
+    known = any(share.low is not None for share in loss.shares.values())
+    text += f"; {'95 % intervals from ' if known else ''}{loss.basis}"
     marks = point.marks
     if marks:
         text += f" ({'; '.join(marks)})"
     if OVERSUBSCRIBED in marks or BASELINE_OVERSUBSCRIBED in marks:
         return f"{text}. This is not a scaling result: ranks shared cores or GPUs."
     return f"{text}."
+
+
+def largest_text(loss: Loss, figure: Callable[[Interval], str]) -> str | None:
+    """Return "the largest loss is exposed synchronisation, 9.1 %", or what it may be if that cannot be told; None if no
+    loss is told from 0. figure: formats a share."""
+    largest = largest_loss(loss)
+    if largest is None:
+        return None
+    said = [f"{LOSS_NAMES[part]}, {figure(loss.shares[part])}" for part in largest.parts[:MOST_RIVALS]]
+    if not largest.told:
+        estimates = f"largest estimate{'s' * (len(said) > 1)}"
+        return f"which loss is the largest cannot be told; {estimates}: {'; '.join(said)}"
+    if largest.parts[0] == UNEXPLAINED:
+        return f"the largest part of the loss is not explained by the probes, {figure(loss.shares[UNEXPLAINED])}"
+    return f"the largest loss is {said[0]}"
 
 
 def lacking_sentences(losses: Losses, most: int) -> list[str]:
@@ -122,7 +146,7 @@ def loss_tables(losses: Losses) -> list[Table]:
         point = rows[0].point
         table = framed(f"Where the time went: {point.series_name}")
         table.add_column("ranks\nn x r" if point.device == "cpu" else "GPUs\nn x r")
-        parts = [part for part in PART_NAMES if any(part in row.parts.seconds for row in rows if row.parts)]
+        parts = parts_shown(rows)
         for text in (
             stacked(POINT["step_seconds"], POINT["efficiency"], wide=True),
             *(heading(PART_COLUMNS[part]).replace(" ", "\n", 1) for part in parts),
@@ -142,7 +166,10 @@ def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
     cells = [
         f"{point.gpus}\n{point.nodes} x {point.ranks_per_node}",
         f"{duration(loss.parts.step_seconds)}\n{percent(point.efficiency)}",
-        *(f"{part_text(loss.parts.seconds.get(part))}\n{share_text(loss.shares.get(part))}" for part in parts),
+        *(
+            f"{part_text(loss.parts.seconds.get(part))}\n{share_text(loss.shares.get(part))}{traced_text(loss, part)}"
+            for part in parts
+        ),
         f"{percent(loss.network.overlap.estimate) if loss.network.overlap else DASH}\n"
         f"{percent(loss.efficiencies['parallel_efficiency'])}",
     ]
@@ -153,6 +180,13 @@ def _cells(loss: Loss, parts: Sequence[str]) -> list[Text]:
 
 def part_text(part: Interval | None) -> str:
     return DASH if part is None else duration(part.estimate)
+
+
+def traced_text(loss: Loss, part: str) -> str:
+    """What a trace shows beside the probes; empty if nothing."""
+    if part != SYNCHRONISATION or loss.traced is None:
+        return ""
+    return f"\ntrace: {ranged(loss.traced, duration)} exposed communication"
 
 
 def share_text(share: Interval | None) -> str:
@@ -189,12 +223,13 @@ def breakdown_row(loss: Loss) -> dict[str, Any]:
         **loss.efficiencies,
         **columns_of("allreduce_seconds", parts.allreduce if parts else None),
         **columns_of("overlap", network.overlap),
+        **columns_of("traced_exposed_communication_seconds", loss.traced),
         "parts_basis": parts.basis if parts else None,
         "lost_basis": loss.basis,
         "allreduce_bytes": parts.allreduce_bytes if parts else None,
         "algorithm_gb_per_s": network.algorithm_gb_per_s,
         "bus_gb_per_s": network.bus_gb_per_s,
-        "step_bus_gb_per_s_at_most": network.step_bus_gb_per_s,
+        "step_bus_gb_per_s_at_most": None,
         "nominal_gb_per_s": network.nominal_gb_per_s,
         "bus_of_nominal": network.bus_of_nominal,
         "tflops_per_gpu": loss.tflops,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, UNDIVIDED, UNEXPLAINED
+from analysis.measures.breakdown import BUCKETING, COMPUTE, DATA, IMBALANCE, SYNCHRONISATION, UNDIVIDED, UNEXPLAINED
 from analysis.tables.warnings import OVERSUBSCRIBED, SINGLE_RUN
 from harness.core.spec import EMULATED
 
@@ -45,7 +45,8 @@ IDEAL = Look("#6B7280", "#9CA3AF", "circle")  # references: ideal lines, targets
 PARTS = {
     COMPUTE: Look("#CC79A7", "#DD93BB", ""),
     UNDIVIDED: Look("#56B4E9", "#8CCBF2", ""),
-    COMMUNICATION: Look("#0072B2", "#4AA3DF", ""),
+    SYNCHRONISATION: Look("#0072B2", "#4AA3DF", ""),
+    BUCKETING: Look("#D55E00", "#E8834A", ""),
     IMBALANCE: Look("#009E73", "#2FBF95", ""),
     DATA: Look("#E69F00", "#F0B429", ""),
     UNEXPLAINED: Look("#7A4E9E", "#B08AD0", ""),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 INTERVAL_NOTE = (
     "95 %: Student's t interval of the mean seconds per sample over the runs of a point, on the scale of logarithms; "
-    "of speedup and efficiency, that of a ratio of two means. From the blocks of one run, by block bootstrap, where a "
-    "point has a single run: how steady it was, not what another run would give."
+    "of speedup and efficiency, that of a ratio of two means. From the blocks of one run, allowing for their "
+    "autocorrelation, where a point has a single run: how steady it was, not what another run would give."
 )
 
 GOODPUT_NOTE = (

@@ -16,9 +16,9 @@ from harness.core import run_files
 from harness.core.checkpoints import latest
 from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
-from harness.core.measuring.environment import environment
+from harness.core.measuring.environment import environment, start_facts
 from harness.core.measuring.protocol import Protocol
-from harness.core.rendezvous import from_environment
+from harness.core.rendezvous import from_environment, with_token
 from harness.core.serialization import write_json
 from harness.core.spec import CHROME, NSYS, read_run
 from harness.worker import checkpoint, loop, profiler_ranges
@@ -40,7 +40,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     # The supervisor of a stalled rank sends SIGUSR1 to get the stacks of all threads in stderr.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     spec, site = read_run(run_dir)
-    rendezvous = from_environment(os.environ)
+    rendezvous = with_token(from_environment(os.environ), attempt_dir)
     log = EventWriter(attempt_dir / run_files.events(rendezvous.rank), rendezvous.rank)
     if spec.verify and rendezvous.rank == 0:
         verify.run(run_dir, attempt_dir)
@@ -65,7 +65,8 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     startup.lap("build")
     attempt = run_files.attempt_number(attempt_dir)
     checkpoints = checkpoint.Checkpoints(run_dir, attempt, site.code_version, spec, rendezvous.rank, log)
-    facts = {**capture.start_facts(spec, rendezvous), **adapter.facts(), **batches.facts()}
+    placement = start_facts(spec, rendezvous, os.sched_getaffinity(0), os.environ)
+    facts = {**placement, **adapter.facts(), **batches.facts()}
     record = spec.measure.record
     meter = energy.find(facts["device"], facts["device_id"]) if record else energy.Meter()
     recorder = Recording(log, facts, nccl_requested) if record else Recorder()

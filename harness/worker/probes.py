@@ -17,7 +17,7 @@ from harness.worker.faults import slowed
 from harness.worker.profiler_ranges import span
 from harness.worker.timing import timed
 
-NO_SYNC = "no_sync"
+NO_SYNC, ONE_RANK = "no_sync", "one_rank"
 
 
 class Probe(NamedTuple):
@@ -107,6 +107,8 @@ def _kinds(spec: RunSpec, adapter: Adapter, rendezvous: Rendezvous) -> List[Prob
         Probe("full", slowed(adapter.step, spec, rendezvous), 1 + ahead, {}),
         Probe("cached_batch", slowed(adapter.step_on_cached_batch, spec, rendezvous), 1, {}),
     ]
+    if adapter.has_one_rank_step:
+        kinds.append(Probe(ONE_RANK, slowed(adapter.one_rank_step, spec, rendezvous), 1, {}))
     if adapter.separable:
         kinds.append(Probe(NO_SYNC, slowed(adapter.step_without_sync, spec, rendezvous), 1, {}))
     if gradient_bytes:

@@ -41,6 +41,8 @@ def _scaled(study: StudyBuilder, framework: str, strategy: str, gpus: int, seed:
     own = [step * w * (1 + 0.006 * (seed - 1)) for w in WOBBLE]
     no_sync = [0.002 + SERIES[framework, strategy][0] * w for w in WOBBLE]
     probes = {"full": own, "cached_batch": [s * 0.99 for s in own], "no_sync": no_sync}
+    if (framework, strategy) == ("pytorch", "allreduce"):
+        probes["one_rank"] = [s + 0.001 for s in no_sync]
     if gpus > 1:
         probes["allreduce"] = [0.012 * w for w in WOBBLE]
     measured = [10 * s for s in own]

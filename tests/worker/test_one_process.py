@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from environments import in_environment
+from environments import in_environment, trains_on_cpus
 from project import PROJECT
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
@@ -27,6 +27,7 @@ PYTORCH: list[tuple[str, dict[str, Any], float]] = [
     ("local_sgd", {"sync_every": 1}, WEIGHTS_BY_AVERAGE),
     ("ps_sync", {"servers": None}, WEIGHTS),
     ("fsdp", {}, WEIGHTS),
+    ("horovod", {"controller": "gloo", "compress": "none"}, WEIGHTS),
 ]
 # Gradients rounded to 8 bits in messages, which the bounds must detect.
 ROUNDED = ("allreduce", {"bucket_mb": None, "compress": "bf16"})
@@ -39,9 +40,7 @@ def against_one_process(nodes: int, per_node: int, cases: list[Any], mpirun: boo
 
 
 def test_four_ranks_on_two_nodes_learn_what_one_process_does() -> None:
-    cases = list(PYTORCH)
-    if list((PROJECT / ".envs" / "pytorch").glob("lib/*/site-packages/horovod")):
-        cases.append(("horovod", {"controller": "gloo", "compress": "none"}, WEIGHTS))
+    cases = [case for case in PYTORCH if trains_on_cpus(case[0])]
     *found, rounded = against_one_process(2, 2, [*(case[:2] for case in cases), ROUNDED])
     for (strategy, options, bound), said in zip(cases, found, strict=True):
         case = f"{strategy} {options}: {said}"

@@ -25,7 +25,7 @@ POINT, SERIES = "point", "shown"  # signals, set by a control below the chart
 MOST_POINTS, MOST_SERIES = 60, 24  # limits of a control's entries
 CHOICE_LENGTH = 60  # characters
 BAR = 26  # pixels
-LONG, SHORT = "communication", "comm."  # abbreviated in print
+SHORT = {"communication": "comm.", "synchronisation": "sync."}  # abbreviated in print
 FEWEST_OF_BARS = 12  # minimum width of the bars in print, in letters
 IDEAL_BAR, MEASURED_BAR = "ideal", "measured"
 
@@ -98,8 +98,11 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
     room, shown, names_axis = 0.16, "text", alt.Axis(labelLimit=170)
     edge: dict[str, Any] = {"x": alt.X("edge:Q")}
     if looks.letters is not None:  # in one column; with intervals if enough width remains
-        names_axis = alt.Axis(labelLimit=1000, labelExpr=f"replace(datum.label, '{LONG}', '{SHORT}')")
-        free = looks.letters - max(len(row["label"].replace(LONG, SHORT)) for row in data)
+        expression = "datum.label"
+        for long, short in SHORT.items():
+            expression = f"replace({expression}, '{long}', '{short}')"
+        names_axis = alt.Axis(labelLimit=1000, labelExpr=expression)
+        free = looks.letters - max(len(_short(row["label"])) for row in data)
         shown = "figure" if free - max(len(row["figure"]) for row in data) >= FEWEST_OF_BARS else "text"
         width = 2 + max(len(row[shown]) for row in data)
         room = (high - low) * width / max(FEWEST_OF_BARS, free - width)
@@ -259,6 +262,12 @@ def _in_order(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
     """Sort in the order of the palette; within a series, keep the given order."""
     places = {key: i for i, key in enumerate(looks.names)}
     return sorted(losses, key=lambda loss: places[loss.point.series])
+
+
+def _short(label: str) -> str:
+    for long, short in SHORT.items():
+        label = label.replace(long, short)
+    return label
 
 
 def _choice(name: str, labels: Sequence[str]) -> alt.VariableParameter:

@@ -134,8 +134,8 @@ def _configuration(run: Run) -> dict[str, str]:
         **_spec(run.point),
         "seed": str(run.seed),
         "repeat": str(run.repeat),
-        "verify": json.dumps(run.verify),
-        "code version": str(run.code_version),
+        # Unknown of measurements from elsewhere.
+        **({} if run.code_version is None else {"verify": json.dumps(run.verify), "code version": run.code_version}),
     }
 
 

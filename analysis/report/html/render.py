@@ -18,7 +18,6 @@ from analysis.base import text
 from analysis.base.constants import OWN_TRAININGS
 from analysis.base.text import hours_unit
 from analysis.measures import data_price, decisions, equal_work, learning, resources
-from analysis.measures.breakdown import PART_NAMES
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE
 from analysis.measures.decisions import DECISIONS_NOTE, front_sentences
@@ -48,7 +47,9 @@ from analysis.report.losses import (
     loss_sentences,
     network_text,
     part_text,
+    parts_shown,
     share_text,
+    traced_text,
 )
 from analysis.report.losses import COLUMNS as BREAKDOWN
 from analysis.report.published import PUBLISHED_NOTE
@@ -153,7 +154,8 @@ def render_report(findings: Findings) -> str:
             series=by_series(points),
             RATE=rate_column(points),
             losses=by_series([loss for loss in losses.points if loss.parts is not None]),
-            every_loss=by_series(losses.points),
+            parts={part: PART_COLUMNS[part] for part in parts_shown(losses.points)},
+            every_loss=by_series(losses.points if any(loss.is_known for loss in losses.points) else ()),
             loss_sentences=loss_sentences(losses),
             breakdown_note=BREAKDOWN_NOTE,
             lacking=lacking_sentences(losses, len(runs)),
@@ -221,7 +223,7 @@ def _environment() -> Environment:
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.span, text.duration)},
         **{f.__name__: f for f in (text.moment, text.gpus_text, text.scientific)},
         **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
-        **{f.__name__: f for f in (part_text, share_text, network_text)},
+        **{f.__name__: f for f in (part_text, share_text, traced_text, network_text)},
         "attempts_cost": attempts_cost,
         "run_goodput": lambda run: goodput([run.useful_seconds], [run.allocated_seconds]),
         "startup_cells": shown,
@@ -239,8 +241,6 @@ def _environment() -> Environment:
         "WHAT": WHAT,
         "POINT_STATUS": replace(POINT["marks"], heading="Status and warnings"),
         "INTERVAL": CONFIDENCE_INTERVAL,
-        "PART_NAMES": PART_NAMES,
-        "part_columns": list(PART_COLUMNS.values()),
         "efficiency_columns": [BREAKDOWN[name] for name in EFFICIENCIES],
         "startup_columns": startup.SHOWN_COLUMNS,
         "network_differences": [equal_work.COLUMNS[f"{name}_difference"] for name in BOUNDS],

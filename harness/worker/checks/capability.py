@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Optional
 
 from harness.core import gpu_types
 from harness.core.gpu_types import AMPERE, Build, Capability
 from harness.worker.record import capture, nvml
-
-BUILDERS = Path(__file__).resolve().parents[3] / "sbatch" / "env"
 
 
 class GpuError(RuntimeError):
@@ -33,7 +30,7 @@ def check(build: Build, environment: str, precision: str, gpu: str, capability: 
     if capability is None:
         return
     if why := gpu_types.misfit(build, capability):
-        what = gpu_types.advice(build, capability, environment, _has_builder(environment))
+        what = gpu_types.advice(build, capability, environment)
         raise GpuError(f"{gpu} has compute capability {gpu_types.written(capability)}, and {why}; {what}")
     if precision in ("bf16", "tf32") and capability < AMPERE:
         raise GpuError(
@@ -53,7 +50,7 @@ def no_gpu(build: Build, environment: str, detail: str = "") -> GpuError:
     gpu = nvml.find(capture.gpu_uuid())
     if gpu is not None and build.cuda:
         if old := gpu_types.old_driver(build, gpu.driver):
-            what = gpu_types.advice(build, None, environment, _has_builder(environment))
+            what = gpu_types.advice(build, None, environment)
             return GpuError(f"{old}; {what}, or ask for a newer driver")
         try:
             check(build, environment, "fp32", gpu.product or "the GPU", gpu.capability)
@@ -67,7 +64,3 @@ def no_gpu(build: Build, environment: str, detail: str = "") -> GpuError:
         f"the run asks for device cuda, but {build.name}{kind} sees no GPU here{given}{said}; "
         "use a CUDA build of it on a GPU node, or set cluster.device=cpu"
     )
-
-
-def _has_builder(environment: str) -> bool:
-    return "/" not in environment and (BUILDERS / f"{environment}.sh").is_file()

@@ -24,6 +24,7 @@ from harness.worker import adapter as base
 from harness.worker.data.batches import Pipeline
 from harness.worker.emulated.link import MB, Link, parts
 from harness.worker.emulated.waiting import Waiting, now
+from harness.worker.emulated_noise import seconds_with_noise
 from harness.worker.record import capture
 from models import catalog
 
@@ -31,8 +32,6 @@ FLOAT = 4  # bytes
 # Number of buckets with strategy=allreduce and bucket_mb=null.
 BUCKETS = 4
 STATE = "emulated.npz"
-# Jitter is clipped so that a step takes between 1/3 and 5/3 of the configured time.
-WIDEST = 2 / 3
 
 
 class DelayedBatches(Pipeline):
@@ -72,7 +71,7 @@ class Adapter(base.Adapter):
             self.compute *= spec.batch_per_gpu / options["batch_ref"]
         if self.rank == options["straggler_rank"]:
             self.compute += options["straggler_ms"] / 1000
-        self.backward_fraction, self.jitter = options["backward_fraction"], options["jitter"]
+        self.backward_fraction = options["backward_fraction"]
         self.overlap = spec.strategy == "allreduce" and spec.strategy_options["overlap"]
         self.classes = spec.dataset.classes
         size = max(self.classes, _message_bytes(spec) // FLOAT)
@@ -124,10 +123,7 @@ class Adapter(base.Adapter):
 
     def compute_seconds(self) -> float:
         """Return the seconds of forward and backward of this step on this rank."""
-        if not self.jitter:
-            return self.compute
-        random = np.random.default_rng((self.spec.seed, self.rank, self.steps))
-        return self.compute * (1 + float(np.clip(self.jitter * random.standard_normal(), -WIDEST, WIDEST)))
+        return seconds_with_noise(self.compute, self.spec.framework_options, self.spec.seed, self.rank, self.steps)
 
     def _send(self, begin: float, end: float) -> None:
         """Send the buckets in turn, each when backward, from `begin` to `end`, has reached it."""

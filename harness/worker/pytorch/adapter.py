@@ -38,8 +38,8 @@ def versions() -> Dict[str, str]:
         found["cuda"] = torch.version.cuda
         if dist.is_nccl_available():
             found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        if torch.backends.cudnn.is_available():
-            found["cudnn"] = str(torch.backends.cudnn.version())
+        if number := device.cudnn_number():
+            found["cudnn"] = str(number)
     return found
 
 
@@ -81,7 +81,7 @@ class Adapter(worker.Adapter):
         self.size = sum(p.numel() for p in network.parameters())
         with self.graphs.aside() if self.graphs else contextlib.nullcontext():
             wrapped = self.strategy.wrap(network)
-        self.separable = self.strategy.separable
+        self.separable, self.has_one_rank_step = self.strategy.separable, self.strategy.has_one_rank_step
         self.compiles = bool(options["compile"]) or self.graphs is not None
         self.parameters = list(network.parameters())  # after a strategy may have split them
         mode = options.get("compile_mode", "default")
@@ -147,6 +147,11 @@ class Adapter(worker.Adapter):
                 self.lookahead.step(share)
         self.steps += 1
         self.strategy.after_step(self.steps, synchronise)
+
+    def one_rank_step(self) -> None:
+        self.strategy.exchange_with_peers(False)
+        self.step_on_cached_batch()
+        self.strategy.exchange_with_peers(True)
 
     @torch.no_grad()
     def whiten(self, kernel: np.ndarray) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from harness.core.errors import DataError
+from harness.core.gpu_types import builder
 from harness.core.spec import RunSpec
 from harness.worker.data.augment import choices
 from harness.worker.data.batches import Pipeline
@@ -214,6 +215,6 @@ def _dali() -> Any:
     except ImportError as error:
         raise DataError(
             f"data.pipeline=dali needs NVIDIA DALI, which this environment cannot load ({error}); build it with "
-            f"`DALI=1 sbatch/env/pytorch.sh`, or install {PACKAGES[0]} there; or use data.pipeline=harness"
+            f"`DALI=1 {builder('pytorch')}`, or install {PACKAGES[0]} there; or use data.pipeline=harness"
         ) from None
     return dali

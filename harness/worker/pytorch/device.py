@@ -18,8 +18,21 @@ def build() -> Build:
         return Build(name)
     # torch.cuda.get_arch_list() is empty in older releases if there is no GPU.
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
-    number = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    return Build(name, cuda, cudnn_version(number), tuple((flags or "").split()))
+    return Build(name, cuda, cudnn_version(cudnn_number()), tuple((flags or "").split()))
+
+
+def cudnn_number() -> Optional[int]:
+    """Return the number of cuDNN's version; None without cuDNN.
+
+    Beside a GPU that its cuDNN does not support, torch raises instead of telling the version, which is what the
+    sentence about that GPU names.
+    """
+    if not torch.backends.cudnn.is_available():
+        return None
+    try:
+        return torch.backends.cudnn.version()
+    except RuntimeError:
+        return int(torch._C._cudnn.getVersionInt())
 
 
 def cudnn_version(number: Optional[int]) -> Optional[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.measures.breakdown import (
-    COMMUNICATION,
+    BUCKETING,
     COMPUTE,
     DATA,
     IMBALANCE,
+    SYNCHRONISATION,
     UNDIVIDED,
     UNEXPLAINED,
     Parts,
@@ -25,11 +27,12 @@ from analysis.measures.breakdown import (
     run_parts,
     shares,
 )
-from analysis.measures.losses import Loss, Losses, losses_of
+from analysis.measures.losses import Loss, Losses, largest_of, losses_of
 from analysis.measures.pop import efficiencies
 from analysis.measures.speedup import points_of
-from analysis.measures.traced import traced_notes
+from analysis.measures.traced import traced_exposed, traced_notes
 from analysis.read.study import read_study
+from analysis.report.losses import breakdown_row, traced_text
 from analysis.stats.intervals import Interval
 from analysis.stats.rounds import difference, of_rounds, of_runs
 from harness.core.spec import STRONG
@@ -56,8 +59,8 @@ def rounds(
 
 
 def steps(seconds: float) -> list[float]:
-    """Return the durations of four timed blocks of ten steps."""
-    return [10 * seconds] * 4
+    """Return the durations of eight timed blocks of ten steps."""
+    return [10 * seconds] * 8
 
 
 def losses(study: StudyBuilder) -> Losses:
@@ -81,7 +84,7 @@ def test_the_parts_of_a_run_are_those_that_its_ranks_took_and_add_up_to_its_step
     study.add(spec_of(2), Logs(rounds=probes, block_seconds=steps(0.157), probes=COST))
     loss = of(losses(study), 2)
     assert loss.parts is not None
-    expected = {DATA: 0.005, COMMUNICATION: 0.03, IMBALANCE: 0.01, COMPUTE: 0.11, UNEXPLAINED: 0.002}
+    expected = {DATA: 0.005, SYNCHRONISATION: 0.03, IMBALANCE: 0.01, COMPUTE: 0.11, UNEXPLAINED: 0.002}
     assert values(loss.parts) == pytest.approx(expected, abs=1e-12)
     assert list(loss.parts.seconds) == list(expected)
     assert sum(values(loss.parts).values()) == pytest.approx(0.157, rel=1e-12)
@@ -95,7 +98,7 @@ def test_a_machine_that_drifts_moves_no_part_but_compute(study: StudyBuilder) ->
     study.add(spec_of(2), Logs(rounds=probes, block_seconds=steps(0.19)))
     parts = of(losses(study), 2).parts
     assert parts is not None
-    for name, seconds in {DATA: 0.005, COMMUNICATION: 0.03, IMBALANCE: 0.01}.items():
+    for name, seconds in {DATA: 0.005, SYNCHRONISATION: 0.03, IMBALANCE: 0.01}.items():
         assert parts.seconds[name][:3] == pytest.approx((seconds,) * 3, abs=1e-12)
     # Eight rounds from 110 to 180 ms: the second to seventh cover the median with 93 %, the full range with 99 %.
     assert parts.seconds[COMPUTE][:3] == pytest.approx((0.145, 0.11, 0.18))
@@ -132,7 +135,7 @@ def test_of_several_runs_the_interval_comes_from_the_runs(study: StudyBuilder) -
     assert parts is not None
     # t(0.975, 2) = 4.3027, and a standard deviation of 10 ms over the root of 3.
     half = 4.3027 * 0.01 / 3**0.5
-    assert parts.seconds[COMMUNICATION][:3] == pytest.approx((0.02, 0.02 - half, 0.02 + half), rel=1e-4)
+    assert parts.seconds[SYNCHRONISATION][:3] == pytest.approx((0.02, 0.02 - half, 0.02 + half), rel=1e-4)
     assert parts.basis == "3 runs"
     assert sum(values(parts).values()) == pytest.approx(parts.step_seconds, rel=1e-12)
 
@@ -147,7 +150,7 @@ def test_runs_of_unequal_length_still_add_up_to_the_step_of_the_point() -> None:
 
 def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> None:
     """Medians do not add up like means. Of 400 such runs each, the sum of four parts missed the full step's interval in
-    none with 6 or 10 rounds, and in 1 with 20; the interval of `unexplained` contained 0 in 96 to 98 %."""
+    none with 6 or 10 rounds, and in 1 with 20."""
     random_numbers = random.Random(7)
 
     def about(seconds: float) -> float:
@@ -176,6 +179,23 @@ def test_with_noise_the_parts_add_up_to_the_full_step_within_its_interval() -> N
     assert nothing >= 90
 
 
+def test_unexplained_holds_where_neighbouring_blocks_are_alike() -> None:
+    """100 blocks whose step time wanders (correlation 0.7 between neighbours) about that of the full step. Were they
+    taken as independent, 6 of 10 intervals would hold it."""
+    random_numbers = random.Random(5)
+    probes = {name: {"slowest": [0.1] * 6} for name in ("full", "cached_batch")}
+    held = 0
+    for _ in range(200):
+        blocks, off = [], 0.0
+        for _ in range(120):
+            off = 0.7 * off + random_numbers.gauss(0, 0.003)
+            blocks.append(0.1 + off)
+        parts = run_parts(probes, sum(blocks[20:]) / 100, blocks[20:])
+        assert parts is not None
+        held += not parts.seconds[UNEXPLAINED].excludes(0)
+    assert held >= 170
+
+
 @pytest.mark.parametrize("waits", [[0.01, 0.03], []])
 def test_parts_of_a_training_of_ones_own_add_up_with_and_without_waiting(waits: list[float]) -> None:
     probes = {
@@ -184,7 +204,7 @@ def test_parts_of_a_training_of_ones_own_add_up_with_and_without_waiting(waits: 
     }
     parts = own_parts(probes, 0.12, [0.11, 0.13], waits)
     assert parts is not None
-    expected = {COMMUNICATION: 0.03, IMBALANCE: 0.01, COMPUTE: 0.05, UNEXPLAINED: 0.01 if waits else 0.03}
+    expected = {SYNCHRONISATION: 0.03, IMBALANCE: 0.01, COMPUTE: 0.05, UNEXPLAINED: 0.01 if waits else 0.03}
     assert {name: part.estimate for name, part in parts.seconds.items()} == pytest.approx(
         {**({DATA: 0.02} if waits else {}), **expected}
     )
@@ -208,6 +228,49 @@ def test_a_trace_is_said_beside_the_parts_and_alone() -> None:
         "no trace: a step takes 9 s"
     ]
     assert traced_notes([]) == []
+    assert traced_exposed([trace(0.01), {"parts": None}]) == [0.03]
+
+
+def test_the_communication_of_a_trace_stands_beside_that_of_the_probe(study: StudyBuilder) -> None:
+    study.add(spec_of(2), Logs(rounds=rounds(exposed=0.03, computing=(0.1, 0.1)), block_seconds=steps(0.13)))
+    loss = of(losses(study), 2)
+    assert traced_text(loss, SYNCHRONISATION) == ""
+    seen = replace(loss, traced=Interval(0.02, 0.01, 0.03))
+    assert traced_text(seen, SYNCHRONISATION).strip() == "trace: 20.0 ms (10.0–30.0 ms) exposed communication"
+    assert traced_text(seen, COMPUTE) == ""
+    assert breakdown_row(seen)["traced_exposed_communication_seconds"] == 0.02
+
+
+def with_one_rank(bucketing: float, exposed: float, computing: float) -> dict[str, list[list[float]]]:
+    """Make the probes of two ranks whose buckets and hooks take this long without peers."""
+    probes = rounds(exposed=bucketing + exposed, computing=(computing,) * 2)
+    return {**probes, "one_rank": [[computing + bucketing] * 2] * 8}
+
+
+def test_what_buckets_take_without_peers_is_not_exposed_synchronisation(study: StudyBuilder) -> None:
+    study.add(spec_of(1, strategy="plain"), Logs(rounds=rounds(computing=(0.1,)), block_seconds=steps(0.1)))
+    logs = Logs(rounds=with_one_rank(0.004, 0.01, 0.1), block_seconds=steps(0.114))
+    study.add(spec_of(2), logs)
+    loss = of(losses(study), 2)
+    assert loss.parts is not None
+    expected = {DATA: 0.0, SYNCHRONISATION: 0.01, BUCKETING: 0.004, IMBALANCE: 0.0, COMPUTE: 0.1, UNEXPLAINED: 0.0}
+    assert values(loss.parts) == pytest.approx(expected, abs=1e-12)
+    assert list(loss.parts.seconds) == list(expected)
+    # The framework alone has no buckets.
+    assert loss.lost[BUCKETING][:3] == pytest.approx((0.004,) * 3)
+    assert loss.lost[SYNCHRONISATION].estimate == pytest.approx(0.01)
+    assert loss.efficiencies["communication_efficiency"] == pytest.approx(0.1 / 0.114)
+    assert "exposed synchronisation, 8.8 %" in words(Seen(study).table)
+    assert "Gradient bucketing" in words(Seen(study).html)
+
+
+def test_one_rank_probes_on_one_side_only_are_part_of_exposed_synchronisation(study: StudyBuilder) -> None:
+    old = rounds(exposed=0.005, computing=(0.1,))
+    study.add(spec_of(1, strategy="allreduce"), Logs(rounds=old, block_seconds=steps(0.105)))
+    study.add(spec_of(2), Logs(rounds=with_one_rank(0.004, 0.01, 0.1), block_seconds=steps(0.114)))
+    lost = values(dict(of(losses(study), 2).lost))
+    assert BUCKETING not in lost
+    assert lost[SYNCHRONISATION] == pytest.approx(0.009)
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
@@ -223,7 +286,7 @@ def test_losses_add_up_to_the_step_minus_the_ideal_step(study: StudyBuilder, sca
     assert loss.ideal_seconds == pytest.approx(0.205 * work)
     expected = {
         DATA: 0.006 - 0.004 * work,
-        COMMUNICATION: 0.02,
+        SYNCHRONISATION: 0.02,
         IMBALANCE: 0.03,
         COMPUTE: 0.08 - 0.2 * work,
         UNEXPLAINED: 0.001 - 0.001 * work,
@@ -242,7 +305,7 @@ def test_series_without_the_framework_alone_are_each_relative_to_their_own_small
             logs = Logs(rounds=rounds(exposed=exposed, computing=(0.1,) * gpus), block_seconds=steps(0.1 + exposed))
             study.add(spec_of(gpus, strategy="horovod", strategy_options={"variant": variant}), logs)
     found = [loss for loss in losses(study).points if loss.lost]
-    assert [loss.lost[COMMUNICATION].estimate for loss in found] == pytest.approx([0.01, 0.02])
+    assert [loss.lost[SYNCHRONISATION].estimate for loss in found] == pytest.approx([0.01, 0.02])
     for loss in found:
         assert 1 - sum(share.estimate for share in loss.shares.values()) == pytest.approx(loss.point.efficiency)
 
@@ -272,11 +335,11 @@ def test_ranks_that_do_not_wait_have_no_imbalance_and_no_load_balance(study: Stu
     study.add(spec_of(1, strategy="plain"), Logs(rounds=rounds(computing=(0.1,)), block_seconds=steps(0.1)))
     probes = rounds(exposed=0.01, computing=(0.1, 0.14))
     staleness = {"updates": 50, "mean": 1.0, "max": 2, "samples": 12_800, "lead": None}
-    logs = Logs(rounds=probes, block_seconds=steps(0.15), staleness=staleness)
+    logs = Logs(rounds=probes, block_seconds=steps(0.15)[:4], staleness=staleness)
     study.add(spec_of(2, strategy="ps_async", strategy_options={"servers": 1}), logs)
     loss = of(losses(study), 2, "ps_async")
     assert values(dict(loss.lost)) == pytest.approx(
-        {DATA: 0.0, COMMUNICATION: 0.01, COMPUTE: 0.04, UNEXPLAINED: 0.0}, abs=1e-12
+        {DATA: 0.0, SYNCHRONISATION: 0.01, COMPUTE: 0.04, UNEXPLAINED: 0.0}, abs=1e-12
     )
     assert loss.efficiencies["load_balance"] is None
     assert any(note.startswith("no imbalance") for note in loss.notes)
@@ -287,7 +350,7 @@ def test_logs_from_before_the_rounds_are_one_round_against_the_timed_steps(study
     study.add(spec_of(2), logs)
     loss = of(losses(study), 2)
     assert loss.parts is not None
-    assert values(loss.parts) == pytest.approx({DATA: 0.01, COMMUNICATION: 0.01, IMBALANCE: 0.0, COMPUTE: 0.08})
+    assert values(loss.parts) == pytest.approx({DATA: 0.01, SYNCHRONISATION: 0.01, IMBALANCE: 0.0, COMPUTE: 0.08})
     assert loss.parts.basis == "1 round of one run: too few for an interval"
     assert loss.parts.notes == ("no probe of the full step: data stall is relative to the timed steps",)
     (point,) = Seen(study).csv
@@ -368,12 +431,38 @@ def test_largest_loss_is_stated_only_if_its_interval_excludes_0(study: StudyBuil
         noisy["cached_batch"][number] = noisy["full"][number] = [0.08, 0.08]
     study.add(spec_of(2, strategy="horovod"), Logs(rounds=noisy, block_seconds=steps(0.1)))
     table = words(Seen(study).table)
-    basis = "95 % interval from 8 rounds of one run; base: 8 rounds of one run"
+    basis = "95 % intervals from 8 rounds of one run; base: 8 rounds of one run"
     assert (
         "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU), on 2 GPUs relative to 1 GPU, plain: "
-        f"The largest loss is exposed communication, 10.0 % (10.0–10.0 %; {basis}) (single run)." in table
+        f"The largest loss is exposed synchronisation, 10.0 % (10.0–10.0 %); {basis} (single run)." in table
     )
     assert table.count("The largest") == 1
+
+
+def test_two_losses_that_may_both_be_the_largest_are_both_named(study: StudyBuilder) -> None:
+    study.add(spec_of(1, strategy="plain"), Logs(rounds=rounds(computing=(0.081,)), block_seconds=steps(0.081)))
+    # 12 ms of synchronisation and 8 of imbalance, in the median of nine rounds; in one of them the other way round.
+    shared = rounds(exposed=0.012, computing=(0.08, 0.096), n=9)
+    shared["cached_batch"][4] = shared["full"][4] = [0.104, 0.104]
+    shared["no_sync"][4] = [0.076, 0.1]
+    study.add(spec_of(2), Logs(rounds=shared, block_seconds=steps(0.108)))
+    loss = of(losses(study), 2)
+    # At 95 %, one of nine values is left out at each end, and the intervals do not overlap; jointly, none is.
+    assert loss.shares[SYNCHRONISATION].low > loss.shares[IMBALANCE].high  # type: ignore[operator]
+    said = (
+        "Which loss is the largest cannot be told; largest estimates: exposed synchronisation, 11.1 % (11.1–11.1 %); "
+        "imbalance, 7.4 % (7.4–7.4 %); slower compute, 6.5 % (6.5–6.5 %); 95 % intervals from 9 rounds of one run"
+    )
+    assert said in words(Seen(study).table)
+
+
+def test_of_equal_losses_one_is_called_the_largest_in_at_most_a_twentieth_of_studies() -> None:
+    random_numbers = random.Random(3)
+    told = 0
+    for _ in range(400):
+        lost = [[0.05 + random_numbers.gauss(0, 0.01) for _ in range(5)] for _ in range(5)]
+        told += largest_of({f"{i}": of_runs(values, 1 - 0.05 / 5) for i, values in enumerate(lost)}).told
+    assert told <= 20
 
 
 def test_unprobed_loss_is_unexplained_and_oversubscribed_points_are_marked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from seen import Seen, words
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.measures.decisions import decisions_of, front, front_sentences, marginal_efficiency
@@ -50,6 +51,19 @@ def test_every_size_has_what_it_costs(study: StudyBuilder) -> None:
     [said] = front_sentences([one, two, four])
     assert "2 GPUs" in said
     assert "4 GPUs" not in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason"), [(4.0, "slower than 1 GPU"), (0.8, "more than 2.00 times as fast as 1 GPU")]
+)
+def test_an_impossible_serial_fraction_is_replaced_by_the_reason(
+    study: StudyBuilder, seconds: float, reason: str
+) -> None:
+    study.completed(1, 1.0)
+    study.completed(2, seconds)
+    two = decisions(study)[1]
+    assert (two["serial_fraction"], two["serial_fraction_reason"]) == (None, reason)
+    assert reason in words(Seen(study).html)
 
 
 def test_a_single_run_has_costs_and_says_that_its_interval_is_of_blocks(study: StudyBuilder) -> None:

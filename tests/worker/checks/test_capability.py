@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from environments import in_environment
 from gpus import PLAIN, machine_of
-from project import PROJECT, Cli
+from project import Cli
 from studies import SMALL, read_json, run_dirs
 
 from harness.core.gpu_types import Build
@@ -145,6 +145,7 @@ import torch
 torch.version.cuda = "13.0"
 torch._C._cuda_getArchFlags = lambda: "{" ".join(CU130)}"
 torch.cuda.is_available = lambda: True
+torch.cuda.device_count = lambda: 1
 torch.cuda.set_device = lambda _: None
 torch.cuda.get_device_capability = lambda _: (7, 0)
 torch.cuda.get_device_name = lambda _: "Tesla V100-SXM2-16GB"
@@ -171,8 +172,3 @@ def _program(path: Path, body: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
-def test_the_builders_are_where_the_advice_looks_for_them() -> None:
-    assert (capability.BUILDERS / "pytorch.sh") == PROJECT / "sbatch" / "env" / "pytorch.sh"
-    assert (capability.BUILDERS / "pytorch.sh").is_file()

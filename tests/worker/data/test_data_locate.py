@@ -78,7 +78,14 @@ def test_absent_data_set_names_every_place_and_how_to_get_it(tmp_path: Path) -> 
     for place in ("sets/cifar10:", "sets/cifar-10-batches-bin:", "sets/cifar-10-batches-py:", "sets:"):
         assert str(tmp_path / place) in text
     assert "no such folder" in text
-    assert "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html" in text
+    assert f"`python -m harness.data cifar10 --root {tmp_path / 'sets'}` downloads it" in text
+    assert text.endswith("dataset=synthetic needs no files")
+
+
+def test_an_absent_data_set_names_one_that_is_here(tmp_path: Path) -> None:
+    touch(tmp_path / "fashion-mnist", IDX)
+    with pytest.raises(DataError, match=r"here already: dataset=fashion_mnist; dataset=synthetic needs no files$"):
+        locate("cifar10", "cifar10", str(tmp_path))
 
 
 def test_incomplete_folder_names_the_missing_files(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_fashion_mnist_is_also_looked_for_where_debian_installs_it(tmp_path: Pat
     if debian.is_dir():
         assert locate("fashion_mnist", "idx", str(tmp_path)) == debian
         return
-    with pytest.raises(DataError, match=rf"{debian}: no such folder.*sbatch/data/fashion-mnist\.sh"):
+    with pytest.raises(DataError, match=rf"{debian}: no such folder.*harness\.data fashion_mnist"):
         locate("fashion_mnist", "idx", str(tmp_path))
 
 

@@ -20,6 +20,9 @@ def test_no_bucket_waits_for_another_rank_before_the_end_of_backward() -> None:
     assert buckets == second["buckets"][-1] > 3
     assert first["done"] == [False] * buckets, "the other node has not begun: nothing can be done"
     assert second["waited"], "all of rank 0's buckets were on their way before rank 1 began with its own"
+    for rank in (first, second):  # the allreduce probe: each message of ones becomes one of twos
+        assert rank["bytes"] == rank["gradient_bytes"]
+        assert rank["sums"] == [2.0, 2.0] * buckets
 
 
 def test_buckets_stay_in_order_and_an_error_in_a_step_is_the_ranks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from environments import in_environment, torch_version
+from environments import in_environment, trains_on_cpus
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -38,17 +38,17 @@ ONE_MICROBATCH = [((*pipeline(None, 1, "gpipe"), BATCHNORM), 1e-2)]
 
 
 def test_ranks_that_have_a_model_between_them_learn_what_one_process_does() -> None:
-    cases = [case for case in CASES if waits_for_every_message() or case[0][1].get("schedule") != "1f1b"]
+    cases = [case for case in CASES if trains_on_cpus("pipeline") or case[0][1].get("schedule") != "1f1b"]
     communication = [said["communication"] for said in as_one_process(cases)]
     assert any("pipeline of 2 stages, 2 replicas, gpipe with 4 microbatches" in said for said in communication)
     assert "tensor parallel over 2 ranks, 2 replicas, 74.1% of the parameters divided" in communication[-1]
-    if waits_for_every_message():
+    if trains_on_cpus("pipeline"):
         four = "pipeline of 4 stages, 1f1b with 4 microbatches (in theory, with equal stages, idle for 43%"
         assert four in communication[0]
 
 
 def test_a_torch_that_loses_messages_of_1f1b_over_gloo_refuses_it() -> None:
-    if waits_for_every_message():
+    if trains_on_cpus("pipeline"):
         pytest.skip("torch 2.8 and newer wait for every message")
     with pytest.raises(AssertionError, match="schedule=1f1b without NCCL needs torch 2"):
         as_one_process(CASES[:1])
@@ -61,10 +61,6 @@ def test_a_pipeline_of_one_microbatch_learns_what_one_process_does() -> None:
         if "strategy.options.microbatches=1 with 4 stages needs torch 2.13 or newer" in str(error):
             pytest.skip("this torch wants as many microbatches as stages, and fewer are refused for it")
         raise
-
-
-def waits_for_every_message() -> bool:
-    return torch_version() >= (2, 8)
 
 
 def as_one_process(cases: list[tuple[tuple[str, dict[str, Any], dict[str, Any]], float]]) -> list[dict[str, Any]]:

@@ -24,7 +24,8 @@ BATCH, STEPS, PATIENCE = 4, 3, 60.0
 
 def held_back() -> List[Dict[str, Any]]:
     """Two nodes of one rank each. Rank 1 submits no bucket before rank 0 has submitted all of its own, which fails if
-    submitting waits for rank 1. Returns each rank's report of its last step."""
+    submitting waits for rank 1. Returns each rank's report of its last step, and of
+    the messages of the allreduce probe after it."""
     port = own_port()
     with tempfile.TemporaryDirectory() as folder:
         codes = forks.run(one_rank, [(rank, port, folder) for rank in range(2)])
@@ -67,6 +68,14 @@ def one_rank(rank: int, port: int, folder: str) -> None:
     for _ in range(STEPS):  # DDP rebuilds its buckets after the first
         counts.append(0)
         adapter.step()
+    gradient_bytes = adapter.facts()["gradient_bytes"]
+    adapter.allreduce(gradient_bytes)  # makes its messages
+    messages = adapter.strategy.bucketed  # type: ignore[attr-defined]
+    for message in messages:
+        message.fill_(1.0)
+    adapter.allreduce(gradient_bytes)
+    last["sums"] = [float(extreme) for message in messages for extreme in (message.min(), message.max())]
+    last["bytes"], last["gradient_bytes"] = sum(message.nbytes for message in messages), gradient_bytes
     adapter.allreduce_sum([0.0])
     (Path(folder) / f"{rank}.json").write_text(json.dumps({**last, "buckets": counts}))
     adapter.close()

@@ -29,6 +29,9 @@ POWERSGD_FROM = 2
 class Allreduce(Collectives):
     """Data parallelism after Li et al. 2020, PyTorch Distributed, VLDB 13(12)."""
 
+    # A step sends all gradients in DDP's buckets, and nothing else.
+    only_buckets = True
+
     def wrap(self, network: nn.Module) -> nn.Module:
         self.wrapped = DistributedDataParallel(
             network,
@@ -36,13 +39,42 @@ class Allreduce(Collectives):
             **no_broadcast(),
             **buckets(self.spec.strategy_options),
         )
+        self.alone: Optional[dist.ProcessGroup] = None
         self.power: Optional[PowerSGDState] = None
         self.delayed: Optional[DelayedReduction] = None
+        self.bucket_bytes = self.gradient_bytes(list(network.parameters())) if self.only_buckets else None
+        self.bucketed: List[torch.Tensor] = []
         reduction = self.reduction()
         if reduction is not None:
             # DDP rejects annotations that are strings; a lambda has none.
             self.wrapped.register_comm_hook(reduction, lambda hook, bucket: hook(bucket))
+        # Hooks name their process group themselves, and CUDA graphs replay the one that they were captured with.
+        self.has_one_rank_step = (
+            self.only_buckets
+            and reduction is None
+            and hasattr(self.wrapped.reducer, "_update_process_group")
+            and not self.spec.framework_options.get("cuda_graph", False)
+        )
         return self.wrapped
+
+    def exchange_with_peers(self, present: bool) -> None:
+        if self.alone is None:
+            self.alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+        self.wrapped.reducer._update_process_group(dist.group.WORLD if present else self.alone)
+
+    def allreduce(self, nbytes: int) -> None:
+        """A message as large as the gradients is sent in the buckets of a step."""
+        if nbytes != self.bucket_bytes:
+            super().allreduce(nbytes)
+            return
+        if not self.bucketed:
+            self.bucketed = [bucket.buffer() for bucket in self.wrapped.reducer._get_zeros_like_grad_buckets()]
+        for message in [self.begin_sum(tensor) for tensor in self.bucketed]:
+            message.wait()
+
+    def begin_sum(self, tensor: torch.Tensor) -> Any:
+        """Begin to sum over the ranks, in place; wait() of the result ends it."""
+        return dist.all_reduce(tensor, async_op=True)
 
     def reduction(self) -> Optional[Reduction]:
         """Return the hook that replaces DDP's own reduction, or None."""

@@ -56,6 +56,8 @@ class Strategy(ABC):
     new_gradients = True
     # A step can run without its communication.
     separable = True
+    # A step can run with everything but the other ranks (`exchange_with_peers`).
+    has_one_rank_step = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         self.spec, self.device = spec, device
@@ -106,6 +108,10 @@ class Strategy(ABC):
     def gradient_bytes(self, parameters: List[nn.Parameter]) -> int:
         """Return what one rank contributes to an allreduce of all gradients; 0 if there is none."""
         return sum(p.numel() * p.element_size() for p in parameters)
+
+    def exchange_with_peers(self, present: bool) -> None:
+        """Exchange gradients with all ranks again, or only with this one; for strategies with `has_one_rank_step`."""
+        raise NotImplementedError
 
     def after_step(self, steps: int, synchronise: bool) -> None:  # noqa: B027 optional hook
         """Called after the optimiser's step; `steps` includes it."""

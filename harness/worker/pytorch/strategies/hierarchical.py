@@ -53,6 +53,9 @@ class Hierarchical(Allreduce):
         for step in self.steps:
             step(tensor)
 
+    def begin_sum(self, tensor: torch.Tensor) -> Any:
+        return self.relay.begin(tensor)
+
     def close(self) -> None:
         self.relay.close()
         super().close()

@@ -22,6 +22,8 @@ class Hybrid(Allreduce):
     Layers for which these vectors are smaller than the matrix send them instead (Zhang et al. 2017, Poseidon, USENIX
     ATC, section 4.2)."""
 
+    only_buckets = False
+
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)
         # A separate group, since DDP's messages and these are in flight at the same time.

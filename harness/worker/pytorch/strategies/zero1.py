@@ -17,6 +17,8 @@ class Zero1(Allreduce):
     """Average gradients as `allreduce`; each rank updates its share of the parameters and broadcasts it (Rajbhandari et
     al. 2020, ZeRO, SC20)."""
 
+    only_buckets = False
+
     def reduction(self) -> Optional[Reduction]:
         return None
 
