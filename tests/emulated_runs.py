@@ -12,10 +12,11 @@ from pathlib import Path
 from builders import SYNTHETIC, make_site, make_spec
 from project import PROJECT, SIDES, TEST_PATH
 
-from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, PART_NAMES, Parts, parts_of_runs
+from analysis.measures.breakdown import COMPUTE, DATA, IMBALANCE, PART_NAMES, SYNCHRONISATION, Parts, parts_of_runs
 from analysis.read.row import Run
 from analysis.read.run import read_run_row
 from harness.core.events import write_result
+from harness.core.rendezvous import make_token
 from harness.core.spec import MeasureSpec, Placement, RunSpec, write_run
 from harness.worker.distributed.exchange import own_port
 
@@ -84,7 +85,7 @@ class Setting:
         mean_straggler = self.straggler_ms / self.ranks
         milliseconds = {
             DATA: self.stall_ms,
-            COMMUNICATION: self._exposed_ms(bucket_ms, burst_ms),
+            SYNCHRONISATION: self._exposed_ms(bucket_ms, burst_ms),
             IMBALANCE: self.straggler_ms - mean_straggler,
             COMPUTE: self.compute_ms + mean_straggler,
         }
@@ -115,6 +116,7 @@ def prepared(folder: Path, settings: Sequence[Setting]) -> list[Path]:
     for number, setting in enumerate(settings):
         run_dir = folder / f"{setting.ranks}-{number}"
         (run_dir / "attempt-1").mkdir(parents=True)
+        make_token(run_dir / "attempt-1")
         write_run(run_dir, setting.spec, site)
         run_dirs.append(run_dir)
     return run_dirs

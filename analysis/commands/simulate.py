@@ -34,16 +34,17 @@ KEYS: dict[str, tuple[float | None, float, bool, str]] = {
     "seed": (0, 0, True, "seed of the random numbers"),
 }
 WHOLE = ("steps", "seed")
+MOST_DRAWS = 2e8  # GPUs x steps; about half a minute
 NOTE = (
-    "Simulated, not measured: the compute time of the GPUs varies as that of the measured ones, the network is as fast "
-    "on many nodes as on the measured ones, and nobody else uses it."
+    "Simulated, not measured: each GPU's own noise is that of the measured ones, the network is as fast on many nodes "
+    "as on the measured ones, and nobody else uses it."
 )
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = "Simulates synchronous steps, and runs that fail, on many more GPUs than a study has measured."
-    parser.epilog = "keys:\n  gpus=1024,10000\n" + "".join(f"  {_key(key)}\n" for key in KEYS)
+    parser.epilog = "keys:\n  gpus=64,256\n" + "".join(f"  {_key(key)}\n" for key in KEYS)
     parser.add_argument("study", type=Path, help="folder of the study, such as results/<study>")
     declare_reading(parser)
     parser.add_argument("keys", nargs="*", metavar="key=value", help="gpus=..., and those below")
@@ -73,7 +74,7 @@ def _options(texts: list[str]) -> Options:
     except ValueError:
         gpus = ()
     if not gpus or min(gpus) < 1:
-        raise StudyError("gpus=...: give the numbers of GPUs to simulate, such as gpus=1024,10000")
+        raise StudyError("gpus=...: give the numbers of GPUs to simulate, such as gpus=64,256")
     values: dict[str, float | None] = {key: default for key, (default, *_) in KEYS.items()}
     for key, said in given.items():
         _, least, included, _ = KEYS[key]
@@ -87,6 +88,11 @@ def _options(texts: list[str]) -> Options:
                 f"{key}={said}: give a {kind} {'from' if included else 'above'} {least:g}{' on' * included}"
             )
         values[key] = int(value) if key in WHOLE else value
+    if max(gpus) * (values["steps"] or 1) > MOST_DRAWS:
+        raise StudyError(
+            f"gpus={max(gpus)} steps={values['steps']}: give at most {MOST_DRAWS:,.0f} steps of a GPU in all, such as "
+            f"steps={max(1, int(MOST_DRAWS / max(gpus)))}"
+        )
     return Options(gpus=gpus, **values)  # type: ignore[arg-type]
 
 
@@ -97,7 +103,7 @@ def _simulate(arguments: argparse.Namespace, options: Options) -> int:
 
     folder: Path = arguments.study
     study = study_of(folder, arguments)
-    simulated, left_out = simulation.simulate(points_of(study.runs), options)
+    simulated, left_out = simulation.simulate(points_of(study.runs), folder, options)
     if not simulated:
         raise StudyError(
             f"nothing of {folder} can be simulated: " + ("; ".join(left_out) or "it has no measured point")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.scaling.communication import expected_maximum
+from analysis.simulation.noise import NO_NOISE, Noise
 
 # Limits memory: 10,000 GPUs and 1,000 steps need 10^7 random numbers.
 DRAWN_AT_ONCE = 2_000_000
@@ -24,24 +25,16 @@ class Compute:
 
     Attributes:
         seconds: mean.
-        deviations: measured deviations of single steps, relative to the mean; sampled with replacement, after centring.
-            Empty: constant time.
-        speed_deviation: relative standard deviation of the speed between GPUs; normal, constant over all steps.
+        noise: deviations from it.
         late_probability, late_seconds: probability that a GPU is late in a step, and its delay.
         forward: share of the time before the first gradient is available.
     """
 
     seconds: float
-    deviations: Sequence[float] = ()
-    speed_deviation: float = 0.0
+    noise: Noise = NO_NOISE
     late_probability: float = 0.0
     late_seconds: float = 0.0
     forward: float = 1 / 3
-
-    @property
-    def step_deviation(self) -> float:
-        """Relative standard deviation of a GPU's step time."""
-        return float(np.std(self.deviations)) if len(self.deviations) else 0.0
 
 
 @dataclass(frozen=True)
@@ -87,14 +80,10 @@ def simulate_steps(
         rng: random number generator.
     """
     seconds, mean, slowest = np.empty(steps), np.empty(steps), np.empty(steps)
-    speeds = 1 + compute.speed_deviation * rng.standard_normal(gpus)
-    deviations = np.asarray(compute.deviations, dtype=float)
-    deviations = deviations - deviations.mean() if len(deviations) else np.zeros(1)
     at_once = max(1, DRAWN_AT_ONCE // gpus)
     for first in range(0, steps, at_once):
         n = min(at_once, steps - first)
-        drawn = deviations[rng.integers(len(deviations), size=(n, gpus))]
-        computing = compute.seconds * np.maximum(speeds * (1 + drawn), 0.0)
+        computing = compute.seconds * np.maximum(1 + compute.noise.draw((n, gpus), rng), 0.0)
         late = np.zeros((n, gpus))
         if compute.late_probability:
             late[rng.random((n, gpus)) < compute.late_probability] = compute.late_seconds
@@ -121,7 +110,7 @@ def closed_form(compute: Compute, buckets: Sequence[float], gpus: int, overlap: 
 
     Valid if deviations are normal and a late GPU delays all buckets alike. Ignores late GPUs.
     """
-    deviation = math.hypot(compute.step_deviation, compute.speed_deviation)
+    deviation = math.hypot(compute.noise.step, compute.noise.speed)
     slowest = compute.seconds * (1 + deviation * expected_maximum(gpus))
     one = np.array([[slowest]])
     return float(_ends(one, np.zeros((1, 1)), compute.forward if overlap else 1.0, buckets)[0])

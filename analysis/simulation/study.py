@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from analysis.base.text import gpus_text, number, percent
 from analysis.measures.bandwidth import bus_bandwidth
 from analysis.measures.breakdown import COMPUTE, DATA, Parts, parts_of_runs
+from analysis.read.attempts import read_attempts
 from analysis.read.row import Run
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
 from analysis.simulation.network import Network
+from analysis.simulation.noise import Noise, noise_of
 from analysis.simulation.steps import Compute, Steps, closed_form, simulate_steps
+from analysis.stats.rounds import FEWEST_ROUNDS
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.points import step_seconds_of
 from analysis.tables.series import series_of
+from harness.core.run_files import RUNS as RUN_FOLDERS
 from harness.core.spec import WEAK
 from harness.core.strategies import info
 
@@ -26,6 +31,8 @@ MB = 1e6
 DEFAULT_BUCKET_MB = 25.0  # PyTorch's default; those of other frameworks are similar
 # Relative difference above which the closed form is reported as invalid.
 AGREES = 0.02
+# Relative difference from the measured step above which nothing is simulated.
+CHECK = 0.1
 # Simulated checkpoint intervals, relative to Daly's.
 INTERVALS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 RUNS = 100
@@ -71,15 +78,15 @@ class Simulated:
     notes: tuple[str, ...]
 
 
-def simulate(points: Sequence[Point], options: Options) -> tuple[list[Simulated], list[str]]:
+def simulate(points: Sequence[Point], folder: Path, options: Options) -> tuple[list[Simulated], list[str]]:
     """Simulate every series that allows it; return the results, and why other series were left out.
 
-    points: points of the study, ordered by series, then by GPUs.
+    points: points of the study in this folder, ordered by series, then by GPUs.
     """
     simulated: list[Simulated] = []
     left_out: list[str] = []
     for series in series_of(point for point in points if point.measured):
-        found = _simulated(series.points, options)
+        found = _simulated(series.points, folder, options)
         if isinstance(found, str):
             left_out.append(found)
         else:
@@ -87,7 +94,7 @@ def simulate(points: Sequence[Point], options: Options) -> tuple[list[Simulated]
     return simulated, left_out
 
 
-def _simulated(series: Sequence[Point], options: Options) -> Simulated | str:
+def _simulated(series: Sequence[Point], folder: Path, options: Options) -> Simulated | str:
     point = series[-1]
     name = f"{point.label}: not simulated: "
     if point.is_own:
@@ -105,27 +112,43 @@ def _simulated(series: Sequence[Point], options: Options) -> Simulated | str:
     network = _network(point, parts, options)
     if isinstance(network, str):
         return name + network
-    compute = Compute(
-        parts.seconds[COMPUTE].estimate,
-        _deviations(completed),
-        late_probability=options.late_probability,
-        late_seconds=options.late_seconds,
-    )
+    noise = _noise(completed, folder)
+    if noise is None:
+        return name + (
+            f"its ranks took fewer than {FEWEST_ROUNDS} rounds of steps without synchronisation, which show the noise "
+            "of a GPU: raise measure.probe_limit or measure.probe_rounds"
+        )
+    if max(options.gpus) > noise.observed:
+        return name + (
+            f"{noise.observed:,} steps of a GPU were measured without synchronisation, which says nothing about the "
+            f"slowest of {max(options.gpus):,}: give gpus up to {noise.observed:,}, or measure more"
+        )
+    seconds = parts.seconds[COMPUTE].estimate
+    compute = Compute(seconds, noise, options.late_probability, options.late_seconds)
     settings = spec_of(point.series)["strategy_options"]
     bucket = (options.bucket_mb or settings.get("bucket_mb") or DEFAULT_BUCKET_MB) * MB
     overlap = bool(settings.get("overlap", True))
 
-    def steps_of(gpus: int) -> Steps:
+    def steps_of(gpus: int, compute: Compute = compute) -> Steps:
         costs = network.buckets(parts.allreduce_bytes or 0, bucket, gpus)
         return simulate_steps(compute, costs, gpus, options.steps, overlap, np.random.default_rng([options.seed, gpus]))
+
+    stall, measured = max(0.0, parts.seconds[DATA].estimate), step_seconds_of(completed)
+    check = steps_of(point.gpus, Compute(seconds, noise))
+    if abs((check.mean + stall) / measured - 1) > CHECK:
+        return name + (
+            f"its check failed: on {gpus_text(point.gpus, point.device)} simulated {_ms(check.mean + stall)}, measured "
+            f"{_ms(measured)}, which is more than {percent(CHECK)} off; the breakdown shows what the probes leave "
+            "unexplained"
+        )
 
     formula = [
         closed_form(compute, network.buckets(parts.allreduce_bytes or 0, bucket, gpus), gpus, overlap)
         for gpus in options.gpus
     ]
-    stall = max(0.0, parts.seconds[DATA].estimate)
     notes = (
-        f"compute {_ms(compute.seconds)}, varying by {percent(compute.step_deviation, 1)} from step to step",
+        f"compute {_ms(seconds)}, of a GPU varying by {percent(noise.step, 1)} from step to step, by "
+        f"{percent(noise.speed, 1)} between GPUs, and by {percent(float(np.std(noise.common)), 1)} on all alike",
         f"data stall {_ms(stall)}",
         f"bus bandwidth {number(network.bus_gb_per_s)} GB/s, latency {number(options.latency_us)} us",
         f"gradients of {number((parts.allreduce_bytes or 0) / MB)} MB in buckets of {number(bucket / MB)} MB"
@@ -133,7 +156,7 @@ def _simulated(series: Sequence[Point], options: Options) -> Simulated | str:
         *point.marks,
     )
     simulated, base_step = [steps_of(n) for n in options.gpus], step_seconds_of(series[0].completed)
-    return Simulated(point, steps_of(point.gpus), simulated, formula, stall, base_step, notes)
+    return Simulated(point, check, simulated, formula, stall, base_step, notes)
 
 
 def _network(point: Point, parts: Parts, options: Options) -> Network | str:
@@ -147,19 +170,20 @@ def _network(point: Point, parts: Parts, options: Options) -> Network | str:
     return Network(bus_bandwidth(parts.allreduce_bytes, parts.allreduce.estimate, point.gpus), latency)
 
 
-def _deviations(completed: Sequence[Run]) -> tuple[float, ...]:
-    """Return deviations of single steps, relative to their mean, from the times of blocks of n steps.
-
-    Deviations of blocks are scaled by sqrt(n), assuming independent steps. They include variation of communication.
-    """
-    found: list[float] = []
+def _noise(completed: Sequence[Run], folder: Path) -> Noise | None:
+    """Return the noise that the probes without synchronisation show; None with fewer than FEWEST_ROUNDS of them."""
+    found: list[list[list[float]]] = []
+    steps = 1
     for run in completed:
-        seconds = np.array(run.block_step_seconds)
-        if len(seconds) < 2:
-            continue
-        per_block = (run.steps or 0) / len(seconds)
-        found += (math.sqrt(per_block) * (seconds / seconds.mean() - 1)).tolist()
-    return tuple(found)
+        attempts = read_attempts(folder / RUN_FOLDERS / run.run_id)
+        ranks = next((attempt.ranks for attempt in reversed(attempts) if attempt.ranks), {})
+        logged = [rank.probes.get(("no_sync", None), {}) for rank in ranks.values()]
+        rounds = sorted(set.intersection(*map(set, logged))) if logged else []
+        if len(rounds) >= FEWEST_ROUNDS:
+            steps = logged[0][rounds[0]][0]
+            found.append([[own[number][1] / own[number][0] for own in logged] for number in rounds])
+    count = min(map(len, found), default=0)
+    return noise_of([np.array(seconds[:count]) for seconds in found], steps) if found else None
 
 
 def sentences(simulated: Simulated) -> list[str]:

@@ -21,10 +21,12 @@ def check(config: Config) -> None:
     if config.verify:
         raise UserError("verify=true with framework=emulated: it has no network to show; set verify=false")
     options = config.framework.options
-    for name in ("compute_ms", "stall_ms", "straggler_ms", "latency_ms"):
+    for name in ("compute_ms", "stall_ms", "straggler_ms", "latency_ms", "late_ms"):
         _within(name, getattr(options, name), 0, float("inf"))
     _within("backward_fraction", options.backward_fraction, 0, 1)
-    _within("jitter", options.jitter, 0, MOST_JITTER)
+    _within("late_probability", options.late_probability, 0, 1)
+    for name in ("jitter", "common_jitter"):
+        _within(name, getattr(options, name), 0, MOST_JITTER)
     for name in ("message_mb", "bandwidth_mb", "batch_ref"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):

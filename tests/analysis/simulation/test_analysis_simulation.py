@@ -9,6 +9,7 @@ import pytest
 
 from analysis.scaling.communication import expected_maximum
 from analysis.simulation.failures import Reliability, daly, expected_seconds, simulated_seconds, young
+from analysis.simulation.noise import Noise
 from analysis.simulation.steps import Compute, closed_form, simulate_steps
 
 DAY = 86_400.0
@@ -41,10 +42,10 @@ def test_a_step_without_noise_is_what_a_timeline_on_paper_gives(
 
 @pytest.mark.parametrize("gpus", [1, 8, 64, 1024])
 def test_it_agrees_with_the_closed_form_where_that_holds(gpus: int) -> None:
-    compute = Compute(0.2, tuple(0.02 * np.random.default_rng(1).standard_normal(200_000)))
+    compute = Compute(0.2, Noise(step=0.02))
     for buckets in ((0.001,) * 10, (0.02,) * 10):
         steps = simulate_steps(compute, buckets, gpus, 2_000, True, rng())
-        # 0.1 %: sampling error of the tail with 200,000 draws, and error of Blom's approximation.
+        # 0.1 %: sampling error, and error of Blom's approximation.
         assert steps.mean == pytest.approx(closed_form(compute, buckets, gpus, True), rel=1e-3)
 
 

@@ -39,6 +39,7 @@ def test_emulated_costs_are_part_of_the_run_id(tmp_path: Path) -> None:
             "framework.options.backward_fraction=1.5: give a number from 0 to 1",
         ),
         ("framework.options.jitter=0.5", "framework.options.jitter=0.5: give a number from 0 to 0.2"),
+        ("framework.options.late_probability=2", "framework.options.late_probability=2: give a number from 0 to 1"),
         ("framework.options.bandwidth_mb=0", "framework.options.bandwidth_mb=0: give a number above 0, or null"),
         ("framework.options.straggler_rank=2 gpus=2", "with gpus=2 there are ranks 0 to 1"),
         (
