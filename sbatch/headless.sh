@@ -29,5 +29,10 @@ fail() {
 [ -x "$PYTHON" ] || fail "no Python at $PYTHON: build it with sbatch/env/login.sh, or set HARNESS_PYTHON"
 
 export PYTHONPATH=$PROJECT${PYTHONPATH:+:$PYTHONPATH}
-# exec, so that signals sent to the batch script reach the harness.
-exec "$PYTHON" -u -m harness "$@" cluster.scheduler=allocation
+options=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  options+=("$1")
+  shift
+done
+# What follows -- is the command of a training. exec, so that signals sent to the batch script reach the harness.
+exec "$PYTHON" -u -m harness "${options[@]}" cluster.scheduler=allocation "$@"

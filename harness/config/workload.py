@@ -292,6 +292,13 @@ def _check_steps(workload: Workload) -> None:
             f"workload.probe_limit={workload.probe_limit:g}: give at least 0 steps, and a share of the run's time "
             "above 0 and at most 10"
         )
+    without = "workload.pattern" if workload.pattern is not None else None if workload.stop else "workload.stop=false"
+    for key in ("probe_steps", "trace", "probe_limit") if without else ():
+        if (value := getattr(workload, key)) not in (0, getattr(Workload(), key)):
+            raise UserError(
+                f"workload.{key}={value:g} has no effect with {without}, which takes no further steps after the timed "
+                "ones; leave one of the two out"
+            )
     if workload.pattern is None:
         return
     if workload.step is not None:

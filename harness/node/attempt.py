@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core import checkpoints, environment_variables, events, run_files, spec
-from harness.core.rendezvous import Rendezvous, from_launcher
+from harness.core.rendezvous import Rendezvous, from_launcher, make_token
 from harness.core.spec import RunSpec, Site, read_run
 from harness.node import stage, workload
 from harness.node.image import image
@@ -32,12 +32,10 @@ from harness.node.workload_supervisor import WALL_LIMIT, supervisor_of
 from harness.slurm import energy
 from harness.slurm.client import Client, Job, SlurmUnavailable
 from harness.study import outcome
-from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, RankExit
+from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, SETTLE_SECONDS, RankExit
 
-# A failing rank takes its peers down within milliseconds: wait briefly before asking which one was first. Peers that do
-# not notice are killed soon afterwards by their supervisors. A rank with no exit status after VANISHED_SECONDS is gone
-# together with its node.
-SETTLE_SECONDS = 1.0
+# Peers that do not notice a failure are killed soon afterwards by their supervisors. A rank with no exit status after
+# VANISHED_SECONDS is gone together with its node.
 VANISHED_SECONDS = CHECK_SECONDS + PEER_GRACE_SECONDS + 3.0
 # How long rank 0 waits after its own exit for ranks that may still be flushing their logs.
 LAST_RANKS_SECONDS = 120.0
@@ -75,6 +73,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
         print(f"nothing to do: {why}", flush=True)
         return
     attempt_dir.mkdir(exist_ok=True)
+    make_token(attempt_dir)
     job_id = current_job_id(os.environ)
     if rendezvous.rank == 0:
         outcome.write_job(attempt_dir, submission, job_id)

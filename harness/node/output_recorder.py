@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.events import EventWriter
+from harness.core.measuring.precision import is_known, mean_error
 from harness.core.measuring.protocol import FIRST, MEASURE, WARMUP
-from harness.core.measuring.steady_state import relative_half_width
 from harness.core.spec import RunSpec
 from harness.core.workload import patterns
 from harness.core.workload.patterns import Observed, Reader
@@ -58,6 +58,7 @@ class OutputRecorder:
             self._log.close()
             return self._nothing_measured()
         samples = self._steps * self._workload.samples_per_step
+        error = mean_error(self._seconds)
         self._log.write(
             "workload",
             method="pattern",
@@ -71,7 +72,7 @@ class OutputRecorder:
         self._log.write(
             "protocol",
             stopped=self.enough or "script ended",
-            relative_half_width=relative_half_width(self._seconds),
+            relative_half_width=None if error is None else error.half_width,
             precision=self._measure.precision,
             warmup_steps=self._warmup_steps,
             stationary=None,
@@ -117,12 +118,12 @@ class OutputRecorder:
         else:
             self._warmup_steps = block[-1].end
         self._steps, self._block = block[-1].end, []
-        half_width = relative_half_width(self._seconds)
         if not self._workload.stop:
             return
-        if measure.precision is not None and half_width is not None and half_width <= measure.precision:
+        at_limit = self._steps >= self._warmup_steps + measure.steps
+        if measure.precision is not None and is_known(self._seconds, measure.precision, last=at_limit):
             self.enough = "precision"
-        elif self._steps >= self._warmup_steps + measure.steps:
+        elif at_limit:
             self.enough = "limit"
 
     def _nothing_measured(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -31,7 +33,12 @@ TERM_GRACE_SECONDS = 20.0
 # Part of the time between the scheduler's warning and the wall limit that is kept for killing ranks that did not exit.
 LIMIT_MARGIN_SECONDS = 10.0
 # How long a stalled rank may take to write its stacks.
-STACKS_SECONDS = 1.0
+STACKS_SECONDS, STACKS_LINES = 1.0, 500
+# What the stack of a rank that waits for others shows, in the names of functions and files.
+WAITING = re.compile(
+    r"all_?reduce|all_?gather|reduce_scatter|broadcast|barrier|backward|synchronize|block_until_ready|"
+    r"/distributed/|/servers/client|/horovod|mpi4py|/emulated/link"
+)
 TOLD_TO_END = "the job was told to end"
 WALL_LIMIT_REACHED = "the wall limit was reached before a block of steps ended, so the run could not save"
 
@@ -76,6 +83,7 @@ class RankSupervisor:
         self.interrupted = False
         self.exit_by: float | None = None
         self.asked_at = 0.0
+        self.waited: bool | None = None
 
     def _command(
         self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path
@@ -102,12 +110,15 @@ class RankSupervisor:
             open(self.attempt_dir / run_files.stdout(self.rank), "ab") as stdout,
             open(self.attempt_dir / run_files.stderr(self.rank), "ab") as stderr,
         ):
+            began = time.time()
             try:
                 process = self._start(stdout, stderr)
             except OSError as error:
                 stderr.write(f"{not_started(self.argv, error, os.uname().nodename)}\n".encode())
                 return RankExit(self.rank, 127, time.time(), server=self.server)
-            return self._ended(self._watch(process))
+            code = self._watch(process)
+            self._keep_core(process.pid, began, stderr)
+            return self._ended(code)
 
     def _start(self, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         return self._popen(stdout, stderr)
@@ -129,7 +140,21 @@ class RankSupervisor:
         # A rank that saved and exited when asked to was not interrupted.
         interrupted = self.interrupted and self.stop_reason is not None
         ended_at = self.stopped_at or time.time()
-        return RankExit(self.rank, code, ended_at, self.stop_reason, interrupted, self.server)
+        return RankExit(self.rank, code, ended_at, self.stop_reason, interrupted, self.server, self.waited)
+
+    def _keep_core(self, pid: int, began: float, stderr: IO[bytes]) -> None:
+        """Move a core file, which Linux by default writes into the user's working directory, to the attempt's folder.
+
+        Whether there are any is the site's decision (`ulimit -c`).
+        """
+        for name in (f"core.{pid}", "core"):
+            written = Path(self.cwd or os.curdir, name)
+            with contextlib.suppress(OSError):
+                if written.stat().st_mtime >= began and written.is_file():
+                    kept = self.attempt_dir / f"core.rank{self.rank}"
+                    shutil.move(written, kept)
+                    stderr.write(f"core file: {kept}\n".encode())
+                    return
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         # `wait` with a timeout polls every 50 ms, too coarse to tell which of two ranks ended first.
@@ -154,6 +179,10 @@ class RankSupervisor:
                 self._check(process)
             heartbeat = self.heartbeat
             if peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
+                first = outcome.failure(self.attempt_dir)
+                stalled = heartbeat is not None and now > progress_at + heartbeat / 2
+                if stalled and first is not None and first.waited is not None:
+                    self._stop(f"no progress for {heartbeat:g} s (heartbeat){self._stacks(process)}")
                 self._stop(PEER_FAILED)
             elif self.exit_by is not None and now > self.exit_by:
                 self._stop(TOLD_TO_END if self.interrupted else self.wall_limit_reached)
@@ -181,6 +210,9 @@ class RankSupervisor:
         """Have a stalled rank write its stacks. Returns where they are, for the reason."""
         send(process, signal.SIGUSR1)
         time.sleep(STACKS_SECONDS)
+        stacks = "\n".join(outcome.tail(self.attempt_dir / run_files.stderr(self.rank), STACKS_LINES))
+        _, found, current = stacks.rpartition("Current thread ")
+        self.waited = bool(WAITING.search(current.split("\n\n")[0])) if found else None
         return f"; its stacks are in stderr.rank{self.rank}"
 
     def _warn(self) -> None:

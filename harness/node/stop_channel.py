@@ -33,6 +33,8 @@ NOTICE_SECONDS = 0.5
 POLL_SECONDS = 0.2
 # Longest message; whoever sends more is not a rank.
 LONGEST_LINE = 4096
+# Connections that have not shown the token; more close the oldest.
+MOST_UNKNOWN = 128
 # How long ranks on other nodes wait for rank 0's supervisor to listen.
 WAIT_SECONDS = 120.0
 
@@ -108,7 +110,7 @@ def served(measure: MeasureSpec, world_size: int, host: str, attempt_dir: Path) 
     server = _Server(listener, address.token, StopDecision(measure, world_size), world_size)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    write_json(attempt_dir / run_files.STOP_CHANNEL, asdict(address))
+    write_json(attempt_dir / run_files.STOP_CHANNEL, asdict(address), private=True)
     try:
         yield address
     finally:
@@ -164,6 +166,9 @@ class _Server:
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
 
     def _accept(self) -> None:
+        unknown = [connection for connection in self._connections() if connection.rank is None]
+        if len(unknown) >= MOST_UNKNOWN:
+            self._drop(unknown[0])
         with contextlib.suppress(OSError):
             accepted, _ = self._listener.accept()
             accepted.setblocking(False)

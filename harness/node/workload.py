@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.core import environment_variables, run_files
 from harness.core.launchers import MPIRUN, NODE
-from harness.core.measuring.environment import machine_id
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec, RunSpec, Site
@@ -113,9 +111,9 @@ def environment(
     if site.container:
         own.update(spec.env)
         env.pop("PYTHONPATH", None)
-        # pyxis makes the process a task of its own.
-        unset = f"unset {' '.join(launchers.RANKS)}\n" if workload.starts_ranks else ""
-        own[environment_variables.CONTAINER_ENVIRONMENT] = unset + exports(own, probe, site.cwd)
+        # What an image sets; and pyxis makes the process a task of its own.
+        unset = [*RANK_VARIABLES, *(launchers.RANKS[1:] if workload.starts_ranks else ())]
+        own[environment_variables.CONTAINER_ENVIRONMENT] = f"unset {' '.join(unset)}\n{exports(own, probe, site.cwd)}"
         if NODE in site.container:
             env = {k: v for k, v in env.items() if not k.startswith("SLURM") or k.startswith(KEPT_SLURM_VARIABLES)}
         return {**env, **own}
@@ -187,7 +185,7 @@ def write_probe_files(
             "further": _further(workload, measure),
             "start": {**start, "local_rank": rank - ranks[0] if workload.starts_ranks else rendezvous.local_rank},
         }
-        write_json(attempt_dir / run_files.probe(rank), document)
+        write_json(attempt_dir / run_files.probe(rank), document, private=True)
 
 
 def ranks_of(spec: RunSpec, process: int) -> range:
@@ -203,24 +201,6 @@ def changed_code(spec: RunSpec, site: Site) -> dict[str, str] | None:
         return None
     found = code_identity.of_command(workload.kind, workload.command, workload.shell, Path(site.cwd), site.python)
     return None if found == workload.code else {"planned": workload.code, "found": found}
-
-
-def start_facts(
-    spec: RunSpec, rendezvous: Rendezvous, cpus: Sequence[int], environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return what is known of a process's placement from outside (the event `start`)."""
-    declared = environ.get(environment_variables.CORES_DECLARED, "")
-    return {
-        "local_rank": rendezvous.local_rank,
-        "host": socket.gethostname(),
-        "machine": machine_id(),
-        "cores": os.cpu_count() or 1,
-        "cpus": sorted(cpus),
-        "cores_declared": int(declared) if declared.isdigit() else None,
-        "device": spec.cluster.device,
-        "global_batch": spec.global_batch,
-        "batch_per_gpu": spec.batch_per_gpu,
-    }
 
 
 def _further(workload: WorkloadSpec, measure: MeasureSpec) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -15,7 +16,7 @@ from typing import IO
 
 from harness.core import run_files
 from harness.core.events import EventWriter
-from harness.core.measuring.environment import text_of
+from harness.core.measuring.environment import start_facts, text_of
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
@@ -44,6 +45,8 @@ KILL_POLL_SECONDS = 0.02
 # Of stderr, in which the first error is looked for.
 TAIL_BYTES = 2**20
 CHUNK_BYTES = 65536
+# Also of argparse.
+ERROR = re.compile(r"(?:\S+: )?error: (.+)")
 
 
 def supervisor_of(
@@ -70,9 +73,8 @@ class WorkloadSupervisor(RankSupervisor):
         assert spec.workload is not None
         self.spec, self.rendezvous, self.workload = spec, rendezvous, spec.workload
         self.cwd = None if site.container else site.cwd
-        self.start = workload.start_facts(
-            spec, rendezvous, sorted(self.cpus or os.sched_getaffinity(0)), self.environment
-        )
+        facts = start_facts(spec, rendezvous, self.cpus or os.sched_getaffinity(0), self.environment)
+        self.start = {**facts, "device": spec.cluster.device}
         self.recorder: OutputRecorder | None = None
         self.enough_at: float | None = None
         self._terminated = False
@@ -249,14 +251,14 @@ class WorkloadSupervisor(RankSupervisor):
 
 
 def first_error(stderr: Path) -> str | None:
-    """Return what the first traceback, or line that begins with 'error: ', says."""
+    """Return what the first traceback, or line such as 'error: ...' or 'train.py: error: ...', says."""
     with open(stderr, "rb") as file:
         file.seek(max(0, size_of(stderr) - TAIL_BYTES))
         text = file.read().decode("utf-8", errors="replace")
     lines = [patterns.RANK.sub("", line, count=1) for line in text.splitlines()]
     for number, line in enumerate(lines):
-        if line.startswith("error: "):
-            return line[len("error: ") :]
+        if error := ERROR.match(line):
+            return error[1]
         if line.startswith("Traceback (most recent call last)"):
             return next((after for after in lines[number + 1 :] if after and not after[0].isspace()), None)
     return None

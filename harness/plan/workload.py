@@ -174,7 +174,25 @@ def _workload(config: Config, shape: Shape, cwd: Path, python: str) -> WorkloadS
         probe_steps=asked.probe_steps,
         trace=asked.trace,
         probe_limit=asked.probe_limit,
+        launcher_config=_accelerate_config() if asked.launcher == launchers.ACCELERATE else "",
     )
+
+
+def _accelerate_config() -> str:
+    """Return the hash of what `accelerate config` wrote, which `accelerate launch` reads; empty if there is none.
+
+    Raises UserError.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    path = Path(os.environ.get("HF_HOME", f"{cache}/huggingface"), "accelerate", "default_config.yaml").expanduser()
+    found = code_identity.of_file(path)
+    kind = re.search(r"^distributed_type:\W*(\w+)", path.read_text(errors="replace") if found else "", re.MULTILINE)
+    if kind and kind[1] != "NO" and not kind[1].startswith("MULTI_"):
+        raise UserError(
+            f"workload.launcher=accelerate starts plain data parallelism, but {path} asks for {kind[1]}: take "
+            "workload.launcher=own and write `accelerate launch` with its options in the command"
+        )
+    return found
 
 
 def _values(config: Config, shape: Shape) -> dict[str, int]:
@@ -241,8 +259,7 @@ def _interpreter(config: Config, environment: str) -> str:
         return environment  # only the container or the node can tell whether it exists
     found = environments.find(environment, PROJECT, cluster.modules, "workload.python")
     if found.is_file() and os.access(found, os.X_OK):
-        # Not resolved: a virtual environment is identified by the path of its interpreter link.
-        return str(found.absolute())
+        return str(found)
     raise UserError(
         f"workload.python={environment}: there is no Python at {found}; give the folder of a virtual or conda "
         "environment, or an interpreter"

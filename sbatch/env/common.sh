@@ -14,6 +14,9 @@
 set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$project/sbatch/env
+# Of this checkout, or of this user if the project is installed (harness/plan/environments.py looks there too).
+envs=$project/.envs
+[ ! -e "$project/../scaling_harness.pth" ] || envs=${XDG_DATA_HOME:-$HOME/.local/share}/scaling-harness/envs
 python=${PYTHON:-python3}
 pins="" # the constraints file, if not $name.constraints.txt
 unset PYTHONPATH # pip would mistake a module's packages for the environment's
@@ -23,10 +26,10 @@ fail() {
   exit 1
 }
 
-# begin NAME OLDEST [NEWEST]: exits if .envs/NAME is up to date; otherwise checks the requirements and creates it, empty.
+# begin NAME OLDEST [NEWEST]: exits if $envs/NAME is up to date; otherwise checks the requirements and creates it, empty.
 # OLDEST, NEWEST: minor versions of supported Pythons. $extras: further parts of its recipe.
 begin() {
-  name=$1 target=$project/.envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
+  name=$1 target=$envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
   [ -z "${VARIANT:-}" ] || one_of VARIANT cpu cuda
   one_of MPI pypi system
   one_of HOROVOD 0 1
@@ -131,6 +134,7 @@ use_python() {
 make_venv() {
   "$python" -c 'import venv, ensurepip' 2>/dev/null ||
     fail "$python cannot make virtual environments; on Debian/Ubuntu: apt-get install python3-venv"
+  mkdir -p "$(dirname "$1")"
   "$python" -m venv --clear "$1"
 }
 

@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 if [ -z "${DALI:-}" ]; then
-  if compgen -G "$project/.envs/pytorch/lib/python3*/site-packages/nvidia/dali" >/dev/null; then DALI=1; else DALI=0; fi
+  if compgen -G "$envs/pytorch/lib/python3*/site-packages/nvidia/dali" >/dev/null; then DALI=1; else DALI=0; fi
 fi
 one_of DALI 0 1
 extras=DALI=$DALI

@@ -6,7 +6,7 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-name=workloads target=$project/.envs/workloads
+name=workloads target=$envs/workloads
 
 use_python "the environment of tests/workloads" 11
 recipe=$(recipe_of "" "$here/workloads.sh" "$here/workloads.constraints.txt")
@@ -16,6 +16,7 @@ echo "building the environment of tests/workloads in $target"
 make_venv "$target"
 torch="torch==$(pinned torch)+cpu"
 install "$torch" || install "$torch" --extra-index-url https://download.pytorch.org/whl/cpu
-install lightning transformers accelerate deepspeed setuptools
-"$target/bin/python" -c 'import accelerate, lightning, transformers'
+install lightning transformers accelerate deepspeed setuptools pandas plotly pydot
+install --no-deps HolisticTraceAnalysis # which would bring JupyterLab
+"$target/bin/python" -c 'import accelerate, hta.trace_analysis, lightning, transformers'
 echo "$recipe" >"$target/recipe"

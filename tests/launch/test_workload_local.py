@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.core.events import read_events
 
 LOCAL = ("cluster=local", "cluster.device=cpu", "batch=16")
 TRAIN = ("train.py", "{batch_per_gpu}")
-MEASURE = ("measure.warmup_steps=10", "measure.steps=60", "measure.block_steps=10")
+MEASURE = ("measure.warmup_steps=10", "measure.steps=200", "measure.block_steps=10")
 # Each step takes 10 ms and says so.
 SHELL = """#!/bin/sh
 step=0
@@ -45,8 +46,9 @@ def validate(run_dir: Path) -> None:
 
 
 def test_a_program_measured_by_its_output_from_the_command_to_the_report(cli: Cli, tmp_path: Path) -> None:
-    program(tmp_path / "train.sh", SHELL)
-    command = ("harness", "-m", "gpus=1,2", "workload=command", *LOCAL, *MEASURE, PATTERN, "--", "./train.sh")
+    program(tmp_path / "train.sh", SHELL.replace("step=0", f"echo $MY_TOKEN >> {tmp_path}/told\nstep=0"))
+    secret = "+cluster.env.MY_TOKEN=of-mine-alone"
+    command = ("harness", "-m", "gpus=1,2", "workload=command", *LOCAL, *MEASURE, PATTERN, secret, "--", "./train.sh")
     done = cli(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 completed, 0 failed" in done.stdout
@@ -57,6 +59,11 @@ def test_a_program_measured_by_its_output_from_the_command_to_the_report(cli: Cl
     assert "0 completed, 0 failed, 2 were completed before" in again.stdout
     report = cli("analysis", "results/scaling")
     assert report.returncode == 0, report.stderr
+    assert (tmp_path / "told").read_text() == "of-mine-alone\n" * 3
+    written = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert {"study.json", "spec.json", "report.html"} <= {path.name for path in written}
+    assert not [path for path in written if b"of-mine-alone" in path.read_bytes()]
+    assert "+cluster.env.MY_TOKEN=***" in (tmp_path / "results/scaling/study.json").read_text()
     # 16 and 32 samples in 10 ms.
     assert "1,600" in report.stdout
     assert "3,200" in report.stdout
@@ -127,5 +134,21 @@ def test_ranks_of_a_launcher_are_measured_without_a_change(
     assert [logged(run_dir, "protocol", rank=rank)[0]["stopped"] for rank in range(2)] == ["precision"] * 2
     assert read_json(run_dir / "result.json")["oversubscribed"] is None
     found = read_json(run_dir / "attempt-1" / "env.json")
-    assert found["versions"]["torch"] == starts(run_dir)[0]["versions"]["torch"]
+    # A wheel from PyPI tells the build it is of (+cu128) when imported only.
+    assert found["versions"]["torch"].partition("+")[0] == starts(run_dir)[0]["versions"]["torch"].partition("+")[0]
     assert found["interpreter"] == str(torch_python)
+
+
+def test_headless_adds_its_key_before_the_command_of_the_training(tmp_path: Path) -> None:
+    program(tmp_path / "python", '#!/bin/sh\nprintf "%s|" "$@"\n')
+    environ = {
+        **os.environ,
+        "SLURM_JOB_ID": "1",
+        "HARNESS_PROJECT": str(PROJECT),
+        "HARNESS_PYTHON": f"{tmp_path}/python",
+    }
+    script = (PROJECT / "sbatch" / "headless.sh", "-m", "gpus=1,2")
+    for command in ((), ("--", "train.py", "--", "a b")):
+        done = subprocess.run([*script, *command], env=environ, stdout=subprocess.PIPE, text=True, check=True)
+        words = ("-u", "-m", "harness", "-m", "gpus=1,2", "cluster.scheduler=allocation", *command)
+        assert done.stdout == "".join(f"{word}|" for word in words)

@@ -96,6 +96,7 @@ def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, st
     (tmp_path / "train.py").write_text("import torch\n")
     program(tmp_path / "bin" / "mpirun", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))  # not the configuration of whoever tests
     made = {}
     for kind, scheduler in itertools.product(("script", "command"), ("local", "slurm")):
         machine = (f"cluster={scheduler}", "cluster.device=cpu", "cluster.gpus_per_node=2")
@@ -238,7 +239,7 @@ def test_combinations_that_are_run(
         (tmp_path / "i.sif").touch()
         program(
             tmp_path / "bin" / "apptainer",
-            "#!/bin/bash\nshift\nwhile [[ $1 == -* ]]; do shift; done\nshift\nexport OMP_NUM_THREADS=64\n"
+            "#!/bin/bash\nshift\nwhile [[ $1 == -* ]]; do shift; done\nshift\nexport OMP_NUM_THREADS=64 RANK=0\n"
             'cd /\nexec "$@"\n',
         )
         arguments += ["cluster.container.runtime=apptainer", f"cluster.container.image={tmp_path}/i.sif"]

@@ -11,7 +11,7 @@ import hosts
 import pytest
 from ranks import PROBE, Rank, run, write_settings
 
-from analysis.measures.breakdown import COMMUNICATION, COMPUTE, DATA, IMBALANCE, Parts, own_parts
+from analysis.measures.breakdown import COMPUTE, DATA, IMBALANCE, SYNCHRONISATION, Parts, own_parts
 from analysis.read.columns.protocol import probe_columns, protocol_columns
 from analysis.read.log.rank import RankLog
 from analysis.read.row import Run
@@ -73,7 +73,7 @@ def test_synchronisation_is_told_from_compute_and_imbalance(torch_python: Path, 
     seconds = {name: part.estimate for name, part in parts.seconds.items()}
     assert seconds[DATA] >= 0.03
     assert seconds[COMPUTE] >= 0.06
-    assert seconds[COMMUNICATION] > seconds[COMPUTE] > seconds[IMBALANCE] > 0.01
+    assert seconds[SYNCHRONISATION] > seconds[COMPUTE] > seconds[IMBALANCE] > 0.01
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def wrong_on_link(folder: Path, python: Path) -> list[str]:
     message = max(bits) / (MBIT * 1e6)
     step = compute + straggler + data + message
     found = {name: part.estimate for name, part in parts_of(ranks).seconds.items()}
-    known = {DATA: data, COMMUNICATION: message, IMBALANCE: straggler / 2, COMPUTE: compute + straggler / 2}
+    known = {DATA: data, SYNCHRONISATION: message, IMBALANCE: straggler / 2, COMPUTE: compute + straggler / 2}
     off = [
         text(name, found[name], seconds) for name, seconds in known.items() if abs(found[name] - seconds) > step / 20
     ]

@@ -30,3 +30,9 @@ def test_a_rank_that_does_not_train_is_left_alone(torch_python: Path, tmp_path: 
     (rank,) = run(tmp_path, torch_python, "return", script="how_started.py", runner=False, told=told)
     assert (rank.stderr, rank.events) == ("", [])
     assert "at exit" in rank.stdout
+
+
+def test_a_rank_that_refuses_its_arguments_says_only_that(torch_python: Path, tmp_path: Path) -> None:
+    told = str(tmp_path / "probe.rank{rank}.json")
+    (rank,) = run(tmp_path, torch_python, "--local_rank=0", runner=False, told=told, expect=2)
+    assert rank.stderr.endswith("train_once.py: error: unrecognized arguments: --local_rank=0\n")

@@ -60,12 +60,12 @@ def identity(path: Path) -> str:
     For a script that git tracks: 'git:<commit>', followed by '+<hash>' of the changed tracked files, if there are any.
     Untracked files do not count. For other scripts: 'file:<hash>'. Empty if there is no such file.
     """
-    return _of_repository(path) or _of_file(path)
+    return _of_repository(path) or of_file(path)
 
 
 def program_identity(path: Path) -> str:
     """Return the identity of a program: as for a script, but empty for an untracked file without a `#!` line."""
-    return _of_repository(path) or (_of_file(path) if _starts_as_script(path) else "")
+    return _of_repository(path) or (of_file(path) if _starts_as_script(path) else "")
 
 
 def _of_repository(path: Path) -> str:
@@ -87,11 +87,11 @@ def _of_repository(path: Path) -> str:
 def _hash_of_files(top: Path, files: List[str]) -> str:
     digest = hashlib.sha256()
     for file in sorted(files):
-        digest.update(os.fsencode(file) + b"\0" + _of_file(top / file).encode() + b"\0")
+        digest.update(os.fsencode(file) + b"\0" + of_file(top / file).encode() + b"\0")
     return digest.hexdigest()[:DIGITS]
 
 
-def _of_file(path: Path) -> str:
+def of_file(path: Path) -> str:
     """Return the hash of a file's content; empty if it cannot be read."""
     digest = hashlib.sha256()
     try:

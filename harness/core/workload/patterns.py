@@ -9,7 +9,7 @@ import math
 import re
 from collections import deque
 from dataclasses import dataclass
-from typing import Deque, Dict, List, Mapping, NamedTuple, Optional
+from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from harness.core.errors import UserError
 
@@ -199,6 +199,9 @@ class Reader:
         self._started = False
         self._elapsed = 0.0
         self._arrival: Optional[float] = None  # of the line that showed `_done`
+        # The latest steps whose time is when lines arrive: more lines may have arrived at that time.
+        self._held: List[Observed] = []
+        self._by_arrival = False
         self.matches = 0
         self.last_lines: Deque[str] = deque(maxlen=3)
 
@@ -211,13 +214,26 @@ class Reader:
             earlier = index == 0 and self._pending.get(stream) and LINE_END.match(data)
             found.append(self._line(line, self._arrived.get(stream, seconds) if earlier else seconds))
         self._pending[stream], self._arrived[stream] = rest[-LONGEST_LINE:], seconds
-        return [each for each in found if each is not None]
+        return self._together(found)
 
     def close(self) -> List[Observed]:
         """Read what is left without a line's end."""
-        found = [self._line(rest, self._arrived[stream]) for stream, rest in self._pending.items()]
+        found = self._together([self._line(rest, self._arrived[stream]) for stream, rest in self._pending.items()])
         self._pending.clear()
-        return [each for each in found if each is not None]
+        return found + self._held
+
+    def _together(self, found: Iterable[Optional[Observed]]) -> List[Observed]:
+        """Give the time of lines that arrived together to all of their steps."""
+        joined = self._held
+        for each in found:
+            if each is None:
+                continue
+            if each.seconds > 0:
+                joined.append(each)
+            elif joined and joined[-1].end == each.end - each.n:
+                joined[-1] = Observed(each.end, joined[-1].n + each.n, joined[-1].seconds, each.loss)
+        self._held = joined[-1:] if self._by_arrival else []
+        return joined[: len(joined) - len(self._held)]
 
     def _line(self, line: bytes, arrival: float) -> Optional[Observed]:
         text = COLOURS.sub("", line.decode("utf-8", errors="replace"))
@@ -265,9 +281,9 @@ class Reader:
             return None
         if timed and not self._valid(step_seconds, groups):
             return None
-        n, seconds = done - self._done, 0.0
+        n, seconds, since = done - self._done, 0.0, self._arrival
         if not timed:
-            seconds = arrival - self._arrival if self._arrival is not None else 0.0
+            seconds = arrival - since if since is not None else 0.0
         elif pattern.kind == LATEST:
             assert step_seconds is not None
             n, seconds = 1, step_seconds
@@ -284,7 +300,9 @@ class Reader:
                 return None
             self._elapsed = elapsed
         self._done, self._arrival, self._started = done, arrival, True
-        return Observed(self._before + done, n, seconds, _loss(groups)) if seconds > 0 and n > 0 else None
+        self._by_arrival = not timed
+        known = n > 0 and (timed or since is not None)
+        return Observed(self._before + done, n, seconds, _loss(groups)) if known else None
 
     def _step_seconds(self, groups: Mapping[str, str]) -> Optional[float]:
         """Seconds per optimiser step, from whichever group is there; None if there is none."""

@@ -47,6 +47,7 @@ class WorkloadSpec:
         probe_steps: steps of each block with and without synchronisation after the timed steps; 0: none.
         trace: steps that are traced before these; 0: none.
         probe_limit: maximum share of the run's time that either takes.
+        launcher_config: hash of the launcher's default configuration; empty: none.
     """
 
     kind: str
@@ -69,6 +70,7 @@ class WorkloadSpec:
     probe_steps: int = field(default=5, metadata=LATER)
     trace: int = field(default=3, metadata=LATER)
     probe_limit: float = field(default=0.1, metadata=LATER)
+    launcher_config: str = field(default="", metadata=LATER)
 
     def starter(self, gpus: int) -> str:
         """Return who starts the ranks of a run: a single one that is not to be distributed needs no launcher."""

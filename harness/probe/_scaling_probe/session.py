@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import multiprocessing
 import os
 import sys
 from time import perf_counter
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, NoReturn, Optional
 
 from _scaling_probe.arming import Arming
 from _scaling_probe.ending import Refused, exit_now
@@ -20,6 +21,8 @@ from _scaling_probe.trainers import Trainers
 
 # None outside the harness and in child processes.
 current: Optional[Recorder] = None
+# What sys.exit was called with.
+_status: Any = None
 
 
 def begin() -> Optional[Recorder]:
@@ -55,7 +58,7 @@ def armed() -> None:
     recorder = begin()
     if recorder is not None:
         arm(recorder, FunctionSteps(recorder).modules)
-        atexit.register(_end)
+        _register()
 
 
 def marked() -> Optional[Recorder]:
@@ -66,8 +69,22 @@ def marked() -> Optional[Recorder]:
         recorder.method = PROBE
         if not runs:
             arm(recorder)
-            atexit.register(_end)
+            _register()
     return recorder
+
+
+def _register() -> None:
+    """At the end of the process, tell a script that failed from one that came to its end."""
+    leave = sys.exit
+
+    @functools.wraps(leave)
+    def remembered(status: Any = None, /) -> NoReturn:
+        global _status
+        _status = status
+        leave(status)
+
+    sys.exit = remembered
+    atexit.register(_end)
 
 
 def _forget() -> None:
@@ -83,6 +100,8 @@ def _end() -> None:
     if current is None or (current.method == HOOKS and "torch" not in sys.modules):
         return
     error = getattr(sys, "last_value", None)
+    if error is None and _status not in (None, 0):
+        error = SystemExit(_status)
     if error is not None:
         current.broke_off(f"{type(error).__name__}: {error}")
     try:

@@ -66,6 +66,11 @@ def test_a_script_is_a_run_of_its_own_kind(folder: Path) -> None:
     assert found.run_id.startswith("script-own-train-2gpu-")
 
 
+def test_the_warm_up_is_of_any_length() -> None:
+    measured = spec("measure.warmup_steps=300", "measure.steps=240", "measure.block_steps=40").measure
+    assert (measured.warmup_steps, measured.warmup_limit_steps) == (300, None)
+
+
 def test_what_follows_the_dashes_is_taken_as_it_is() -> None:
     command = ("train.py", "a=1,2", "$HOME", "${{x}}", "--x", "it's", "[", "$(id)", "*", "")
     own = spec(command=command).workload
@@ -199,9 +204,9 @@ def test_other_keys_apply(override: str) -> None:
         (["workload.params.lr=null"], TRAIN, "workload.params.lr=None: give a number"),
         (["workload.launcher=slurm"], TRAIN, "there are harness, own, torchrun, accelerate, deepspeed, mpirun"),
         (["workload.launcher=own", "workload.processes_per_node=gpu"], TRAIN, "leave processes_per_node out"),
-        (["workload.processes_per_node=2"], TRAIN, "expected one of [gpu, node]"),
-        (["workload.single=none"], TRAIN, "expected one of [distributed, plain]"),
-        (["workload.kind=notebook"], TRAIN, "expected one of [catalog, script, command]"),
+        (["workload.processes_per_node=2"], TRAIN, "is one of gpu, node"),
+        (["workload.single=none"], TRAIN, "is one of distributed, plain"),
+        (["workload.kind=notebook"], TRAIN, "'workload.kind' is one of catalog, script, command"),
         (["workload.shell=true"], TRAIN, "workload.shell=true needs workload=command"),
         (["workload=command", "workload.shell=true"], ("a", "b"), "put the 2 words of the command in quotes"),
         (["workload=command", "workload.python=x"], ("./train.sh",), "workload.python has no effect with"),
@@ -227,6 +232,21 @@ def test_other_keys_apply(override: str) -> None:
         (["workload.name=a/b"], TRAIN, "workload.name='a/b' becomes part of folder names"),
         (["workload.pattern='step (?P<step>'"], TRAIN, "is not a regular expression"),
         (["workload.pattern=x", "workload.step=SGD"], TRAIN, "workload.step=SGD has no effect with workload.pattern"),
+        (
+            ["workload.pattern=megatron", "workload.trace=4"],
+            TRAIN,
+            "workload.trace=4 has no effect with workload.p",
+        ),
+        (
+            ["workload.stop=false", "workload.probe_steps=9"],
+            TRAIN,
+            "workload.probe_steps=9 has no effect with",
+        ),
+        (
+            ["workload.stop=false", "workload.probe_limit=1"],
+            TRAIN,
+            "has no effect with workload.stop=false",
+        ),
         (["measure=learning"], TRAIN, "measure.evaluate_every_samples=102400 does not apply to workload=script"),
         (["checkpoint.max_requeues=3"], TRAIN, "checkpoint.max_requeues=3 needs workload.resume_args"),
         (["heartbeat=soon"], TRAIN, "heartbeat=soon: give a number of seconds, null or auto"),

@@ -50,6 +50,32 @@ def test_rank_that_hangs_before_installing_handlers_counts_as_stalled(tmp_path: 
     assert result["reason"].startswith("rank 0: no progress for 2 s (heartbeat)")
 
 
+STALL = "no progress for 60 s (heartbeat)"
+
+
+@pytest.mark.parametrize(
+    ("exits", "rank"),
+    [
+        # The peer's collective fails at once; the rank itself writes a core file first.
+        ([RankExit(0, 1, 10.0), RankExit(1, -signal.SIGSEGV, 10.4)], 1),
+        ([RankExit(0, 1, 10.0), RankExit(1, -signal.SIGSEGV, 12.0)], 0),
+        # gloo aborts a rank whose peer has failed.
+        ([RankExit(0, 1, 10.0), RankExit(1, -signal.SIGABRT, 10.1)], 0),
+        ([RankExit(0, -9, 10.0, "over its time"), RankExit(1, -signal.SIGSEGV, 10.1)], 0),
+        ([RankExit(0, -9, 10.0, outcome.PEER_FAILED), RankExit(1, 1, 10.1)], 1),
+        ([RankExit(0, -9, 10.0, STALL, waited=True), RankExit(1, -9, 17.0, STALL, waited=False)], 1),
+        ([RankExit(0, -9, 10.0, STALL, waited=True), RankExit(1, -9, 17.0, STALL, waited=True)], 0),
+        ([RankExit(0, -9, 10.0, STALL, waited=False), RankExit(1, -9, 17.0, STALL, waited=True)], 0),
+        ([RankExit(0, 0, 1.0), RankExit(1, events.LEFT, 2.0)], None),
+    ],
+)
+def test_the_rank_that_failed_by_itself_is_named(tmp_path: Path, exits: list[RankExit], rank: int | None) -> None:
+    for exit_ in exits:
+        outcome.write_exit(tmp_path, exit_)
+    first = outcome.failure(tmp_path)
+    assert (first.rank if first else None) == rank
+
+
 @pytest.mark.parametrize(
     ("exits", "reason"),
     [

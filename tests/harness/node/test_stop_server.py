@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.core.measuring.precision import FEWEST_TO_STOP
 from harness.core.spec import MeasureSpec
-from harness.node.stop_channel import Address, StopDecision, served, wait_for_address
+from harness.node.stop_channel import MOST_UNKNOWN, Address, StopDecision, served, wait_for_address
 
 MEASURE = MeasureSpec(warmup_steps=10, steps=200, block_steps=10, precision=0.02)
-# Six blocks are the fewest with an interval of the median (harness/core/measuring/steady_state.py).
-ENOUGH = range(10, 80, 10)
+# The warm-up, and the fewest blocks with which a run may stop.
+ENOUGH = range(10, 10 * (FEWEST_TO_STOP + 2), 10)
 
 
 @pytest.fixture
@@ -47,8 +49,8 @@ def test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisel
     for step in ENOUGH:
         for rank in ranks:
             rank.report(step)
-    # Steps of 0.1 s: 70 done, a block ahead and 0.5 s, to the next end of a block.
-    assert [rank.answer() for rank in ranks] == [{"stop": 90}] * 2
+    # Steps of 0.1 s: 170 done, a block ahead and 0.5 s, to the next end of a block.
+    assert [rank.answer() for rank in ranks] == [{"stop": 190}] * 2
 
 
 def test_a_rank_that_comes_late_is_told_at_once(address: Address) -> None:
@@ -56,8 +58,8 @@ def test_a_rank_that_comes_late_is_told_at_once(address: Address) -> None:
     for step in ENOUGH:
         first.report(step)
         second.report(step)
-    assert first.answer() == {"stop": 90}
-    assert Rank(address, 1).answer() == {"stop": 90}
+    assert first.answer() == {"stop": 190}
+    assert Rank(address, 1).answer() == {"stop": 190}
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff\n", b"[]\n", b'{"rank": 0}\n', b"x" * 10000, b"[" * 4000 + b"\n"])
@@ -67,6 +69,18 @@ def test_what_is_not_a_rank_is_dropped_and_disturbs_nobody(address: Address, dat
         stranger.sendall(data)
         assert stranger.recv(100) == b""
     test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
+
+
+def test_idle_connections_make_room_for_ranks(address: Address) -> None:
+    with contextlib.ExitStack() as idle:
+        for _ in range(3 * MOST_UNKNOWN):
+            idle.enter_context(socket.create_connection((address.host, address.port), timeout=10))
+        test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
+        assert len(os.listdir("/proc/self/fd")) < 5 * MOST_UNKNOWN, "of the server's ends, most are closed"
+
+
+def test_others_cannot_read_the_token(address: Address, tmp_path: Path) -> None:
+    assert (tmp_path / "stop_channel.json").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(("rank", "token"), [(0, "guessed"), (2, None), (-1, None)])
@@ -90,7 +104,7 @@ def test_a_rank_that_died_and_came_back_goes_on(address: Address) -> None:
     back = Rank(address, 1)
     for step in ENOUGH:
         back.report(step)
-    assert ranks[0].answer() == back.answer() == {"stop": 90}
+    assert ranks[0].answer() == back.answer() == {"stop": 190}
 
 
 def decided(steps: list[float], n: int = 10) -> list[int | None]:
@@ -99,12 +113,12 @@ def decided(steps: list[float], n: int = 10) -> list[int | None]:
 
 
 def test_short_steps_stop_further_ahead() -> None:
-    # 70 steps done, one block, and 0.5 s are 500 steps of 1 ms.
-    assert decided([0.001] * 7)[-1] == 580
+    # 170 steps done, one block, and 0.5 s are 500 steps of 1 ms.
+    assert decided([0.001] * 17)[-1] == 680
 
 
 def test_no_stop_while_the_interval_is_wide() -> None:
-    assert decided([1.0, 1.0, 2.0, 1.5, 1.2, 3.0, 1.1]) == [None] * 7
+    assert decided([1.0, *[1.0, 2.0, 1.5, 1.2] * 4]) == [None] * 17
 
 
 def test_the_slowest_rank_of_a_block_counts() -> None:
@@ -121,10 +135,10 @@ def test_waiting_for_a_rank_that_saves_does_not_count() -> None:
         saving = float(index % 3)
         decision.add(0, step, 10, 1.0, left_out=saving)
         found = decision.add(1, step, 10, 1.0 + saving)
-    assert found == 90
+    assert found == 190
 
 
 def test_a_block_that_was_left_out_is_no_time() -> None:
     decision = StopDecision(MEASURE, 1)
-    found = [decision.add(0, step, 0 if step == 40 else 10, 0.0 if step == 40 else 1.0) for step in (*ENOUGH, 80)]
-    assert found[6] == 90
+    found = [decision.add(0, step, 0 if step == 40 else 10, 0.0 if step == 40 else 1.0) for step in ENOUGH]
+    assert found[-1] == 190

@@ -235,6 +235,10 @@ def test_in_a_container_the_shell_restores_variables_and_the_working_directory()
     assert "export PYTHONPATH=/project/harness/probe${PYTHONPATH:+:$PYTHONPATH}" in env["HARNESS_ENVIRONMENT"]
     # pyxis starts it as a task, which is no rank.
     launched = workload.environment(spec(launcher="torchrun"), site, ATTEMPT, ONE_PER_NODE, {})
-    assert launched["HARNESS_ENVIRONMENT"].startswith(
-        "unset RANK OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK SLURM_PROCID\n"
-    )
+    unset, *_ = launched["HARNESS_ENVIRONMENT"].splitlines()
+    assert {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"} < set(unset.split())
+    # Variables of the image would be those of every rank.
+    alike = workload.environment(spec(launcher="mpirun"), site, ATTEMPT, SECOND_NODE, {})
+    unset, *exported = alike["HARNESS_ENVIRONMENT"].splitlines()
+    assert set(unset.split()[1:]) == set(workload.RANK_VARIABLES)
+    assert {line.split("=")[0].removeprefix("export ") for line in exported} >= {"MASTER_ADDR", "MASTER_PORT"}

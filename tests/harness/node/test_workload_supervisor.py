@@ -213,6 +213,13 @@ sys.exit(3)
     assert result["reason"] == "rank 0: exited with code 3; the first error of its ranks: ValueError: bad batch"
 
 
+def test_what_argparse_says_is_the_first_error(tmp_path: Path) -> None:
+    text = "import argparse; argparse.ArgumentParser('train.py').parse_args(['--local_rank=0'])"
+    result = Run(tmp_path, python(text), launcher="own", processes_per_node="node").result()
+    said = "the first error of its ranks: unrecognized arguments: --local_rank=0"
+    assert result["reason"] == f"rank 0: exited with code 2; {said}"
+
+
 def test_when_told_to_end_it_gets_sigterm_and_the_run_is_unfinished(tmp_path: Path, runs: list[Run]) -> None:
     text = """
 import os, signal, sys, time
@@ -233,7 +240,7 @@ time.sleep(60)
     assert json.loads(run.text("exit.rank0.json"))["interrupted"]
     # The next attempt continues as resume_args say.
     run.start(attempt=2)
-    wait_for(lambda: (run.folder / "attempt-2" / "stdout.rank0").exists() and "ready" in run.text("stdout.rank0", 2))
+    wait_for(lambda: (run.folder / "attempt-2" / "stdout.rank0").exists() and "\n" in run.text("stdout.rank0", 2))
     assert run.text("stdout.rank0", 2) == f"ready --from {run.folder}/last\n"
 
 

@@ -193,4 +193,21 @@ def test_the_plan_shows_what_each_run_executes(cli: Cli, folder: Path) -> None:
 def test_the_run_id_of_a_training_stays() -> None:
     """Results recorded earlier are found by it."""
     own = ("workload.python=/usr/bin/env", "cluster.cpus_per_gpu=1", "workload.params.lr=0.1", "gpus=2")
+    own += ("measure.steps=200",)  # once the default
     assert run_id(*own) == "script-own-train-2gpu-f6707fa6ce9c"
+
+
+def test_accelerates_default_configuration_counts_where_it_applies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    accelerate, own = "workload.launcher=accelerate", "workload.launcher=torchrun"
+    before = run_id(accelerate), run_id(own)
+    file = tmp_path / "hf" / "accelerate" / "default_config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\n")
+    assert (run_id(accelerate) == before[0], run_id(own) == before[1]) == (False, True)
+    file.write_text("distributed_type: FSDP\n")
+    with pytest.raises(UserError, match=r"asks for FSDP: take workload\.launcher=own"):
+        asked(accelerate)
+    assert run_id(own) == before[1]

@@ -16,7 +16,7 @@ def main():
     args = parser.parse_args()
     accelerator = Accelerator(cpu=True)
     data = TensorDataset(torch.randn(8192, 256), torch.randint(10, (8192,)))
-    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    model = nn.Sequential(nn.Linear(256, 4096), nn.ReLU(), nn.Linear(4096, 10))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     loader = DataLoader(data, args.batch_size, shuffle=True, drop_last=True)
     test = DataLoader(TensorDataset(*data[:1024]), 256)

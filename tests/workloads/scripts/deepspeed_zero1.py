@@ -5,6 +5,7 @@ import time
 
 import deepspeed
 import torch
+from deepspeed.utils.logging import set_log_level_from_string
 from torch import nn
 
 
@@ -13,7 +14,11 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--local_rank", type=int, help="given by DeepSpeed's launcher")
+    parser.add_argument("--log", action="store_true", help="what DeepSpeed logs at level INFO, such as its throughput")
     args = parser.parse_args()
+    if args.log:
+        set_log_level_from_string("info")
     deepspeed.init_distributed(dist_backend="gloo")
     config = {
         "train_micro_batch_size_per_gpu": args.batch_size // args.accumulate,

@@ -32,7 +32,13 @@ if __name__ == "__main__":
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--max-steps", type=int, default=1000)
     parser.add_argument("--out", default="hf")
+    parser.add_argument("--probe", action="store_true", help="with the callback of the harness")
     args = parser.parse_args()
+    callbacks = [StepTimes()]
+    if args.probe:
+        import scaling_probe
+
+        callbacks.append(scaling_probe.TrainerCallback())
     config = GPT2Config(vocab_size=512, n_positions=32, n_embd=64, n_layer=1, n_head=2)
     trainer = Trainer(
         model=GPT2LMHeadModel(config),
@@ -41,13 +47,13 @@ if __name__ == "__main__":
             per_device_train_batch_size=args.batch_size // args.accumulate,
             gradient_accumulation_steps=args.accumulate,
             max_steps=args.max_steps,
-            save_steps=60,
+            save_steps=110,
             logging_steps=20,
             use_cpu=True,
             report_to="none",
         ),
         train_dataset=Tokens(),
-        callbacks=[StepTimes()],
+        callbacks=callbacks,
     )
     trainer.train()
     trainer.save_model(os.path.join(args.out, "last"))

@@ -43,7 +43,13 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--out", default="lightning")
     parser.add_argument("--bar", action="store_true")
+    parser.add_argument("--probe", action="store_true", help="with the callback of the harness")
     args = parser.parse_args()
+    callbacks = [StepTimes(), *([TQDMProgressBar()] if args.bar else [])]
+    if args.probe:
+        import scaling_probe
+
+        callbacks.append(scaling_probe.LightningCallback())
     data = TensorDataset(torch.randn(16384, 256), torch.randint(10, (16384,)))
     train = DataLoader(data, args.batch_size, shuffle=True, num_workers=4, persistent_workers=True)
     test = DataLoader(TensorDataset(*data[:1024]), 256)
@@ -53,7 +59,7 @@ if __name__ == "__main__":
         num_nodes=int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         max_epochs=args.epochs,
         logger=False,
-        callbacks=[StepTimes(), *([TQDMProgressBar()] if args.bar else [])],
+        callbacks=callbacks,
         default_root_dir=args.out,
     )
     trainer.fit(Classifier(), train, test)

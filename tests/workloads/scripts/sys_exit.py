@@ -12,7 +12,7 @@ from torch import nn
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=75)
+    parser.add_argument("--steps", type=int, default=405)
     args = parser.parse_args()
     dist.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10)))
