@@ -9,5 +9,6 @@ COMMANDS = {
     "status": ("harness.cli.status", "how a study stands"),
     "cancel": ("harness.cli.cancel", "cancel the jobs of a study"),
     "doctor": ("harness.doctor.command", "what works on this machine, and what is missing"),
+    "data": ("harness.cli.data", "download a published data set"),
     "shards": ("harness.cli.shards", "write a data set as shards, for streaming"),
 }

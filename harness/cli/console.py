@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +38,9 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
     _console.print(f"study [bold]{study.name}[/] in {escape(str(study.folder))}; runs {where[scheduler]} "
                    f"(cluster={scheduler}; force it with cluster=local|slurm)")  # fmt: skip
     gpu = any(request.spec.cluster.device == "cuda" for request in plan.requests)
-    table = Table(title=f"plan: {len(plan.to_launch)} runs in {len(plan.arrays)} arrays", title_justify="left")
+    table = Table(
+        title=f"plan: {_count(plan.to_launch, 'run')} in {_count(plan.arrays, 'array')}", title_justify="left"
+    )
     for name in (
         "array",
         "runs",
@@ -122,8 +125,8 @@ def left(study: Study, kept_back: int) -> int:
             f"[yellow]{kept_back} runs are not submitted yet (cluster.max_submit): "
             "the same command submits them later[/]"
         )
-    _console.print(f"wait=false: the jobs run without this command; status: python -m harness.status {study.folder}")
-    _console.print(f"cancel its jobs: python -m harness.cancel {study.folder}")
+    _console.print(f"wait=false: the jobs run without this command; status: python -m harness.status {_quoted(study)}")
+    _console.print(f"cancel its jobs: python -m harness.cancel {_quoted(study)}")
     return 0
 
 
@@ -165,7 +168,7 @@ class Progress:
             _console.print(f"{self.not_retried} failed before and were not retried (retry=none)")
         if self.failed:
             _console.print(f"log of a failed run: {study.run_dir(self.failed[0])}; the same command retries it")
-        _console.print(f"report: python -m analysis {study.folder}")
+        _console.print(f"report: python -m analysis {_quoted(study)}")
         return 1 if self.failed else 0
 
 
@@ -174,8 +177,16 @@ def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
     what = "nothing is lost; the jobs keep running in Slurm" if on_slurm else f"{progress.lost}; {left} runs are left"
     _console.print(f"\ninterrupted; {progress.completed} runs completed, {what}; the same command resumes the study")
     if on_slurm:
-        _console.print(f"status: python -m harness.status {study.folder}")
-        _console.print(f"cancel its jobs: python -m harness.cancel {study.folder}")
+        _console.print(f"status: python -m harness.status {_quoted(study)}")
+        _console.print(f"cancel its jobs: python -m harness.cancel {_quoted(study)}")
+
+
+def _quoted(study: Study) -> str:
+    return escape(shlex.quote(str(study.folder)))
+
+
+def _count(things: Sequence[object], one: str) -> str:
+    return f"{len(things)} {one}{'s' * (len(things) != 1)}"
 
 
 def _row(number: int, array: Array) -> list[str]:

@@ -23,6 +23,7 @@ from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from harness.config import workload
 from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config
@@ -32,6 +33,30 @@ from harness.core.errors import UserError
 CONF = Path(__file__).resolve().parents[2] / "conf"
 _VERSION_BASE = "1.3"
 _OPTIONS = {"framework": FRAMEWORK_OPTIONS, "strategy": STRATEGY_OPTIONS}
+# What other programs call what a group offers.
+_OTHER_NAMES = {
+    **dict.fromkeys(("ddp", "distributed", "mirrored", "multiworker"), "allreduce"),
+    **dict.fromkeys(("torch", "pt"), "pytorch"),
+    "fsdp2": "fsdp",
+    "zero": "zero1",
+    "ps": "ps_sync",
+    "none": "plain",
+    "tf": "tensorflow",
+    "flax": "jax",
+}
+# OmegaConf's names of types.
+_TYPES = {
+    "Integer": "a whole number",
+    "bool": "true or false",
+    **dict.fromkeys(("Float", "int", "float"), "a number"),
+    "str": "text",
+    "ListConfig": "a list, such as [a,b]",
+    "DictConfig": "keys with values, such as {a: 1}",
+}
+# Timed steps, if measure.steps is not given: with a precision at most, else exactly.
+_ADAPTIVE_STEPS, _FIXED_STEPS = 1000, 200
+# An interpolation that may leave its group: neither `${.key}` nor a resolver of such.
+_REFERS = re.compile(r"\$\{(?!\.[^.]|default_steps:)")
 _NAMES = tuple(f"{group}.name" for group in _OPTIONS)
 
 
@@ -40,6 +65,9 @@ def register() -> None:
     ConfigStore.instance().store(name="schema", node=Config)
     OmegaConf.register_new_resolver(
         "default_cluster", lambda: "slurm" if shutil.which("sbatch") else "local", replace=True
+    )
+    OmegaConf.register_new_resolver(
+        "default_steps", lambda precision: _FIXED_STEPS if precision is None else _ADAPTIVE_STEPS, replace=True
     )
 
 
@@ -74,7 +102,13 @@ def compose(
         with hydra.initialize_config_dir(str(CONF), job_name="harness", version_base=_VERSION_BASE):
             points = list(_Composer(config_name, folders).points(_declared(overrides), multirun))
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_sentence(error)) from None
+        raise UserError(_sentence(error, folders)) from None
+    except MarkedYAMLError as error:
+        place = error.problem_mark or error.context_mark
+        raise UserError(
+            f"{place.name}, line {place.line + 1}: this is not YAML ({error.problem}); keys of one level begin in the "
+            "same column, indented by spaces"
+        ) from None
     return points if command is None else [workload.with_command(point, list(command)) for point in points]
 
 
@@ -118,8 +152,8 @@ class _Composer:
             cfg = copy.deepcopy(composed)
             for value in values:
                 _apply(cfg, value)
-            # With interpolations, overriding a key can change other fields too.
-            refers = "${" in str(OmegaConf.to_container(cfg))
+            # With interpolations, overriding a key can change fields of other groups too.
+            refers = _REFERS.search(str(OmegaConf.to_container(cfg)))
             typed = _typed(cfg)
             if typed.workload.kind is not Kind.catalog:
                 workload.check_keys(keys, typed.workload.kind)
@@ -283,25 +317,68 @@ def _check_keys(cfg: DictConfig, schema: type, parent: str) -> None:
             raise UserError(f"'{f'{parent}.{key}' if parent else key}' was removed from the configuration; leave it in")
 
 
-def _sentence(error: Exception) -> str:
-    """Shorten the long messages of Hydra and OmegaConf to the first lines of the error and its cause."""
-    cause = error.__cause__ or error
-    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
-        parent, _, key = str(cause.full_key).rpartition(".")
-        return _unknown_key(key, parent, list(cause.parent_node))
+def _sentence(error: Exception, folders: Sequence[Path] = ()) -> str:
+    """Say in one sentence what was given and what is valid, in place of the messages of Hydra and OmegaConf.
+
+    folders: those that hold the groups, to name the file of a mistake in one.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, MissingConfigException):
-        # Drop the search path that follows; it does not help to find the right word.
-        kept = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines)
-        return " ".join(kept).removeprefix("In 'config': ")
+    where = ""
+    if composing := re.match(r"In '([^']+)': \w+ raised while composing config", lines[0]):
+        # Names of groups are relative to one of the folders.
+        files = [folder / f"{composing[1]}.yaml" for folder in folders]
+        where = f"{next((path for path in reversed(files) if path.is_file()), composing[1])}: "
+    for cause in _causes(error):
+        if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
+            parent, _, key = str(cause.full_key).rpartition(".")
+            return where + _unknown_key(key, parent, list(cause.parent_node))
+        if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+            return where + _wrong_value(cause)
+    if isinstance(error, MissingConfigException) and (
+        missing := re.search(r"Could not find '(.+)/([^/]+)'$", lines[0])
+    ):
+        # "Available options in '<group>':", one a line, then the search path.
+        valid = list(itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:]))
+        return f"there is no '{missing[2]}' in '{missing[1]}'.{_hint(missing[2], valid)} Valid: {', '.join(valid)}"
     if "Ambiguous" in lines[0] or "No match in the defaults list" in lines[0]:
         return " ".join(lines).replace("\\'", "'")
     if isinstance(error, OverrideParseException):
+        if str(error.override).startswith("study="):
+            return f"'{error.override}' names a folder: use letters from A to Z, digits, '.', '_' and '-'"
+        if not str(error.override).isascii():
+            return f"'{error.override}': characters other than ASCII need quotes inside those of the shell"
         return f"'{error.override}' is not of the form key=value, nor a list of values: {lines[0]}"
-    text = "; ".join(dict.fromkeys([lines[0], str(cause).strip().splitlines()[0]]))
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key and cause.full_key not in text:
-        text = f"{cause.full_key}: {text}"
-    return text
+    return lines[0]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _wrong_value(error: OmegaConfBaseException) -> str:
+    """Say what a key takes, in place of OmegaConf's names of types."""
+    key, message = error.full_key, str(error).splitlines()[0]
+    if found := re.match(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
+        counts = " (several: -m gpus=1,2,4,8)" if key == "gpus" else ""
+        return f"{key}={found[1]}: '{key}' takes {_TYPES.get(found[2], found[2])}{counts}"
+    if found := re.match(r"Invalid value '(.*)', expected one of \[(.*)\]", message):
+        return f"{key}={found[1]}: '{key}' is one of {found[2]}.{_hint(found[1], found[2].split(', '))}".removesuffix(
+            "."
+        )
+    if found := re.match(r"(?:Invalid value assigned: (\w+) is not a |Cannot assign (\w+) to )(List|Dict)", message):
+        given = found[1] or found[2]
+        return f"'{key}' takes {_TYPES[f'{found[3]}Config']}, not {_TYPES.get(given, given)}"
+    if "is not Optional" in message:
+        return f"{key}=null: '{key}' needs a value"
+    return message if str(key) in message else f"{key}: {message}"
+
+
+def _hint(given: str, valid: Sequence[str]) -> str:
+    close = [_OTHER_NAMES.get(given, given)] if _OTHER_NAMES.get(given) in valid else []
+    close = close or difflib.get_close_matches(given, valid, n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def _unknown_key(key: str, parent: str, valid: list[Any]) -> str:
@@ -312,7 +389,5 @@ def _unknown_key(key: str, parent: str, valid: list[Any]) -> str:
         return f"'{key}' is not a key of '{parent}': the {parent.partition('.')[0]} that was chosen has no options"
     if not names:
         return f"'{parent}.{key}' is not set yet: add it with '+', as +{parent}.{key}=<value>"
-    close = difflib.get_close_matches(key, names, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
     where = f"'{parent}'" if parent else "the configuration"
-    return f"'{key}' is not a key of {where}.{hint} Valid keys: {', '.join(names)}"
+    return f"'{key}' is not a key of {where}.{_hint(key, names)} Valid keys: {', '.join(names)}"

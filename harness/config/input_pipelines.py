@@ -12,6 +12,7 @@ from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Config, Data, Pipeline
 from harness.core.data_location import IMAGE_FOLDER, SHARDS
 from harness.core.errors import UserError
+from harness.core.gpu_types import builder
 from harness.core.spec import DALI, DEVICE, FRAMEWORK, HARNESS, InputSpec
 
 GIB = 2**30
@@ -141,7 +142,7 @@ def check_package(config: Config, python: str) -> None:
     if not _has_dali(python):
         raise UserError(
             f"data.pipeline={DALI}: NVIDIA DALI is not in the environment of {python}; build that with `DALI=1 "
-            f"sbatch/env/pytorch.sh`, or install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there; or take "
+            f"{builder('pytorch')}`, or install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there; or take "
             f"data.pipeline={HARNESS}"
         )
 

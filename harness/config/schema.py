@@ -103,6 +103,9 @@ class EmulatedOptions:
     message_mb: float | None = None
     latency_ms: float = 0.0
     bandwidth_mb: float | None = None
+    common_jitter: float = field(default=0.0, metadata=LATER)
+    late_probability: float = field(default=0.0, metadata=LATER)
+    late_ms: float = field(default=0.0, metadata=LATER)
 
 
 @dataclass

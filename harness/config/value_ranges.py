@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness.config import cluster_checks, emulated
 from harness.config.schema import Config, Dataset, Measure
+from harness.config.workload_schema import Kind
 from harness.core.data_location import SHARDS, SYNTHETIC, TEXT
 from harness.core.errors import UserError
+from harness.core.measuring.precision import FEWEST, FEWEST_TO_STOP
+from harness.core.measuring.steady_state import WINDOW
 from models import catalog
-
-# Required by the stationarity test and the interval of the median in harness/core/measuring/steady_state.py.
-WARMUP_BLOCKS = TIMED_BLOCKS = 6
 
 # As in harness/worker/test_time_augmentation.py.
 VIEWS = (1, 2, 6)
@@ -88,7 +90,10 @@ def check(config: Config) -> None:
     for key, value in above_zero.items():
         if not 0 < value < float("inf"):
             raise UserError(f"{key}={value}: give a number above 0")
-    _check_length(config.measure)
+    if config.workload.kind is Kind.catalog:
+        _check_length(config.measure)
+    else:  # whose warm-up has a fixed length
+        _check_length(replace(config.measure, warmup_limit_steps=None))
     for key in ("mean", "std"):
         if len(getattr(config.dataset, key)) != config.dataset.channels:
             raise UserError(f"dataset.{key} needs one number per channel: {config.dataset.channels}")
@@ -133,22 +138,22 @@ def _check_length(measure: Measure) -> None:
             f"measure.warmup_limit_steps={limit} is below measure.warmup_steps={measure.warmup_steps}, the least; give "
             "more, or null for a warm-up of a fixed length"
         )
-    if limit is not None and measure.warmup_steps < limit < WARMUP_BLOCKS * block:
+    if limit is not None and measure.warmup_steps < limit < WINDOW * block:
         raise UserError(
-            f"measure.warmup_limit_steps={limit}: it takes {WARMUP_BLOCKS} blocks of measure.block_steps={block} to "
-            f"see whether step time is stationary; give at least {WARMUP_BLOCKS * block}, or null for a fixed warm-up"
+            f"measure.warmup_limit_steps={limit}: it takes {WINDOW} blocks of measure.block_steps={block} to "
+            f"see whether step time is stationary; give at least {WINDOW * block}, or null for a fixed warm-up"
         )
     if precision is None:
         return
     if not 0 < precision < 1:
         raise UserError(
-            f"measure.precision={precision:g}: give a fraction of the median step time between 0 and 1, such as 0.02, "
+            f"measure.precision={precision:g}: give a fraction of the mean step time between 0 and 1, such as 0.02, "
             "or null for all of measure.steps (fp32, tf32, bf16 and fp16 are values of precision=, without measure.)"
         )
-    if measure.steps < TIMED_BLOCKS * block:
+    if measure.steps < FEWEST * block:
         raise UserError(
-            f"measure.steps={measure.steps} with measure.precision={precision:g}: an interval of the median needs "
-            f"{TIMED_BLOCKS} blocks of measure.block_steps={block}; give at least {TIMED_BLOCKS * block} steps, or "
+            f"measure.steps={measure.steps} with measure.precision={precision:g}: an interval of the mean needs "
+            f"{FEWEST} blocks of measure.block_steps={block}; give at least {FEWEST * block} steps, or "
             "measure.precision=null"
         )
 
@@ -210,7 +215,7 @@ def _check_fault(config: Config) -> None:
     steps = config.measure.warmup_steps + config.measure.steps
     if config.measure.precision is not None:
         # The earliest possible end.
-        steps = config.measure.warmup_steps + TIMED_BLOCKS * config.measure.block_steps
+        steps = config.measure.warmup_steps + min(config.measure.steps, FEWEST_TO_STOP * config.measure.block_steps)
     if fault.rank >= config.gpus:
         raise UserError(f"fault.rank={fault.rank}: with gpus={config.gpus} there are ranks 0 to {config.gpus - 1}")
     if fault.step >= steps:

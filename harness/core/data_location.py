@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from harness.core.errors import DataError
@@ -42,7 +43,8 @@ def locate(spec_name: str, reader: str, root: str | None) -> Path | None:
     looked = "; ".join(f"{folder}: {_what_is_wrong(reader, folder)}" for folder in candidates) or "nowhere"
     unset = " (data.root is not set)" if root is None else ""
     raise DataError(
-        f"data set '{spec_name}' was not found; looked in {looked}{unset}. To get it: {_how_to_get(spec_name, reader)}"
+        f"data set '{spec_name}' was not found; looked in {looked}{unset}. "
+        f"To get it: {_how_to_get(spec_name, reader, root)}; {_what_is_here(root)}"
     )
 
 
@@ -82,11 +84,11 @@ _PUBLISHED_FOLDERS: dict[str, tuple[str, ...]] = {
 _SYSTEM_FOLDERS: dict[str, str] = {"fashion_mnist": "/usr/share/datasets/fashion-mnist"}
 
 _HOW_TO_GET: dict[str, str] = {
-    "cifar10": "download cifar-10-binary.tar.gz or cifar-10-python.tar.gz from "
-    "https://www.cs.toronto.edu/~kriz/cifar.html and unpack it under data.root",
-    "fashion_mnist": "run sbatch/data/fashion-mnist.sh, or apt-get install dataset-fashion-mnist",
-    "indoor67": "download the images and both lists from https://web.mit.edu/torralba/www/indoor.html, so that "
-    "Images/, TrainImages.txt and TestImages.txt lie in one folder under data.root",
+    "cifar10": "or unpack cifar-10-binary.tar.gz or cifar-10-python.tar.gz from "
+    "https://www.cs.toronto.edu/~kriz/cifar.html under data.root",
+    "fashion_mnist": "or apt-get install dataset-fashion-mnist",
+    "indoor67": "or put the images and both lists of https://web.mit.edu/torralba/www/indoor.html, Images/, "
+    "TrainImages.txt and TestImages.txt, into one folder under data.root",
 }
 
 _WHAT_IS_NEEDED: dict[str, str] = {
@@ -142,7 +144,22 @@ def _what_is_wrong(reader: str, folder: Path) -> str:
     return "missing " + ", ".join(fewest)
 
 
-def _how_to_get(spec_name: str, reader: str) -> str:
+def _how_to_get(spec_name: str, reader: str, root: str | None) -> str:
     if reader == SHARDS:
         return f"make shards of it with python -m harness.shards dataset={spec_name}"
-    return _HOW_TO_GET.get(spec_name, f"{_WHAT_IS_NEEDED[reader]} into the folder {spec_name} under data.root")
+    if spec_name in _HOW_TO_GET:
+        into = "" if root is None else f" --root {shlex.quote(root)}"
+        return f"`python -m harness.data {spec_name}{into}` downloads it, {_HOW_TO_GET[spec_name]}"
+    return f"{_WHAT_IS_NEEDED[reader]} into the folder {spec_name} under data.root"
+
+
+def _what_is_here(root: str | None) -> str:
+    """Name data sets that could be taken instead."""
+    own = None if root is None else Path(os.path.expanduser(root))  # files in it may be of any data set
+    readers = {"cifar10": "cifar10", "fashion_mnist": "idx", "indoor67": IMAGE_FOLDER}
+    here = [
+        f"dataset={name}"
+        for name, reader in readers.items()
+        if any(folder != own and files_in(reader, folder) for folder in _candidates(name, reader, root))
+    ]
+    return f"here already: {', '.join(here)}; " * bool(here) + "dataset=synthetic needs no files"

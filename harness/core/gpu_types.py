@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional, Sequence, Tuple
 
 Capability = Tuple[int, int]
@@ -103,15 +104,30 @@ def old_driver(build: Build, driver: Optional[str]) -> Optional[str]:
     return f"{_with_cuda(build)} needs NVIDIA driver {needed} or newer; this machine has {driver}"
 
 
-def advice(build: Build, found: Optional[Capability], environment: str, builder: bool) -> str:
-    """Advise on an unsuitable build. builder: whether sbatch/env/ has a script for the environment."""
+def builder(environment: str) -> Optional[str]:
+    """Return the script that builds an environment, as a user calls it; None if there is none."""
+    project = Path(__file__).resolve().parents[2]
+    script = project / "sbatch" / "env" / f"{environment}.sh"
+    if "/" in environment or not script.is_file():
+        return None
+    return str(script if installed(project) else script.relative_to(project))
+
+
+def installed(project: Path) -> bool:
+    """Return whether a folder with the project's packages was installed by pip, and is not a checkout."""
+    return (project.parent / "scaling_harness.pth").is_file()
+
+
+def advice(build: Build, found: Optional[Capability], environment: str) -> str:
+    """Advise on an unsuitable build in an environment, such as 'pytorch' or a path."""
     if build.last and found is not None and not any(_of_architecture(a) >= found for a in build.architectures):
         return "no newer build of it exists: use another framework on this GPU"
     gpu = usual_name(found) if found else None
-    if builder and gpu:
-        return f"build the environment for it: `GPU={gpu} sbatch/env/{environment}.sh`"
-    if builder:
-        return f"rebuild the environment on such a node: `sbatch/env/{environment}.sh`"
+    script = builder(environment)
+    if script and gpu:
+        return f"build the environment for it: `GPU={gpu} {script}`"
+    if script:
+        return f"rebuild the environment on such a node: `{script}`"
     return f"install a compatible build in the environment '{environment}', or set framework.environment to one"
 
 

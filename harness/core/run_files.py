@@ -14,6 +14,8 @@ CHECKPOINT = "checkpoint"
 ATTEMPT_PREFIX = "attempt-"
 # Files of an attempt: its job, its start, the request for another attempt, its environment.
 JOB, BEGIN, AGAIN, ENVIRONMENT = "job.json", "begin.json", "again.json", "env.json"
+# What the ranks prove to each other that they know; readable for this user only.
+TOKEN = "token"
 # Output of mpirun and of the supervisors it started.
 MPIRUN_LOG = "mpirun.log"
 # An attempt's result after a later attempt's has replaced it.

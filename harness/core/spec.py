@@ -124,8 +124,8 @@ class MeasureSpec:
         warmup_limit_steps: extend the warm-up to at most this many steps, until the step time is stationary. None: no
             extension.
         steps: timed steps, in blocks of `block_steps` between fences.
-        precision: stop earlier once the relative half-width of the confidence interval of the median step time is at
-            most this. None: take all steps.
+        precision: stop earlier once the relative half-width of the interval of the mean step time is at most this
+            (harness/core/measuring/precision.py). None: take all steps.
         probe_steps: steps per block of a probe (cached batch, no synchronisation) after training; 0: no probes.
         probe_limit: maximum share of the run's time spent on probes.
         probe_rounds: maximum number of times each probe is run.

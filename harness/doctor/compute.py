@@ -28,7 +28,7 @@ from harness.core import events, gpu_types, run_files, spec
 from harness.core.errors import UserError
 from harness.core.ports import held_port
 from harness.core.programs import NoAnswer
-from harness.core.rendezvous import Rendezvous, from_launcher
+from harness.core.rendezvous import Rendezvous, from_launcher, make_token
 from harness.core.spec import EMULATED, Placement
 from harness.doctor.checks import MISSING, NOTE, OK, Check, nvidia_smi, other_choices, uses_cuda
 from harness.node.command import rank_command, rank_environment
@@ -92,6 +92,7 @@ def write(config: Config, config_dir: str | None, every: bool, ranks: int, nodes
             run = asked.spec if trial.nodes == 1 else replace(asked.spec, placement=Placement(2, 1))
             trial = replace(trial, folder=str(len(trials)))
             (folder / trial.folder / ATTEMPT).mkdir(parents=True)
+            make_token(folder / trial.folder / ATTEMPT)
             spec.write_run(folder / trial.folder, run, asked.site)
             trials.append(trial)
     spec.write_json(folder / TRIALS, [asdict(trial) for trial in trials])

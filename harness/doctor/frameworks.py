@@ -125,6 +125,7 @@ def judged(
         driver: version of their driver; None if unknown.
     """
     name, versions, carriers, seen = framework.name, answer["versions"], answer["carriers"], answer["gpus"]
+    builder = gpu_types.builder(framework.environment)
     found = ", ".join(f"{key} {value}" for key, value in {**versions, **carriers}.items())
     if gpus is not None and seen:
         found += f"; sees {counted(seen)}"
@@ -133,11 +134,7 @@ def judged(
         # On a node the build script asks nvidia-smi; on a login node it must be told.
         unknown = "GPU=<v100, a100, ...>" if gpus is None else "VARIANT=cuda"
         setting = f"GPU={gpu_types.usual_name(capability)}" if capability else unknown
-        how = (
-            f"build it with `{setting} sbatch/env/{framework.environment}.sh`"
-            if _has_builder(framework)
-            else "install a CUDA build there"
-        )
+        how = f"build it with `{setting} {builder}`" if builder else "install a CUDA build there"
         return Check(
             group, name, MISSING, f"{found}: a build without CUDA", f"{how}, or set cluster.device=cpu on CPU nodes"
         )
@@ -155,14 +152,14 @@ def judged(
     if DALI in CAPABILITIES[framework.name].pipelines and DALI not in versions:
         found += f"; no NVIDIA DALI: data.pipeline={DALI} cannot run"
         if pipeline == DALI:
-            builder = f"`DALI=1 sbatch/env/{framework.environment}.sh` builds the environment with it"
-            advice = builder if _has_builder(framework) else "install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there"
+            with_it = f"`DALI=1 {builder}` builds the environment with it"
+            advice = with_it if builder else "install nvidia-dali-cuda120 (CUDA 12) or -cuda130 there"
             return Check(group, name, MISSING, found, f"{advice}, or set data.pipeline={HARNESS}")
     offered = {of: carrier for of, carrier in CARRIERS.items() if of in offered_by(framework.name)}
     if lacking := {of: carrier for of, carrier in offered.items() if carrier not in carriers}:
         found += f"; no {' and no '.join(lacking.values())}: strategy={','.join(lacking)} cannot run"
-        builder = f"`sbatch/env/{framework.environment}.sh` builds the environment with all of it"
-        advice = builder if _has_builder(framework) else f"install {', '.join(lacking.values())} there"
+        with_it = f"`{builder}` builds the environment with all of it"
+        advice = with_it if builder else f"install {', '.join(lacking.values())} there"
         return Check(group, name, MISSING if strategy in lacking else NOTE, found, advice)
     return Check(group, name, OK, found)
 
@@ -174,15 +171,15 @@ def _unfit(
     if not answer.get("build"):
         return None
     build = gpu_types.Build(**{**answer["build"], "architectures": tuple(answer["build"]["architectures"])})
-    environment, builder = framework.environment, _has_builder(framework)
+    environment = framework.environment
     names = answer["gpus"] or ([gpu_type] if gpu_type else [])
     for gpu in dict.fromkeys(names):
         found = gpu_types.capability(gpu)
         if found and (why := gpu_types.misfit(build, found)):
             clause = f"{gpu} has compute capability {gpu_types.written(found)}, and {why}"
-            return clause, gpu_types.advice(build, found, environment, builder)
+            return clause, gpu_types.advice(build, found, environment)
     if old := gpu_types.old_driver(build, driver):
-        return old, f"{gpu_types.advice(build, None, environment, builder)}, or ask for a newer driver"
+        return old, f"{gpu_types.advice(build, None, environment)}, or ask for a newer driver"
     return None
 
 
@@ -196,7 +193,8 @@ def _framework(framework: Framework, config: Config) -> Check:
     try:
         answer = ask(framework.name, [str(python)], config.cluster.env)
     except Silent as silent:
-        how = f"rebuild it: `sbatch/env/{framework.environment}.sh`" if _has_builder(framework) else "install it there"
+        builder = gpu_types.builder(framework.environment)
+        how = f"rebuild it: `{builder}`" if builder else "install it there"
         advice = f"{how}, or set framework.environment to an interpreter with it"
         if only_in_jobs(config.cluster):
             advice = f"jobs load cluster.modules and cluster.setup first: --probe checks there; otherwise {advice}"
@@ -287,7 +285,3 @@ def _runtime(runtime: str) -> tuple[str, str]:
 def _is_path(container: Container) -> bool:
     image = str(container.image)
     return image.startswith(("/", "./", "~")) if container.runtime == "pyxis" else "://" not in image
-
-
-def _has_builder(framework: Framework) -> bool:
-    return (PROJECT / "sbatch" / "env" / f"{framework.environment}.sh").is_file()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.core import gpu_types
 from harness.core.errors import UserError
 
 # Commands resolved on the node, after cluster.modules and cluster.setup.
@@ -20,8 +21,8 @@ def interpreter(framework: str, environment: str, project: Path, modules: Sequen
 
     Args:
         framework: name, for messages.
-        environment: a name under `.envs/` or of a conda environment, a folder, or an interpreter.
-        project: root of the checkout.
+        environment: a name of one that sbatch/env/ built or of a conda environment, a folder, or an interpreter.
+        project: root of the checkout, or of what was installed.
         modules: cluster.modules; with it, `python3` is the one found on the node.
 
     Raises:
@@ -31,13 +32,11 @@ def interpreter(framework: str, environment: str, project: Path, modules: Sequen
     if str(python) == environment and modules and COMMAND.fullmatch(environment):
         return python
     if python.is_file() and os.access(python, os.X_OK):
-        # Not resolved: a virtual environment is identified by the path of its interpreter link.
-        return python.absolute()
+        return python
     named = _is_name(environment)
-    build = f"sbatch/env/{environment}.sh"
     how = "give the folder of a virtual or conda environment"
-    if named and (project / build).is_file():
-        how = f"build it with `{build}`"
+    if script := gpu_types.builder(environment):
+        how = f"build it with `{script}`"
     elif named and COMMAND.fullmatch(environment):
         how = "give its full path, or set cluster.modules to the module that provides it"
     raise UserError(
@@ -53,21 +52,22 @@ def find(environment: str, project: Path, modules: Sequence[str] = (), key: str 
         return Path(environment)
     folder = Path(environment).expanduser()
     if named:
-        ours = project / ".envs" / environment
+        ours = _built(project) / environment
         folder = ours if ours.exists() else _conda(environment, key) or ours
-    return folder if folder.is_file() else folder / "bin" / "python"
+    # Not resolved: a virtual environment is identified by the path of its interpreter link.
+    return (folder if folder.is_file() else folder / "bin" / "python").absolute()
 
 
 def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> str:
     """Return one canonical name for an environment; it becomes part of the run id.
 
-    That is the name under `.envs/` of this checkout; `module:<modules>:<command>` for an interpreter from modules;
+    That is the name of one that sbatch/env/ built; `module:<modules>:<command>` for an interpreter from modules;
     otherwise the absolute path of the environment's folder, or of a standalone interpreter.
     """
     if _is_name(environment):
         if modules and COMMAND.fullmatch(environment):
             return f"module:{','.join(modules)}:{environment}"
-        if (project / ".envs" / environment).exists():
+        if (_built(project) / environment).exists():
             return environment
         found = _conda(environment)
         return environment if found is None else str(found)
@@ -76,11 +76,18 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
     folder = path.parent.parent
     if path.parent.name == "bin" and COMMAND.fullmatch(path.name) and any((folder / name).exists() for name in MARKERS):
         path = folder
-    ours = project / ".envs"
+    ours = _built(project)
     for name in sorted(os.listdir(ours)) if ours.is_dir() else []:
         if path.exists() and os.path.samefile(path, ours / name):
             return name
     return str(path)
+
+
+def _built(project: Path) -> Path:
+    """Folder of the environments that sbatch/env/ builds: of this checkout, or of this user if it is installed."""
+    if not gpu_types.installed(project):
+        return project / ".envs"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "scaling-harness" / "envs"
 
 
 def _is_name(environment: str) -> bool:

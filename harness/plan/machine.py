@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness.core.gpu_types import installed
+
 # CUDA_VISIBLE_DEVICES entries that mean no device: used by CUDA, Slurm and container runtimes.
 NO_DEVICE = ("-1", "NoDevFiles", "none", "void")
 
@@ -115,7 +117,14 @@ def cores() -> int:
 
 @cache
 def code_version(project: Path) -> str:
-    """Git commit of the project, with '-dirty' if tracked files are modified; 'unknown' outside a checkout."""
+    """Git commit of the project, with '-dirty' if tracked files are modified; 'unknown' outside a checkout.
+
+    If it was installed by pip, its version.
+    """
+    if installed(project):  # git would take the repository around it
+        from importlib import metadata
+
+        return metadata.version("scaling-harness")
     try:
         described = subprocess.run(
             ["git", "-C", str(project), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],

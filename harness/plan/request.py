@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,17 @@ from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.spec import EMULATED, CheckpointSpec, DatasetSpec, FaultSpec, MeasureSpec, RunSpec
 from harness.core.strategies import PLAIN, offered_by
-from harness.plan import environments, gpu_sharing, machine, memory, mpi, run_shape, site_resources, workload
+from harness.plan import (
+    environments,
+    gpu_sharing,
+    machine,
+    memory,
+    mpi,
+    run_shape,
+    secret_environment,
+    site_resources,
+    workload,
+)
 from harness.plan.plan import Request
 from harness.plan.run_shape import PROJECT
 
@@ -49,11 +59,13 @@ class StudyRequest:
     requests: tuple[Request, ...]
     skipped: tuple[str, ...]  # unsupported combinations left out of the sweep, one sentence each
     notes: tuple[str, ...]  # further remarks about the runs
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)  # variables for the runs that are never written
 
 
 def study_request(points: Sequence[Config]) -> StudyRequest:
     """Check the points and turn them into requests. Raises UserError for the first mistake."""
     first = points[0]
+    secrets = secret_environment.take(point.cluster for point in points)
     of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
     for point in points:
         for key in (*of_the_study, "target_accuracy", "repeats"):
@@ -63,6 +75,8 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
             raise UserError("clusters with different schedulers cannot be swept in one command")
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", first.study):
         raise UserError(f"study='{first.study}' names a folder: use letters, digits, '.', '_' and '-'")
+    if not first.results.strip():
+        raise UserError("results= is empty: name the folder for studies, such as results=results")
     if first.cluster.scheduler is not Scheduler.slurm:
         for key in ("pack", "wait"):
             if getattr(first, key) != getattr(Config(), key):
@@ -87,8 +101,14 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     offered = [point for point, sentence in zip(wanted, refused, strict=True) if not sentence]
     requests = tuple(map(request, offered))
+    missing: list[str] = []
     for point, asked in zip(offered, requests, strict=True):
-        input_pipelines.check_package(point, asked.site.python)
+        absent = list(_absent(point, asked.spec.replicas))
+        if absent and not first.plan_only:
+            raise absent[0]
+        missing.extend(f"these runs cannot start yet: {error}" for error in absent)
+        if not absent:
+            input_pipelines.check_package(point, asked.site.python)
     became = [
         performance_options.became(point, asked.spec.cluster.device)
         for point, asked in zip(offered, requests, strict=True)
@@ -97,7 +117,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         evaluation.check([asked.spec for asked in requests], first.target_accuracy)
     if first.cluster.scheduler is not Scheduler.slurm:  # on Slurm, only the node can tell
         for asked in (*requests, *owned):
-            if asked.resources.mpi == MPIRUN:
+            if asked.resources.mpi == MPIRUN and not missing:
                 mpi.mpirun(asked.site.python)
     return StudyRequest(
         name=first.study,
@@ -110,11 +130,13 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         plan_only=first.plan_only,
         target_accuracy=first.target_accuracy,
         requests=(*requests, *owned),
+        secrets=secrets,
         skipped=tuple(dict.fromkeys(skipped)),
         notes=tuple(
             dict.fromkeys(
                 note
                 for note in (
+                    *missing,
                     *became,
                     *(why for _, why in chosen),
                     *map(_unequal_shares, requests),
@@ -205,7 +227,7 @@ def request(config: Config) -> Request:
         **profiling.fields(config),
         data=input_pipelines.spec(config, device),
     )
-    data_root = _data_root(config, spec.replicas)
+    data_root = _data_root(config)
     contained = cluster.container.runtime is not None
     if contained and config.framework.environment == config.framework.name:
         raise UserError(
@@ -217,7 +239,7 @@ def request(config: Config) -> Request:
         config,
         shape,
         # Inside a container, only the container can tell whether it exists.
-        python=environment if contained else str(_interpreter(config)),
+        python=environment if contained else str(environments.find(environment, PROJECT, cluster.modules)),
         data_root=data_root,
         folders=_folders(config, data_root),
         max_requeues=config.checkpoint.max_requeues,
@@ -259,10 +281,25 @@ def _environment(config: Config) -> str:
     return environments.canonical(name, PROJECT, config.cluster.modules)
 
 
-def _interpreter(config: Config) -> Path:
-    """Locate the framework's interpreter. Raises UserError."""
-    framework = config.framework
-    return environments.interpreter(framework.name, framework.environment, PROJECT, config.cluster.modules)
+def _data_root(config: Config) -> str:
+    return str(Path(config.data.root).expanduser().absolute())
+
+
+def _absent(config: Config, replicas: int) -> Iterator[UserError]:
+    """Errors about what the runs of a point need and this machine does not have. A plan alone needs none of it."""
+    framework, cluster = config.framework, config.cluster
+    if config.data.check:
+        try:
+            folder = locate(config.dataset.name, config.dataset.reader, _data_root(config))
+            if config.dataset.reader == SHARDS and folder is not None:
+                shards.check_enough(len(shards.read_index(folder).train), replicas)
+        except DataError as error:
+            yield UserError(str(error))
+    if cluster.container.runtime is None:
+        try:
+            environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
+        except UserError as error:
+            yield error
 
 
 def _folders(config: Config, data_root: str | None) -> tuple[str, ...]:
@@ -275,18 +312,6 @@ def _fault(fault: Fault) -> FaultSpec:
     if fault.name == "none":
         return FaultSpec()
     return FaultSpec(fault.name, fault.step, fault.rank, fault.seconds if fault.name == "slow_rank" else 0.0)
-
-
-def _data_root(config: Config, replicas: int) -> str | None:
-    root = Path(config.data.root).expanduser().absolute()
-    if config.data.check:
-        try:
-            folder = locate(config.dataset.name, config.dataset.reader, str(root))
-            if config.dataset.reader == SHARDS and folder is not None:
-                shards.check_enough(len(shards.read_index(folder).train), replicas)
-        except DataError as error:
-            raise UserError(str(error)) from None
-    return str(root)
 
 
 def _unequal_shares(asked: Request) -> str:

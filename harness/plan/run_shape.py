@@ -16,6 +16,7 @@ from harness.core.placement import place
 from harness.core.spec import ClusterSpec, Placement, Site
 from harness.plan import gpu_sharing, machine, site_resources
 
+_RANK_GB = 0.02  # a Python interpreter alone
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -146,6 +147,12 @@ def _bind_cpus(config: Config, cpus_per_gpu: int) -> bool:
 
 def _oversubscribed(gpus: int, cpus_per_gpu: int, devices: Sequence[machine.Device]) -> str | None:
     cores = machine.cores()
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
+    if gpus * _RANK_GB > memory_gb:
+        raise UserError(
+            f"gpus={gpus}: this machine has {cores} core{'s' * (cores > 1)} and {memory_gb:.0f} GiB of memory, too "
+            "little to start as many processes; use fewer, or cluster=slurm"
+        )
     if why := gpu_sharing.sharing_note(gpus, devices):
         return why
     if gpus * cpus_per_gpu > cores:

@@ -53,12 +53,12 @@ def test_cfg_job_prints_the_whole_configuration(cli: Cli) -> None:
         (["gpus=-1"], ["gpus=-1", "at least 1"]),
         (["trace=chrome"], ["trace=chrome", "true", "nsys"]),
         (["trace=true", "trace_steps=0"], ["trace_steps=0", "at least 1"]),
-        (["gpus=abc"], ["abc", "Integer"]),
+        (["gpus=abc"], ["gpus=abc", "a whole number"]),
         (["-m", "gpus=1,5", "cluster=slurm"], ["gpus=5", "4 and 6"]),
         (["gpus=3", "scaling=strong", "batch=128"], ["batch=128", "gpus=3", "126 and 129"]),
         (["gpus=3", "scaling=strong", "batch=2"], ["nearest batches that can: 3;"]),
         (["nonsense=1"], ["'nonsense' is not a key", "Valid keys"]),
-        (["model=alexnet9"], ["model/alexnet9", "resnet44"]),
+        (["model=alexnet9"], ["there is no 'alexnet9' in 'model'", "resnet44"]),
         (["model.name=alexnet9"], ["'alexnet9' is not in the catalogue", "resnet44"]),
         (["strategy.name=ring"], ["ring", "allreduce", "strategy=<name>"]),
         (["strategy.name=pipeline"], ["'bucket_mb' is not a key", "strategy=pipeline"]),
@@ -90,6 +90,18 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(cli: Cli, arguments: list[s
     message = sentence(done.stderr)
     for word in words:
         assert word in message
+
+
+def test_a_plan_needs_neither_data_nor_environments_and_says_which_are_missing(cli: Cli, tmp_path: Path) -> None:
+    absent = ("dataset=cifar10", "framework.environment=absent")
+    done = cli("harness", "-m", "gpus=1,2", "framework=pytorch,jax", *PLAN, *absent)
+    assert done.returncode == 0, done.stderr
+    assert "plan: 4 runs in 2 arrays" in done.stdout
+    missing = [line for line in done.stdout.splitlines() if line.startswith("these runs cannot start yet: ")]
+    assert len(missing) == 3, "the data set once, and the environment of each framework"
+    assert f"python -m harness.data cifar10 --root {tmp_path / 'data'}" in missing[0]
+    for framework, line in zip(("pytorch", "jax"), missing[1:], strict=True):
+        assert f"'absent' of framework '{framework}' does not exist" in line
 
 
 def test_a_results_folder_that_cannot_be_written(cli: Cli) -> None:

@@ -27,7 +27,7 @@ def test_help_fits_two_screens_and_names_every_choice_and_command(cli: Cli) -> N
     assert max(map(len, lines)) <= 100
     words = set(done.stdout.split())
     assert {path.stem for path in CONF.glob("*/*.yaml")} <= words
-    assert {"run", "status", "cancel", "doctor", "shards", *analysis.COMMANDS} <= words
+    assert {"run", "status", "cancel", "doctor", "data", "shards", *analysis.COMMANDS} <= words
     assert cli("harness", "run", "--help").stdout == done.stdout
 
 
@@ -38,7 +38,7 @@ def test_help_names_the_users_own_choices(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_defaults_in_the_help_are_those_of_the_configuration(cli: Cli) -> None:
-    done = cli("harness", "--cfg", "job", "cluster=slurm")
+    done = cli("harness", "--cfg", "job", "--resolve", "cluster=slurm")
     assert done.returncode == 0, done.stderr
     found = {}
     for text in KEYS:
@@ -54,7 +54,7 @@ def test_defaults_in_the_help_are_those_of_the_configuration(cli: Cli) -> None:
             assert re.search(rf"^  {group} +{option['name']}\b", shown, re.MULTILINE), group
 
 
-@pytest.mark.parametrize("command", ["run", "status", "cancel", "doctor", "shards", *analysis.COMMANDS])
+@pytest.mark.parametrize("command", ["run", "status", "cancel", "doctor", "data", "shards", *analysis.COMMANDS])
 def test_each_command_says_how_it_is_used(cli: Cli, command: str) -> None:
     done = cli("harness", command, "--help")
     assert (done.returncode, done.stderr) == (0, "")

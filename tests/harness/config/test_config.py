@@ -154,13 +154,21 @@ def test_a_site_adds_its_cluster_in_a_folder_of_its_own(tmp_path: Path) -> None:
         ("strategy.options.bucket=1", "'bucket' is not a key of 'strategy.options'. Did you mean 'bucket_mb'?"),
         ("+strategy.options.bucket=1", "Valid keys: bucket_mb"),
         ("~gpus", "'gpus' was removed from the configuration"),
-        ("gpus=abc", "Value 'abc' of type 'str' could not be converted to Integer"),
-        ("gpus=null", "field 'gpus' is not Optional"),
-        ("gpus=1.5", "'1.5'"),
-        ("scaling=both", "Invalid value 'both', expected one of [strong, weak]"),
-        ("precision=fp8", "expected one of [fp32, tf32, bf16, fp16]"),
-        ("framework=tensrflow", "Available options in 'framework': emulated jax keras mxnet pytorch tensorflow"),
-        ("strategy.options.bucket_mb=x", "could not be converted to Float"),
+        ("gpus=abc", "gpus=abc: 'gpus' takes a whole number (several: -m gpus=1,2,4,8)"),
+        ("gpus=null", "gpus=null: 'gpus' needs a value"),
+        ("gpus=1.5", "gpus=1.5: 'gpus' takes a whole number"),
+        ("gpus=1..4", "gpus=1..4: 'gpus' takes a whole number"),
+        ("deterministic=ja", "deterministic=ja: 'deterministic' takes true or false"),
+        ("cluster.modules=7", "'cluster.modules' takes a list, such as [a,b], not a number"),
+        ("cluster.env=x", "'cluster.env' takes keys with values, such as {a: 1}, not text"),
+        ("study=тест", "'study=тест' names a folder: use letters from A to Z"),
+        ("data.root=/home/тест", "characters other than ASCII need quotes"),
+        ("strategy=ddp", "there is no 'ddp' in 'strategy'. Did you mean 'allreduce'? Valid: allreduce, fsdp,"),
+        ("framework=torch", "Did you mean 'pytorch'?"),
+        ("scaling=both", "scaling=both: 'scaling' is one of strong, weak"),
+        ("precision=fp8", "precision=fp8: 'precision' is one of fp32, tf32, bf16, fp16"),
+        ("framework=tensrflow", "Did you mean 'tensorflow'? Valid: emulated, jax, keras, mxnet, pytorch, tensorflow"),
+        ("strategy.options.bucket_mb=x", "bucket_mb=x: 'bucket_mb' takes a number"),
         ("experiment=x", "use +experiment=x"),
         ("gpus=1,,2", "'gpus=1,,2' is not of the form"),
         ("gpus=[", "'gpus=[' is not of the form"),
@@ -172,6 +180,24 @@ def test_a_mistake_gets_one_sentence(override: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         points(override, "cluster=local")
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: mine\nqoss: x\n", "mine.yaml: 'qoss' is not a key of 'cluster'. Did you mean 'qos'?"),
+        ("name: mine\ngpus_per_node: four\n", "mine.yaml: cluster.gpus_per_node=four: 'cluster.gpus_per_node' takes a"),
+        ("name: mine\n partition: gpu\n", "mine.yaml, line 2: this is not YAML (mapping values are not allowed here)"),
+        ("name: mine\nenv:\nA: b\n", "mine.yaml: cluster.env=null: 'cluster.env' needs a value"),
+    ],
+)
+def test_a_mistake_in_a_sites_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        composition.compose(["cluster=mine"], False, "config", str(tmp_path))
+    assert f"{tmp_path}/cluster/{message}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

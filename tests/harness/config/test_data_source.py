@@ -69,7 +69,7 @@ def test_made_samples_need_no_files_and_real_data_does() -> None:
             ("data=synthetic", "dataset=text", "model=gpt_tiny"),
             "set dataset.train_samples to the number to generate",
         ),
-        (("data=made",), "Available options in 'data': both real synthetic"),
+        (("data=made",), "there is no 'made' in 'data'. Valid: both, real, synthetic"),
     ],
     ids=str,
 )

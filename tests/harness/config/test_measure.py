@@ -31,7 +31,10 @@ def asked(*overrides: str) -> RunSpec:
 def test_the_default_is_adaptive_and_what_compares_accuracy_is_not() -> None:
     measure = asked().measure
     assert (measure.precision, measure.warmup_limit_steps, measure.fixed) == (0.02, 200, False)
-    assert measure.most_steps == 400
+    assert measure.most_steps == 1200
+    assert asked("measure.precision=null").measure.steps == 200
+    # Too few blocks to stop early: all of them are taken.
+    assert asked("measure.steps=100").measure.steps == 100
     for fixed in ("learning", "smoke"):
         measure = asked(f"measure={fixed}", "batch=256").measure
         assert measure.fixed
@@ -74,7 +77,10 @@ def test_runs_of_before_keep_their_ids() -> None:
             ["dataset.reader=shards", "dataset.alternating_flip=true"],
             "alternating_flip=true is not offered with dataset.r",
         ),
-        (["fault=kill_rank", "fault.step=80"], "fault.step=80 may never come: .* may end after 80 steps; take an earl"),
+        (
+            ["fault=kill_rank", "fault.step=180"],
+            "fault.step=180 may never come: .* may end after 180 steps; take an earl",
+        ),
     ],
     ids=str,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from project import PROJECT, Cli
 from site_builder import NASTY, RANK_3, TEXT, refused, slurm_cluster
-from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.config.schema import Cluster, Container, GpuOption, Scheduler, StageEnvironment
 from harness.core.spec import Placement
-from harness.launch.slurm import array_parameters
+from harness.launch.options import batch_script
 from harness.node.command import rank_environment
 from harness.plan import site_resources
 from harness.plan.plan import Array, Resources
@@ -28,9 +28,7 @@ def script(cluster: Cluster) -> list[str]:
     """Return the lines of the sbatch script."""
     resources = site_resources.resources(cluster, Placement(1, 2), 1)
     array = Array(resources, ((dataclasses.replace(make_request(), resources=resources),),))
-    return _make_sbatch_string(
-        command="worker", folder="/f/%j", **array_parameters(array, "token", Path("/study"))
-    ).split("\n")
+    return batch_script(array, "token", Path("/study")).split("\n")
 
 
 def as_sbatch_reads(lines: list[str]) -> dict[str, str]:
@@ -156,7 +154,9 @@ def test_options_of_srun_reach_it_as_they_are(arguments: list[str]) -> None:
     text = "\n".join(["srun() { printf '%s\\0' \"$@\"; }", *script(cluster)])
     done = subprocess.run(["bash"], input=text.encode(), capture_output=True, timeout=30)
     assert done.stderr == b""
-    assert done.stdout.decode().split("\0")[-2 - len(arguments) : -2] == arguments
+    words = done.stdout.decode().split("\0")
+    supervisor = words.index(sys.executable)
+    assert words[supervisor - len(arguments) : supervisor] == arguments
 
 
 @pytest.mark.parametrize(
