@@ -6,15 +6,19 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.stats.estimates import CONFIDENCE, t_critical
+from analysis.stats.proportions import wilson
+from analysis.stats.rounds import of_runs
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import read_run
 from harness.node.command import rank_environment
@@ -23,15 +27,30 @@ from harness.worker.record.capture import cpu_model
 ROOT = Path(__file__).resolve().parents[1]
 
 
+Limits = tuple[float, float] | None
+
+# A part of a target: `≤ 0.35 s`, `≥ 0.99 of the peer`, `mean ≤ 8 %`, `85 to 95 %`, `less than the peer`. Without a unit
+# or with "of the peer" it is about the ratio, else about our figure: its median unless it says otherwise.
+PART = re.compile(
+    r"(?:(?P<of>mean|median|largest) )?(?:(?P<sign>[≤≥<>]) (?P<limit>[\d.]+)|(?P<low>[\d.]+) to (?P<high>[\d.]+))"
+    r"(?: (?P<unit>.+))?"
+)
+LESS = {"less than the peer": ("ratio", 1.0), "the largest less than the peer's": ("excess", 0.0)}
+MET, MISSED, UNDECIDED = "met", "missed", "undecided"
+FEWEST = 6  # samples for an interval of their median
+
+
 @dataclass(frozen=True)
 class Row:
     """One result.
 
     Attributes:
         ours, peer: samples in `unit`, measured alternately.
-        target: the promised value.
-        ratio: the quantity the target refers to, computed from both.
-        interval: confidence interval of the ratio, if it is a median over pairs.
+        target: the promised value, of which `PART` says what can be said; several parts are joined by ", and ".
+        ratio: the quantity that targets without a unit refer to, computed from both: the median over the pairs, unless
+            the module's RATIO says otherwise.
+        interval: 95 % confidence interval of the ratio.
+        counted: (count, total) of a share, instead of samples.
     """
 
     what: str
@@ -41,37 +60,109 @@ class Row:
     peer: Sequence[float] = ()
     ratio: float | None = None
     target: str = ""
-    interval: tuple[float, float] | None = None
+    interval: Limits = None
+    counted: tuple[int, int] | None = None
 
     def cells(self) -> list[str]:
+        ours = f"{spread(self.ours)} {self.unit}"
+        shown = self.interval if self.ratio is not None else self.limits()["median"]
+        if self.counted is not None:
+            ours = f"{self.counted[0]} of {self.counted[1]} ({self.ours[0]:.3g} %)"
         return [
             self.what,
-            f"{spread(self.ours)} {self.unit}",
+            ours,
             f"{spread(self.peer)} {self.unit} ({self.peer_name})" if self.peer else "–",
             f"{self.ratio:.4g}" if self.ratio is not None else "–",
-            f"{self.interval[0]:.4g} to {self.interval[1]:.4g}" if self.interval is not None else "–",
+            f"{shown[0]:.4g} to {shown[1]:.4g}" if shown is not None else "–",
             self.target or "–",
-            str(len(self.ours)),
+            verdict(self.target, self.limits()),
+            str(self.counted[1] if self.counted else len(self.ours)),
         ]
+
+    def limits(self) -> dict[str, Limits]:
+        """95 % confidence intervals by what a target may be about."""
+        excess = max(self.ours) - max(self.peer) if self.peer else math.inf
+        found: dict[str, Limits] = {
+            "ratio": self.interval,
+            "median": interval_of_median(self.ours),
+            "mean": None,
+            "largest": (max(self.ours), max(self.ours)),
+            "excess": (excess, excess),
+        }
+        if self.counted is not None:
+            low, high = wilson(*self.counted).times(100).ends
+            found["median"] = (low or 0.0, high or 0.0)
+        elif len(self.ours) >= FEWEST:
+            low, high = of_runs(self.ours).ends
+            found["mean"] = (low or 0.0, high or 0.0)
+        elif self.unit == "MB":  # a file's size, which does not vary
+            found["median"] = (min(self.ours), max(self.ours))
+        return found
+
+
+def verdict(target: str, limits: Mapping[str, Limits]) -> str:
+    """`met` if the whole interval is within the target, `missed` if none of it is, else `undecided`.
+
+    A target of several parts is met with all and missed with one. limits: by what a part may be about, None with too
+    few samples.
+    """
+    if not target or target == "–":
+        return "–"
+    parts = [_part(part, limits) for part in target.split(", and ")]
+    return MISSED if MISSED in parts else UNDECIDED if UNDECIDED in parts else MET
+
+
+def _part(part: str, limits: Mapping[str, Limits]) -> str:
+    found = PART.fullmatch(part)
+    if part in LESS:
+        about, high, low, strict = *LESS[part], -math.inf, True
+    elif found is None:
+        raise ValueError(f"target {part!r}: give one like '≤ 2 s', 'mean ≤ 8 %', '85 to 95 %' or '≥ 0.99 of the peer'")
+    else:
+        of_ratio = found["unit"] in (None, "of the peer")
+        about, sign = "ratio" if of_ratio else found["of"] or "median", found["sign"]
+        low = float(found["low"] or (found["limit"] if sign in ("≥", ">") else -math.inf))
+        high = float(found["high"] or (found["limit"] if sign in ("≤", "<") else math.inf))
+        strict = sign in ("<", ">")
+    ends = limits.get(about)
+    if ends is None:
+        return UNDECIDED
+    if ends[1] < low or ends[0] > high or (strict and ends[0] == ends[1] in (low, high)):
+        return MISSED
+    return MET if low <= ends[0] and ends[1] <= high and not (strict and {low, high} & {*ends}) else UNDECIDED
 
 
 def spread(samples: Sequence[float]) -> str:
     """Format as median (smallest to largest)."""
+    if len(samples) == 1:
+        return f"{samples[0]:.3g}"
     return f"{statistics.median(samples):.3g} ({min(samples):.3g} to {max(samples):.3g})"
 
 
-def median_of_ratios(above: Sequence[float], below: Sequence[float]) -> float:
-    """Median ratio of paired runs, which cancels the machine's drift."""
-    return statistics.median(a / b for a, b in zip(above, below, strict=True))
-
-
 def paired(what: str, unit: str, ours: Sequence[float], peer_name: str, peer: Sequence[float], target: str = "") -> Row:
-    """A row for paired runs, with the median of their ratios and its interval."""
+    """A row for paired runs, with the median of their ratios, which cancels the machine's drift, and its interval."""
     ratios = [a / b for a, b in zip(ours, peer, strict=True)]
     return Row(what, unit, ours, peer_name, peer, statistics.median(ratios), target, interval_of_median(ratios))
 
 
-def interval_of_median(samples: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+def share(what: str, held: Sequence[bool], target: str = "") -> Row:
+    """A row for a share in percent, with its Wilson score interval."""
+    counted = (sum(held), len(held))
+    return Row(what, "%", [100 * counted[0] / counted[1]], target=target, counted=counted)
+
+
+def ratio_of_means(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, Limits]:
+    """The ratio of the means of paired samples with its log-scale t interval (delta method; Cochran, Sampling
+    Techniques, 3rd ed., section 6.4); no interval for fewer than six pairs."""
+    n, ratio = len(ours), sum(ours) / sum(peer)
+    if n < FEWEST or not ratio:
+        return ratio, None
+    squares = sum((a - ratio * b) ** 2 for a, b in zip(ours, peer, strict=True))
+    factor = math.exp(t_critical(n - 1, CONFIDENCE) * math.sqrt(squares * n / (n - 1)) / sum(ours))
+    return ratio, (ratio / factor, ratio * factor)
+
+
+def interval_of_median(samples: Sequence[float], level: float = CONFIDENCE) -> Limits:
     """Distribution-free confidence interval of the median from order statistics.
 
     Inverts the sign test (Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2). None for fewer than six

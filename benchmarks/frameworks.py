@@ -4,8 +4,8 @@ step.
 Steps per second: ResNet-20, synthetic 32x32 images without augmentation, 32 per step, fp32, one rank (strategy=plain),
 one compute thread. The peers in minimal/ use nothing of this program: same network, same padding (TensorFlow's "same"
 is asymmetric at stride 2 and a few per cent faster), SGD with momentum, batches from memory. Ours is the adapter's
-`step` on batches of our data pipeline, timed as in the loop. Both alternate in one process: n = 30 pairs of blocks of
-10 steps after two warm-up pairs, with alternating order. Our batches are prepared by a background thread, which may use
+`step` on batches of our data pipeline, timed as in the loop. Both alternate in one process: n = 400 pairs of blocks of
+5 steps after two warm-up pairs, with alternating order. Our batches are prepared by a background thread, which may use
 an idle core, as does tf.data in the TensorFlow and Keras peers.
 
 Time to the first step: `python -m harness` with strategy=allreduce and 1 or 2 ranks, from the job's start in
@@ -28,7 +28,7 @@ from harness.core.spec import read_run
 
 FRAMEWORKS = ("pytorch", "tensorflow", "keras", "mxnet", "jax")
 RANKS, REPEATS = (1, 2), 3
-PAIRS, STEPS, BATCH = 30, 10, 32
+PAIRS, STEPS, BATCH = 400, 5, 32
 
 
 def rows() -> list[Row]:

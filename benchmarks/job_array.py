@@ -34,7 +34,7 @@ from pathlib import Path
 from benchmarks.common import ROOT, Row, paired, python
 from benchmarks.submission import closed, cluster
 from harness.core.events import read_events
-from harness.core.rendezvous import Rendezvous
+from harness.core.rendezvous import Rendezvous, make_token
 from harness.core.spec import read_run
 from harness.node.command import rank_environment
 
@@ -124,7 +124,7 @@ def harness(folder: Path) -> None:
 
 def by_sbatch(folder: Path, example: Path) -> None:
     """Submit with the options of the harness's script, found in the folder of its first job."""
-    (script, *_) = (example.parents[1] / "submitit").glob("*/*_submission.sh")
+    (script, *_) = (example.parents[1] / "submitit").glob("*/submission.sh")
     kept = ("--cpus-per-task", "--mem", "--nodes", "--ntasks-per-node", "--time", "--requeue", "--array", "--signal")
     lines = script.read_text().splitlines()
     options = [line for line in lines if line.startswith(tuple(f"#SBATCH {option}" for option in kept))]
@@ -150,6 +150,7 @@ def copy(folder: Path, runs: list[Path]) -> Path:
     """Copy runs as they are before their first attempt; runs.txt lists their paths."""
     for run in runs:
         (folder / "runs" / run.name / "attempt-1").mkdir(parents=True)
+        make_token(folder / "runs" / run.name / "attempt-1")
         shutil.copy(run / "spec.json", folder / "runs" / run.name)
     (folder / "runs.txt").write_text("".join(f"{folder}/runs/{run.name}\n" for run in runs))
     return folder

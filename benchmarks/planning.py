@@ -2,7 +2,7 @@
 
 Ours: the whole process of `python -m harness -m` with 1,000 points and plan_only=true, which composes, checks, places,
 hashes, groups and looks for results. The peer: the whole process of `hydra.main` with the same conf/, schema and
-overrides, 100 points and an empty task function. Alternating, n = 3. Results are in RESULTS.md.
+overrides, 100 points and an empty task function. Alternating, n = 6. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.common import Row, paired, python, seconds_of
 
-N = 3
+N = 6
 OURS, PEER = 200, 20  # seeds; each with five GPU counts
 BASIC = """
 import hydra

@@ -2,7 +2,7 @@
 run.
 
 PyTorch, ResNet-20, synthetic 32x32 images, 16 per step, fp32, one rank, one compute thread. One process alternates
-blocks of 5 steps with and without recording, in changing order: n = 400 pairs. (Default runs have blocks of 10, where
+blocks of 5 steps with and without recording, in changing order: n = 1000 pairs. (Default runs have blocks of 10, where
 recording weighs half as much.) A block's time includes what is read before and after its steps, which in a run is not
 timed at all. Reported are the median ratio over pairs with its 95 % interval from order statistics (inverted sign test,
 which assumes only independent pairs), and the time of recording alone, measured as often without steps, for machines
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.common import Row, harness, measured_as_rank, paired
 
-PAIRS, STEPS, BATCH = 400, 5, 16
+PAIRS, STEPS, BATCH = 1000, 5, 16
 
 
 def rows() -> list[Row]:

@@ -22,10 +22,10 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.common import ROOT, Row, median_of_ratios, python
+from benchmarks.common import ROOT, Row, paired, python
 from benchmarks.many_runs import BLOCKS, RUNS, make_study
 
-RUNS_OF_EACH = int(os.environ.get("BENCHMARK_REPORT_N", "3"))
+RUNS_OF_EACH = int(os.environ.get("BENCHMARK_REPORT_N", "6"))
 PEERS = ("pandas==3.1.1", "polars==2.1.0")
 READ = "import sys; from pathlib import Path; from analysis.read.study import read_study; read_study(Path(sys.argv[1]))"
 FILES = "import glob, sys; logs = glob.glob(sys.argv[1] + '/runs/*/attempt-1/*.jsonl')"
@@ -68,9 +68,9 @@ def rows() -> list[Row]:
     for name in peer:
         beside = [cost.seconds for cost in costs[name]]
         target = "≤ 60 s" if name == peer[0] else ""
-        found.append(Row(f"{what}: first read", "s", first, name, beside, median_of_ratios(first, beside), target))
+        found.append(paired(f"{what}: first read", "s", first, name, beside, target))
     cpu, cpu_of_peer = ([cost.cpu_seconds for cost in costs[name]] for name in ("first", peer[0]))
-    found.append(Row("… CPU time", "s", cpu, peer[0], cpu_of_peer, median_of_ratios(cpu, cpu_of_peer)))
+    found.append(paired("… CPU time", "s", cpu, peer[0], cpu_of_peer))
     found.append(Row("… read again (cached)", "s", [cost.seconds for cost in costs["again"]], target="≤ 2 s"))
     found.append(Row("… CPU time", "s", [cost.cpu_seconds for cost in costs["again"]]))
     for kind in ("csv", "html"):

@@ -2,7 +2,7 @@
 
 Uses a temporary cluster of sbatch/slurm-cluster.sh with its partition closed, so that nothing starts. Ours: the whole
 process of `python -m harness -m` with 1,000 runs of one shape and wait=false. The peer: `sbatch --array=0-999` of the
-same script with 1,000 empty tasks. Alternating, n = 3. Status: the whole process of `python -m harness.status` on the
+same script with 1,000 empty tasks. Alternating, n = 6. Status: the whole process of `python -m harness.status` on the
 1,000 pending runs, compared with one `squeue --me --array`. Needs root and Slurm's packages; skipped with a note if
 they are missing. Results are in RESULTS.md.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.common import ROOT, Row, paired, python, seconds_of
 
-N = 3
+N = 6
 RUNS = 1000
 SCRIPT = ROOT / "sbatch" / "slurm-cluster.sh"
 
@@ -38,7 +38,7 @@ def rows() -> list[Row]:
                 status.append(seconds_of(python("-m", "harness.status", f"results/s{turn}"), cwd=folder))
                 squeue.append(seconds_of(["squeue", "--me", "--array", "--noheader"]))
             _empty_queue()
-            (submission,) = Path(folder).glob(f"results/s{turn}/submitit/*/*_submission.sh")
+            (submission,) = Path(folder).glob(f"results/s{turn}/submitit/*/submission.sh")
             plain = Path(folder) / "plain.sh"
             plain.write_text(submission.read_text().split("# command")[0] + "true\n")
             peer.append(seconds_of(["sbatch", str(plain)], cwd=folder))

@@ -63,7 +63,7 @@ def _gpu(report: Report, host: str) -> None:
     for what, value in _smi(uuid).items():
         report(Figure(what, value))
     report(Figure("CUDA of torch", str(torch.version.cuda)))
-    report(Figure("cuDNN of torch", str(torch.backends.cudnn.version())))
+    report(Figure("cuDNN of torch", str(device.cudnn_number())))
     if torch.distributed.is_nccl_available():
         report(Figure("NCCL of torch", ".".join(map(str, torch.cuda.nccl.version()))))
     report(Figure("architectures of torch", " ".join(device.build().architectures)))
