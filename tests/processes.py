@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +28,7 @@ def supervisors(folder: Path) -> list[int]:
     return [
         pid
         for pid, argv, _ in _processes()
-        if {"harness.node.array_task", "submitit.core._submit"} & set(argv)
+        if {"harness.node.array_task", "harness.launch.allocation"} & set(argv)
         and "python" in Path(argv[0]).name
         and any(f"{folder}/" in word for word in argv)
     ]
@@ -42,6 +44,16 @@ def servers(folder: Path, of_rank: int | None = None) -> list[int]:
         and (of_rank is None or str(of_rank) in argv)
         and Path(f"/proc/{pid}/cwd").resolve() == folder.resolve()
     ]
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Return the TCP ports on which a process of this machine listens; empty if it has ended."""
+    held = set()
+    with contextlib.suppress(OSError):
+        held = {os.readlink(descriptor) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # proc(5): local address, state (0A: listening), inode.
+    return {int(line[1].split(":")[1], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in held}
 
 
 def _processes() -> Iterator[tuple[int, list[str], list[str]]]:

@@ -178,7 +178,7 @@ def test_only_charts_import_the_chart_library() -> None:
     assert knowing == {Path("analysis/report/charts"), Path("analysis/report/print")}
 
 
-COMMANDS = ["run", "status", "cancel", "doctor", "shards", *analysis.COMMANDS]
+COMMANDS = ["run", "status", "cancel", "doctor", "data", "shards", *analysis.COMMANDS]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import time
@@ -85,7 +86,7 @@ def test_rerun_runs_only_missing_runs_and_repeats_give_the_same_weights(cli: Cli
     assert "1 runs are completed already" in again.stdout
     assert again.returncode == 0
     more = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
-    assert "plan: 1 runs in 1 arrays" in more.stdout
+    assert "plan: 1 run in 1 array" in more.stdout
     assert "1 completed, 0 failed, 1 were completed before" in more.stdout
     assert (run_dir / "result.json").read_bytes() == before
     assert len(read_json(tmp_path / "results/scaling/study.json")["invocations"]) == 3
@@ -123,6 +124,28 @@ def test_a_killed_rank_ends_the_run_within_seconds_and_the_sweep_goes_on(cli: Cl
         process.communicate(timeout=120)
     # With fewer steps the same command is another run; with the same ones it retries the failed run.
     assert read_json(first)["status"] == "failed"
+
+
+@pytest.mark.whole
+def test_a_rank_that_crashes_is_named_and_its_core_file_is_kept(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    if limits[1] == 0 or Path("/proc/sys/kernel/core_pattern").read_text().strip() != "core":
+        pytest.skip("this machine writes no core files into the working directory")
+    resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
+    try:
+        with started(tmp_path, "gpus=2", *ENDLESS) as process:
+            wait_for(lambda: steps_done(tmp_path, gpus=2, rank=1))
+            os.kill(workers(tmp_path, gpus=2)[1], signal.SIGSEGV)
+            process.communicate(timeout=120)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limits)
+    (run_dir,) = run_dirs(tmp_path)
+    result = read_json(run_dir / "result.json")
+    assert result["reason"] == "rank 1 was ended by signal 11 (SIGSEGV)"
+    core = run_dir / "attempt-1" / "core.rank1"
+    assert core.stat().st_size > 0
+    assert result["stderr_tail"][-1] == f"core file: {core}"
+    assert not list(tmp_path.glob("core*"))
 
 
 def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: C
 def test_a_rank_that_hangs_is_ended_with_its_stacks_shown(cli: Cli, tmp_path: Path) -> None:
     done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=60")
     assert done.returncode == 1
-    assert "no progress for 60 s (heartbeat)" in done.stdout
+    assert "rank 1: no progress for 60 s (heartbeat)" in done.stdout, "not rank 0, which waits for it"
     (run_dir,) = run_dirs(tmp_path)
     assert "in _hang" in (run_dir / "attempt-1" / "stderr.rank1").read_text()
     assert "loop.py" in (run_dir / "attempt-1" / "stderr.rank0").read_text()
@@ -179,11 +179,13 @@ def test_the_plan_expects_what_earlier_runs_took_and_keeps_to_a_budget(cli: Cli,
         (("fault=kill_rank", "fault.rank=2"), "fault.rank=2: with gpus=2 there are ranks 0 to 1"),
         (("fault=kill_rank", "fault.step=99"), "fault.step=99 never comes: the run has 8 steps"),
         (("fault=hang", "fault.step=3", "heartbeat=null"), "would hang until the wall limit"),
-        (("fault=melt",), "Could not find 'fault/melt'"),
+        (("fault=melt",), "there is no 'melt' in 'fault'. Valid: hang,"),
         (("heartbeat=0",), "heartbeat=0.0: give a number above 0"),
         (("retry=maybe",), "retry"),
         (("wait=false",), "wait=false needs cluster.scheduler=slurm"),
         (("pack=true",), "pack=true needs cluster.scheduler=slurm"),
+        (("results=",), "results= is empty: name the folder for studies"),
+        (("gpus=100000", "batch=1"), "too little to start as many processes; use fewer, or cluster=slurm"),
         (("budget_node_hours=-1",), "budget_node_hours=-1.0: give a number above 0"),
         (("checkpoint.interval_steps=-1",), "checkpoint.interval_steps=-1: give a number of at least 0"),
     ],
