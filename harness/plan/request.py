@@ -291,15 +291,24 @@ def _absent(config: Config, replicas: int) -> Iterator[UserError]:
     if config.data.check:
         try:
             folder = locate(config.dataset.name, config.dataset.reader, _data_root(config))
-            if config.dataset.reader == SHARDS and folder is not None:
-                shards.check_enough(len(shards.read_index(folder).train), replicas)
         except DataError as error:
             yield UserError(str(error))
+        else:
+            if config.dataset.reader == SHARDS and folder is not None:
+                _check_shards(folder, replicas)
     if cluster.container.runtime is None:
         try:
             environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
         except UserError as error:
             yield error
+
+
+def _check_shards(folder: Path, replicas: int) -> None:
+    """Check that every replica gets a shard. Raises UserError."""
+    try:
+        shards.check_enough(len(shards.read_index(folder).train), replicas)
+    except DataError as error:
+        raise UserError(str(error)) from None
 
 
 def _folders(config: Config, data_root: str | None) -> tuple[str, ...]:
