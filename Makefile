@@ -9,19 +9,24 @@ WORKERS ?= 3
 # Package sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 
+# A demo needs neither Horovod nor the tests' packages; environments that have them keep them.
+AS_IT_IS = HOROVOD=$(or $(HOROVOD),keep) EXTRAS=$(or $(EXTRAS),keep)
+
 .PHONY: help demo demo-cluster test test-options test-matrices test-workloads test-torch lint docs gallery bench envs login data system format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-demo: ENVS = pytorch
-demo: login envs data ## train on 1 and 2 ranks of this machine and write the report
+demo: ## train on 1 and 2 ranks of this machine and write the report
+	$(MAKE) --no-print-directory -j 2 login envs ENVS=pytorch $(AS_IT_IS)
+	$(MAKE) --no-print-directory data
 	$(VENV) -m harness -m gpus=1,2 +experiment=demo cluster=local
 	$(VENV) -m analysis results/demo
 
-demo-cluster: ENVS = pytorch
 demo-cluster: SETS = slurm
-demo-cluster: system login envs data ## as root: a sweep on a temporary Slurm cluster that survives the loss of a node
+demo-cluster: system ## as root: a sweep on a temporary Slurm cluster that survives the loss of a node
+	$(MAKE) --no-print-directory -j 2 login envs ENVS=pytorch $(AS_IT_IS)
+	$(MAKE) --no-print-directory data
 	sbatch/demo-cluster.sh
 
 test: export DALI = 1
@@ -67,7 +72,7 @@ login: ## build the environment of harness and analysis in .venv
 
 # Two at a time: one downloads while another compiles Horovod.
 envs: ## build framework environments in .envs/<name>; ENVS="pytorch jax": only these; HOROVOD=0: no compiler needed; DALI=1
-	[ "$(HOROVOD)" = 0 ] || sbatch/system-packages.sh compiler
+	[ -n "$(filter 0 keep,$(HOROVOD))" ] || sbatch/system-packages.sh compiler
 	printf "%s\n" $(ENVS:%=sbatch/env/%.sh) | xargs -r -P 2 -n 1 bash
 
 data: ## download Fashion-MNIST to data/fashion-mnist

@@ -86,7 +86,7 @@ def interpreter(oldest: int, newest: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("setting", "choices"), [("VARIANT", "cpu cuda"), ("MPI", "pypi system"), ("HOROVOD", "0 1"), ("DALI", "0 1")]
+    ("setting", "choices"), [("VARIANT", "cpu cuda"), ("MPI", "pypi system"), ("HOROVOD", "0 1 keep"), ("DALI", "0 1")]
 )
 def test_a_setting_that_is_no_choice_is_refused(checkout: Path, setting: str, choices: str) -> None:
     assert refusal(checkout, "pytorch", **{setting: "bogus"}) == f"error: {setting}=bogus: take one of: {choices}"
@@ -147,6 +147,13 @@ def test_an_environment_is_finished_once_and_built_again_only_when_its_recipe_ch
     assert "No module named 'torch'" in unfinished.stderr
     assert f"error: the environment in {checkout}/.envs/small does not work" in unfinished.stderr
     assert build(checkout, "small", **settings).stdout == again.stdout
+
+    # HOROVOD=keep leaves out what is not there, and asks for what is.
+    assert build(checkout, "small", **{**settings, "HOROVOD": "keep"}).stdout == again.stdout
+    (horovod,) = [p / "horovod" for p in (checkout / ".envs" / "small").glob("lib/python3*/site-packages")]
+    horovod.mkdir()
+    assert "is no C++17 compiler" in build(checkout, "small", **{**settings, "HOROVOD": "keep"}).stderr
+    horovod.rmdir()
 
     with open(checkout / "sbatch" / "env" / "small.constraints.txt", "a") as constraints:
         constraints.write("# changed\n")

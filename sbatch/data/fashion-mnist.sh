@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Extracts Fashion-MNIST from Debian's package dataset-fashion-mnist into a folder, without installing it.
-# Needs no root. A complete folder is left unchanged.
+# Needs no root. A complete folder is left unchanged. Elsewhere than on Debian and Ubuntu, `harness data` downloads it.
 #
 #   sbatch/data/fashion-mnist.sh [TARGET]      TARGET: default data/fashion-mnist under the project
 set -euo pipefail
@@ -35,6 +35,10 @@ if complete "$target"; then
     exit 0
 fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+    if [ -z "${1-}" ] && [ -x "$project/.venv/bin/python" ]; then
+        cd "$project"
+        exec .venv/bin/python -m harness.data fashion_mnist --root data
+    fi
     echo "This machine has no apt-get and dpkg-deb; put ${files[*]}" \
         "from https://github.com/zalandoresearch/fashion-mnist (folder data/fashion) into $target." >&2
     exit 1

@@ -7,7 +7,7 @@
 #   CUDA=cu126|cu130             CUDA version; default: cu126 for GPUs before Turing and drivers before 580, else cu130
 #   VARIANT=cpu|cuda             cpu: the CPU build; cuda: never the CPU build. choose.py explains how these four interact
 #   MPI=pypi|system              pypi: Open MPI from PyPI, in the environment; system: the MPI of the mpicc on the PATH
-#   HOROVOD=0                    leave Horovod out; then no compiler is needed
+#   HOROVOD=0                    leave Horovod out; then no compiler is needed. keep: out, unless the environment has it
 #   DALI=1                       pytorch: add NVIDIA DALI, for data.pipeline=dali; kept on rebuilding until DALI=0
 #   HARNESS_CACHE=/path          cache of compiled Horovod wheels; default: ~/.cache/scaling-harness
 # shellcheck shell=bash
@@ -32,7 +32,10 @@ begin() {
   name=$1 target=$envs/$1 MPI=${MPI:-pypi} HOROVOD=${HOROVOD:-1}
   [ -z "${VARIANT:-}" ] || one_of VARIANT cpu cuda
   one_of MPI pypi system
-  one_of HOROVOD 0 1
+  one_of HOROVOD 0 1 keep
+  if [ "$HOROVOD" = keep ]; then
+    if compgen -G "$target/lib/python3*/site-packages/horovod" >/dev/null; then HOROVOD=1; else HOROVOD=0; fi
+  fi
   use_python "$@"
   local chosen
   chosen=$("$python" "$here/choose.py" "$name") || exit 1
