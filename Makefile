@@ -8,11 +8,14 @@ ENVS ?= pytorch tensorflow mxnet jax
 WORKERS ?= 3
 # Package sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
+# Minutes of faults in a soak, and their seed.
+SOAK_MINUTES ?= 60
+SOAK_SEED ?= 1
 
 # A demo needs neither Horovod nor the tests' packages; environments that have them keep them.
 AS_IT_IS = HOROVOD=$(or $(HOROVOD),keep) EXTRAS=$(or $(EXTRAS),keep)
 
-.PHONY: help demo demo-cluster test test-options test-matrices test-workloads test-torch lint docs gallery bench envs login data system format clean
+.PHONY: help demo demo-cluster test test-options test-matrices test-workloads test-torch lint docs gallery bench soak envs login data system format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +66,11 @@ gallery: login ## renew docs/gallery/ and the README's figure from recorded stud
 
 bench: system login envs data ## measure the harness's own overhead; writes benchmarks/RESULTS.md
 	$(VENV) -m benchmarks
+
+soak: ENVS = pytorch
+soak: SETS = slurm
+soak: system login envs ## as root: an hour of random faults on a virtual Slurm cluster; SOAK_MINUTES=60 SOAK_SEED=1 REPLAY=schedule.json
+	$(VENV) -m benchmarks soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED) $(if $(REPLAY),--replay $(REPLAY)) --record
 
 system: ## as root on Debian/Ubuntu: install Slurm, Open MPI, Chromium and LaTeX for the tests
 	sbatch/system-packages.sh $(SETS)

@@ -2,7 +2,8 @@
 
 `python -m benchmarks verdicts` runs nothing: it derives the verdicts of all sections from their recorded figures.
 
-`python -m benchmarks gpu_check` checks a GPU machine and has its own options (docs/gpu.md).
+`python -m benchmarks gpu_check` checks a GPU machine, `python -m benchmarks soak` provokes faults for an hour; both
+have their own options (docs/gpu.md, CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from benchmarks.common import FEWEST, ROOT, Limits, Row, machine, verdict
+from benchmarks.common import EXACT, FEWEST, ROOT, Limits, Row, machine, verdict
 from harness.plan.machine import code_version
 
 NAMES = (
@@ -31,8 +32,12 @@ NAMES = (
     "report",
     "prediction",
 )
+# Takes an hour; its section follows the others.
+SOAK = "soak"
 # Checks a GPU machine; its findings are the last section of RESULTS.md.
 GPU_CHECK = "gpu_check"
+# Programs of their own, which run only when they are named.
+PROGRAMS = (SOAK, GPU_CHECK)
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 
 # Derives verdicts again.
@@ -60,15 +65,15 @@ FIGURES = re.compile(r"(\S+)(?: \((\S+) to (\S+)\))? (\S+)")
 
 
 def main(chosen: list[str]) -> int:
-    if chosen and chosen[0] == GPU_CHECK:
-        return importlib.import_module("benchmarks.gpu_check.command").main(chosen[1:])
+    if chosen and chosen[0] in PROGRAMS:
+        return importlib.import_module(f"benchmarks.{chosen[0]}.command").main(chosen[1:])
     if chosen == [VERDICTS]:
         RESULTS.write_text(with_verdicts(RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     unknown = set(chosen) - set(NAMES)
     if unknown:
         print(
-            f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join((*NAMES, VERDICTS, GPU_CHECK))}",
+            f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join((*NAMES, VERDICTS, *PROGRAMS))}",
             file=sys.stderr,
         )
         return 2
@@ -116,7 +121,7 @@ def _judged(row: dict[str, str]) -> list[str]:
         limits["median"] = limits["mean"] = (float(ours[2]), float(ours[3]))
     if mean := re.search(r"mean \S+ % \((\S+) to (\S+) %\)", row["what"]):
         limits["mean"] = (float(mean[1]), float(mean[2]))
-    if ours is not None and ours[4] == "MB":
+    if ours is not None and ours[4] in EXACT:
         limits["median"] = (float(ours[1]), float(ours[1]))
     if ours is not None and ours[3]:
         limits["largest"] = (float(ours[3]), float(ours[3]))
@@ -137,11 +142,11 @@ def _split(line: str) -> list[str]:
 
 
 def with_section(results: str, name: str, text: str) -> str:
-    """Insert or replace a section in RESULTS.md, in the order of NAMES, with GPU machines last."""
+    """Insert or replace a section in RESULTS.md, in the order of NAMES, with the soak and GPU machines last."""
     sections = {name: text}
     for old in re.split(r"(?m)^(?=## )", results)[1:]:
         sections.setdefault(old.split()[1], "\n" + old.rstrip() + "\n")
-    return HEADER + "".join(sections[known] for known in (*NAMES, GPU_CHECK) if known in sections)
+    return HEADER + "".join(sections[known] for known in (*NAMES, *PROGRAMS) if known in sections)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ PART = re.compile(
 LESS = {"less than the peer": ("ratio", 1.0), "the largest less than the peer's": ("excess", 0.0)}
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
 FEWEST = 6  # samples for an interval of their median
+# Units of what is counted or a file's size: one sample says all.
+EXACT = ("MB", "runs", "reports")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Row:
         elif len(self.ours) >= FEWEST:
             low, high = of_runs(self.ours).ends
             found["mean"] = (low or 0.0, high or 0.0)
-        elif self.unit == "MB":  # a file's size, which does not vary
+        elif self.unit in EXACT:
             found["median"] = (min(self.ours), max(self.ours))
         return found
 
@@ -147,8 +149,12 @@ def paired(what: str, unit: str, ours: Sequence[float], peer_name: str, peer: Se
 
 def share(what: str, held: Sequence[bool], target: str = "") -> Row:
     """A row for a share in percent, with its Wilson score interval."""
-    counted = (sum(held), len(held))
-    return Row(what, "%", [100 * counted[0] / counted[1]], target=target, counted=counted)
+    return counted_share(what, sum(held), len(held), target)
+
+
+def counted_share(what: str, count: int, total: int, target: str = "") -> Row:
+    """As `share`, of counts."""
+    return Row(what, "%", [100 * count / total], target=target, counted=(count, total))
 
 
 def ratio_of_means(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, Limits]:

@@ -52,12 +52,12 @@ def rows() -> list[Row]:
 
 
 @contextlib.contextmanager
-def cluster(cpus: int = 8) -> Iterator[None]:
-    """A one-node cluster, used by this process's commands."""
+def cluster(cpus: int = 8, nodes: int = 1) -> Iterator[None]:
+    """A cluster of nodes with this many CPUs, used by this process's commands."""
     state = tempfile.mkdtemp(prefix="bench-", dir="/tmp")
     os.rmdir(state)
     before = dict(os.environ)
-    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT="16960", CLUSTER_NODES="1", CLUSTER_CPUS=str(cpus))
+    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT="16960", CLUSTER_NODES=str(nodes), CLUSTER_CPUS=str(cpus))
     try:
         subprocess.run([SCRIPT, "up"], check=True, stdout=subprocess.DEVNULL)
         os.environ["SLURM_CONF"] = f"{state}/etc/slurm.conf"
