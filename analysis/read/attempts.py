@@ -12,7 +12,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from analysis.base.numbers import total_if_known
 from analysis.base.text import printable
 from analysis.base.values import LARGEST_COUNT, seconds_of
+from analysis.read.clocks import SAME_CLOCK_SECONDS, correct_clocks, lead_notes, machine_leads
 from analysis.read.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
 from analysis.read.environment import ENV, Environment, read_environment
 from analysis.read.log.file import json_object, read_log
@@ -48,7 +49,10 @@ class Attempt:
     why_ended: the recorded reason. verify: whether it wrote VERIFY.
     slurm_energy: energy from Slurm's accounting; None if not queried. environment: from its env.json. damage: damage to
     its files.
-    clock_jumped: a clock involved was set while it ran, so differences between its timestamps are unusable.
+    clock_jumped: a clock involved was set while it ran, or its logs' times contradict each other, so differences
+    between its timestamps are unusable. All times are by the clock of rank 0's node; those of nodes whose clock cannot
+    be compared are not used. clock_notes: what was corrected. machine_leads: seconds by which a machine's clock is
+    ahead.
     code_changed: a sentence, if the code of the user's own training was another one at the start than in the plan.
     """
 
@@ -64,6 +68,8 @@ class Attempt:
     environment: Environment | None = None
     damage: tuple[Damage, ...] = ()
     clock_jumped: bool = False
+    clock_notes: tuple[str, ...] = ()
+    machine_leads: Mapping[str, float] = field(default_factory=dict)
     code_changed: str | None = None
 
     @property
@@ -95,10 +101,13 @@ def is_read(name: str) -> bool:
     return _READ.fullmatch(name) is not None
 
 
-def read_attempts(run_dir: Path, timed_by_first: bool = False) -> list[Attempt]:
+def read_attempts(
+    run_dir: Path, timed_by_first: bool = False, synchronous: bool = True, one_node: bool = False
+) -> list[Attempt]:
     """Read the attempts of the current measurement that have begun, in order.
 
-    timed_by_first: only rank 0 times the steps, as with a pattern over its output.
+    timed_by_first: only rank 0 times the steps, as with a pattern over its output. synchronous: the ranks end a step
+    together. one_node: all ranks are on one node.
 
     A completed earlier attempt and all before it belong to a measurement that was replaced; they are not read. Raises
     UnknownVersion, OSError, and ValueError if a replaced result is invalid.
@@ -109,7 +118,7 @@ def read_attempts(run_dir: Path, timed_by_first: bool = False) -> list[Attempt]:
         result = _replaced_result(folder) if REPLACED_RESULT in names else {}
         if result.get("status") == COMPLETED:
             break
-        attempt = _read_attempt(folder, names, result, timed_by_first)
+        attempt = _read_attempt(folder, names, result, timed_by_first, synchronous, one_node)
         if attempt is not None:
             found.append(attempt)
     return found[::-1]
@@ -179,7 +188,16 @@ def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[
         first = pieces[0].attempt
         notes.append(f"attempt {first.number} went on from step {first.first_step:,}; what was before is not here")
     notes += [f"attempt {a.number}: {a.code_changed}" for a in attempts if a.code_changed]
+    for former, latter in pairwise(attempts):
+        machines = former.machine_leads, latter.machine_leads
+        if all(machines) and not machines[0].keys() & machines[1].keys():
+            notes.append(
+                f"attempts {former.number} and {latter.number} shared no node: the time between them is by clocks that "
+                "could not be compared"
+            )
     for attempt in attempts:
+        where = f"attempt {attempt.number}: " if len(attempts) > 1 else ""
+        notes += [where + note for note in attempt.clock_notes]
         if attempt.resume is not None and attempt.resume.ignored:
             notes.append(f"attempt {attempt.number}: {attempt.resume.ignored}")
     if lost := _lost_steps(attempts, pieces):
@@ -202,7 +220,12 @@ def allocated(attempt: Attempt) -> float | None:
 
 
 def _read_attempt(
-    folder: Path, names: Sequence[str], result: Mapping[str, Any], timed_by_first: bool
+    folder: Path,
+    names: Sequence[str],
+    result: Mapping[str, Any],
+    timed_by_first: bool,
+    synchronous: bool,
+    one_node: bool,
 ) -> Attempt | None:
     """Read an attempt; None if no rank has begun: it is pending, or was cancelled while pending."""
     logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
@@ -211,16 +234,24 @@ def _read_attempt(
         for name in names
         if name in (BEGIN, AGAIN, SLURM_ENERGY) or _EXIT.fullmatch(name)
     }
-    exits = [document for name, document in documents.items() if _EXIT.fullmatch(name)]
+    exits_of = {int(match[1]): held for name, held in documents.items() if (match := _EXIT.fullmatch(name))}
+    exits = list(exits_of.values())
     if not logs and not exits and BEGIN not in documents:
         return None
     ranks = {number: read_log(folder / name) for number, name in sorted(logs.items())}
     begin = seconds_of(documents.get(BEGIN, {}), "t")
     timing = {number: rank for number, rank in ranks.items() if number == 0} if timed_by_first else ranks
     blocks, unmatched = matched_blocks(timing)
-    ends = [seconds_of(exit_, "t") for exit_ in exits]
-    known = [t for t in (begin, *(rank.last_t for rank in ranks.values()), *ends) if t is not None]
-    last_sign = None if None in ends else max(known, default=None)
+    ends = {number: seconds_of(exit_, "t") for number, exit_ in exits_of.items()}
+    own_clock = {number: rank.last_t for number, rank in ranks.items()}
+    exited = {number: t for number, t in ends.items() if t is not None}
+    early = [n for n, t in exited.items() if (last := own_clock.get(n)) is not None and t < last - CLOCK_SECONDS]
+    leads = correct_clocks(ranks, exited, synchronous, one_node)
+    corrected = [t - leads[number] for number, t in exited.items() if number in leads]
+    known = [t for t in (*(rank.last_t for rank in ranks.values()), *corrected) if t is not None]
+    # Without a sign of which the clock is known, the attempt may have gone on.
+    silent = None in ends.values() or (bool(exited) and not known)
+    last_sign = None if silent else max([*known, *filter(None, [begin])], default=None)
     damage = [
         Damage(f"{folder.name}/{logs[number]}", kind, rank.damage[kind])
         for number, rank in ranks.items()
@@ -231,6 +262,7 @@ def _read_attempt(
     environment = read_environment(folder / ENV) if ENV in names else None
     if ENV in names and environment is None:
         damage.append(Damage(f"{folder.name}/{ENV}", NO_DOCUMENT, 1))
+    damage += [Damage(f"{folder.name}/exit.rank{number}.json", CLOCK_BACK, 1) for number in early]
     if jumped := _jump(begin, last_sign, ranks, blocks):
         damage.append(Damage(f"{folder.name}/{BEGIN}", jumped, 1))
     jumps = any(each.kind in CLOCKS for each in damage)
@@ -248,6 +280,8 @@ def _read_attempt(
         environment=environment,
         damage=tuple(damage),
         clock_jumped=jumps,
+        clock_notes=() if jumps else tuple(lead_notes(ranks, leads)),
+        machine_leads=machine_leads(ranks, leads),
     )
 
 
@@ -259,6 +293,9 @@ def _jump(
         return None
     first = min((rank.first_t for rank in ranks.values() if rank.first_t is not None), default=begin)
     last = max((rank.last_t for rank in ranks.values() if rank.last_t is not None), default=last_sign)
+    # A log of rank 0's node that is older than its start.
+    if first < begin - SAME_CLOCK_SECONDS:
+        return CLOCK_BACK
     if first - begin > GAP_SECONDS or last_sign - last > GAP_SECONDS:
         return CLOCK_GAP
     # An attempt cannot be shorter than the blocks timed in it.
@@ -287,10 +324,21 @@ def _why_ended(
 
 
 def _idle(former: Attempt, latter: Attempt) -> float | None:
-    """Return the seconds between two attempts, mostly spent in the queue."""
+    """Return the seconds between two attempts, mostly spent in the queue; None if clocks of two nodes contradict it."""
+    seconds = seconds_between(former, latter)
+    return None if seconds is None or seconds < -CLOCK_SECONDS else max(0.0, seconds)
+
+
+def seconds_between(former: Attempt, latter: Attempt) -> float | None:
+    """Return the seconds from the last sign of an attempt to the start of the next; None if unknown.
+
+    Corrected by a machine that both ran on; without one, the clocks of two nodes are compared as they are.
+    """
     if former.last_sign is None or latter.begin is None:
         return None
-    return max(0.0, latter.begin - former.last_sign)  # clocks of two nodes: may be negative
+    shared = former.machine_leads.keys() & latter.machine_leads.keys()
+    lead = next((latter.machine_leads[m] - former.machine_leads[m] for m in sorted(shared)), 0.0)
+    return latter.begin + lead - former.last_sign
 
 
 def _lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:

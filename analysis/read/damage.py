@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 TORN, EMPTY = "torn line", "empty log"
 NOT_JSON, NOT_TEXT, NESTED, TOO_LONG = "not JSON", "not UTF-8", "nested too deeply", "line too long"
 NO_EVENT, VALUE, REPEATED, BEYOND = "no event", "impossible value", "repeated", "too many events"
-CLOCK_BACK, CLOCK_GAP = "clock went back", "clock gap"
+CLOCK_BACK, CLOCK_GAP, CLOCKS_APART = "clock went back", "clock gap", "clocks apart"
 NO_LOG, NO_DOCUMENT, NO_FILE = "missing log", "damaged file", "cannot be read"
 OTHER_VERSION, TWO_ATTEMPTS = "another version", "overlapping attempts"
 
@@ -38,6 +38,7 @@ KINDS: Mapping[str, str] = {
     BEYOND: f"{{lines}} after the first {MOST_EVENTS:,} events, not read",
     CLOCK_BACK: "the clock went back {times}: its times are not stated; durations are of another clock",
     CLOCK_GAP: f"the clock was silent for over {GAP_SECONDS / 3600:g} h, or leapt, {{times}}: its times are not stated",
+    CLOCKS_APART: "its times contradict those of other ranks: times of the attempt are not stated",
     NO_LOG: "it is not there, and the run was completed",
     NO_DOCUMENT: "no JSON object: what it would say is not known",
     NO_FILE: "it could not be read, and the run with it",
@@ -47,7 +48,7 @@ KINDS: Mapping[str, str] = {
 # Kinds that are lines which could not be read: what the column `unreadable_lines` counts.
 UNREADABLE_LINES = (TORN, NOT_JSON, NOT_TEXT, NESTED, TOO_LONG, NO_EVENT, VALUE)
 # Clock damage: times of day in such a log are not used.
-CLOCKS = (CLOCK_BACK, CLOCK_GAP)
+CLOCKS = (CLOCK_BACK, CLOCK_GAP, CLOCKS_APART)
 
 
 class Damage(NamedTuple):

@@ -24,6 +24,7 @@ from analysis.read.attempts import (
     attempt_notes,
     pieces_of,
     read_attempts,
+    seconds_between,
 )
 from analysis.read.columns.evaluations import evaluation_columns
 from analysis.read.columns.issue_time import issue_columns
@@ -64,7 +65,8 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
         row |= _result_columns(result, site)
         row |= _last_attempt(run_dir)
         timed_by_first = spec.workload is not None and spec.workload.pattern is not None
-        attempts = read_attempts(run_dir, timed_by_first)
+        synchronous = spec.workload is not None or info(spec.strategy).synchronous
+        attempts = read_attempts(run_dir, timed_by_first, synchronous, spec.placement.nodes == 1)
     except (ValueError, OSError, RecursionError) as error:
         message = _message(error, run_dir)
         kind = OTHER_VERSION if isinstance(error, UnknownVersion) else NO_FILE
@@ -165,8 +167,8 @@ def _damage(spec: RunSpec, attempts: Sequence[Attempt], status: str) -> list[Dam
     """Return the damage to the attempts' files; logs count as missing only once the run has ended."""
     found = [each for attempt in attempts for each in attempt.damage]
     for former, latter in pairwise(attempts):
-        ended, begun = former.last_sign, latter.begin
-        if ended is not None and begun is not None and begun < ended - OVERLAP_SECONDS:
+        idle = seconds_between(former, latter)
+        if idle is not None and idle < -OVERLAP_SECONDS:
             found.append(Damage(f"attempt-{latter.number}/{BEGIN}", TWO_ATTEMPTS, 1))
     if status in (COMPLETED, INVALID) and (last := next((a for a in reversed(attempts) if a.ranks), None)):
         absent = [rank for rank in range(processes_of(spec, last.ranks)) if rank not in last.ranks]
@@ -255,7 +257,6 @@ def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) 
     if first.begin is not None and first.ranks and first.first_step == 0:
         begun = [rank.first_step_t for rank in first.ranks.values()]
         known = [t - first.begin for t in begun if t is not None]
-        # Negative if the clocks of two nodes differ by more than the start-up took.
         if len(known) == len(begun) and max(known) >= 0:
             columns["first_step_seconds"] = max(known)
     return columns

@@ -5,7 +5,8 @@ Only a run's first attempt counts, since later ones also load a checkpoint. Part
 up to the ranks' supervisors (job), except for unpacking a staged environment (stage); until the rank's process runs
 (launch); the parts in the rank's start event (interpreter, imports, data, rendezvous, build, facts; docs/recording.md);
 until its first step (resume); and that step, including compilation (first_step).
-launch compares the clocks of two nodes; it is left out if they differ too much.
+launch compares times of two nodes, corrected by the difference of their clocks (analysis/read/clocks.py); it is left
+out where that is not known.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
     parts = {part: v for part in PARTS if (v := seconds_of(logged, part)) is not None}
     # What a training of the user's own did before its first step, in one part.
     script = seconds_of(logged, "script") or seconds_of(logged, "until_first_line") or 0.0
-    said, stepped = seconds_of(log.start, "t"), log.first_step_t
+    said, stepped = log.start_t, log.first_step_t
     if said is not None and stepped is not None and stepped >= said:
         parts["resume"] = stepped - said + script
     if said is not None and begin is not None and "interpreter" in parts:

@@ -51,6 +51,9 @@ class RankLog:
         damage: count of each kind of damage (`analysis.read.damage.KINDS`).
         first_t, last_t: unix seconds of the first and last event.
         first_step_t: unix seconds at the start of the first step.
+        start_t: unix seconds of the start event.
+        first_ended, second_began: (step, unix seconds) at the end of the first block and the start of the second.
+        last_block_t: unix seconds at the end of the last block.
         checkpoints: seconds to save each checkpoint, by step.
         evaluations: the last evaluation at each step, by step.
         fault: (name, step) of an injected fault.
@@ -77,6 +80,10 @@ class RankLog:
         self.first_t: float | None = None
         self.last_t: float | None = None
         self.first_step_t: float | None = None
+        self.start_t: float | None = None
+        self.first_ended: tuple[int, float] | None = None
+        self.second_began: tuple[int, float] | None = None
+        self.last_block_t: float | None = None
         self.resume: Resume | None = None
         self.blocks: list[Block] = []
         self.gradients: Gradients | None = None
@@ -130,6 +137,18 @@ class RankLog:
             if (type(t) is float and 0.0 <= t <= LONGEST_SECONDS) or (t := seconds_of(record, "t")) is not None:
                 self._tell(t, record)
 
+    def put_on_clock(self, lead: float | None) -> None:
+        """Correct all times by the seconds that the clock is ahead; remove them if that is None, as it is unknown."""
+        if lead == 0:
+            return
+        for name in ("first_t", "last_t", "first_step_t", "start_t", "last_block_t"):
+            t = getattr(self, name)
+            setattr(self, name, None if t is None or lead is None else t - lead)
+        self.first_ended = self.second_began = None
+        for step, found in self.evaluations.items():
+            t = None if found.t is None or lead is None else found.t - lead
+            self.evaluations[step] = found._replace(t=t)
+
     def _tell(self, t: float, event: Mapping[str, Any]) -> None:
         """Record an event's time and count clock damage: the wall clock must advance at least by a block's monotonic
         duration."""
@@ -140,6 +159,8 @@ class RankLog:
             moved, taken = t - before, event.get("seconds")
             if type(taken) is not float or event["ev"] != "steps":
                 taken = 0.0
+            else:
+                self.last_block_t = t
             if moved < 0.95 * taken - CLOCK_SECONDS:
                 self.damage[CLOCK_BACK] += 1
             elif moved > GAP_SECONDS and moved > GAP_SECONDS + _told(event):
@@ -150,6 +171,7 @@ class RankLog:
 
     def _read_start(self, event: Mapping[str, Any]) -> bool:
         self.start = event
+        self.start_t = seconds_of(event, "t")
         self.world_size = count_of(event, "world_size", 1)
         self.parameters = count_of(event, "parameters", 1)
         # A training of the user's own may not say its world size.
@@ -184,7 +206,10 @@ class RankLog:
         if phase in (FIRST, WARMUP, REWARM, MEASURE):
             if not self.blocks:
                 t = seconds_of(event, "t")
-                self.first_step_t = None if t is None else t - seconds
+                if t is not None:
+                    self.first_step_t, self.first_ended = t - seconds, (step + n, t)
+            elif len(self.blocks) == 1 and (t := seconds_of(event, "t")) is not None:
+                self.second_began = (step, t - seconds)
             if joules is not None:
                 joules = number_of(event, "joules")
             issued, first = get("issue_seconds"), get("first_issue_seconds")

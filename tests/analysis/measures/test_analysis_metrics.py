@@ -183,6 +183,8 @@ def test_first_step_time_starts_with_the_first_attempt_and_ends_with_the_slowest
     for line in lines[1:]:
         line["t"] += 2.5
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ended = run_dir / "attempt-1" / "exit.rank1.json"
+    ended.write_text(json.dumps(json.loads(ended.read_text()) | {"t": lines[-1]["t"] + 1}))
     touch_later(log)
     assert points(study)[0].first_step_seconds == 5.5
     study.add(spec_of(2, repeat=1), logs)
