@@ -95,7 +95,7 @@ class Submitter:
         token = submissions.new_token()
         submission = Submission(token, None, tuple(tuple(r.spec.run_id for r in job) for job in array.jobs))
         # Written before calling sbatch: if this process dies, the jobs can be found by the token in their name.
-        self._write(submission)
+        _write(self.study.folder, submission)
         attempts = [
             [self.study.prepare(request, token, index) for request in job] for index, job in enumerate(array.jobs)
         ]
@@ -109,7 +109,7 @@ class Submitter:
                 self.study.withdraw(request, attempt)
             raise UserError(self._refused(array, str(error))) from None
         submission = replace(submission, job_id=job_id)
-        self._write(submission)
+        _write(self.study.folder, submission)
         return submission
 
     def _sbatch(self, submission: Submission, script: str) -> str:
@@ -120,7 +120,7 @@ class Submitter:
             folder.mkdir(parents=True)
             file.write_text(script, encoding="utf-8")
         except OSError as error:
-            raise self._cannot_write(error) from None
+            raise _cannot_write(self.study.folder, error) from None
         tries = itertools.count()
 
         def submit() -> str:
@@ -146,15 +146,6 @@ class Submitter:
             yield
         finally:
             os.environ.update(overruled)
-
-    def _write(self, submission: Submission) -> None:
-        try:
-            submissions.write(self.study.folder, submission)
-        except OSError as error:
-            raise self._cannot_write(error) from None
-
-    def _cannot_write(self, error: OSError) -> UserError:
-        return UserError(f"{self.study.folder} cannot be written: {error.strerror}; choose another results=<folder>")
 
     def _refused(self, array: Array, message: str) -> str:
         jobs = [str(s.job_id) for s in self.submitted.values()]
@@ -251,7 +242,7 @@ def queued(study: Study, run_ids: Sequence[str], say: Say) -> set[str]:
     """Return the unfinished runs whose job is pending or running, with one squeue call.
 
     Raises:
-        UserError: Slurm does not answer. Submitting blindly could run them twice.
+        UserError: Slurm does not answer, and submitting blindly could run them twice; or the folder cannot be written.
     """
     known = submissions.read(study.folder)
     jobs = submissions.unfinished_jobs(study.folder, run_ids)
@@ -265,9 +256,20 @@ def queued(study: Study, run_ids: Sequence[str], say: Say) -> set[str]:
         ) from None
     for found in submissions.adopt(study.folder, known, queue):
         say(f"job {found.job_id} was submitted by a command that died before recording it; this command takes it over")
-        submissions.write(study.folder, found)
+        _write(study.folder, found)
         jobs = submissions.unfinished_jobs(study.folder, run_ids)
     return {run_id for run_id, job in jobs.items() if job in queue}
+
+
+def _write(study_folder: Path, submission: Submission) -> None:
+    try:
+        submissions.write(study_folder, submission)
+    except OSError as error:
+        raise _cannot_write(study_folder, error) from None
+
+
+def _cannot_write(study_folder: Path, error: OSError) -> UserError:
+    return UserError(f"{study_folder} cannot be written: {error.strerror}; choose another results=<folder>")
 
 
 def chunks(array: Array, largest: int) -> list[Array]:
@@ -287,7 +289,8 @@ def _check_accepted(arrays: Sequence[Array], say: Say) -> None:
             return
         if refused and re.search("node configuration is not available", refused) and CLIENT.nodes_out(partition):
             # --test-only considers only nodes that are up; sbatch itself would queue the job until others return.
-            say(f"Slurm could not start {array.resources.placement} ranks now ({refused}): nodes are down or drained")
+            out = "nodes are down, drained or unknown"
+            say(f"Slurm could not start {array.resources.placement} ranks now ({refused}): {out}")
         elif refused:
             raise UserError(
                 f"Slurm would refuse the array for {array.resources.placement} ranks: {refused}; {advice(refused)}; "

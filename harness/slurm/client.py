@@ -201,9 +201,10 @@ class Client:
         return "--container-image" in helped.stdout + helped.stderr
 
     def nodes_out(self, partition: str | None) -> bool:
-        """Return whether nodes of the partition (None: of any) are down or drained (sinfo)."""
+        """Return whether nodes of the partition (None: of any) are down or drained, or unknown as after a restart of
+        slurmctld until they have answered (sinfo)."""
         where = ["--partition", partition] if partition else []
-        done = self.run("sinfo", "--noheader", "--states=down,drain", "--format=%n", *where)
+        done = self.run("sinfo", "--noheader", "--states=down,drain,unknown", "--format=%n", *where)
         return bool(done.stdout.strip())
 
     def _run(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -254,6 +254,22 @@ def test_slurmctld_away_while_submitting_and_while_asking(slurm_of_one: Any, cli
     assert "1 completed, 0 failed" in rest
 
 
+def test_jobs_are_queued_while_a_restarted_slurmctld_does_not_know_its_nodes_yet(
+    slurm_of_one: Any, cli: Cli, tmp_path: Path
+) -> None:
+    slurm = slurm_of_one
+    slurm.script("slurmd-kill", "n1")
+    slurm.script("ctld-stop")
+    slurm.script("ctld-start")
+    assert slurm.run("sinfo", "--noheader", "--format=%T").stdout.startswith("unknown")
+    done = cli("harness", "gpus=1", *SHORT, "wait=false", env=slurm.env)
+    slurm.script("node-back", "n1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nodes are down, drained or unknown" in done.stdout
+    again = cli("harness", "gpus=1", *SHORT, env=slurm.env)
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
 def test_a_results_folder_that_becomes_full(slurm_of_one: Any, small_disk: Path, cli: Cli) -> None:
     slurm, folder = slurm_of_one, small_disk / "full"
     folder.mkdir()

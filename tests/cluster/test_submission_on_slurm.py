@@ -74,6 +74,34 @@ def test_a_job_may_start_before_sbatch_answers_or_the_command_is_killed(
     assert_each_run_completed_once(tmp_path)
 
 
+def test_a_job_to_be_taken_over_waits_until_the_full_disk_has_space_again(
+    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    asked = (*arguments, "gpus=1", f"results={disk}/results", "wait=false")
+    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)  # its nodes do not see the disk
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True)
+    try:
+        killing = with_sbatch(slurm, tmp_path / "killing", "kill -KILL $PPID")
+        assert cli("harness", *asked, env=killing).returncode == -9
+        filled = subprocess.run(["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4k"], capture_output=True)
+        assert b"No space left" in filled.stderr
+        refused = cli("harness", *asked, env=slurm.env)
+        assert refused.returncode == 2, refused.stdout + refused.stderr
+        assert refused.stderr.startswith("error: ")
+        assert "cannot be written: No space left on device" in refused.stderr
+        (disk / "filler").unlink()
+        again = cli("harness", *asked, env=slurm.env)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "takes it over" in again.stdout
+        assert "submitted job" not in again.stdout
+    finally:
+        slurm.run("scancel", "--me")
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+
+
 @pytest.mark.whole
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("more", [(), ("pack=true",)], ids=["arrays", "packed"])
