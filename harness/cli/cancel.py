@@ -1,4 +1,5 @@
-"""`python -m harness.cancel results/<study>`: cancel the study's jobs in Slurm's queue, and no others."""
+"""`python -m harness.cancel results/<study>`: cancel the study's jobs in Slurm's queue, and no others; or stop its runs
+on this machine."""
 
 from __future__ import annotations
 
@@ -6,22 +7,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.core.errors import UserError
 from harness.slurm.client import Client, SlurmUnavailable
-from harness.study import run_status, submissions
+from harness.study import local_processes, run_status, submissions
 
 # Job numbers are arguments of scancel: this stays far below the system's limit.
 JOBS_PER_CALL = 1000
+_LATER = "finished runs are kept; re-running the study's command starts the missing ones"
 
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.cancel") -> int:
-    """Return the exit code: 0 no job of the study is left in the queue, 1 Slurm refused, 2 invalid request or no
-    answer."""
+    """Return the exit code: 0 nothing of the study is left running, 1 Slurm refused, 2 invalid request or no answer."""
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Cancels the jobs of a study that are pending or running, and no others. Runs that go on save "
-        "their state first, as far as Slurm's KillWait lets them; the study's own command continues them.",
+        description="Cancels the jobs of a study that are pending or running, and no others; without Slurm, stops the "
+        "study's command. Runs that go on save their state first, as far as Slurm's KillWait lets them; the same "
+        "command continues them.",
     )
     parser.add_argument("study", type=Path, help="the study's folder, results/<study>")
     arguments = parser.parse_args(argv)
@@ -34,6 +37,25 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.ca
 
 def _cancel(folder: Path) -> int:
     document = run_status.document(folder)
+    clusters = {invocation["cluster"] for invocation in document["invocations"]}
+    if "local" in clusters:
+        _stop_local(folder, document)
+    return _cancel_jobs(folder, document) if clusters != {"local"} else 0
+
+
+def _stop_local(folder: Path, document: dict[str, Any]) -> None:
+    # A command that waits for Slurm's jobs is left alone.
+    last = document["invocations"][-1]["cluster"]
+    runs = {run_id for invocation in document["invocations"] for run_id in invocation["runs"]}
+    stopped = local_processes.stop(folder, sorted(runs), command=last == "local")
+    if not stopped:
+        print(f"nothing of study {document['study']} is running on this machine")
+        return
+    print(f"stopped study {document['study']} on this machine")
+    print(_LATER)
+
+
+def _cancel_jobs(folder: Path, document: dict[str, Any]) -> int:
     client = Client()
     try:
         queue = client.queue()
@@ -58,5 +80,5 @@ def _cancel(folder: Path) -> int:
         print(f"error: Slurm did not cancel all of them: {'; '.join(refused)}", file=sys.stderr)
         return 1
     print(f"cancelled {len(jobs)} jobs of study {document['study']}: {running} running, {len(jobs) - running} pending")
-    print("finished runs are kept; re-running the study's command starts the missing ones")
+    print(_LATER)
     return 0

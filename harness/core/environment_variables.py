@@ -6,6 +6,8 @@ from __future__ import annotations
 MASTER_PORT = "HARNESS_MASTER_PORT"
 # Cores that the scheduler assumes on this node; a virtual node has fewer.
 CORES_DECLARED = "HARNESS_CORES_DECLARED"
+# Process id of the command that started a run on this machine.
+COMMAND = "HARNESS_COMMAND"
 # Set by a launcher that restarts failed runs itself, without a new job.
 RESTARTS_HERE = "HARNESS_RESTARTS_HERE"
 # Start of the batch script in unix seconds.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 # Files of a study.
 STUDY = "study.json"
+LOCK = ".lock"  # held by the command that is using the study; holds its process id and machine
 RUNS = "runs"
 SUBMISSIONS = "submissions"
 # Files of a run.

@@ -19,6 +19,7 @@ from harness.launch import supervisors
 from harness.launch.attempts import to_result
 from harness.node.attempt import run_attempt
 from harness.plan.plan import Plan, Request
+from harness.study import local_processes
 from harness.study.study import Study
 from harness.study.submissions import new_token
 
@@ -46,8 +47,9 @@ def launch(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | Non
 def run(request: Request, study: Study) -> dict[str, Any] | None:
     """Run one request to its end and return its result."""
     token = new_token()
-    attempt = study.prepare(request, token, 0)
     run_dir = study.run_dir(request.spec.run_id).absolute()
+    local_processes.wait_for_end(run_dir)
+    attempt = study.prepare(request, token, 0)
     os.environ[environment_variables.RESTARTS_HERE] = "1"
     start = _mpirun if request.resources.mpi else _start
     result = to_result(run_dir, attempt, lambda number: start(request, study, run_dir, number, token))
@@ -68,6 +70,7 @@ def _start(request: Request, study: Study, run_dir: Path, attempt: int, token: s
     )
     with held_port() as port:
         os.environ[environment_variables.MASTER_PORT] = str(port)
+        os.environ[environment_variables.COMMAND] = str(os.getpid())
         # This process stops the controller's tasks in order; the terminal's Ctrl-C must not reach them directly.
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ from harness.node.rank_supervisor import (
 from harness.node.workload_supervisor import WALL_LIMIT, supervisor_of
 from harness.slurm import energy
 from harness.slurm.client import Client, Job, SlurmUnavailable
-from harness.study import outcome
+from harness.study import local_processes, outcome
 from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, SETTLE_SECONDS, RankExit
 
 # Peers that do not notice a failure are killed soon afterwards by their supervisors. A rank with no exit status after
@@ -69,6 +70,8 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     rendezvous, server = role
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         die_with_parent(signal.SIGTERM)  # mpirun's processes survive it if it is killed
+    if _host(os.environ) is not None and environment_variables.COMMAND in os.environ:
+        _stop_without(int(os.environ[environment_variables.COMMAND]))
     if why := reason_to_skip(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
@@ -76,7 +79,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     make_token(attempt_dir)
     job_id = current_job_id(os.environ)
     if rendezvous.rank == 0:
-        outcome.write_job(attempt_dir, submission, job_id)
+        outcome.write_job(attempt_dir, submission, job_id, host=_host(os.environ))
         begin = {
             "t": time.time(),
             "job_id": job_id,
@@ -314,6 +317,23 @@ def current_job_id(environ: Mapping[str, str]) -> str | None:
     if "SLURM_ARRAY_JOB_ID" in environ:
         return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ['SLURM_ARRAY_TASK_ID']}"
     return environ.get("SLURM_JOB_ID")
+
+
+def _host(environ: Mapping[str, str]) -> str | None:
+    return os.uname().nodename if "SUBMITIT_LOCAL_JOB_ID" in environ else None
+
+
+def _stop_without(command: int) -> None:
+    """Tell this process to save and stop when the command that started it dies, which its parent survives."""
+
+    def watch() -> None:
+        while True:
+            time.sleep(CHECK_SECONDS)
+            if not local_processes.exists(command):
+                # As Ctrl-C would; again, until the supervisor has its handlers.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _job_started(environ: Mapping[str, str]) -> float | None:

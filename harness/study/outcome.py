@@ -97,9 +97,14 @@ def failure(attempt_dir: Path) -> RankExit | None:
     return first if first.reason else next(iter(crashed), first)
 
 
-def write_job(attempt_dir: Path, submission: str, job_id: str | None, array_index: int | None = None) -> None:
-    """Record which submission and job the attempt belongs to. Written again when the job starts."""
-    document = {"submission": submission, "job_id": job_id, "element": array_index}
+def write_job(
+    attempt_dir: Path, submission: str, job_id: str | None, array_index: int | None = None, host: str | None = None
+) -> None:
+    """Record which submission and job the attempt belongs to. Written again when the job starts.
+
+    host: for a run without Slurm, whose job is a process: the machine that it runs on.
+    """
+    document = {"submission": submission, "job_id": job_id, "element": array_index, "host": host}
     spec.write_json(attempt_dir / run_files.JOB, document)
 
 

@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.serialization import from_plain
 from harness.core.spec import MeasureSpec, RunSpec
 from harness.slurm.client import Client, Queued, SlurmUnavailable
-from harness.study import outcome, submissions
+from harness.study import local_processes, outcome, submissions
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
@@ -172,20 +172,36 @@ def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submis
         run.job = submissions.job_of(run_dir, submitted)
     seconds = 0.0
     for attempt_dir, t in begun:
-        last = _last_write(attempt_dir)
-        still = result is None and attempt_dir == attempts[-1] and time.time() - last < SILENT_SECONDS
+        latest = _last_events(attempt_dir / run_files.events(0))
+        still = result is None and attempt_dir == attempts[-1] and _runs(attempt_dir)
         if still:
             run.state = RUNNING
-        seconds += max(0.0, (time.time() if still else last) - t)
+        seconds += max(0.0, (time.time() if still else _last_sign(attempt_dir, latest)) - t)
+        if attempt_dir == begun[-1][0]:
+            _progress(run, latest, batch)
     run.node_hours = seconds * run.nodes / 3600
-    if begun:
-        _progress(run, begun[-1][0], batch)
     return run
 
 
-def _progress(run: RunStatus, attempt_dir: Path, batch: int) -> None:
-    """Read progress from the end of rank 0's log, which may be long and is polled every few seconds."""
-    for event in reversed(_last_events(attempt_dir / run_files.events(0))):
+def _runs(attempt_dir: Path) -> bool:
+    """Whether an attempt without a result is running, as far as this machine can tell without Slurm."""
+    alive = local_processes.alive(attempt_dir)
+    if alive is None:
+        ended = any(exit_.rank == 0 for exit_ in outcome.read_exits(attempt_dir))
+        return not ended and time.time() - _last_write(attempt_dir) < SILENT_SECONDS
+    return alive
+
+
+def _last_sign(attempt_dir: Path, latest: list[dict[str, Any]]) -> float:
+    """Latest time that an attempt's files hold, in unix seconds; the files' own times change when they are copied."""
+    times = [exit_.t for exit_ in outcome.read_exits(attempt_dir)]
+    times += [event["t"] for event in latest if isinstance(event.get("t"), (int, float))]
+    return max(times, default=0.0)
+
+
+def _progress(run: RunStatus, latest: list[dict[str, Any]], batch: int) -> None:
+    """Read progress from the last events of rank 0."""
+    for event in reversed(latest):
         if event.get("ev") == "steps":
             run.steps_done = event["step"] + event["n"]
             if event["seconds"] > 0:
@@ -253,6 +269,7 @@ def _last_write(attempt_dir: Path) -> float:
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
+    """Events at the end of a log, which may be long and is polled every few seconds."""
     try:
         with open(path, "rb") as file:
             file.seek(0, 2)

@@ -49,7 +49,7 @@ class Study:
         """Create the folder and lock it against other commands. Raises UserError."""
         try:
             (self.folder / run_files.RUNS).mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+            handle = os.open(self.folder / run_files.LOCK, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
             raise UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}") from None
         try:
@@ -63,6 +63,8 @@ class Study:
                     raise UserError(
                         f"another harness command is using {self.folder}; wait for it, or choose another study=…"
                     ) from None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
             self.document = self._read()
             yield
         finally:
