@@ -159,7 +159,8 @@ class Progress:
         reason = str((result or {}).get("reason") or "no result")
         _console.print(f"\\[{done}/{self.total}] [red]failed[/] {run_id}: {escape(reason)}")
         for line in (result or {}).get("stderr_tail", [])[-3:]:
-            _console.print(f"    {escape(line)}")
+            if line.removeprefix("error: ") not in reason:
+                _console.print(f"    {escape(line)}")
 
     def summary(self, study: Study) -> int:
         """Print the status of the study; return the exit code."""

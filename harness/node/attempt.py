@@ -178,13 +178,15 @@ class AttemptFinalizer:
             self.finish_lost(first)
         else:
             self.finish_or_restart(
-                BY_LIMIT if first.reason in (WALL_LIMIT_REACHED, WALL_LIMIT) else BY_FAILURE, first.sentence, first
+                BY_LIMIT if first.reason in (WALL_LIMIT_REACHED, WALL_LIMIT) else BY_FAILURE,
+                outcome.sentence(self.attempt_dir, first),
+                first,
             )
 
     def finish_lost(self, first: RankExit | None) -> None:
         """Finish after ranks have disappeared. first: the first failure among the ranks with an exit status."""
         missing = self._missing()
-        then = f"; then {first.sentence}" if first is not None else ""
+        then = f"; then {outcome.sentence(self.attempt_dir, first)}" if first is not None else ""
         self.finish_or_restart(
             BY_NODE, f"{self._names(missing)} disappeared without an exit status, as when a node is lost{then}", first
         )
@@ -297,7 +299,9 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
         finalizer.finish_or_restart(by, f"the ranks could not be started: {message}", first)
     elif out_of_memory or nodes == 1 or ((first or by_pmix) and _all_nodes_answer()):
         reason = f"the job's processes were killed before they could report why; Slurm says: {message}"
-        finalizer.finish_or_restart(BY_FAILURE, reason if out_of_memory or first is None else first.sentence, first)
+        finalizer.finish_or_restart(
+            BY_FAILURE, reason if out_of_memory or first is None else outcome.sentence(attempt_dir, first), first
+        )
     else:
         if first is not None:
             time.sleep(_slurmd_timeout())  # as in AttemptFinalizer.finish_failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections import Counter, defaultdict
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import checkpoints, events, run_files, spec
+from harness.core.workload.patterns import RANK
 
 STDERR_TAIL_LINES = 30
 # NumPy and framework tracebacks can contain very long lines.
 STDERR_LINE_CHARACTERS = 500
+# The last line of a traceback, and what programs print of an error of their own.
+_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b|(\S+: )?(fatal )?error: ", re.IGNORECASE)
 # Reasons for following an attempt with another.
 BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
 # Reason for killing a rank that was not the first to fail.
@@ -65,6 +69,12 @@ class RankExit:
         if self.code < 0:
             return f"{self.name} was ended by signal {-self.code} ({_signal_name(-self.code)})"
         return f"{self.name} exited with code {self.code}"
+
+
+def sentence(attempt_dir: Path, exit_: RankExit) -> str:
+    """How a rank failed; if it ended by itself, with what it said last of an error."""
+    error = _last_error(attempt_dir, exit_.rank) if exit_.code > 0 and not exit_.reason else None
+    return exit_.sentence + (f": {error}" if error else "")
 
 
 def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
@@ -224,6 +234,14 @@ def tail(path: Path, lines: int = STDERR_TAIL_LINES) -> list[str]:
     except OSError:
         return []
     return [line[:STDERR_LINE_CHARACTERS] for line in text.splitlines()[-lines:]]
+
+
+def _last_error(attempt_dir: Path, rank: int) -> str | None:
+    """The last line of the rank's stderr that is an error, or else the last line; libraries warn after a traceback."""
+    lines = [RANK.sub("", line, count=1).strip() for line in stderr_tail(attempt_dir, rank)]
+    said = [line for line in lines if line]
+    errors = [line for line in said if _ERROR.match(line)]
+    return (errors or said or [""])[-1].removeprefix("error: ") or None
 
 
 def batch_stderr_tail(study_folder: Path, job_id: str | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 import shutil
 import signal
@@ -164,7 +165,7 @@ def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tm
     (run_dir,) = run_dirs(tmp_path)
     result = read_json(run_dir / "result.json")
     assert result["status"] == "failed"
-    assert "exited with code 1" in result["reason"]
+    assert re.match(r"rank \d exited with code 1: .*data_batch_1.bin.*3073", result["reason"])
     assert any("data_batch_1.bin" in line and "3073" in line for line in result["stderr_tail"])
     for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
         (root / name).write_bytes((b"\1" + bytes(range(256)) * 12) * 64)

@@ -197,7 +197,7 @@ def test_a_program_that_fails_is_reported_with_its_code(tmp_path: Path) -> None:
     result = Run(tmp_path, python("import sys; sys.exit('broken')"), pattern=PATTERN).result()
     assert (result["status"], result["reason"], result["stderr_tail"]) == (
         "failed",
-        "rank 0 exited with code 1",
+        "rank 0 exited with code 1: broken",
         ["broken"],
     )
 
