@@ -31,6 +31,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="the least relative change of throughput that counts (default: %(default)s)",
     )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a key in which points may differ, such as optimizer.lr; may be repeated",
+    )
     declare_reading(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="also draw both throughputs in one figure, there")
     declare_paper(parser)
@@ -45,13 +52,15 @@ def run(options: argparse.Namespace) -> int:
         raise StudyError(f"--threshold {options.threshold:g}: give a fraction from 0 to below 1, such as 0.02")
     first, second = (points_of_study(folder, options) for folder in (options.first, options.second))
     paper = paper_of(options)
-    comparison = compare(first, second, options.threshold)
+    comparison = compare(first, second, options.threshold, options.ignore)
     if not comparison.pairs:
         own = any(point.is_own for _, points in (first, second) for point in points)
         alike = "number of GPUs and unit" if own else "framework, strategy, model, data set, batches and number of GPUs"
         raise StudyError(
             f"no point of {options.first} can be compared with one of {options.second}: of the same {alike}, measured "
-            "in one way; " + "; ".join(comparison.only[:3])
+            "in one way; "
+            + "; ".join(comparison.only[:3])
+            + ("; --ignore KEY compares points that differ in a key" if not own else "")
         )
     written = _draw(options.out, first, second, comparison, paper) if options.out else []
     if options.json:

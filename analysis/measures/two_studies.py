@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.constants import IMPORTED, OWN_TRAININGS
+from analysis.base.errors import StudyError
 from analysis.base.text import DASH, number, percent, probability_text, span, times
 from analysis.stats.estimates import ALPHA, Ratio, holm, rate_ratio
 from analysis.stats.intervals import Interval
 from analysis.tables.bases import basis_text
-from analysis.tables.pairing import pairing, spec_of
+from analysis.tables.pairing import flat, pairing, spec_of, without
 from analysis.tables.point import Point
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # Fields in which specs of matching points may differ: where, and for how long, it was measured.
 ELSEWHERE = ("cluster", "environment", "env", "placement", "measure", "checkpoint")
 SIZE = ("gpus", "global_batch", "batch_per_gpu")
+# A point that differs in more keys is another one.
+NEAR = 3
 # Columns of a point whose differences are reported.
 SAID = ("cluster", "device_names", "nodes", "communication", "versions", "code_versions")
 UNKNOWN = "unknown"  # no run logged it
@@ -91,12 +94,28 @@ class Comparison:
 Measured = tuple["Study", Sequence[Point]]
 
 
-def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
-    """first, second: studies with their points (`analysis.measures.speedup`). threshold: smallest relative change of
-    throughput that counts."""
-    if any(point.framework in OWN_TRAININGS for _, points in (first, second) for point in points):
+def compare(first: Measured, second: Measured, threshold: float, ignore: Sequence[str] = ()) -> Comparison:
+    """Compare two studies.
+
+    Args:
+        first, second: studies with their points (`analysis.measures.speedup`).
+        threshold: smallest relative change of throughput that counts.
+        ignore: further fields of the spec in which points may differ, such as optimizer.lr.
+
+    Raises:
+        StudyError: no point has a field to ignore.
+    """
+    own = any(point.framework in OWN_TRAININGS for _, points in (first, second) for point in points)
+    if own and ignore:
+        raise StudyError("--ignore is for networks of the catalogue; other trainings are paired by what they agree in")
+    known = {name for _, points in (first, second) for point in points for name in flat(spec_of(point.series))}
+    for name in ignore:
+        if not any(each == name or each.startswith(f"{name}.") for each in known):
+            raise StudyError(f"--ignore {name}: no point has it; there are {', '.join(sorted(known))}")
+    if own:
         return _compared_by_facts(first, second, threshold)
-    before, after = (pairing(points, ELSEWHERE, SIZE) for _, points in (first, second))
+    fields = (*ELSEWHERE, *ignore)
+    before, after = (pairing(points, fields, SIZE) for _, points in (first, second))
     names = [study.name for study, _ in (first, second)]
     pairs, only = [], []
     for key in dict.fromkeys((*before, *after)):
@@ -104,10 +123,33 @@ def compare(first: Measured, second: Measured, threshold: float) -> Comparison:
         if any(len(points) > 1 for points in found):
             only.append(f"{_name(found[0] or found[1])}: not compared: a study measured it in several ways")
         elif not all(found):
-            only.append(f"{_name(found[0] or found[1])}: only in {names[0] if found[0] else names[1]}")
+            own, other = (0, 1) if found[0] else (1, 0)
+            far = [points[0] for key, points in (before, after)[other].items() if key not in (before, after)[own]]
+            apart = _nearest(found[own][0], far, fields)
+            differs = f"; the nearest point of {names[other]} differs in {apart}" if apart else ""
+            only.append(f"{_name(found[own])}: only in {names[own]}{differs}")
         else:
             pairs.append((found[0][0], found[1][0]))
     return Comparison(tuple(_tested(pairs, threshold)), tuple(only), _unit(pairs))
+
+
+def _nearest(point: Point, others: Sequence[Point], ignored: Sequence[str]) -> str:
+    """Return in which few keys the nearest of the other points differs; empty if none is near."""
+
+    def keys(one: Point) -> dict[str, Any]:
+        return flat(spec_of(without(one.series, *ignored))) | {name: getattr(one, name) for name in SIZE}
+
+    own = keys(point)
+    differences = [
+        [
+            f"{name} ({own.get(name)} | {found.get(name)})"
+            for name in sorted({*own, *found})
+            if own.get(name) != found.get(name)
+        ]
+        for found in map(keys, others)
+    ]
+    least = min(differences, key=len, default=[])
+    return ", ".join(least) if len(least) <= NEAR else ""
 
 
 def _unit(pairs: Sequence[tuple[Point, Point]]) -> str | None:

@@ -20,8 +20,24 @@ def spec_of(key: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=4096)
 def without(key: str, *fields: str) -> str:
-    """Return the key without these fields; equal for all series or points that differ in nothing else."""
-    return json.dumps({name: value for name, value in spec_of(key).items() if name not in fields}, sort_keys=True)
+    """Return the key without these fields, such as optimizer or optimizer.lr; equal for all that differ in nothing
+    else."""
+    kept = {name: value for name, value in spec_of(key).items() if name not in fields}
+    for field in fields:
+        *parents, last = field.split(".")
+        inner = kept
+        for name in parents:
+            inner[name] = inner = dict(inner[name]) if isinstance(inner.get(name), dict) else {}
+        inner.pop(last, None)
+    return json.dumps(kept, sort_keys=True)
+
+
+def flat(spec: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+    """Return the fields of a spec by their dotted names, such as optimizer.lr."""
+    found: dict[str, Any] = {}
+    for name, value in spec.items():
+        found |= flat(value, f"{parent}{name}.") if isinstance(value, dict) and value else {f"{parent}{name}": value}
+    return found
 
 
 def only(key: str, *fields: str) -> str:

@@ -95,6 +95,20 @@ def test_studies_with_nothing_in_common_are_refused_in_a_sentence(tmp_path: Path
         assert "Traceback" not in done.stderr
 
 
+def test_the_key_that_differs_is_named_and_can_be_ignored(tmp_path: Path, analyse) -> None:
+    lr = dataclasses.replace(spec_of(1).optimizer, lr=0.3)
+    before, after = study_of(tmp_path / "old", BEFORE), study_of(tmp_path / "new", BEFORE, optimizer=lr)
+    refused = analyse("compare", before.folder, after.folder)
+    assert refused.returncode == 2
+    own = spec_of(1).optimizer.lr
+    assert f"differs in optimizer.lr ({own} | 0.3)" in refused.stderr
+    done = analyse("compare", before.folder, after.folder, "--ignore", "optimizer.lr")
+    assert (done.returncode, "3 points in both" in done.stdout) == (0, True), done.stderr
+    unknown = analyse("compare", before.folder, after.folder, "--ignore", "lr")
+    assert unknown.returncode == 2
+    assert "--ignore lr: no point has it; there are" in unknown.stderr
+
+
 def test_ambiguous_point_is_not_reported_as_missing(tmp_path: Path, analyse) -> None:
     before, after = study_of(tmp_path / "old", {1: [1.0]}), study_of(tmp_path / "new", {1: [1.0]})
     after.add(spec_of(1, cluster=dataclasses.replace(spec_of(1).cluster, name="zeus")), Logs())
