@@ -24,6 +24,7 @@ SETTINGS = {
     "model": "of the catalogue, such as resnet50",
     "gpus": "numbers of GPUs, such as 1,8,32",
     "cluster": "conf/cluster/<name>.yaml, or a file of your own: <path>.yaml; it says the figures below",
+    "gpu_type": "such as v100 or h100-pcie: its peak and its memory, if neither the cluster nor you give them",
     "dataset": "conf/dataset/<name>.yaml (default: cifar10, as in the harness)",
     "batch": "samples per GPU and step (default: 128, as in the harness)",
     "precision": "fp32, bf16 or fp16 (default: fp32)",
@@ -124,13 +125,15 @@ def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ..
     described = {} if name is None else _read("cluster", name)
     peaks = described.get("peak_tflops")
     described = {**described, "peak_tflops": peaks.get(precision) if isinstance(peaks, dict) else None}
+    device = _device(values, described.get("gpu_type"), precision)
     figures: dict[str, float | None] = {}
     for key in NUMBERS:
         text = values.get(key, described.get(key))
+        text = device.get(key) if text is None else text
         figures[key] = None if text is None else positive(key, str(text))
     if figures["peak_tflops"] is None:
         where = f"cluster={name} has none in {precision}: " if name is not None else ""
-        raise StudyError(f"the peak of a GPU is not known: {where}give peak_tflops=, such as peak_tflops=15.7")
+        raise StudyError(f"the peak of a GPU is not known: {where}give gpu_type=v100, or peak_tflops=15.7")
     per_node = figures["gpus_per_node"]
     missing = [
         f"{key} is not known ({NUMBERS[key]}): {so}"
@@ -153,6 +156,25 @@ def _machine(values: dict[str, str], precision: str) -> tuple[Any, tuple[str, ..
         *(rate(key) for key in ("memory_gb_per_s", "gpu_link_gb_per_s", "link_gb_per_s")),
     )
     return machine, tuple(missing)
+
+
+def _device(values: dict[str, str], of_cluster: object, precision: str) -> dict[str, float | None]:
+    """Return peak and memory of the type of GPU, as its maker publishes them; empty if the cluster's is not known."""
+    from analysis.measures.flops import device_called, device_types
+
+    asked = values.get("gpu_type")
+    found = device_called(asked or str(of_cluster or ""))
+    if found is None:
+        if asked is not None:
+            raise StudyError(
+                f"gpu_type={asked} is not known; there are {', '.join(device_types())}, or give peak_tflops= and "
+                "memory_gb_per_s="
+            )
+        return {}
+    peak = found["peak_tflops"].get(precision)
+    if asked is not None and peak is None and "peak_tflops" not in values:
+        raise StudyError(f"gpu_type={asked} has no {precision}: give another precision=")
+    return {"peak_tflops": peak, "memory_gb_per_s": found["memory_gb_per_s"]}
 
 
 def _read(kind: str, name: str) -> dict[str, Any]:

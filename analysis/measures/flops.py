@@ -62,6 +62,22 @@ def peak_of(device: str | None, device_names: Sequence[str], precision: str, con
     return Peak(None, f"no peak of {name} is known: set cluster.peak_tflops")
 
 
+def device_called(gpu_type: str) -> dict[str, Any] | None:
+    """Return the entry of devices.json for a site's name of a GPU, such as v100 or h100_pcie; None if unknown."""
+
+    def has(word: str) -> bool:
+        return re.search(rf"(?<![a-z0-9]){word}(?![a-z])|{word}(?=\d*gb)", gpu_type, re.IGNORECASE) is not None
+
+    whole = [known for known in _devices() if all(map(has, known["words"]))]
+    usual = [known for known in _devices() if known.get("usual") and has(known["words"][0])]
+    return next(iter((*whole, *usual)), None)
+
+
+def device_types() -> list[str]:
+    """The names that `device_called` knows, without forms."""
+    return list(dict.fromkeys(known["words"][0].lower() for known in _devices()))
+
+
 @cache
 def _devices() -> list[dict[str, Any]]:
     path = Path(__file__).with_name("devices.json")

@@ -123,11 +123,11 @@ def compare(first: Measured, second: Measured, threshold: float, ignore: Sequenc
         if any(len(points) > 1 for points in found):
             only.append(f"{_name(found[0] or found[1])}: not compared: a study measured it in several ways")
         elif not all(found):
-            own, other = (0, 1) if found[0] else (1, 0)
-            far = [points[0] for key, points in (before, after)[other].items() if key not in (before, after)[own]]
-            apart = _nearest(found[own][0], far, fields)
+            here, other = (0, 1) if found[0] else (1, 0)
+            far = [points[0] for key, points in (before, after)[other].items() if key not in (before, after)[here]]
+            apart = _nearest(found[here][0], far, fields)
             differs = f"; the nearest point of {names[other]} differs in {apart}" if apart else ""
-            only.append(f"{_name(found[own])}: only in {names[own]}{differs}")
+            only.append(f"{_name(found[here])}: only in {names[here]}{differs}")
         else:
             pairs.append((found[0][0], found[1][0]))
     return Comparison(tuple(_tested(pairs, threshold)), tuple(only), _unit(pairs))

@@ -136,14 +136,17 @@ def _print(checks: Iterable[Check]) -> int:
 
     console = Console(highlight=False, soft_wrap=True)
     group, missing = "", []
-    for check in checks:
-        if check.group != group:
-            group = check.group
-            console.print(Text(group, style="bold"))
-        if check.state == "missing":
-            missing.append(f"{check.name} ({check.group})")
-        line = Text("  ").append(f"{check.state:<8}", style=STYLES[check.state]).append(f"{check.name}: {check.found}")
-        console.print(line.append(f" -> {check.advice}" if check.advice else ""))
+    # Shown on a terminal only: loading a framework from a busy file system takes a while.
+    with console.status("checking; each framework is loaded, which can take half a minute"):
+        for check in checks:
+            if check.group != group:
+                group = check.group
+                console.print(Text(group, style="bold"))
+            if check.state == "missing":
+                missing.append(f"{check.name} ({check.group})")
+            line = Text("  ").append(f"{check.state:<8}", style=STYLES[check.state])
+            line.append(f"{check.name}: {check.found}").append(f" -> {check.advice}" if check.advice else "")
+            console.print(line)
     if missing:
         console.print(Text(f"missing: {', '.join(missing)}", style=STYLES["missing"]))
     else:

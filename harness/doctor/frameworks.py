@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from harness.config import profiling
@@ -60,12 +61,16 @@ def configured(config: Config) -> Iterator[Check]:
 
 
 def others(config: Config, config_dir: str | None) -> Iterator[Check]:
-    """Check every framework in conf/ other than the configured one."""
-    for name, other in other_choices("framework", config.framework.name, config_dir):
+    """Check every framework in conf/ other than the configured one, side by side: each is a process of its own."""
+
+    def check(choice: tuple[str, object]) -> Check:
+        name, other = choice
         if isinstance(other, Framework):
-            yield as_note(_framework(other, config))
-        else:
-            yield Check("frameworks", name, NOTE, str(other))
+            return as_note(_framework(other, config))
+        return Check("frameworks", name, NOTE, str(other))
+
+    with ThreadPoolExecutor(min(4, machine.cores())) as side_by_side:
+        yield from side_by_side.map(check, other_choices("framework", config.framework.name, config_dir))
 
 
 def ask(

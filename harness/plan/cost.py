@@ -69,6 +69,7 @@ class _Earlier:
     point: dict[str, Any]
     kind: tuple[str, str, str]
     seconds: float
+    startup: float  # of these, until its first step; 0 if that is unknown
     steps: int
 
 
@@ -87,9 +88,17 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
                 spec = to_plain(from_plain(RunSpec, plain))  # adds fields introduced after the run
                 kind = (spec["framework"], spec["strategy"], spec["model"])
                 steps = from_plain(MeasureSpec, spec["measure"]).most_steps
-                yield _Earlier(_point(spec), kind, float(result["ended"]) - float(result["started"]), int(steps))
+                took = float(result["ended"]) - float(result["started"])
+                yield _Earlier(_point(spec), kind, took, min(took, _startup(run_dir)), int(steps))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
+
+
+def _startup(run_dir: Path) -> float:
+    """Seconds from the start of rank 0's process to its first step, from the first line of its log."""
+    with open(run_files.attempt_dir(run_dir, 1) / run_files.events(0), encoding="utf-8") as log:
+        start = json.loads(log.readline())
+    return sum(map(float, start.get("startup_seconds", {}).values()))
 
 
 def _seconds(request: Request, earlier: Iterable[_Earlier]) -> tuple[float, str]:
@@ -100,11 +109,14 @@ def _seconds(request: Request, earlier: Iterable[_Earlier]) -> tuple[float, str]
     asked = _point(to_plain(request.spec))
     if same := [run.seconds for run in alike if run.point == asked]:
         return min(median(same), limit), "same"
-    # Proportional to steps and samples per GPU. An upper estimate, since the time includes start-up.
+    # After start-up, proportional to steps and samples per GPU. An upper estimate: probes and evaluation do not grow.
     measure = request.spec.measure
     steps = measure.most_steps
     scaled = [
-        run.seconds * max(1.0, steps / run.steps) * max(1.0, request.spec.batch_per_gpu / run.point["batch_per_gpu"])
+        run.startup
+        + (run.seconds - run.startup)
+        * max(1.0, steps / run.steps)
+        * max(1.0, request.spec.batch_per_gpu / run.point["batch_per_gpu"])
         for run in alike
     ]
     return min(median(scaled), limit), "alike"

@@ -301,6 +301,8 @@ def document(folder: Path) -> dict[str, Any]:
         inside = sorted(p.parent.name for p in folder.glob("*/study.json")) if folder.is_dir() else []
         hint = f"studies in it: {', '.join(inside[:5])}" if inside else "give a folder such as results/<study>"
         raise UserError(f"{folder} is not a study, it has no study.json; {hint}") from None
+    except NotADirectoryError:
+        raise UserError(f"{folder} is a file; give a study's folder, such as results/<study>") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -163,6 +164,13 @@ def test_the_plan_expects_what_earlier_runs_took_and_keeps_to_a_budget(cli: Cli,
     assert "(2 from earlier runs of the same point)" in plan.stdout
     other_study = cli("harness", "-m", "gpus=2", *SHORT, "study=other", "plan_only=true")
     assert "1 estimated from the same model at other sizes" in other_study.stdout
+    # With 125 times the steps, start-up is counted once.
+    longer = cli("harness", "gpus=1", *SHORT, "measure.steps=1000", "plan_only=true", "cluster.timeout_minutes=6000")
+    (hours,) = re.findall(r"expected: ([\d.]+) node-hours", longer.stdout)
+    result = read_json(run_dirs(tmp_path)[0] / "result.json")
+    took = result["ended"] - result["started"]
+    startup = sum(logged(run_dirs(tmp_path)[0], "start")[0]["startup_seconds"].values())
+    assert float(hours) == pytest.approx((startup + (took - startup) * 1002 / 8) / 3600, abs=0.006)
     unknown = cli("harness", "gpus=1", *(word for word in SHORT if "resnet20" not in word), "plan_only=true")
     assert "expected: unknown, no earlier run" in unknown.stdout
     refused = cli("harness", "-m", "gpus=1", "seed=1,2", *SHORT, "budget_node_hours=0.9")

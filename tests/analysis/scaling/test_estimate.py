@@ -12,7 +12,7 @@ from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.__main__ import main
-from analysis.measures.flops import peak_of, training_flops_per_sample
+from analysis.measures.flops import device_called, peak_of, training_flops_per_sample
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
 from analysis.scaling.prediction import predict_series
@@ -121,10 +121,37 @@ def test_unknown_facts_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpu_type", "words"),
+    [
+        ("v100", ["V100", "SXM2"]),
+        ("Tesla_V100-PCIE-32GB", ["V100", "PCIE"]),
+        ("v100s", ["V100S"]),
+        ("a100", ["A100"]),
+        ("nvidia_a100_80gb_pcie", ["A100", "80GB"]),
+        ("h100", ["H100", "HBM3"]),
+        ("gh200", None),
+    ],
+)
+def test_the_type_of_a_gpu_stands_for_its_figures(gpu_type: str, words: list[str] | None) -> None:
+    found = device_called(gpu_type)
+    assert (found and found["words"]) == words
+
+
+def test_figures_of_the_type_are_those_given_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["estimate", "model=resnet44", "gpus=1", "--json"]
+    assert main([*asked, "gpu_type=v100"]) == 0
+    named = capsys.readouterr().out
+    assert main([*asked, "peak_tflops=15.7", "memory_gb_per_s=900"]) == 0
+    assert capsys.readouterr().out == named
+
+
+@pytest.mark.parametrize(
     ("asked", "said"),
     [
         ("gpus=8 peak_tflops=1", "model= is missing"),
-        ("model=resnet50 gpus=8", "the peak of a GPU is not known: give peak_tflops="),
+        ("model=resnet50 gpus=8 gpu_type=k80", "gpu_type=k80 is not known; there are h200,"),
+        ("model=resnet50 gpus=8 gpu_type=v100 precision=bf16", "gpu_type=v100 has no bf16"),
+        ("model=resnet50 gpus=8", "the peak of a GPU is not known: give gpu_type=v100, or peak_tflops="),
         ("model=resnet50 gpus=8 cluster=iris precision=bf16", "cluster=iris has none in bf16"),
         ("model=resnet51 gpus=8 cluster=iris", "model 'resnet51' is not in the catalogue"),
         ("model=resnet50 gpus=8 cluster=nowhere", "cluster=nowhere: there is no such file; there are cpu, gpu8"),
