@@ -18,8 +18,7 @@ bit; what the commands and `harness status` say is compared with the files all t
     wrongly reported  a completed run whose attempts or steps say otherwise; a failure whose reason does not name a
                       fault that hit it; a command or a status that says other than the files; a traceback
 
-A full disk keeps what was on it from saying why it failed: there, that a run has no result counts as the reason. The
-command starts it again, as after every other failure.
+Failed runs are run again by the next command, as a user would.
 
 The faults are drawn from the seed and written to schedule.json in the output folder; `--replay` takes such a file. They
 follow each other as in the schedule; which job is hit depends on what runs then.

@@ -18,9 +18,7 @@ from harness.core import events, run_files
 REASONS: Mapping[str, str] = {
     "node lost": r"disappeared without an exit status|could not be started|NODE_FAIL|requeued 3 times",
     "slurmctld restarted": r"could not be started|could not be requeued",
-    # Of which little can be written down: that there is no result, at least.
-    "disk full": r"No space left|without a result|without an exit status|could not be started|before they could report"
-    r"|exited with code",
+    "disk full": r"[Nn]o space left|on a full disk",
     "job cancelled": r"CANCELLED|cancelled before it started",
     "job requeued": r"REQUEUED",
     "rank stopped": r"no progress for \d+ s",

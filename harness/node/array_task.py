@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from harness.node import attempt
-from harness.study import submissions
+from harness.study import outcome, submissions
 
 # How long to wait for the array's id to be recorded.
 WAIT_SECONDS = 60.0
@@ -20,9 +20,15 @@ POLL_SECONDS = 0.5
 
 def main() -> None:
     folder, token = Path(sys.argv[1]), sys.argv[2]
-    if runs := runs_of_this_task(folder, token):
-        ((run_dir, first_attempt),) = runs
-        attempt.run_rank(str(run_dir), first_attempt, token)
+    try:
+        if runs := runs_of_this_task(folder, token):
+            ((run_dir, first_attempt),) = runs
+            attempt.run_rank(str(run_dir), first_attempt, token)
+    except OSError as error:
+        if not outcome.is_disk_full(error):
+            raise
+        print(f"{error.filename or folder}: {error.strerror}", file=sys.stderr)
+        sys.exit(outcome.DISK_FULL)  # all that will be known of it
 
 
 def runs_of_this_task(folder: Path, token: str) -> list[tuple[Path, int]]:

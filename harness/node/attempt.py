@@ -292,7 +292,8 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
     # With `srun --mpi=pmix`, Slurm kills all supervisors as soon as a rank exits without MPI_Finalize.
     by_pmix = _line_with(r"mpi/pmix", output)
     not_staged = _line_with(re.escape(stage.KEY), output)
-    message = not_staged or out_of_memory or by_pmix or next(reversed(output), "nothing")
+    full = outcome.full_disk(run_dir, output)
+    message = full or not_staged or out_of_memory or by_pmix or next(reversed(output), "nothing")
     if outcome.read_begin(attempt_dir) is None:
         # After a node was lost, Slurm may allocate it again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE

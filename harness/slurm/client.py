@@ -94,7 +94,7 @@ class Client:
         return jobs
 
     def accounting(self, jobs: Iterable[str]) -> dict[str, str]:
-        """Return the states of jobs that have left the queue (sacct).
+        """Return the states of jobs that have left the queue (sacct); of failed ones with Slurm's `code:signal`.
 
         A job that the accounting does not know is missing: a cancelled array task may never get a row.
         """
@@ -102,11 +102,11 @@ class Client:
         if not arrays:
             return {}
         states = {}
-        asked = ("--format=JobID,State", "-j", ",".join(arrays))
+        asked = ("--format=JobID,State,ExitCode", "-j", ",".join(arrays))
         for line in self.lines("sacct", "-X", "--noheader", "--parsable2", *asked):
-            job, _, state = line.partition("|")
+            job, state, code = line.split("|")
             for task in array_tasks(job):
-                states[task] = state
+                states[task] = f"{state} with exit code {code}" if state == "FAILED" else state
         return states
 
     def job(self, job_id: str) -> Job | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
 import signal
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,17 @@ from harness.core import checkpoints, events, run_files, spec
 from harness.core.workload.patterns import RANK
 
 STDERR_TAIL_LINES = 30
+# Exit code of a supervisor that could not write its files because the disk, or the user's share of it, is full. Slurm
+# keeps it where the files cannot.
+DISK_FULL = errno.ENOSPC
+NO_SPACE = "no space left on the disk of the results"
+# A disk with less space left counts as full.
+FULL_BYTES = 2**20
+# What Slurm's `code:signal` of a failed job means. 0:53: slurmstepd's for output files that cannot be opened.
+_EXIT_CODES = {
+    f"{DISK_FULL}:0": NO_SPACE,
+    "0:53": "its output files could not be opened, as on a full disk",
+}
 # NumPy and framework tracebacks can contain very long lines.
 STDERR_LINE_CHARACTERS = 500
 # The last line of a traceback, and what programs print of an error of their own.
@@ -79,6 +93,17 @@ def sentence(attempt_dir: Path, exit_: RankExit) -> str:
 
 def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
     spec.write_json(attempt_dir / run_files.exit_status(exit_.rank), asdict(exit_))
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Return whether a file could not be written for lack of space or quota."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full_disk(folder: Path, output: Sequence[str]) -> str | None:
+    """Return that the folder's disk is full, if that was printed or is so still: then nothing could be printed."""
+    printed = next((line for line in output if re.search("no space left|quota exceeded", line, re.IGNORECASE)), None)
+    return printed or (NO_SPACE if shutil.disk_usage(folder).free < FULL_BYTES else None)
 
 
 def read_exits(attempt_dir: Path) -> list[RankExit]:
@@ -173,7 +198,8 @@ def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
         # A task that is cancelled before it starts gets no record of its own: its array's stays as it was.
         slurm_state = "; Slurm's accounting has it as still pending: it was cancelled before it started"
     else:
-        slurm_state = f"; Slurm says {state}" if state else ""
+        meaning = _EXIT_CODES.get(state.rpartition(" ")[2]) if state else None
+        slurm_state = f"; Slurm says {state}" + (f": {meaning}" if meaning else "") if state else ""
     steps = checkpoints.saved_steps(run_dir)
     saved = f"; saved at step {steps[-1]}: re-run the command to continue from there" if steps else ""
     return f"job {job or '(never submitted)'} left the queue without a result{slurm_state}{saved}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -282,6 +283,7 @@ def test_a_results_folder_that_becomes_full(slurm_of_one: Any, small_disk: Path,
     assert process.returncode == 1, output
     assert "Traceback" not in output
     assert "0 completed, 1 failed" in output
+    assert re.search("no space left", output, re.IGNORECASE), output
     wait_for(lambda: not workers(folder, gpus=2), 20)
     (run_dir,) = run_dirs(folder)
     kept = [path.name for path in (run_dir / "checkpoint").iterdir() if not path.name.endswith(".tmp")]

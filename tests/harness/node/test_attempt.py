@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -100,3 +101,14 @@ def test_supervisors_killed_before_they_wrote_a_result(
     attempt.finish_unreported(tmp_path, 1, "0123456789", ["srun: error: n1: tasks 0-1: Killed"])
     result = events.read_result(tmp_path)
     assert (result and (result["status"], result["reason"])) == (reason and ("failed", reason))
+
+
+def test_a_full_disk_is_told_by_the_exit_code_of_a_job_without_a_result(tmp_path: Path) -> None:
+    def reason(state: str) -> str:
+        return outcome.lost_reason(tmp_path, "7_1", state).partition("Slurm says ")[2]
+
+    full = f"FAILED with exit code {errno.ENOSPC}:0"
+    assert reason(full) == f"{full}: no space left on the disk of the results"
+    assert reason("FAILED with exit code 0:53").endswith("as on a full disk")
+    assert reason("FAILED with exit code 1:0") == "FAILED with exit code 1:0"
+    assert reason("CANCELLED by 0") == "CANCELLED by 0"
