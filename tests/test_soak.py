@@ -138,6 +138,10 @@ def test_a_command_that_says_other_than_the_files_is_found(completed: Path, tmp_
     assert wrong(refused, 2)
     assert wrong(refused, 2, Injected("sbatch refuses", "refused", now - 1, now))
     assert not wrong(refused, 2, Injected("disk full", "", now - 1, float("inf")))
+    quoting = (
+        "waiting for it\nerror: Slurm does not answer (slurm_load_jobs error: Unable to contact slurm controller)\n"
+    )
+    assert not wrong(quoting, 2, Injected("slurmctld restarted", "", now - 1, now))
 
 
 def test_findings_are_charged_to_the_last_fault_that_concerned_them(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def reported_wrongly(study: Study, output: str, code: int, faults: Sequence[Inje
         return [wrong(f"the command printed a traceback: {output[-600:]}")]
     if code == 2:
         now = time.time()
-        message = output[output.rfind("error:") :]
+        message = output[f"\n{output}".rfind("\nerror: ") :]
         causes = {fault.kind for fault in faults if fault.lasted_until(now, GRACE_SECONDS)} & REFUSALS.keys()
         if not any(re.search(REFUSALS[cause], message) for cause in causes):
             return [wrong(f"no fault explains the command's refusal: {message.strip()}")]

@@ -118,7 +118,7 @@ def _staging(resources: Resources, archive: Path, study_folder: Path, token: str
 
 def _teardown(study_folder: Path, token: str) -> list[str]:
     """Shell lines after srun: if it failed, check whether the ranks' supervisors could report why."""
-    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {_epilogue(study_folder, token)}", "exit $srun_exit"]
+    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {_epilogue(study_folder, token)} $srun_exit", "exit $srun_exit"]
 
 
 def _epilogue(study_folder: Path, token: str) -> str:

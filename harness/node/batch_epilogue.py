@@ -1,4 +1,5 @@
-"""`python -m harness.node.batch_epilogue <study> <token>`: last line of a batch script, run when its srun failed."""
+"""`python -m harness.node.batch_epilogue <study> <token> [<exit code>]`: last line of a batch script, run when its srun
+failed."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ def main() -> None:
         ((run_dir, first_attempt),) = runs
         # The same numbering as in run_rank.
         number = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        attempt.finish_unreported(
-            run_dir, number, token, outcome.batch_stderr_tail(folder, attempt.current_job_id(os.environ))
-        )
+        output = outcome.batch_stderr_tail(folder, attempt.current_job_id(os.environ))
+        if sys.argv[3:] == [str(outcome.DISK_FULL)]:
+            output.append(outcome.NO_SPACE)  # so it could not be printed
+        attempt.finish_unreported(run_dir, number, token, output)
 
 
 if __name__ == "__main__":
