@@ -24,6 +24,8 @@ STUDY_VERSION = 1
 COMPLETED, FAILED = "completed", "failed"
 # Exit code of a rank that saved its state and exited when asked to: EX_TEMPFAIL of sysexits.h.
 LEFT = 75
+# Without output for this long, an attempt that is not known to run is gone.
+SILENT_SECONDS = 60.0
 
 
 class UnknownVersion(ValueError):
@@ -131,6 +133,37 @@ def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
     if not isinstance(result, dict) or result.get("v") != RESULT_VERSION or "status" not in result:
         raise ValueError(f"{path} is not a result of version {RESULT_VERSION}")
     return result
+
+
+def is_running(attempt_dir: Path) -> bool:
+    """Whether an attempt without a result is running, as far as this machine can tell without Slurm."""
+    here = alive(attempt_dir)
+    if here is not None:
+        return here
+    if (attempt_dir / run_files.exit_status(0)).exists():
+        return False
+    last = 0.0
+    for path in attempt_dir.iterdir():
+        if path.name.startswith(("events.", "exit.", "begin.", "stderr.")):
+            last = max(last, path.stat().st_mtime)
+    return time.time() - last < SILENT_SECONDS
+
+
+def alive(attempt_dir: Path) -> Optional[bool]:
+    """Whether the attempt's processes run on this machine. None if unknown: on Slurm, elsewhere, or not begun."""
+    try:
+        job = json.loads((attempt_dir / run_files.JOB).read_text(encoding="utf-8"))
+        pid, host = int(job["job_id"]), job.get("host")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if host != os.uname().nodename or not os.path.exists("/proc/self/cmdline"):
+        return None
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    # The number may have become another process's; one that has ended unnoticed has no words.
+    return b"submitit" in words or b"harness" in words
 
 
 def _finite(value: Any) -> Any:

@@ -1,9 +1,11 @@
-"""Runs other programs with a deadline."""
+"""Runs other programs with a deadline, and asks about processes."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 
 class NoAnswer(Exception):
@@ -34,3 +36,14 @@ def run(
         raise NoAnswer(f"{argv[0]} did not answer within {seconds:.0f} s") from error
     except OSError as error:
         raise NoAnswer(f"{argv[0]}: {error.strerror}") from error
+
+
+def exists(pid: int) -> bool:
+    """Whether a process of this user exists; not one that has ended and whose parent has not noticed."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:  # not Linux, or just ended
+        return not Path("/proc/self/stat").exists()
+    except OSError:
+        return False

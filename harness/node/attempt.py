@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core import checkpoints, environment_variables, events, run_files, spec
+from harness.core import checkpoints, environment_variables, events, programs, run_files, spec
 from harness.core.rendezvous import Rendezvous, from_launcher, make_token
 from harness.core.spec import RunSpec, Site, read_run
 from harness.node import stage, workload
@@ -32,7 +32,7 @@ from harness.node.rank_supervisor import (
 from harness.node.workload_supervisor import WALL_LIMIT, supervisor_of
 from harness.slurm import energy
 from harness.slurm.client import Client, Job, SlurmUnavailable
-from harness.study import local_processes, outcome
+from harness.study import outcome
 from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, SETTLE_SECONDS, RankExit
 
 # Peers that do not notice a failure are killed soon afterwards by their supervisors. A rank with no exit status after
@@ -334,7 +334,7 @@ def _stop_without(command: int) -> None:
     def watch() -> None:
         while True:
             time.sleep(CHECK_SECONDS)
-            if not local_processes.exists(command):
+            if not programs.exists(command):
                 # As Ctrl-C would; again, until the supervisor has its handlers.
                 os.kill(os.getpid(), signal.SIGTERM)
 

@@ -21,29 +21,10 @@ POLL_SECONDS = 0.2
 RESEND_SECONDS = 1.0
 
 
-def exists(pid: int) -> bool:
-    """Whether a process of this user exists; not one that has ended and whose parent has not noticed."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:  # not Linux, or just ended
-        return not Path("/proc/self/stat").exists()
-    except OSError:
-        return False
-
-
-def alive(attempt_dir: Path) -> bool | None:
-    """Whether the attempt's processes run on this machine. None if unknown: on Slurm, elsewhere, or not begun."""
-    job = outcome.read_job(attempt_dir)
-    if job.get("host") != os.uname().nodename:
-        return None
-    return _is_harness(job["job_id"])
-
-
 def running(run_dir: Path) -> int | None:
     """Process id of what runs the last attempt on this machine; None if nothing does."""
     for attempt_dir in events.attempt_dirs(run_dir)[-1:]:
-        if alive(attempt_dir):
+        if events.alive(attempt_dir):
             return int(outcome.read_job(attempt_dir)["job_id"])
     return None
 
@@ -132,14 +113,3 @@ def _stop(pid: int, ended: Callable[[], bool]) -> None:
             except PermissionError:
                 raise UserError(f"process {pid} belongs to another user, who can stop it") from None
         time.sleep(POLL_SECONDS)
-
-
-def _is_harness(pid: str) -> bool | None:
-    """Whether the process is one of ours: its number may have become another's. None if this is not Linux."""
-    if not Path("/proc/self/cmdline").exists():
-        return None
-    try:
-        words = Path("/proc", pid, "cmdline").read_bytes()
-    except OSError:
-        return False
-    return exists(int(pid)) and (b"submitit" in words or b"harness" in words)

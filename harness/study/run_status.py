@@ -15,14 +15,12 @@ from harness.core.errors import UserError
 from harness.core.serialization import from_plain
 from harness.core.spec import MeasureSpec, RunSpec
 from harness.slurm.client import Client, Queued, SlurmUnavailable
-from harness.study import local_processes, outcome, submissions
+from harness.study import outcome, submissions
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
 # Display order: what needs attention first.
 STATES = (RUNNING, PENDING, ENDING, UNKNOWN, FAILED, STOPPED, MISSING, COMPLETED)
-# A job that just left the queue may still be writing. After this long without output it is gone.
-SILENT_SECONDS = 60.0
 # Enough of a log's end to contain the last block's event.
 TAIL_BYTES = 16384
 
@@ -173,7 +171,7 @@ def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submis
     seconds = 0.0
     for attempt_dir, t in begun:
         latest = _last_events(attempt_dir / run_files.events(0))
-        still = result is None and attempt_dir == attempts[-1] and _runs(attempt_dir)
+        still = result is None and attempt_dir == attempts[-1] and events.is_running(attempt_dir)
         if still:
             run.state = RUNNING
         seconds += max(0.0, (time.time() if still else _last_sign(attempt_dir, latest)) - t)
@@ -181,15 +179,6 @@ def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submis
             _progress(run, latest, batch)
     run.node_hours = seconds * run.nodes / 3600
     return run
-
-
-def _runs(attempt_dir: Path) -> bool:
-    """Whether an attempt without a result is running, as far as this machine can tell without Slurm."""
-    alive = local_processes.alive(attempt_dir)
-    if alive is None:
-        ended = any(exit_.rank == 0 for exit_ in outcome.read_exits(attempt_dir))
-        return not ended and time.time() - _last_write(attempt_dir) < SILENT_SECONDS
-    return alive
 
 
 def _last_sign(attempt_dir: Path, latest: list[dict[str, Any]]) -> float:
@@ -257,15 +246,6 @@ def _update_from_slurm(
             run.state = STOPPED
             run.note = outcome.lost_reason(folder / run_files.RUNS / run.run_id, run.job, states.get(run.job))
         run.eta_seconds = None
-
-
-def _last_write(attempt_dir: Path) -> float:
-    """Time of the latest write by any rank of the attempt, in unix seconds."""
-    last = 0.0
-    for path in attempt_dir.iterdir():
-        if path.name.startswith(("events.", "exit.", "begin.", "stderr.")):
-            last = max(last, path.stat().st_mtime)
-    return last
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:

@@ -20,13 +20,13 @@ from analysis.base.text import printable
 from analysis.base.values import count_of, number_of, seconds_of
 from analysis.read.cache import signature
 from analysis.read.log.file import json_object, open_file
-from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs
+from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs, is_running
 
 TAIL_BYTES = 1 << 14
 # Minimum seconds between readings of a study, and minimum multiple of the last reading's duration.
 SHORTEST_SECONDS, REST = 0.5, 4
-RUNNING, WAITING, MISSING, UNREADABLE = "running", "waiting", "missing", "unreadable"
-STATUSES = (RUNNING, WAITING, FAILED, UNREADABLE, MISSING, COMPLETED)
+RUNNING, WAITING, STOPPED, MISSING, UNREADABLE = "running", "waiting", "stopped", "missing", "unreadable"
+STATUSES = (RUNNING, WAITING, FAILED, STOPPED, UNREADABLE, MISSING, COMPLETED)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LiveStudy:
                     old = (digest, live_row(self.folder / "runs" / name))
                     changed += 1
                 seen[name] = old
-            rows = [row for _, row in seen.values()]
+            rows = [_as_it_is(self.folder / "runs" / name, row) for name, (_, row) in seen.items()]
             rows += [{"run_id": printable(name), "status": MISSING} for name in requested if name not in seen]
             if rows != self.rows:
                 self.version += 1
@@ -77,6 +77,13 @@ class LiveStudy:
     def counts(self) -> Mapping[str, int]:
         found = Counter(row["status"] for row in self.rows)
         return {status: found[status] for status in STATUSES if found[status]}
+
+
+def _as_it_is(run_dir: Path, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A run that has gone silent has stopped, although none of its files says so."""
+    if row["status"] == RUNNING and not is_running(attempt_dirs(run_dir)[-1]):
+        return {**row, "status": STOPPED}
+    return row
 
 
 def study_names(results: Path) -> list[str]:

@@ -76,7 +76,7 @@ def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
 def results(tmp_path: Path) -> Path:
     study = StudyBuilder(tmp_path / "results" / "scaling")
     study.add(spec_of(1), Logs(accuracy=0.5))
-    study.add(spec_of(2), Logs(block_seconds=[1.0, 2.0], ends=False), finished=False)
+    study.add(spec_of(2), Logs(block_seconds=[1.0, 2.0], ends=False, exit_codes=()), finished=False)
     study.add(spec_of(4), Logs(), result={"status": "failed", "reason": HOSTILE})
     study.requested.append("not-there-yet")
     study.write_study()
@@ -217,7 +217,7 @@ def test_only_changed_runs_are_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(studies, "time", SimpleNamespace(monotonic=lambda: now))
     study = StudyBuilder(tmp_path / "study")
     for seed in range(5):
-        run_dir = study.add(spec_of(1, seed=seed), Logs(ends=False), finished=False)
+        run_dir = study.add(spec_of(1, seed=seed), Logs(ends=False, exit_codes=()), finished=False)
     live = LiveStudy(study.folder)
     assert live.refresh() == 5
     write_result(run_dir, {"v": 1, "status": "completed"})
@@ -225,6 +225,14 @@ def test_only_changed_runs_are_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     now += studies.SHORTEST_SECONDS
     assert live.refresh() == 1
     assert live.counts() == {"running": 4, "completed": 1}
+    # A run whose files have not grown for a minute, or of which a rank has ended, has stopped.
+    first, second = [path / "attempt-1" for path in (study.folder / "runs").iterdir() if path != run_dir][:2]
+    for path in first.iterdir():
+        os.utime(path, (1, 1))
+    (second / "exit.rank0.json").write_text("{}")
+    now += studies.SHORTEST_SECONDS
+    assert live.refresh() == 2
+    assert live.counts() == {"running": 2, "stopped": 2, "completed": 1}
     (run_dir / "attempt-1" / "events.rank0.jsonl").write_bytes(b"\xff{\n" * 10_000)
     now += studies.SHORTEST_SECONDS
     assert live.refresh() == 1
