@@ -73,10 +73,12 @@ class _Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparisons:
-    """rows: keys of COLUMNS, one per pair, in the order of the points. left_out: sentences on what was not tested."""
+    """rows: keys of COLUMNS, one per pair, in the order of the points. left_out: sentences on what was not tested.
+    pairs: the two points of each row, the faster one first."""
 
     rows: tuple[Mapping[str, Any], ...]
     left_out: tuple[str, ...]
+    pairs: tuple[tuple[Point, Point], ...] = ()
 
     @property
     def sentences(self) -> list[str]:
@@ -99,7 +101,8 @@ def comparisons_of(points: Sequence[Point]) -> Comparisons:
                 single += 1
             else:
                 pairs.append(pair)
-    return Comparisons(_tested(pairs), (*_left_out(work_differs, single, bool(groups)), *left_out))
+    skipped = (*_left_out(work_differs, single, bool(groups)), *left_out)
+    return Comparisons(_tested(pairs), skipped, tuple((pair.fast, pair.slow) for pair in pairs))
 
 
 def _imported(points: Sequence[Point]) -> tuple[list[list[Point]], list[str]]:

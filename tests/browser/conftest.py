@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 CHROMIUM = Path("/usr/bin/chromium")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "analysis"))  # study_builder
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "analysis")]  # pages, rich_study; study_builder
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,21 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from pages import written
+    from rich_study import rich_study
+
+    folder = tmp_path_factory.mktemp("rich")
+    return written(folder, rich_study(folder / "study").folder)
+
+
+@pytest.fixture(scope="module")
+def page(report: Path, opened: Callable[..., Any]) -> Any:
+    """The page of the rich study on a system with a dark theme. Tests must restore its state."""
+    return opened(report, color_scheme="dark")
 
 
 @pytest.fixture(autouse=True)

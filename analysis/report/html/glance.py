@@ -7,24 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import duration, energy, hours_unit, number, percent, span
+from analysis.report.questions import DOUBTFUL, GOOD_EFFICIENCY
 from analysis.report.sentences import is_own_baseline
 from analysis.stats.intervals import Interval
 from analysis.tables.point import Point
-from analysis.tables.warnings import (
-    BASELINE_OVERSUBSCRIBED,
-    BASELINE_WORK_DIFFERS,
-    OVERSUBSCRIBED,
-    WORK_DIFFERS,
-)
-from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
-
-# Points with these warnings are used only if there are no others, since they do not show how training scales.
-DOUBTFUL = {OVERSUBSCRIBED, BASELINE_OVERSUBSCRIBED, WORK_DIFFERS, BASELINE_WORK_DIFFERS, EMULATED}
-# Computing centres question lower efficiencies.
-GOOD_EFFICIENCY = 0.7
 
 
 @dataclass(frozen=True)

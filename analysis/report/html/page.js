@@ -73,6 +73,9 @@
       this.dirty = false;
       this.near = false;
       this.fold = one("script.folded", element);
+      // What is the same in every row stands above the table, and is found there.
+      const above = this.isTable ? element.parentElement.previousElementSibling : null;
+      this.same = above?.matches(".same") ? above.textContent : "";
       this.foot = made("p", { className: "foot", hidden: true });
       (this.isTable ? element.parentElement : element).after(this.foot);
       this.collect();
@@ -116,7 +119,7 @@
         if (chosen[name] && item.own && item.own[name] !== chosen[name]) return false;
       if (chosen.status && item.status && !item.status.includes(chosen.status)) return false;
       if (!chosen.words.length) return true;
-      item.words ??= `${item.label} ${item.row.textContent}`.toLowerCase();
+      item.words ??= `${item.label} ${item.row.textContent} ${this.same}`.toLowerCase();
       return chosen.words.every((word) => item.words.includes(word));
     }
 
@@ -161,8 +164,8 @@
     offerSort(head) {
       if (!head.textContent.trim()) return;
       const button = made("button", { type: "button", title: "Sort by this column" });
-      button.append(...head.childNodes);
-      head.append(button);
+      button.append(...[...head.childNodes].filter((node) => !node.classList?.contains("what")));
+      head.prepend(button);
       button.addEventListener("click", () => this.sortBy(head));
     }
 
@@ -218,7 +221,7 @@
     const near = new IntersectionObserver(
       (entries) => {
         for (const entry of entries) {
-          const found = rows.find((of) => (of.isTable ? of.element.parentElement : of.element.parentElement) === entry.target);
+          const found = rows.find((of) => of.element.parentElement === entry.target);
           found.near = entry.isIntersecting;
           if (found.near && found.dirty) found.apply();
         }
@@ -238,7 +241,7 @@
     form.addEventListener("reset", changed);
     form.addEventListener("submit", (event) => event.preventDefault());
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && chosen.any && !one("dialog[open]")) form.reset();
+      if (event.key === "Escape" && chosen.any && !one("dialog[open]") && one("#definition").hidden) form.reset();
     });
     form.hidden = false;
   }
@@ -278,8 +281,12 @@
     // logLevel 1: errors alone; what Vega-Lite warns of while it lays out is not for the reader of the page.
     const tooltip = { theme: "custom", disableDefaultStyle: true };
     const options = { mode: "vega-lite", renderer: "svg", actions: false, config, tooltip, logLevel: 1 };
+    const name = place.getAttribute("aria-label");
     try {
       const { view } = await vegaEmbed(place, await documentOf(`spec-${place.dataset.chart}`), options);
+      place.setAttribute("role", "img"); // Vega names every drawing "Vega visualization"
+      place.setAttribute("aria-label", name);
+      place.removeAttribute("aria-roledescription");
       for (const input of all(".choose .switch input"))
         if (!input.dataset.set && !input.dataset.seen && known(view, input.name)) {
           input.checked = view.signal(input.name);
@@ -361,26 +368,65 @@
     dialog.scrollTop = 0;
   }
 
-  // ---- Contents and print
+  // ---- Definitions: shown at the "?", once at a time; Escape and a click elsewhere close them.
 
-  function followContents() {
-    const fold = one(".toc details");
-    const narrow = matchMedia("(max-width: 75rem)");
-    const fit = () => (fold.open = !narrow.matches);
-    narrow.addEventListener("change", fit);
-    fit();
-    const links = new Map(all(".toc a").map((link) => [link.hash.slice(1), link]));
-    const observer = new IntersectionObserver(
-      (entries) => {
-        for (const entry of entries) {
-          if (!entry.isIntersecting) continue;
-          all(".toc a[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
-          links.get(entry.target.id)?.setAttribute("aria-current", "true");
-        }
-      },
-      { rootMargin: "-20% 0px -75% 0px" },
-    );
-    all("main section").forEach((section) => observer.observe(section));
+  function offerDefinitions() {
+    const box = one("#definition");
+    let at = null;
+    const close = (back = false) => {
+      if (!at) return;
+      at.setAttribute("aria-expanded", "false");
+      if (back) at.focus();
+      at = null;
+      box.hidden = true;
+    };
+    const open = (mark) => {
+      close();
+      at = mark;
+      mark.setAttribute("aria-expanded", "true");
+      const term = document.getElementById(mark.dataset.term);
+      box.replaceChildren(made("b", {}, one("dt", term).textContent), one("dd", term).textContent);
+      mark.after(box); // next to be read and reached
+      box.hidden = false;
+      const [own, home] = [mark.getBoundingClientRect(), root.getBoundingClientRect()]; // no ancestor is positioned
+      const left = Math.max(8, Math.min(own.left, root.clientWidth - box.offsetWidth - 8));
+      const below = own.bottom + box.offsetHeight + 8 < innerHeight || own.top < box.offsetHeight + 8;
+      box.style.left = `${left - home.left}px`;
+      box.style.top = `${(below ? own.bottom + 6 : own.top - box.offsetHeight - 6) - home.top}px`;
+    };
+    for (const link of all("a.what")) {
+      const mark = made("button", { type: "button", className: "what", textContent: "?" });
+      mark.setAttribute("aria-label", link.getAttribute("aria-label"));
+      mark.setAttribute("aria-expanded", "false");
+      mark.setAttribute("aria-controls", "definition");
+      mark.dataset.term = link.hash.slice(1);
+      link.replaceWith(mark);
+    }
+    document.addEventListener("click", (event) => {
+      const mark = event.target.closest?.("button.what");
+      if (mark && mark !== at) open(mark);
+      else if (mark || !event.target.closest?.("#definition")) close();
+    });
+    document.addEventListener("keydown", (event) => event.key === "Escape" && close(true));
+  }
+
+  // ---- Folds: opened by a link to what is in them; drawings in them learn their width when it is known.
+
+  function followLinks() {
+    const follow = () => {
+      const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      if (!target) return;
+      const folds = [one(":scope > details.part", target), ...all("details").filter((fold) => fold.contains(target))];
+      for (const fold of folds.filter(Boolean)) fold.open = true;
+      target.scrollIntoView();
+    };
+    addEventListener("hashchange", follow);
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest?.('a[href^="#"]');
+      if (link && link.hash === location.hash) follow(); // no change of the address
+    });
+    document.addEventListener("toggle", (event) => event.target.open && one(".vega", event.target) && dispatchEvent(new Event("resize")), true);
+    follow();
   }
 
   function openForPrint() {
@@ -394,7 +440,8 @@
 
   offerThemes();
   offerChoice();
-  followContents();
+  offerDefinitions();
+  followLinks();
   openForPrint();
   drawAll();
 })();

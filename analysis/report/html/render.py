@@ -20,7 +20,7 @@ from analysis.base.text import hours_unit
 from analysis.measures import data_price, decisions, equal_work, learning, resources
 from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import DATA_NOTE
-from analysis.measures.decisions import DECISIONS_NOTE, front_sentences
+from analysis.measures.decisions import front_sentences
 from analysis.measures.equal_work import differs
 from analysis.measures.network import BOUNDS
 from analysis.measures.pop import EFFICIENCIES
@@ -37,9 +37,12 @@ from analysis.report.failures import FAILURES_NOTE
 from analysis.report.html.differences import MOST_VALUES, configurations, environments, hosts
 from analysis.report.html.drawings import by_section, one_theme
 from analysis.report.html.folding import folded, json_script
+from analysis.report.html.gists import gists_of
 from analysis.report.html.glance import figures_at_a_glance
 from analysis.report.html.printed import printed_of
 from analysis.report.html.runs import attempts_cost, damages, details_block, other_runs
+from analysis.report.html.tables import table_of
+from analysis.report.html.terms import question_mark, used_terms, with_terms
 from analysis.report.losses import (
     BREAKDOWN_NOTE,
     PART_COLUMNS,
@@ -53,10 +56,10 @@ from analysis.report.losses import (
 )
 from analysis.report.losses import COLUMNS as BREAKDOWN
 from analysis.report.published import PUBLISHED_NOTE
+from analysis.report.questions import replies_of
 from analysis.report.roofline import ROOFLINE_NOTE
 from analysis.report.sentences import (
     ENOUGH_SEEDS,
-    GOODPUT_NOTE,
     LEARNING_NOTE,
     RESOURCES_NOTE,
     STEADINESS_NOTE,
@@ -64,7 +67,6 @@ from analysis.report.sentences import (
     accuracy_notes,
     baseline,
     compared_with,
-    interval_note,
     left_out,
     own_words,
     sample_notes,
@@ -82,11 +84,10 @@ if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 FOLDER = Path(__file__).parent
-MOST_ANSWERS = 12  # further ones are in a fold below
+PLOTS = ("speedup", "efficiency")  # shown without unfolding
 MOST_COMPARISONS = 200
 FEW_COMPARISONS = 6
 MOST_KEYS = 40  # differing settings listed beside a run without a figure
-FEW_RUNS = 12  # up to this number, their tables are open
 # Warnings that a figure is not what it seems; all others qualify its reliability.
 WARNINGS = ("fault injected", "profiled", "emulated")
 TABLES = {
@@ -101,7 +102,8 @@ TABLES = {
     "STARTUP": startup.COLUMNS,
     "WORK": equal_work.COLUMNS,
 }
-_SECTION = re.compile(r'<section id="([a-z]+)"[^>]*>\s*<h2>([^<]*)</h2>')
+
+_OF_RUNS = re.compile(r"\d+ runs\b")  # an interval from several runs, whose number has a column
 
 
 def page_of(findings: Findings) -> dict[str, bytes]:
@@ -118,6 +120,8 @@ def render_report(findings: Findings) -> str:
     details = details_block(runs, *settings, printed)
     reasons = {point.oversubscribed for point in points if OVERSUBSCRIBED in point.marks}
     answers = answers_of(points, losses)
+    replies = replies_of(findings, answers)
+    glance = figures_at_a_glance(findings, {answer.point.series: answer.name for answer in answers})
     charts = charts_of(findings)
     config, light, dark = one_theme()
     places = {point.series: i for i, point in enumerate(points)}
@@ -130,8 +134,13 @@ def render_report(findings: Findings) -> str:
             invocations=[command_of(invocation) for invocation in study.invocations],
             facts=_facts(runs),
             answers=answers,
-            most_answers=MOST_ANSWERS,
-            glance=figures_at_a_glance(findings, {answer.point.series: answer.name for answer in answers}),
+            replies=replies,
+            glance=glance,
+            gists=gists_of(findings, len(answers), glance, settings),
+            points=points,
+            plots=[chart for chart in charts if chart.name in PLOTS],
+            further_plots=[chart for chart in charts if chart.section == "scaling" and chart.name not in PLOTS],
+            shared_facts=_shared_facts(points),
             choices=_choices(runs),
             charts=by_section(charts),
             vega=Markup(kept_vega_script()) if charts else None,
@@ -142,7 +151,6 @@ def render_report(findings: Findings) -> str:
             comparisons=findings.comparisons,
             most_comparisons=MOST_COMPARISONS,
             few_comparisons=FEW_COMPARISONS,
-            few_runs=FEW_RUNS,
             comparison_note=COMPARISON_NOTE,
             failure_costs=findings.failure_costs,
             failures_note=FAILURES_NOTE,
@@ -169,15 +177,12 @@ def render_report(findings: Findings) -> str:
             roofline_note=ROOFLINE_NOTE,
             decisions=by_series(findings.decisions),
             front_sentences=front_sentences(findings.decisions),
-            decisions_note=DECISIONS_NOTE,
             late=by_series(point for point in points if point.staleness_max is not None),
             steady=by_series(point for point in points if point.blocks),
             steadiness_note=STEADINESS_NOTE,
             learning=learning,
             learned=by_series(learning.points),
             learning_note=LEARNING_NOTE,
-            interval_note=interval_note(points),
-            goodput_note=GOODPUT_NOTE,
             sample_notes=[*sample_notes(points), *accuracy_notes(points)],
             work=findings.work.rows,
             work_note=WORK_NOTE,
@@ -227,13 +232,17 @@ def _environment() -> Environment:
         "attempts_cost": attempts_cost,
         "run_goodput": lambda run: goodput([run.useful_seconds], [run.allocated_seconds]),
         "startup_cells": shown,
-        "contents": _contents,
+        "of_runs": lambda basis: _OF_RUNS.match(basis) is not None,
+        "with_terms": with_terms,
+        "used_terms": used_terms,
     }
     environment.globals |= {
         "DASH": text.DASH,
         "source": source,
         "json_script": json_script,
         "folded": folded,
+        "table_of": table_of,
+        "question_mark": question_mark,
         "spec_script": lambda chart: json_script(f"spec-{chart.name}", chart.spec),
         "is_warning": is_warning,
         "BOUNDS": BOUNDS,
@@ -250,11 +259,6 @@ def _environment() -> Environment:
     return environment
 
 
-def _contents(main: str) -> list[tuple[str, Markup]]:
-    """(id, title) of every section."""
-    return [(name, Markup(title)) for name, title in _SECTION.findall(main)]
-
-
 def series_facts(group: Sequence[Point]) -> list[str]:
     """Return everything that the points of a series ran on."""
 
@@ -268,6 +272,12 @@ def series_facts(group: Sequence[Point]) -> list[str]:
         f"communication: {every('communication') or text.DASH}",
         f"versions: {every('versions') or text.DASH}",
     ]
+
+
+def _shared_facts(points: Sequence[Point]) -> list[str]:
+    """What all series ran on."""
+    first, *others = [series_facts(group) for group in by_series(points)] or [[]]
+    return [fact for fact in first if all(fact in facts for facts in others)]
 
 
 def _runs_by_series(runs: Sequence[Run]) -> list[list[Run]]:

@@ -34,7 +34,8 @@ def test_plain_baseline_is_stated_wherever_a_speedup_is(study: StudyBuilder) -> 
         seen.table.count("to 1 GPU, plain") == 3 + 2
     )  # in the table, and for the largest point also beside published figures
     assert "relative to 1 GPU, plain" in seen.svg
-    assert seen.html.count('<span class="sub">to 1 GPU, plain</span>') == 3
+    assert "In every row: " in seen.html
+    assert "; Speedup: to 1 GPU, plain." in seen.html
     text = words(seen.table)
     assert (
         "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU): 1.60x on 2 GPUs relative to 1 GPU, plain"
@@ -87,8 +88,8 @@ def test_work_that_differs_is_shown_wherever_the_figure_is(study: StudyBuilder) 
     assert "work differs" in seen.table.split("Equal work")[0]
     assert "work differs" in seen.svg
     assert (
-        seen.html.count('<span class="mark warn">work differs</span>') == 6
-    )  # headline, points, costs, steps, efficiencies, allreduce
+        seen.html.count('<span class="mark warn">work differs</span>') == 7
+    )  # answer, headline, points, costs, steps, efficiencies, allreduce
     (sentence,) = [line for line in headlines_of(study) if line.startswith("jax")]
     assert "work differs" in sentence
     # |64 - 640| / 640

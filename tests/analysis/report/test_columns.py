@@ -43,6 +43,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 def test_headings_of_the_page_are_those_of_the_columns(seen: Seen, name: str, columns: Mapping[str, Column]) -> None:
     head = seen.html.split(f'<table id="table-{name}"')[1].split("</thead>")[0]
     headings = re.findall(r'<th scope="col"[^>]*>([^<]+?) ?<', head)
+    above = re.search(rf'<p class="note same">([^\n]*)</p>\n<div [^>]*><table id="table-{name}"', seen.html)
+    same, _, empty = re.sub("<[^>]*>", "", above[1] if above else "").partition("Without a value: ")
+    headings += re.findall(r"(?:In every row: |; )([^:;]+): ", same) + [text for text in empty[:-1].split("; ") if text]
     assert len(headings) > 4
     known = {column.heading for column in (*columns.values(), *POINT.values(), WHAT)}
     assert {unescape(heading) for heading in headings} <= known

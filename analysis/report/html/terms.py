@@ -1,0 +1,167 @@
+"""Definitions behind the "?" at a term. They stand once, in the page's last section, which is printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from analysis.report.sentences import GOODPUT_NOTE, interval_note
+from analysis.tables.point import Point
+
+_USED = re.compile(r'href="#term-([a-z_]+)"')
+
+
+@dataclass(frozen=True)
+class Term:
+    """name: as the definition is headed. about: the definition. phrases: words of sentences that get the "?"."""
+
+    name: str
+    about: str
+    phrases: tuple[str, ...] = ()
+
+
+# By the name of a column, where it is one.
+TERMS: Mapping[str, Term] = {
+    "point": Term(
+        "Point",
+        "All runs that differ only in seed and repeat. Figures are those of the completed ones; a step takes as long "
+        "as its slowest rank.",
+    ),
+    "interval": Term("95 % interval", "", ("95 % interval",)),
+    "prediction_interval": Term(
+        "90 % prediction interval",
+        "The range that is expected to hold a measurement of that size in 9 of 10 cases: from the errors that the same "
+        "law made on other systems (docs/prediction.md).",
+        ("90 % prediction interval",),
+    ),
+    "speedup": Term(
+        "Speedup",
+        "Throughput, by that of the baseline: the smallest size of the series, or the framework alone with "
+        "baseline=plain. Each states its baseline.",
+        ("speedup",),
+    ),
+    "efficiency": Term(
+        "Efficiency",
+        "Speedup, by the factor of GPUs. What is missing to 100 % is the sum of the losses in the breakdown.",
+        ("efficiency",),
+    ),
+    "goodput": Term("Goodput", GOODPUT_NOTE.removeprefix("Goodput: ").capitalize()),
+    "global_batch": Term("Global batch", "Samples per step of all ranks together."),
+    "test_accuracy": Term(
+        "Test accuracy",
+        "Fraction of the test samples that are right after training, mean of the runs. Compare only points that saw as "
+        "many samples.",
+    ),
+    "test": Term(
+        "Test",
+        "Welch's t test on the logarithm of seconds per sample, between the runs of two points that did the same work, "
+        "corrected by Holm for all pairs of the report. What is not called faster is not shown to be equal.",
+        ("test",),
+    ),
+    "data_stall_seconds": Term("Data stall", "A full step less one on a batch that is there already.", ("data stall",)),
+    "exposed_communication_seconds": Term(
+        "Exposed synchronisation",
+        "A step on a batch that is there already less one without synchronisation: messages that compute does not "
+        "hide, waiting for other ranks and, unless shown as gradient bucketing, copies of gradients.",
+        ("exposed synchronisation",),
+    ),
+    "bucketing_seconds": Term(
+        "Gradient bucketing",
+        "What DDP's buckets and hooks take in a process group of one rank.",
+        ("gradient bucketing",),
+    ),
+    "imbalance_seconds": Term(
+        "Imbalance", "The slowest rank without synchronisation less the mean of the ranks.", ("imbalance",)
+    ),
+    "compute_seconds": Term(
+        "Compute",
+        "The mean of the ranks without synchronisation. Slower compute: what it takes more than in the baseline.",
+        ("slower compute",),
+    ),
+    "unexplained_seconds": Term(
+        "Unexplained", "What the timed steps took beyond the probes' full step.", ("unexplained",)
+    ),
+    "startup_seconds": Term(
+        "Start-up",
+        "Imports, data, rendezvous and building of the network: the sum of these parts as the slowest rank timed them. "
+        "Not stated for runs with verify=true, which takes its time there.",
+    ),
+    "first_step_seconds": Term(
+        "First step",
+        "From the begin of the job's ranks to the end of the slowest one's first step. Not stated for runs with "
+        "verify=true.",
+    ),
+    "first_block_seconds": Term(
+        "Compile and autotune", "The first step itself, on the slowest rank. It is in no throughput."
+    ),
+    "overlap": Term("Overlap", "How much of an allreduce of the gradients' size a step hides at least."),
+    "bus_gb_per_s": Term("Bus bandwidth", "Of an allreduce of the gradients' size alone, as nccl-tests defines it."),
+    "tflops_per_gpu": Term("TFLOP/s", "Three times the forward pass by the catalogue's arithmetic, per GPU."),
+    "model_flops_utilisation": Term("MFU", "TFLOP/s, by the device's nominal peak."),
+    "parallel_efficiency": Term(
+        "Parallel efficiency",
+        "Load balance × communication, as the POP Centre of Excellence defines them. Data is a factor of its own.",
+    ),
+    "serial_fraction": Term("Serial fraction", "Karp and Flatt's, from the speedup."),
+    "marginal_efficiency": Term(
+        "Marginal efficiency",
+        "The throughput that the GPUs beyond the next smaller size added, each relative to one GPU's.",
+    ),
+    "epoch_gpu_hours": Term(
+        "GPU-hours of an epoch",
+        "Time of an epoch's steps × GPUs; rank-hours on CPUs. Evaluations and start-up are not in it.",
+        ("GPU-hours", "rank-hours"),
+    ),
+    "epoch_front": Term(
+        "On the front",
+        "Pareto-optimal: no other point of the same model and data set takes both less time and fewer GPU-hours. "
+        "Epochs at other batch sizes do not teach the same.",
+    ),
+    "outlier_blocks": Term(
+        "Outside the fences",
+        "Blocks farther than 1.5 interquartile ranges from the quartiles of their run (Tukey). They count in every "
+        "figure.",
+    ),
+    "staleness_mean": Term(
+        "Staleness",
+        "Of an update that a parameter server applied: how many others it had applied since the worker took the "
+        "weights that the gradient was made with. 0 is synchronous.",
+    ),
+}
+
+
+def question_mark(key: str) -> Markup:
+    """A link to the definition, which page.js shows where the link stands; empty if the term has none."""
+    if key not in TERMS:
+        return Markup()
+    return Markup('<a class="what" href="#term-{0}" aria-label="What is {1}?">?</a>').format(key, TERMS[key].name)
+
+
+def with_terms(sentence: str) -> Markup:
+    """The sentence, with a question mark after the first mention of each term."""
+    found: dict[int, str] = {}  # by where the term ends
+    taken: list[tuple[int, int]] = []
+    phrases = [(phrase, key) for key, term in TERMS.items() for phrase in term.phrases]
+    for phrase, key in sorted(phrases, key=lambda one: -len(one[0])):
+        match = re.search(rf"(?i)\b{re.escape(phrase)}\b", sentence)
+        if match and key not in found.values() and not any(a < match.end() and match.start() < b for a, b in taken):
+            found[match.end()] = key
+            taken.append(match.span())
+    html, begin = Markup(), 0
+    for end in sorted(found):
+        word = max(begin, sentence.rfind(" ", 0, end) + 1)  # the last of the term: its question mark stays beside it
+        html += escape(sentence[begin:word])
+        html += Markup('<span class="term">{}{}</span>').format(sentence[word:end], question_mark(found[end]))
+        begin = end
+    return html + escape(sentence[begin:])
+
+
+def used_terms(html: str, points: Iterable[Point]) -> Sequence[tuple[str, Term]]:
+    """The terms that the page refers to, by name. points: of the study, for what its intervals count."""
+    used = set(_USED.findall(html))
+    interval = Term(TERMS["interval"].name, interval_note(points).removeprefix("95 %: "))
+    terms = {**TERMS, "interval": interval}
+    return sorted(((key, term) for key, term in terms.items() if key in used), key=lambda one: one[1].name.lower())
