@@ -21,7 +21,17 @@ from analysis.base.numbers import total_if_known
 from analysis.base.text import printable
 from analysis.base.values import LARGEST_COUNT, seconds_of
 from analysis.read.clocks import SAME_CLOCK_SECONDS, correct_clocks, lead_notes, machine_leads
-from analysis.read.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, CLOCKS, GAP_SECONDS, KINDS, NO_DOCUMENT, Damage
+from analysis.read.damage import (
+    CLOCK_BACK,
+    CLOCK_GAP,
+    CLOCK_SECONDS,
+    CLOCKS,
+    CUT,
+    GAP_SECONDS,
+    KINDS,
+    NO_DOCUMENT,
+    Damage,
+)
 from analysis.read.environment import ENV, Environment, read_environment
 from analysis.read.log.file import json_object, read_log
 from analysis.read.log.rank import RankLog
@@ -262,6 +272,7 @@ def _read_attempt(
     environment = read_environment(folder / ENV) if ENV in names else None
     if ENV in names and environment is None:
         damage.append(Damage(f"{folder.name}/{ENV}", NO_DOCUMENT, 1))
+    damage += [Damage(f"{folder.name}/{name}", CUT, 1) for name in _cut(exits, ranks)]
     damage += [Damage(f"{folder.name}/exit.rank{number}.json", CLOCK_BACK, 1) for number in early]
     if jumped := _jump(begin, last_sign, ranks, blocks):
         damage.append(Damage(f"{folder.name}/{BEGIN}", jumped, 1))
@@ -283,6 +294,18 @@ def _read_attempt(
         clock_notes=() if jumps else tuple(lead_notes(ranks, leads)),
         machine_leads=machine_leads(ranks, leads),
     )
+
+
+def _cut(exits: Iterable[Mapping[str, Any]], ranks: Mapping[int, RankLog]) -> list[str]:
+    """Return the logs that are not as long as when their rank ended, if nothing else is known to be wrong with them."""
+    found = []
+    for exit_ in exits:
+        sizes = exit_.get("log_bytes")
+        for number, size in sizes.items() if isinstance(sizes, dict) else ():
+            log = ranks.get(int(number)) if number.isascii() and number.isdigit() else None
+            if log is None or (log.bytes != size and not log.damage):
+                found.append(f"events.rank{printable(number)}.jsonl")
+    return found
 
 
 def _jump(

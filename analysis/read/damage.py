@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 TORN, EMPTY = "torn line", "empty log"
 NOT_JSON, NOT_TEXT, NESTED, TOO_LONG = "not JSON", "not UTF-8", "nested too deeply", "line too long"
+CHECKSUM, LOST, CUT = "checksum", "missing line", "cut log"
 NO_EVENT, VALUE, REPEATED, BEYOND = "no event", "impossible value", "repeated", "too many events"
 CLOCK_BACK, CLOCK_GAP, CLOCKS_APART = "clock went back", "clock gap", "clocks apart"
 NO_LOG, NO_DOCUMENT, NO_FILE = "missing log", "damaged file", "cannot be read"
@@ -32,6 +33,9 @@ KINDS: Mapping[str, str] = {
     NOT_TEXT: "{lines} not UTF-8 text",
     NESTED: "{lines} nested too deeply to be read",
     TOO_LONG: f"{{lines}} longer than {LONGEST_LINE_BYTES >> 20} MiB, cut",
+    CHECKSUM: "{lines} whose checksum does not fit: changed, or after a line that is missing",
+    LOST: "{lines} missing, by the numbers of those before and after",
+    CUT: "not as long as when its rank ended",
     NO_EVENT: "{lines} without a version and the name of an event",
     VALUE: "{lines} with a value that cannot be (a wrong type, below 0, not finite, beyond all bounds)",
     REPEATED: "{lines} there before: what was written twice in a row counts once, blocks logged apart count nowhere",
@@ -40,13 +44,13 @@ KINDS: Mapping[str, str] = {
     CLOCK_GAP: f"the clock was silent for over {GAP_SECONDS / 3600:g} h, or leapt, {{times}}: its times are not stated",
     CLOCKS_APART: "its times contradict those of other ranks: times of the attempt are not stated",
     NO_LOG: "it is not there, and the run was completed",
-    NO_DOCUMENT: "no JSON object: what it would say is not known",
+    NO_DOCUMENT: "no JSON object, or its checksum does not fit: what it would say is not known",
     NO_FILE: "it could not be read, and the run with it",
     OTHER_VERSION: "of another version than this code reads, and the run with it not read",
     TWO_ATTEMPTS: "it began before the attempt before it had ended: two attempts of the run wrote at once",
 }
 # Kinds that are lines which could not be read: what the column `unreadable_lines` counts.
-UNREADABLE_LINES = (TORN, NOT_JSON, NOT_TEXT, NESTED, TOO_LONG, NO_EVENT, VALUE)
+UNREADABLE_LINES = (TORN, NOT_JSON, NOT_TEXT, NESTED, TOO_LONG, CHECKSUM, NO_EVENT, VALUE)
 # Clock damage: times of day in such a log are not used.
 CLOCKS = (CLOCK_BACK, CLOCK_GAP, CLOCKS_APART)
 

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 from analysis.base.text import printable
 from analysis.read.log.file import LARGEST_DOCUMENT_BYTES, open_file
+from harness.core.seals import CRC, is_intact
 
 ENV = "env.json"
 MOST_LEAVES = 500
 LONGEST_VALUE = 300  # characters
 VERSION = "version of "
-OWN = ("v", "host", "t")
+OWN = ("v", "host", "t", CRC)
 # Variables of the scheduler and Open MPI that contain ids of jobs, processes or ports, or names of machines.
 _OWN_VARIABLE = re.compile(
     r"(JOB_?ID|JOB_NAME|TASK_ID|PID|PORT|URI|ADDR(ESS)?|COMM_ID|HOST(NAME|S)?|NODENAME|NODELIST|TRANSPORTS)$",
@@ -52,7 +53,7 @@ def read_environment(path: Path) -> Environment | None:
             if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT_BYTES:
                 return None
             document = json.loads(file.read())
-        if not isinstance(document, dict) or not document:
+        if not isinstance(document, dict) or not document or not is_intact(document):
             return None
         return Environment(_compared(document, path), _hosts(document))
     except (OSError, ValueError, RecursionError):

@@ -43,6 +43,7 @@ from analysis.read.log.file import check_document
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
 from harness.core.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
+from harness.core.measuring.oversubscription import shared_cores_or_gpus
 from harness.core.spec import RunSpec, Site, read_run
 from harness.core.strategies import info
 
@@ -122,6 +123,8 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     ranks = _last_logs(attempts)
     columns |= workload_columns(spec.workload, every, ranks)
     columns |= attempt_columns(attempts, pieces) | _device_columns(pieces, ranks) | _environment_columns(attempts)
+    if not row.get("oversubscribed") and row["status"] != UNFINISHED:
+        columns["oversubscribed"] = shared_cores_or_gpus([rank.start for rank in ranks.values() if rank.start])
     columns |= _start_columns(ranks) | probe_columns(ranks) | _eval_columns(ranks) | _staleness_columns(ranks)
     columns |= _work_columns(spec, attempts, pieces) | evaluation_columns(attempts, pieces)
     own_steps = [block.seconds / block.n for block in blocks] if spec.workload else []

@@ -1,21 +1,23 @@
 """The event log of a run: written by each rank, read by everything else. Standard library only.
 
 Each line of `events.rank<r>.jsonl` is one JSON object with `v` (schema version), `t` (unix seconds), `rank` and `ev`
-(its kind); the other keys depend on the kind, see `schemas/events.schema.json`. Each file has one writer and is
-append-only. Readers ignore unknown keys and kinds, count unreadable lines (an incomplete last line is normal after a
-kill), and reject unknown schema versions.
+(its kind), and ends in its number and a checksum (harness/core/seals.py). The other keys depend on the kind, see
+`schemas/events.schema.json`. Each file has one writer and is append-only. Readers ignore unknown keys and kinds, count
+unreadable lines (an incomplete last line is normal after a kill), and reject unknown schema versions.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from harness.core import run_files
+from harness.core.seals import CRC, LineSeal, is_intact, sealed
 
 SCHEMA_VERSION = 1
 RESULT_VERSION = 1
@@ -37,13 +39,20 @@ class EventWriter:
 
     def __init__(self, path: Path, rank: int) -> None:
         self.rank = rank
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed by close)
+        self._writing = threading.Lock()
+        self._seal = LineSeal(path)
+        self._file = open(path, "a", encoding="ascii", buffering=1)  # noqa: SIM115 (closed by close)
 
     def write(self, ev: str, **values: Any) -> None:
         record = {"v": SCHEMA_VERSION, "t": round(time.time(), 6), "rank": self.rank, "ev": ev}
         record.update(values)
         # NaN is not valid JSON; a diverged loss is written as null, and the reader reports it.
-        self._file.write(json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n")
+        line = json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
+        with self._writing:  # a checksum covers the lines before it
+            self._file.write(self._sealed(line))
+
+    def _sealed(self, line: str) -> str:
+        return self._seal.seal(line)
 
     def close(self) -> None:
         self._file.close()
@@ -104,7 +113,7 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
     """
     path = run_dir / run_files.RESULT
     temporary = run_dir / f".result.{os.uname().nodename}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(_finite(result), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(sealed(_finite(result)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     try:
         os.link(temporary, path)
         return True
@@ -132,6 +141,9 @@ def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(result, dict) or result.get("v") != RESULT_VERSION or "status" not in result:
         raise ValueError(f"{path} is not a result of version {RESULT_VERSION}")
+    if not is_intact(result):
+        raise ValueError(f"{path} is damaged: its checksum does not fit")
+    result.pop(CRC, None)
     return result
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from harness.core.optimizer_spec import OptimizerSpec
+from harness.core.seals import is_intact, sealed
 from harness.core.serialization import LATER, determining, from_plain, to_plain, write_json
 from harness.core.strategies import info
 from harness.core.workload.spec import WorkloadSpec
@@ -379,7 +380,7 @@ def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
     """Write `spec.json` atomically."""
     path = run_dir / "spec.json"
     document = {"v": SPEC_VERSION, "run_id": spec.run_id, "spec": to_plain(spec), "site": to_plain(site)}
-    write_json(path, document)
+    write_json(path, sealed(document))
     return path
 
 
@@ -391,6 +392,8 @@ def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
         if not isinstance(document, dict) or document.get("v") != SPEC_VERSION:
             version = document.get("v") if isinstance(document, dict) else None
             raise ValueError(f"version {version!r}, this code reads version {SPEC_VERSION}")
+        if not is_intact(document):
+            raise ValueError("its checksum does not fit")
         return from_plain(RunSpec, document["spec"]), from_plain(Site, document["site"])
     except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a run's spec.json: {error}") from None

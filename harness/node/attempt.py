@@ -19,6 +19,7 @@ from pathlib import Path
 
 from harness.core import checkpoints, environment_variables, events, programs, run_files, spec
 from harness.core.rendezvous import Rendezvous, from_launcher, make_token
+from harness.core.seals import sealed
 from harness.core.spec import RunSpec, Site, read_run
 from harness.node import stage, workload
 from harness.node.image import image
@@ -89,7 +90,7 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
         }
         if changed := workload.changed_code(run_spec, site):
             begin["code_changed"] = changed
-        spec.write_json(attempt_dir / run_files.BEGIN, begin)
+        spec.write_json(attempt_dir / run_files.BEGIN, sealed(begin))
     with stage.staged_site(site, os.environ) as staged_site:
         supervisor = supervisor_of(run_spec, staged_site, rendezvous, run_dir, attempt_dir, server)
         ended = supervisor.run()

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -118,7 +119,9 @@ class RankSupervisor:
                 return RankExit(self.rank, 127, time.time(), server=self.server)
             code = self._watch(process)
             self._keep_core(process.pid, began, stderr)
-            return self._ended(code)
+            ended = self._ended(code)
+            sizes = {rank: size_of(self._log_of(rank)) for rank in self.ranks}
+            return replace(ended, log_bytes={str(rank): size for rank, size in sizes.items() if size >= 0})
 
     def _start(self, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         return self._popen(stdout, stderr)
@@ -141,6 +144,14 @@ class RankSupervisor:
         interrupted = self.interrupted and self.stop_reason is not None
         ended_at = self.stopped_at or time.time()
         return RankExit(self.rank, code, ended_at, self.stop_reason, interrupted, self.server, self.waited)
+
+    @property
+    def ranks(self) -> range:
+        """The ranks that the process is, or that it starts."""
+        return range(self.rank, self.rank + 1)
+
+    def _log_of(self, rank: int) -> Path:
+        return self.attempt_dir / run_files.events(rank)
 
     def _keep_core(self, pid: int, began: float, stderr: IO[bytes]) -> None:
         """Move a core file, which Linux by default writes into the user's working directory, to the attempt's folder.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.core import run_files
 from harness.core.measuring.environment import environment
+from harness.core.seals import sealed
 from harness.core.serialization import write_json
 from harness.core.spec import Site
 from harness.node import workload
@@ -39,7 +40,7 @@ def write(site: Site, attempt_dir: Path, cwd: str | None, environ: Mapping[str, 
     """Write env.json. cwd, environ: of the process that trains. Of a program, the interpreter is unknown."""
     python, interpreter, versions = (site.python and _asked(site, cwd, environ)) or (None, site.python or None, {})
     document = environment(site.code_version, python, interpreter, versions, environ)
-    write_json(attempt_dir / run_files.ENVIRONMENT, document)
+    write_json(attempt_dir / run_files.ENVIRONMENT, sealed(document))
 
 
 def _asked(site: Site, cwd: str | None, environ: Mapping[str, str]) -> tuple[str, str, dict[str, str]] | None:

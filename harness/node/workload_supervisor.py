@@ -192,8 +192,12 @@ class WorkloadSupervisor(RankSupervisor):
             return sum(map(size_of, self._logs()))
         return sum(size_of(self.attempt_dir / of(self.rank)) for of in (run_files.stdout, run_files.stderr))
 
+    @property
+    def ranks(self) -> range:
+        return workload.ranks_of(self.spec, self.rank)
+
     def _logs(self) -> list[Path]:
-        return [self.attempt_dir / run_files.events(rank) for rank in workload.ranks_of(self.spec, self.rank)]
+        return [self._log_of(rank) for rank in self.ranks]
 
     def _stacks(self, _: subprocess.Popen[bytes]) -> str:
         what = "its output did not grow" if self.workload.pattern else "no block of steps ended"

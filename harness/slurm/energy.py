@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import spec
+from harness.core.seals import sealed
 from harness.slurm.client import Client, SlurmUnavailable
 
 FILE = "slurm_energy.json"
@@ -30,7 +31,7 @@ def write(attempt_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
     if "SUBMITIT_LOCAL_JOB_ID" in environ or job is None:
         return
-    spec.write_json(attempt_dir / FILE, {"v": VERSION, **_asked(f"{job}.{step}" if step else None)})
+    spec.write_json(attempt_dir / FILE, sealed({"v": VERSION, **_asked(f"{job}.{step}" if step else None)}))
 
 
 def _asked(step: str | None) -> dict[str, Any]:

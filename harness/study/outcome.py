@@ -8,13 +8,15 @@ import re
 import shutil
 import signal
 import time
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.core import checkpoints, events, run_files, spec
+from harness.core.measuring.oversubscription import shared_cores_or_gpus
+from harness.core.seals import sealed
+from harness.core.serialization import from_plain
 from harness.core.workload.patterns import RANK
 
 STDERR_TAIL_LINES = 30
@@ -58,6 +60,7 @@ class RankExit:
         interrupted: stopped by the user or the scheduler, so the run is unfinished rather than failed.
         server: number of the parameter server, for a server on a node of its own.
         waited: for a rank without progress, whether its stacks show that it waited for other ranks; None for others.
+        log_bytes: sizes of the event logs of the ranks that it supervised, by rank; None in older files.
     """
 
     rank: int
@@ -67,6 +70,7 @@ class RankExit:
     interrupted: bool = False
     server: int | None = None
     waited: bool | None = None
+    log_bytes: Mapping[str, int] | None = None
 
     @property
     def name(self) -> str:
@@ -92,7 +96,7 @@ def sentence(attempt_dir: Path, exit_: RankExit) -> str:
 
 
 def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
-    spec.write_json(attempt_dir / run_files.exit_status(exit_.rank), asdict(exit_))
+    spec.write_json(attempt_dir / run_files.exit_status(exit_.rank), sealed(asdict(exit_)))
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -110,7 +114,7 @@ def read_exits(attempt_dir: Path) -> list[RankExit]:
     """Exits of the ranks that have ended, in order of time."""
     exits = []
     for path in attempt_dir.glob(run_files.EXITS_OF_RANKS):
-        exits.append(RankExit(**json.loads(path.read_text(encoding="utf-8"))))
+        exits.append(from_plain(RankExit, json.loads(path.read_text(encoding="utf-8"))))
     return sorted(exits, key=lambda exit_: exit_.t)
 
 
@@ -165,7 +169,7 @@ def write_restart(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
     document = {"by": by, "reason": reason, "step": step, "t": time.time()}
     try:
         with open(attempt_dir / run_files.AGAIN, "x", encoding="utf-8") as file:
-            file.write(json.dumps(document) + "\n")
+            file.write(json.dumps(sealed(document)) + "\n")
     except FileExistsError:
         return False
     return True
@@ -286,28 +290,11 @@ def mpirun_message(attempt_dir: Path) -> str:
 
 
 def oversubscribed(attempt_dir: Path) -> str | None:
-    """Describe how ranks shared cores or GPUs, from their start events; None if they did not.
-
-    Ranks are grouped by machine (the kernel's boot id) rather than host name: virtual nodes of one machine share cores.
-    """
+    """Describe how ranks shared cores or GPUs, from their start events; None if they did not."""
     starts = []
     for path in sorted(attempt_dir.glob(run_files.EVENTS_OF_RANKS)):
         starts += [event for event in events.read_events(path).events if event["ev"] == "start"][-1:]
-    by_machine: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for start in starts:
-        by_machine[start["machine"]].append(start)
-    for ranks in by_machine.values():
-        cores = ranks[0]["cores"]
-        threads = sum(start["threads"] or 0 for start in ranks)  # unknown of a training measured from outside
-        if threads > cores:
-            return f"{len(ranks)} ranks with {threads} threads on a machine with {cores} cores"
-        declared = max(start.get("cores_declared") or 0 for start in ranks)
-        if declared > cores:
-            return f"a virtual node: the scheduler declares {declared} cores, the machine has {cores}"
-    shared = [n for n in Counter(start["device_id"] for start in starts if start.get("device_id")).values() if n > 1]
-    if shared:
-        return f"{max(shared)} ranks on one GPU"
-    return None
+    return shared_cores_or_gpus(starts)
 
 
 def _signal_name(number: int) -> str:

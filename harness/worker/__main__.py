@@ -19,6 +19,7 @@ from harness.core.events import LEFT, EventWriter
 from harness.core.measuring.environment import environment, start_facts
 from harness.core.measuring.protocol import Protocol
 from harness.core.rendezvous import from_environment, with_token
+from harness.core.seals import sealed
 from harness.core.serialization import write_json
 from harness.core.spec import CHROME, NSYS, read_run
 from harness.worker import checkpoint, loop, profiler_ranges
@@ -84,7 +85,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
         described = environment(
             site.code_version, platform.python_version(), sys.executable, facts["versions"], os.environ
         )
-        write_json(attempt_dir / run_files.ENVIRONMENT, described)
+        write_json(attempt_dir / run_files.ENVIRONMENT, sealed(described))
     step = adapter.step
     if spec.verify and first_step == 0:
         step = step_check.checked(step, spec, adapter, log)

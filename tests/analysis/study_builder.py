@@ -8,6 +8,7 @@ start-up, 9 per warm-up block, the blocks, checkpoints and probes, 2 per evaluat
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core import seals
 from harness.core.events import EventWriter, write_result
 from harness.core.measuring.protocol import Protocol
 from harness.core.serialization import write_json
@@ -187,10 +189,14 @@ def resume(step: int, from_attempt: int | None = None, **values: Any) -> dict[st
 
 
 class StudyBuilder:
-    """A study in a folder: `add` runs, then pass `folder` to the code under test."""
+    """A study in a folder: `add` runs, then pass `folder` to the code under test.
 
-    def __init__(self, folder: Path, name: str = "how-it-scales") -> None:
+    sealed: write checksums, as the harness does. Without them, as in older studies, tests can change the files.
+    """
+
+    def __init__(self, folder: Path, name: str = "how-it-scales", sealed: bool = False) -> None:
         self.folder = folder
+        self.sealed = sealed
         self.name = name
         self.requested: list[str] = []
         (folder / "runs").mkdir(parents=True)
@@ -222,9 +228,14 @@ class StudyBuilder:
         run_dir.mkdir(exist_ok=True)
         write_run(run_dir, spec, dataclasses.replace(SITE, **(site or {})))
         if logs is not None:
-            write_logs(run_dir / f"attempt-{attempt}", spec, logs)
+            write_logs(run_dir / f"attempt-{attempt}", spec, logs, self.sealed)
         if finished:
             write_result(run_dir, {**RESULT, "run_id": spec.run_id, "attempt": attempt, **(result or {})})
+        if not self.sealed:
+            for path in run_dir.rglob("*.json"):
+                document = json.loads(path.read_text())
+                if document.pop("crc", None) is not None:
+                    write_json(path, document)
         self.requested.append(spec.run_id)
         self.write_study()
         return run_dir
@@ -244,28 +255,33 @@ class StudyBuilder:
         return self.add(spec_of(gpus, verify=True, **changes), Logs(verify=shown or arrays()))
 
 
-def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs) -> None:
+def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs, sealed: bool = False) -> None:
     """Write one log per rank like a worker, and the files of the ranks' supervisors."""
     attempt_dir.mkdir(parents=True, exist_ok=True)
     if logs.begin is not None:
-        write_json(attempt_dir / "begin.json", {"t": logs.begin, "job_id": "17"})
+        begin = {"t": logs.begin, "job_id": "17"}
+        write_json(attempt_dir / "begin.json", seals.sealed(begin) if sealed else begin)
     if logs.verify is not None:
         np.savez(attempt_dir / "verify.npz", **logs.verify)
     codes = [0] * spec.gpus if logs.exit_codes is None else logs.exit_codes
     for rank in range(spec.gpus):
-        writer = TimedWriter(attempt_dir / f"events.rank{rank}.jsonl", rank, logs.begin or CREATED)
+        writer = TimedWriter(attempt_dir / f"events.rank{rank}.jsonl", rank, logs.begin or CREATED, sealed)
         _write_rank(writer, rank, spec, logs)
         writer.close()
         if rank < len(codes):
-            outcome.write_exit(attempt_dir, RankExit(rank, codes[rank], writer.t + 1.0))
+            sizes = {str(rank): writer.path.stat().st_size} if sealed else None
+            outcome.write_exit(attempt_dir, RankExit(rank, codes[rank], writer.t + 1.0, log_bytes=sizes))
 
 
 class TimedWriter(EventWriter):
     """The harness's writer with a simulated clock: t, in unix seconds."""
 
-    def __init__(self, path: Path, rank: int, t: float) -> None:
+    def __init__(self, path: Path, rank: int, t: float, sealed: bool = False) -> None:
         super().__init__(path, rank)
-        self.t = t
+        self.path, self.t, self.checksums = path, t, sealed
+
+    def _sealed(self, line: str) -> str:
+        return super()._sealed(line) if self.checksums else line + "\n"
 
     def write_after(self, passed: float, ev: str, /, **values: Any) -> None:
         self.t += passed
@@ -274,19 +290,17 @@ class TimedWriter(EventWriter):
 
 def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> None:
     per_node = spec.placement.ranks_per_node
+    place = {"host": f"node{rank // per_node}", "machine": f"boot-{rank // per_node}", "device_id": f"GPU-{rank}"}
     writer.write_after(
         sum(logs.startup_seconds.values()),
         "start",
         world_size=spec.gpus if logs.world_size is None else logs.world_size,
         local_rank=rank % per_node,
-        host=f"node{rank // per_node}",
-        machine=f"boot-{rank // per_node}",
         cores=64,
         cores_declared=64,
         threads=8,
         device=logs.device or spec.cluster.device,
         device_name=logs.device_name,
-        device_id=f"GPU-{rank}",
         parameters=_own(logs.parameters, rank),
         gradient_bytes=GRADIENT_BYTES,
         global_batch=spec.global_batch,
@@ -296,7 +310,7 @@ def _write_rank(writer: TimedWriter, rank: int, spec: RunSpec, logs: Logs) -> No
         startup_seconds=dict(logs.startup_seconds),
         **({"communication": logs.communication} if logs.later else {}),
         **({"energy_of": logs.energy[0].format(rank=rank)} if logs.energy else {}),
-        **_own(logs.start, rank),
+        **{**place, **_own(logs.start, rank)},
     )
     if logs.resume is not None:
         writer.write_after(0.0, "resume", **logs.resume)

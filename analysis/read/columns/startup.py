@@ -18,6 +18,7 @@ from typing import Any
 
 from analysis.base.values import number_of, seconds_of
 from analysis.read.attempts import BEGIN, Attempt
+from analysis.read.log.file import json_object
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST
 
@@ -81,12 +82,7 @@ def _parts(log: RankLog, begin: float | None) -> dict[str, float]:
 def _before_watchers(path: Path, begin: float | None) -> tuple[dict[str, float], str | None]:
     """Return the seconds from the start of the batch script to that of the supervisors (from begin.json), with staging
     of the environment apart, empty if unknown; and how it was staged."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}, None
-    if not isinstance(document, dict):
-        return {}, None
+    document = json_object(path)
     started, staged = number_of(document, "job_started"), document.get("staged")
     seconds, way = None, None
     if isinstance(staged, dict):

@@ -25,7 +25,9 @@ from analysis.read.damage import (
     TORN,
 )
 from analysis.read.log.rank import RankLog
+from analysis.read.log.seals import Seals
 from harness.core.events import UnknownVersion
+from harness.core.seals import is_intact
 
 PIECE_BYTES = 1 << 18
 LARGEST_DOCUMENT_BYTES = 1 << 24  # limit for the other files of a run
@@ -37,16 +39,18 @@ def read_log(path: Path) -> RankLog:
     log = RankLog()
     with open_file(path) as file:
         # Stop at the current size, so that reading a fast-growing log ends.
-        size = os.fstat(file.fileno()).st_size
+        size = log.bytes = os.fstat(file.fileno()).st_size
+        seals = Seals(log.damage)
         if not size:
             log.damage[EMPTY] += 1
         for piece in _pieces(file, size, log):
             if log.events >= MOST_EVENTS:
                 log.damage[BEYOND] += piece.count(b"\n") + (not piece.endswith(b"\n"))
                 continue
-            values = _parsed(piece)
+            intact = seals.holds(piece)
+            values = _parsed(piece) if intact else None
             try:
-                log.add_all(_one_by_one(piece, log) if values is None else values)
+                log.add_all(_one_by_one(piece, log, None if intact else seals) if values is None else values)
             except UnknownVersion as error:
                 raise UnknownVersion(f"{path}: {error}") from None
     return log
@@ -74,13 +78,13 @@ def check_document(path: Path) -> None:
 
 
 def json_object(path: Path) -> Mapping[str, Any]:
-    """Read a JSON object; empty if the file is missing or invalid. Raises OSError if it cannot be read."""
+    """Read a JSON object; empty if the file is missing, invalid or changed. Raises OSError if it cannot be read."""
     check_document(path)
     try:
         document = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    return document if isinstance(document, dict) else {}
+    return document if isinstance(document, dict) and is_intact(document) else {}
 
 
 def _pieces(file: BinaryIO, size: int, log: RankLog) -> Iterator[bytes]:
@@ -126,7 +130,8 @@ def _parsed(piece: bytes) -> list[Any] | None:
     return values[::2]
 
 
-def _one_by_one(piece: bytes, log: RankLog) -> Iterator[Any]:
+def _one_by_one(piece: bytes, log: RankLog, seals: Seals | None = None) -> Iterator[Any]:
+    """Yield the values of the lines that can be read, and count the others. seals: None: they are intact."""
     lines = piece.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -134,8 +139,9 @@ def _one_by_one(piece: bytes, log: RankLog) -> Iterator[Any]:
         if len(line) > LONGEST_LINE_BYTES:
             log.damage[TOO_LONG] += 1
             continue
+        kind = seals.damage_of(line) if seals else None
         try:
-            yield json.loads(line.decode("utf-8"))
+            value = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError:
             log.damage[NOT_TEXT] += 1
         except RecursionError:
@@ -143,3 +149,8 @@ def _one_by_one(piece: bytes, log: RankLog) -> Iterator[Any]:
         except ValueError:
             # The last line has no newline yet.
             log.damage[TORN if number == len(lines) else NOT_JSON] += 1
+        else:
+            if kind is None:
+                yield value
+            else:
+                log.damage[kind] += 1

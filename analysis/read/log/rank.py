@@ -48,6 +48,7 @@ class RankLog:
 
     Attributes:
         events: number of events read.
+        bytes: size of the file.
         damage: count of each kind of damage (`analysis.read.damage.KINDS`).
         first_t, last_t: unix seconds of the first and last event.
         first_step_t: unix seconds at the start of the first step.
@@ -72,7 +73,7 @@ class RankLog:
         return log
 
     def __init__(self) -> None:
-        self.events = 0
+        self.events = self.bytes = 0
         self.damage: Counter[str] = Counter()
         self.start: Mapping[str, Any] | None = None
         self.world_size: int | None = None
