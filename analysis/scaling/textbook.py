@@ -114,7 +114,7 @@ def fit(law: Law, series: RateSeries) -> Fit | None:
     they determine. A parameter that they do not (for links between nodes, on one node) is 0."""
     import numpy as np
     from scipy.optimize import least_squares
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     arguments, costs = _arguments(series.sizes, series.scaling), series.costs
     spoken = _spoken(law, arguments)
@@ -139,7 +139,7 @@ def fit(law: Law, series: RateSeries) -> Fit | None:
     if df > 0:
         variance = np.linalg.pinv(found.jac.T @ found.jac) * (residuals(found.x) ** 2).sum() / df
         half = np.zeros(len(law.parameters))
-        half[spoken] = student.ppf(0.95, df) * np.sqrt(np.diag(variance)[1:])
+        half[spoken] = stdtrit(df, 0.95) * np.sqrt(np.diag(variance)[1:])
         intervals = tuple((max(0.0, float(v - h)), float(v + h)) for v, h in zip(values, half, strict=True))
     cost = scale * float(np.exp(found.x[0]))
     known = tuple(i in spoken for i in range(len(values)))

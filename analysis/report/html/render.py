@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.base import text
@@ -217,8 +218,13 @@ def is_warning(mark: str) -> bool:
 
 @cache
 def _environment() -> Environment:
+    # Compiling the templates takes a fifth of a small report's time.
+    compiled = None
+    with suppress(OSError, RuntimeError):  # no folder of this user for temporary files
+        compiled = FileSystemBytecodeCache()
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
+        bytecode_cache=compiled,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
