@@ -188,7 +188,9 @@ def wait(
     unavailable = False
     held: set[str] = set()
     while True:
-        for run_id in sorted(open_runs):
+        # A failed run that is held back still has its old result.
+        held_back = {r.spec.run_id for array in submitter.chunks for r in array.requests}
+        for run_id in sorted(open_runs - held_back):
             if (result := study.result(run_id)) is not None:
                 open_runs.discard(run_id)
                 report(run_id, result)
@@ -208,7 +210,6 @@ def wait(
             if queue is not None:
                 _report_held(queue.values(), held, say)
                 jobs = submissions.jobs(study.folder, open_runs)
-                held_back = {r.spec.run_id for array in submitter.chunks for r in array.requests}
                 alive = {r for r, job in jobs.items() if job in queue or r in held_back}
                 for run_id in alive:
                     gone_since.pop(run_id, None)

@@ -74,6 +74,19 @@ def test_a_job_may_start_before_sbatch_answers_or_the_command_is_killed(
     assert_each_run_completed_once(tmp_path)
 
 
+def test_the_old_failure_of_a_run_that_is_held_back_is_not_reported_again(
+    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    # A fault is made in a run's first attempt only.
+    asked = (*arguments, "gpus=1", "seed=0,1,2", "measure.steps=4", "fault=kill_rank", "fault.step=2")
+    first = cli("harness", *asked, env=slurm.env)
+    assert first.returncode == 1, first.stdout + first.stderr
+    assert "0 completed, 3 failed" in first.stdout
+    second = cli("harness", *asked, "cluster.max_submit=1", env=slurm.env)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "3 completed, 0 failed" in second.stdout
+
+
 def test_a_job_to_be_taken_over_waits_until_the_full_disk_has_space_again(
     slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
