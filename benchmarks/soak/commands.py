@@ -160,7 +160,8 @@ def reported_wrongly(study: Study, output: str, code: int, faults: Sequence[Inje
     counts = study.counts()
     if said := SUMMARY.search(output):
         completed, failed, before = map(int, said.groups())
-        if (completed + before, failed) != (counts["completed"], counts["failed"]):
+        unwritten = output.count("result.json cannot be written: No space left")
+        if (completed + before, failed - unwritten) != (counts["completed"], counts["failed"]):
             return [wrong(f"said '{said[0]}', but the results are {dict(counts)}")]
         if (code == 0) != (counts["completed"] == study.shape.runs):
             return [wrong(f"exit code {code} with {dict(counts)}")]

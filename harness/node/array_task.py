@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from harness.core import disk
 from harness.node import attempt
-from harness.study import outcome, submissions
+from harness.study import submissions
 
 # How long to wait for the array's id to be recorded.
 WAIT_SECONDS = 60.0
@@ -25,10 +26,10 @@ def main() -> None:
             ((run_dir, first_attempt),) = runs
             attempt.run_rank(str(run_dir), first_attempt, token)
     except OSError as error:
-        if not outcome.is_disk_full(error):
+        if not disk.is_full(folder, error):
             raise
         print(f"{error.filename or folder}: {error.strerror}", file=sys.stderr)
-        sys.exit(outcome.DISK_FULL)  # all that will be known of it
+        sys.exit(disk.FULL)  # all that will be known of it
 
 
 def runs_of_this_task(folder: Path, token: str) -> list[tuple[Path, int]]:

@@ -294,7 +294,7 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
     by_pmix = _line_with(r"mpi/pmix", output)
     not_staged = _line_with(re.escape(stage.KEY), output)
     full = outcome.full_disk(run_dir, output)
-    message = full or not_staged or out_of_memory or by_pmix or next(reversed(output), "nothing")
+    message = full or not_staged or out_of_memory or by_pmix or next(reversed(output), outcome.NOTHING)
     if outcome.read_begin(attempt_dir) is None:
         # After a node was lost, Slurm may allocate it again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from harness.core import disk
 from harness.node import attempt
 from harness.study import outcome, submissions
 
@@ -19,8 +20,8 @@ def main() -> None:
         # The same numbering as in run_rank.
         number = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         output = outcome.batch_stderr_tail(folder, attempt.current_job_id(os.environ))
-        if sys.argv[3:] == [str(outcome.DISK_FULL)]:
-            output.append(outcome.NO_SPACE)  # so it could not be printed
+        if sys.argv[3:] == [str(disk.FULL)]:
+            output.append(disk.NO_SPACE)  # so it could not be printed
         attempt.finish_unreported(run_dir, number, token, output)
 
 

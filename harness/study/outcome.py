@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
-import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -13,22 +11,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core import checkpoints, events, run_files, spec
+from harness.core import checkpoints, disk, events, run_files, spec
 from harness.core.measuring.oversubscription import shared_cores_or_gpus
 from harness.core.seals import sealed
 from harness.core.serialization import from_plain
 from harness.core.workload.patterns import RANK
 
 STDERR_TAIL_LINES = 30
-# Exit code of a supervisor that could not write its files because the disk, or the user's share of it, is full. Slurm
-# keeps it where the files cannot.
-DISK_FULL = errno.ENOSPC
-NO_SPACE = "no space left on the disk of the results"
-# A disk with less space left counts as full.
-FULL_BYTES = 2**20
+# What srun, which has failed, has printed, if its output is empty.
+NOTHING = "nothing was printed, as on a full disk"
 # What Slurm's `code:signal` of a failed job means. 0:53: slurmstepd's for output files that cannot be opened.
 _EXIT_CODES = {
-    f"{DISK_FULL}:0": NO_SPACE,
+    f"{disk.FULL}:0": disk.NO_SPACE,
     "0:53": "its output files could not be opened, as on a full disk",
 }
 # NumPy and framework tracebacks can contain very long lines.
@@ -92,6 +86,8 @@ class RankExit:
 def sentence(attempt_dir: Path, exit_: RankExit) -> str:
     """How a rank failed; if it ended by itself, with what it said last of an error."""
     error = _last_error(attempt_dir, exit_.rank) if exit_.code > 0 and not exit_.reason else None
+    if exit_.code == disk.FULL:
+        error = error or disk.NO_SPACE  # and so it could not say it
     return exit_.sentence + (f": {error}" if error else "")
 
 
@@ -99,15 +95,10 @@ def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
     spec.write_json(attempt_dir / run_files.exit_status(exit_.rank), sealed(asdict(exit_)))
 
 
-def is_disk_full(error: OSError) -> bool:
-    """Return whether a file could not be written for lack of space or quota."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
 def full_disk(folder: Path, output: Sequence[str]) -> str | None:
     """Return that the folder's disk is full, if that was printed or is so still: then nothing could be printed."""
     printed = next((line for line in output if re.search("no space left|quota exceeded", line, re.IGNORECASE)), None)
-    return printed or (NO_SPACE if shutil.disk_usage(folder).free < FULL_BYTES else None)
+    return printed or (disk.NO_SPACE if disk.is_full(folder) else None)
 
 
 def read_exits(attempt_dir: Path) -> list[RankExit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -12,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from harness.core import run_files
+from harness.core import disk, run_files
 from harness.core.checkpoints import latest
 from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
@@ -124,7 +125,8 @@ class LeaveOnSignal:
 
 
 def exit_code() -> int:
-    """Run the rank; return 0 if it finished, LEFT if it saved and stopped early, 1 if it failed."""
+    """Run the rank; return 0 if it finished, LEFT if it saved and stopped early, disk.FULL if it failed on a full disk,
+    otherwise 1 if it failed."""
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
     except (
@@ -133,15 +135,20 @@ def exit_code() -> int:
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
+    except BaseException as error:
+        full = disk.is_full(Path(sys.argv[2]), error)
+        with contextlib.suppress(OSError):  # stderr is on the same disk
+            traceback.print_exc()
+            if full:
+                print(f"error: {disk.NO_SPACE}", file=sys.stderr)
+        return disk.FULL if full else 1
 
 
 if __name__ == "__main__":
     code = exit_code()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # Skip the interpreter's clean-up. After an error it can block in a collective that the peers never join, which
     # hides the failure. After success, gloo's threads can abort the process (github.com/pytorch/pytorch/pull/179291),
     # and a complete run would count as failed.

@@ -112,3 +112,5 @@ def test_a_full_disk_is_told_by_the_exit_code_of_a_job_without_a_result(tmp_path
     assert reason("FAILED with exit code 0:53").endswith("as on a full disk")
     assert reason("FAILED with exit code 1:0") == "FAILED with exit code 1:0"
     assert reason("CANCELLED by 0") == "CANCELLED by 0"
+    full_rank = outcome.sentence(tmp_path, RankExit(0, errno.ENOSPC, 1.0))
+    assert full_rank == "rank 0 exited with code 28: no space left on the disk of the results"

@@ -1,0 +1,24 @@
+"""A full disk: where a run's files are, nothing can be written about it, so exit codes tell it."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Optional
+
+# Exit code of a rank or supervisor that could not write its files because the disk, or the user's share of it, is full.
+FULL = errno.ENOSPC
+NO_SPACE = "no space left on the disk of the results"
+# A disk with less space left counts as full.
+FULL_BYTES = 2**20
+
+
+def is_full(folder: Path, error: Optional[BaseException] = None) -> bool:
+    """Return whether an error is that of a full disk, or the folder's disk is full, as libraries hide the error."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    try:
+        return shutil.disk_usage(str(folder)).free < FULL_BYTES
+    except OSError:
+        return False
