@@ -23,7 +23,7 @@ _WITHOUT_DASH = re.compile(rf"^{DASH}\s*(<span)")
 _TAG = re.compile(r"<[^>]+>")
 _SPACE = re.compile(r"\s+")
 BASIS = "from "  # begins what an interval comes from
-LONGEST_REMARK = 32  # characters
+LONGEST_FIGURE, LONGEST_REMARK = 16, 32  # characters
 UNMENTIONED = ("Warnings", "Notes")  # columns whose absence tells that there are none
 
 
@@ -112,7 +112,8 @@ def _shared(small: Sequence[Sequence[str]]) -> list[str]:
 
 def _is_text(html: str) -> bool:
     """Whether a cell has more than figures and short remarks."""
-    return any(len(piece.strip()) > LONGEST_REMARK for piece in _TAG.split(html))
+    own = _words(_SMALL.sub("", html))
+    return len(own) > LONGEST_FIGURE or any(len(piece.strip()) > LONGEST_REMARK for piece in _TAG.split(html))
 
 
 def _words(html: str) -> str:
