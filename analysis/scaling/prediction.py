@@ -79,7 +79,7 @@ def predict_series(
         basis += (f"level: {FITTED}",)
     else:
         basis += (f"level: inside a node {FITTED}; between nodes from usual losses alone, with no usual error",)
-    if found.widening > 1:
+    if found.widening >= 1.05:  # 1.0, in print, is none
         basis += (
             f"the logs of the intervals are widened {found.widening:.1f} times: the largest measured size would not "
             "have been in the law's 90 % interval, before calibration, predicted from those up to half of it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
 import re
@@ -18,6 +19,7 @@ from harness.core.launchers import MPIRUN
 from harness.core.workload import launchers, patterns, templates
 from harness.core.workload.spec import OWN
 
+_INTERPRETER = re.compile(r"python[\d.]*|(ba|da|z|k)?sh|julia|Rscript|perl")
 # Keys that apply to a training that the harness knows nothing of, each with all keys below it. All others are about
 # networks of the catalogue.
 APPLY = (
@@ -127,13 +129,18 @@ def check(config: Config) -> None:
 
 
 def name(workload: Workload) -> str:
-    """Display name: workload.name, the script's without suffix, the module, or the program."""
+    """Display name: workload.name, the script's without suffix, the module, or the program; of an interpreter, what it
+    runs."""
     if workload.name is not None:
         return workload.name
     words = workload.command[0].split() if workload.shell else workload.command
-    derived = (
-        words[1] if words[0] == "-m" else Path(words[0]).stem if workload.kind is Kind.script else Path(words[0]).name
-    )
+    if workload.kind is Kind.script:
+        derived = words[1] if words[0] == "-m" else Path(words[0]).stem
+    else:
+        derived = Path(words[0]).name
+        after = itertools.dropwhile(lambda word: word.startswith("-") and word != "-m", words[1:])
+        if _INTERPRETER.fullmatch(derived) and (run := next(after, None)):
+            derived = next(after, run) if run == "-m" else Path(run).stem
     return re.sub(r"[^A-Za-z0-9._-]+", "_", derived).lstrip("._-")[:60] or workload.kind.name
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import composition
+from harness.config import composition, workload
+from harness.config.workload_schema import Kind, Workload
 from harness.core.errors import UserError
 from harness.core.spec import RunSpec
 from harness.plan.plan import Request
@@ -348,3 +349,17 @@ def test_the_command_line_is_split_at_the_first_dashes(folder: Path, project: Pa
         assert "plan: 2 runs in 2 arrays" in done.stdout
         for gpus in (1, 2):
             assert f"{sys.executable} train.py --help a=1,2 -- -m {gpus}\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["./build/train", "--steps=10"], "train"),
+        (["python3", "-u", "code/train.py", "--lr=0.1"], "train"),
+        (["/opt/py/bin/python3.11", "-m", "mine.train"], "mine.train"),
+        (["bash", "run.sh"], "run"),
+        (["python"], "python"),
+    ],
+)
+def test_a_program_that_an_interpreter_runs_gives_the_name(command: list[str], name: str) -> None:
+    assert workload.name(Workload(kind=Kind.command, command=command)) == name
