@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import ROOT, Row, paired, python, seconds_of
+from harness.core.ports import JOB_PORTS
 
 N = 6
 RUNS = 1000
@@ -57,7 +59,8 @@ def cluster(cpus: int = 8, nodes: int = 1) -> Iterator[None]:
     state = tempfile.mkdtemp(prefix="bench-", dir="/tmp")
     os.rmdir(state)
     before = dict(os.environ)
-    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT="16960", CLUSTER_NODES=str(nodes), CLUSTER_CPUS=str(cpus))
+    port = _first_of_free_ports(11 + nodes)
+    os.environ.update(CLUSTER_DIR=state, CLUSTER_PORT=str(port), CLUSTER_NODES=str(nodes), CLUSTER_CPUS=str(cpus))
     try:
         subprocess.run([SCRIPT, "up"], check=True, stdout=subprocess.DEVNULL)
         os.environ["SLURM_CONF"] = f"{state}/etc/slurm.conf"
@@ -67,6 +70,17 @@ def cluster(cpus: int = 8, nodes: int = 1) -> Iterator[None]:
         os.environ.clear()
         os.environ.update(before)
         subprocess.run(["rm", "-rf", state], check=True)
+
+
+def _first_of_free_ports(count: int) -> int:
+    """Return the first of as many consecutive free ports, below those of jobs (harness/core/ports.py)."""
+    for first in range(16960, JOB_PORTS[0] - count, 50):
+        with contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("", port))
+            return first
+    raise RuntimeError(f"no {count} consecutive free ports")
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from benchmarks.soak.record import record, summary
 from benchmarks.soak.soak import CPUS, NODES, Soak, disk, report, shapes, write_report
 from benchmarks.submission import cluster
 from harness.core.errors import UserError
+from harness.plan.machine import code_version
 
 MINUTES, SEED, SINGLE_RUNS, PAIR_RUNS = 60.0, 1, 200, 8
 OUT = ROOT / "build" / "soak"
@@ -70,7 +71,7 @@ def _soak(asked: argparse.Namespace) -> int:
     shutil.rmtree(asked.out, ignore_errors=True)
     asked.out.mkdir(parents=True)
     schedule.write(asked.out / "schedule.json", faults, seed, seconds)
-    load, begin = os.getloadavg()[0], time.monotonic()
+    code, load, begin = code_version(ROOT), os.getloadavg()[0], time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="soak-", dir="/tmp"))
     try:
         with disk(folder / "disk") as work, cluster(cpus=CPUS, nodes=NODES):
@@ -78,7 +79,7 @@ def _soak(asked: argparse.Namespace) -> int:
             soak.run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    document = {**report(soak, seed), "load": load, "seconds": time.monotonic() - begin}
+    document = {**report(soak, seed), "code": code, "load": load, "seconds": time.monotonic() - begin}
     write_report(asked.out, document)
     print(summary(document))
     if asked.record:

@@ -7,9 +7,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.common import ROOT, Row, counted_share
+from benchmarks.common import Row, counted_share
 from benchmarks.soak.journal import LOST, TWICE, WEIGHTS, WRONG
-from harness.plan.machine import code_version
 
 NAME = "soak"
 TARGETS = {
@@ -53,7 +52,7 @@ def record(document: Mapping[str, Any]) -> None:
     """Put the section into RESULTS.md."""
     from benchmarks.__main__ import RESULTS, section, with_section
 
-    text = section(NAME, code_version(ROOT), document["load"], rows(document), about(document))
+    text = section(NAME, document["code"], document["load"], rows(document), about(document))
     RESULTS.write_text(with_section(RESULTS.read_text(encoding="utf-8"), NAME, text), encoding="utf-8")
 
 
