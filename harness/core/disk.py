@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import shutil
+import os
 from pathlib import Path
 from typing import Optional
 
@@ -12,6 +12,8 @@ FULL = errno.ENOSPC
 NO_SPACE = "no space left on the disk of the results"
 # A disk with less space left counts as full.
 FULL_BYTES = 2**20
+# The same for files: an attempt has more.
+FULL_FILES = 16
 
 
 def is_full(folder: Path, error: Optional[BaseException] = None) -> bool:
@@ -19,6 +21,8 @@ def is_full(folder: Path, error: Optional[BaseException] = None) -> bool:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     try:
-        return shutil.disk_usage(str(folder)).free < FULL_BYTES
+        found = os.statvfs(str(folder))
     except OSError:
         return False
+    no_files = found.f_files > 0 and found.f_favail < FULL_FILES
+    return no_files or found.f_bavail * found.f_frsize < FULL_BYTES

@@ -8,6 +8,7 @@ unreadable lines (an incomplete last line is normal after a kill), and reject un
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -113,7 +114,13 @@ def write_result(run_dir: Path, result: Dict[str, Any]) -> bool:
     """
     path = run_dir / run_files.RESULT
     temporary = run_dir / f".result.{os.uname().nodename}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(sealed(_finite(result)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    try:
+        temporary.write_text(json.dumps(sealed(_finite(result)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    except OSError:
+        # The disk may be full: remove the partial file.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     try:
         os.link(temporary, path)
         return True

@@ -104,16 +104,18 @@ def make_token(attempt_dir: Path) -> None:
     """Make the file from which the attempt's ranks read their token, for this user only. The first supervisor does."""
     path = attempt_dir / run_files.TOKEN
     temporary = attempt_dir / f".{run_files.TOKEN}.{os.uname().nodename}.{os.getpid()}.tmp"
-    with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(f"{secrets.token_hex(16)}\n")
     try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links, which leaves a small race
-        if not path.exists():
-            temporary.replace(path)
-    temporary.unlink(missing_ok=True)
+        with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{secrets.token_hex(16)}\n")
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links, which leaves a small race
+            if not path.exists():
+                temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def with_token(rendezvous: Rendezvous, attempt_dir: Path) -> Rendezvous:

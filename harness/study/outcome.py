@@ -158,11 +158,17 @@ def write_restart(attempt_dir: Path, by: str, reason: str, step: int) -> bool:
         step: last checkpoint.
     """
     document = {"by": by, "reason": reason, "step": step, "t": time.time()}
+    path = attempt_dir / run_files.AGAIN
     try:
-        with open(attempt_dir / run_files.AGAIN, "x", encoding="utf-8") as file:
-            file.write(json.dumps(sealed(document)) + "\n")
+        file = open(path, "x", encoding="utf-8")  # noqa: SIM115 (closed below)
     except FileExistsError:
         return False
+    try:
+        with file:
+            file.write(json.dumps(sealed(document)) + "\n")
+    except OSError:  # the disk is full
+        path.unlink()
+        raise
     return True
 
 

@@ -1,0 +1,105 @@
+"""Local runs on a disk without space, and on one without files left: a small file system in memory."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import wait_for
+from project import Cli
+from studies import started
+
+RUN = (
+    "framework=emulated", "model=cnn_small", "dataset=synthetic", "batch=4", "cluster=local", "cluster.device=cpu",
+    "gpus=2", "measure=smoke", "measure.evaluate_samples=0", "measure.probe_steps=0", "study=full",
+)  # fmt: skip
+KIB = 1024
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB and 400 files."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400", "tmpfs", str(folder)]
+    if (done := subprocess.run(mount, capture_output=True, text=True, check=False)).returncode != 0:
+        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill_bytes(folder: Path, left: int) -> None:
+    block = b"x" * KIB
+    with open(folder / "filler", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(block * 4)
+        except OSError:
+            file.truncate(file.tell() - left)
+
+
+def fill_files(folder: Path, left: int) -> None:
+    (folder / "filler").mkdir()
+    numbers = 0
+    try:
+        while True:
+            (folder / "filler" / str(numbers)).touch()
+            numbers += 1
+    except OSError:
+        for number in range(left):
+            (folder / "filler" / str(number)).unlink()
+
+
+def free(folder: Path) -> None:
+    filler = folder / "filler"
+    for path in [*filler.iterdir()] if filler.is_dir() else [filler]:
+        path.unlink()
+
+
+def check(said: str, small: Path, cli: Cli) -> None:
+    """Check what a command that met the full disk printed, and what it left."""
+    assert len([line for line in said.splitlines() if "no space left on" in line.lower()]) == 1, said
+    assert "Traceback" not in said
+    assert not [*small.rglob(".result.*"), *small.rglob(".token.*")]
+    status = cli("harness", "status", str(small / "full"))
+    assert " running " not in status.stdout, status.stdout
+    assert " completed " not in status.stdout
+
+
+# The run has 76 KiB and 30 files, and a disk with less than 1 MiB or 16 files left is not begun on.
+@pytest.mark.parametrize(
+    ("fill", "left"),
+    [(fill_bytes, 44 * KIB), (fill_files, 14), (fill_files, 22)],
+    ids=["44 KiB", "14 files", "22 files"],
+)
+def test_a_full_disk_is_said_in_one_sentence_and_the_run_continues_later(
+    cli: Cli, torch_python: Path, small: Path, fill: Callable[[Path, int], None], left: int
+) -> None:
+    asked = (*RUN, f"results={small}")
+    fill(small, left)
+    full = cli("harness", *asked)
+    assert full.returncode != 0
+    check(full.stdout + full.stderr, small, cli)
+    free(small)
+    again = cli("harness", *asked)
+    assert "1 completed, 0 failed" in again.stdout, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("fill", [fill_bytes, fill_files])
+def test_a_disk_that_fills_up_during_a_run_ends_it_in_one_sentence(
+    cli: Cli, tmp_path: Path, torch_python: Path, small: Path, fill: Callable[[Path, int], None]
+) -> None:
+    asked = (*RUN, f"results={small}", "measure.steps=1500", "measure.precision=null")
+    with started(tmp_path, *asked) as process:
+        wait_for(lambda: [*small.rglob("events.rank0.jsonl")], 120)
+        fill(small, 0)
+        said, _ = process.communicate(timeout=300)
+    assert process.returncode != 0, said
+    check(said, small, cli)
+    free(small)
+    again = cli("harness", *asked)
+    assert "1 completed, 0 failed" in again.stdout, again.stdout + again.stderr
