@@ -83,7 +83,18 @@ def test_what_must_not_be_is_found(completed: Path, tmp_path: Path) -> None:
 
     twice = damaged("twice")
     shutil.copytree(twice / "attempt-1", twice / "attempt-2")
-    assert set(what(twice)) == {TWICE}
+    # It began before, trained again, and the result is not its own.
+    assert what(twice) == [TWICE, TWICE, WRONG]
+
+    # As after a disk was full when an attempt that had ended well was to write its result.
+    again = damaged("again")
+    log = (again / "attempt-1" / "events.rank0.jsonl").read_text().splitlines()
+    start, end = json.loads(log[0]), json.loads(log[-1])
+    shutil.copytree(again / "attempt-1", again / "attempt-2")
+    later = [{**start, "t": end["t"] + 5}, {"v": 1, "t": end["t"] + 6, "rank": 0, "ev": "resume", "step": 8}]
+    (again / "attempt-2" / "events.rank0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in later))
+    (again / "result.json").write_text(json.dumps({**read_json(again / "result.json"), "attempt": 2}))
+    assert what(again) == []
 
     short = damaged("short")
     log = short / "attempt-1" / "events.rank0.jsonl"

@@ -14,7 +14,7 @@ examination.py compares every run's files with what was injected, and its weight
 bit; what the commands and `harness status` say is compared with the files all the time.
 
     lost              no result, although all was asked for again until nothing was left to do
-    run twice         two attempts that ended well, or attempts that overlap
+    run twice         steps trained after an attempt had ended well, or attempts that overlap
     wrongly reported  a completed run whose attempts or steps say otherwise; a failure whose reason does not name a
                       fault that hit it; a command or a status that says other than the files; a traceback
 

@@ -61,26 +61,31 @@ def _completed(run_dir: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
     """Compare a completed run's result with its attempts."""
     spec = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
     ranks, measure = spec["gpus"], spec["measure"]
-    whole = []
+    well: list[int] = []
     ended = 0.0
     for attempt_dir in events.attempt_dirs(run_dir):
-        exits = [_result(path) or {} for path in attempt_dir.glob(run_files.EXITS_OF_RANKS)]
+        log = list(_log(attempt_dir, ranks))
+        times = sorted(event["t"] for event in log if "t" in event)
         number = run_files.attempt_number(attempt_dir)
-        if len(exits) == ranks and all(each.get("code") == 0 for each in exits):
-            whole.append(number)
-        times = sorted(event["t"] for event in _log(attempt_dir, ranks))
         if times and times[0] < ended:
             yield Finding(TWICE, run_dir.name, f"attempt {number} began before the previous one had ended", times[0])
         ended = max([ended, *times[-1:]])
-    if whole != [result["attempt"]]:
-        what = TWICE if len(whole) > 1 else WRONG
-        yield Finding(what, run_dir.name, f"attempts {whole} ended well, the result is of {result['attempt']}")
+        # A result that could not be written on a full disk is written by an attempt without a step.
+        if well and any(event["ev"] == "steps" for event in log):
+            yield Finding(
+                TWICE, run_dir.name, f"attempt {number} trained after attempt {well[-1]} had ended well", ended
+            )
+        exits = [_result(path) or {} for path in attempt_dir.glob(run_files.EXITS_OF_RANKS)]
+        if len(exits) == ranks and all(each.get("code") == 0 for each in exits):
+            well.append(number)
+    if well[-1:] != [result["attempt"]]:
+        yield Finding(WRONG, run_dir.name, f"attempts {well} ended well, the result is of {result['attempt']}")
     last = run_files.attempt_dir(run_dir, result["attempt"])
     for rank in range(ranks):
-        log = events.read_events(last / run_files.events(rank)).events
-        done = max((event["step"] + event["n"] for event in log if event["ev"] == "steps"), default=0)
-        if done != measure["warmup_steps"] + measure["steps"]:
-            yield Finding(WRONG, run_dir.name, f"is completed after {done} steps of rank {rank}")
+        of_rank = events.read_events(last / run_files.events(rank)).events
+        done = [event["step"] + event.get("n", 0) for event in of_rank if event["ev"] in ("resume", "steps")]
+        if max(done, default=0) != measure["warmup_steps"] + measure["steps"]:
+            yield Finding(WRONG, run_dir.name, f"is completed after {max(done, default=0)} steps of rank {rank}")
 
 
 def failures(run_dir: Path) -> Iterator[Failure]:
@@ -139,7 +144,7 @@ def _log(attempt_dir: Path, ranks: int) -> Iterator[Mapping[str, Any]]:
     for rank in range(ranks):
         path = attempt_dir / run_files.events(rank)
         if path.exists():
-            yield from (event for event in events.read_events(path).events if "t" in event)
+            yield from events.read_events(path).events
 
 
 def _result(path: Path) -> dict[str, Any] | None:

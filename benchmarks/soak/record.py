@@ -45,7 +45,7 @@ def about(document: Mapping[str, Any]) -> str:
         f"attempts of {document['runs']} runs, {document['commands']} starts of the commands, {document['statuses']} "
         "calls of `harness status`. A fault is survived if none of what the last four rows count is charged to it."
     )
-    return "\n".join(textwrap.wrap(text, 120))
+    return "\n".join(textwrap.wrap(f"{text} {document.get('remark', '')}".strip(), 120))
 
 
 def record(document: Mapping[str, Any]) -> None:
