@@ -276,6 +276,7 @@ class Cluster:
     stage_folder: str | None = None
     container: Container = field(default_factory=Container)
     env: dict[str, str] = field(default_factory=dict)
+    secret_env: list[str] = field(default_factory=list)
     bind_cpus: bool = False
 
 

@@ -16,6 +16,7 @@ from harness.config.schema import Config
 from harness.config.workload_schema import Kind, ProcessesPerNode, Workload
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
+from harness.core.secret_names import PLACEHOLDER
 from harness.core.workload import launchers, patterns, templates
 from harness.core.workload.spec import OWN
 
@@ -283,7 +284,9 @@ def _check_params(workload: Workload) -> None:
 
 
 def _check_placeholders(workload: Workload) -> None:
-    known = dict.fromkeys([*templates.NAMES, *workload.params], "")
+    texts = [*workload.command, *workload.resume_args]
+    secret = [name for text in texts for name in templates.placeholders(text) if PLACEHOLDER.fullmatch(name)]
+    known = dict.fromkeys([*templates.NAMES, *workload.params, *secret], "")
     for where, texts in (("the command", workload.command), ("workload.resume_args", workload.resume_args)):
         for text in texts:
             try:

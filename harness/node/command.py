@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.core import determinism, environment_variables, run_files
+from harness.core import determinism, environment_variables, run_files, secret_names
 from harness.core.launchers import NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import NSYS, RunSpec, Site
@@ -102,8 +102,7 @@ def rank_environment(spec: RunSpec, site: Site, rendezvous: Rendezvous, environ:
         own["NVIDIA_TF32_OVERRIDE"] = "0"
     own.update(determinism.variables(spec))
     own.update(spec.env)
-    hidden = environ.get(environment_variables.SECRET_VARIABLES, "").split()
-    own.update({name: environ[name] for name in hidden if name in environ})
+    own.update(secret_names.variables(environ))
     if site.container:
         # Use the image's modules, not the host's.
         env.pop("PYTHONPATH", None)

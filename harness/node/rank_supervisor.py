@@ -11,13 +11,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from harness.core import environment_variables, run_files
+from harness.core import environment_variables, run_files, secret_names
 from harness.core.rendezvous import Rendezvous
+from harness.core.secret_names import Mask
 from harness.core.spec import RunSpec, Site
 from harness.node.command import not_started, profiler_command, rank_command, rank_cpus, rank_environment
 from harness.slurm.client import Client, SlurmUnavailable
@@ -27,6 +28,9 @@ from harness.study.outcome import PEER_FAILED, RankExit
 POLL_SECONDS = 0.2
 # Interval for checking files of this rank and its peers, in a folder shared by many nodes.
 CHECK_SECONDS = 1.0
+# Bytes of output that are read at once; how long a process that has ended may leave its output open.
+CHUNK_BYTES = 1 << 16
+OUTPUT_SECONDS = 5.0
 # How long peers may continue after a rank has failed. Their collectives usually raise earlier.
 PEER_GRACE_SECONDS = 5.0
 # After SIGTERM, Slurm waits KillWait (30 s by default) before SIGKILL: time to finish a block and save.
@@ -85,6 +89,8 @@ class RankSupervisor:
         self.exit_by: float | None = None
         self.asked_at = 0.0
         self.waited: bool | None = None
+        self.secrets = secret_names.variables(os.environ)
+        self._readers: list[threading.Thread] = []
 
     def _command(
         self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path
@@ -118,13 +124,31 @@ class RankSupervisor:
                 stderr.write(f"{not_started(self.argv, error, os.uname().nodename)}\n".encode())
                 return RankExit(self.rank, 127, time.time(), server=self.server)
             code = self._watch(process)
+            self._finish_reading()
             self._keep_core(process.pid, began, stderr)
             ended = self._ended(code)
             sizes = {rank: size_of(self._log_of(rank)) for rank in self.ranks}
             return replace(ended, log_bytes={str(rank): size for rank, size in sizes.items() if size >= 0})
 
     def _start(self, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        return self._popen(stdout, stderr)
+        """Start the process. Where it knows secrets, its output is read here, so that they can be masked in it."""
+        if not self.secrets:
+            return self._popen(stdout, stderr)
+        process = self._popen(subprocess.PIPE, subprocess.PIPE)
+        for pipe, file in ((process.stdout, stdout), (process.stderr, stderr)):
+            assert pipe is not None
+            self._read_by_thread(_copy_masked, pipe, file, Mask(self.secrets))
+        return process
+
+    def _read_by_thread(self, read: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=read, args=arguments, daemon=True)
+        thread.start()
+        self._readers.append(thread)
+
+    def _finish_reading(self) -> None:
+        """Wait until the output is read. A process that was left behind may keep it open."""
+        for thread in self._readers:
+            thread.join(OUTPUT_SECONDS)
 
     def _popen(self, stdout: IO[bytes] | int, stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -261,6 +285,17 @@ class RankSupervisor:
         self.stopped_at = time.time()  # before its peers can notice and fail
         send(process, signal.SIGKILL)
         return process.wait() or -signal.SIGKILL
+
+
+def _copy_masked(pipe: IO[bytes], file: IO[bytes], mask: Mask) -> None:
+    """Copy output until its end, also if the file cannot be written: the process must not block on a full pipe."""
+    while data := os.read(pipe.fileno(), CHUNK_BYTES):
+        with contextlib.suppress(OSError):
+            file.write(mask.feed(data))
+            file.flush()
+    with contextlib.suppress(OSError):
+        file.write(mask.rest())
+        file.flush()
 
 
 def send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

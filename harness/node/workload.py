@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core import environment_variables, run_files
+from harness.core import environment_variables, run_files, secret_names
 from harness.core.launchers import MPIRUN, NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
@@ -45,7 +45,7 @@ def command(
 ) -> list[str]:
     """Build a process's command line. Raises UnknownPlaceholder."""
     workload = _workload(spec)
-    values = placeholder_values(spec, site, run_dir.absolute(), rendezvous)
+    values = placeholder_values(spec, site, run_dir.absolute(), rendezvous) | secret_names.placeholder_values(environ)
     resumed = workload.resume_args if run_files.attempt_number(attempt_dir) > 1 else ()
     words = [templates.expand(text, values) for text in (*workload.command, *resumed)]
     if workload.shell:
@@ -84,7 +84,8 @@ def environment(
 ) -> dict[str, str]:
     """Build the environment of a process. Later entries win: the job's, the rendezvous, thread pools, cluster.env."""
     workload = _workload(spec)
-    env = without_login_environment(environ)
+    env = {k: v for k, v in without_login_environment(environ).items() if not secret_names.is_of_command(k)}
+    secrets = {k: v for k, v in secret_names.variables(environ).items() if not secret_names.is_of_command(k)}
     for name in RANK_VARIABLES:
         env.pop(name, None)
     if "SUBMITIT_LOCAL_JOB_ID" in environ:
@@ -109,7 +110,7 @@ def environment(
         own["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", "lo")
     probe = str(Path(site.project, PROBE))
     if site.container:
-        own.update(spec.env)
+        own.update({**spec.env, **secrets})
         env.pop("PYTHONPATH", None)
         # What an image sets; and pyxis makes the process a task of its own.
         unset = [*RANK_VARIABLES, *(launchers.RANKS[1:] if workload.starts_ranks else ())]
@@ -122,7 +123,7 @@ def environment(
     own["PATH"] = os.pathsep.join([*_folder_of(site.python), *_without_ours(environ.get("PATH", os.defpath))])
     paths = environ.get("PYTHONPATH", "").split(os.pathsep)
     own["PYTHONPATH"] = os.pathsep.join([probe, *(path for path in paths if path and path != site.project)])
-    return {**env, **own, **spec.env}
+    return {**env, **own, **spec.env, **secrets}
 
 
 def rank_variables(spec: RunSpec, rendezvous: Rendezvous) -> dict[str, str]:

@@ -18,6 +18,7 @@ from harness.core import run_files
 from harness.core.events import EventWriter
 from harness.core.measuring.environment import start_facts, text_of
 from harness.core.rendezvous import Rendezvous
+from harness.core.secret_names import Mask
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
 from harness.core.workload import patterns
@@ -25,6 +26,8 @@ from harness.node import workload, workload_environment
 from harness.node.output_recorder import UNKNOWN, OutputRecorder
 from harness.node.rank_supervisor import (
     CHECK_SECONDS,
+    CHUNK_BYTES,
+    OUTPUT_SECONDS,
     TERM_GRACE_SECONDS,
     TOLD_TO_END,
     RankSupervisor,
@@ -39,12 +42,9 @@ from harness.study.outcome import PEER_FAILED, RankExit
 WALL_LIMIT = "the wall limit was reached before the training ended; set a longer cluster.timeout_minutes"
 # Slurm sends SIGTERM to this process and the training; the supervisor's own may arrive last.
 SIGNAL_SECONDS = 0.5
-# How long output may follow the end of the process that was started.
-OUTPUT_SECONDS = 5.0
 KILL_POLL_SECONDS = 0.02
 # Of stderr, in which the first error is looked for.
 TAIL_BYTES = 2**20
-CHUNK_BYTES = 65536
 # Also of argparse.
 ERROR = re.compile(r"(?:\S+: )?error: (.+)")
 
@@ -78,7 +78,6 @@ class WorkloadSupervisor(RankSupervisor):
         self.recorder: OutputRecorder | None = None
         self.enough_at: float | None = None
         self._terminated = False
-        self._readers: list[threading.Thread] = []
         self._reading = threading.Lock()
         self._reader_error: Exception | None = None
 
@@ -125,23 +124,24 @@ class WorkloadSupervisor(RankSupervisor):
         if self.rank == 0:
             workload_environment.write(self.site, self.attempt_dir, self.cwd, self.environment)
         if self.workload.pattern is None:
-            return self._popen(stdout, stderr)
+            return super()._start(stdout, stderr)
         if self.rank > 0:
             self._write("start", **self.start, **UNKNOWN, versions={}, startup_seconds={})
-            return self._popen(stdout, stderr)
+            return super()._start(stdout, stderr)
         self.recorder = OutputRecorder(self.spec, self.log, self.start)
         process = self._popen(subprocess.PIPE, subprocess.PIPE)
         for number, (pipe, file) in enumerate(((process.stdout, stdout), (process.stderr, stderr))):
             assert pipe is not None
-            thread = threading.Thread(target=self._read, args=(pipe, file, number), daemon=True)
-            thread.start()
-            self._readers.append(thread)
+            self._read_by_thread(self._read, pipe, file, number)
         return process
 
     def _read(self, pipe: IO[bytes], file: IO[bytes], number: int) -> None:
         """Copy the output to its file, and measure from it."""
         assert self.recorder is not None
-        while data := os.read(pipe.fileno(), CHUNK_BYTES):
+        mask, going = Mask(self.secrets), True
+        while going:
+            going = bool(output := os.read(pipe.fileno(), CHUNK_BYTES))
+            data = mask.feed(output) if going else mask.rest()
             with self._reading:
                 try:
                     file.write(data)
@@ -207,8 +207,7 @@ class WorkloadSupervisor(RankSupervisor):
         code = super()._watch(process)
         send(process, signal.SIGKILL)  # what it has left behind
         _kill_orphans()
-        for thread in self._readers:
-            thread.join(OUTPUT_SECONDS)
+        self._finish_reading()
         return code
 
     def _ended(self, code: int) -> RankExit:

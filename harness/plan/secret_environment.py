@@ -1,4 +1,8 @@
-"""Variables of `cluster.env` that look secret: passed on to the job in the environment, and never written."""
+"""Secrets of a command: they are passed on to the job in the environment, and never written.
+
+Variables of `cluster.env` whose names look secret, those that `cluster.secret_env` lists, and what looks secret in the
+command of the user's own training and in its parameters.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.config.schema import Cluster
+from harness.config.workload_schema import Workload
 from harness.core.errors import UserError
-
-NAME = re.compile(
-    r"[A-Z0-9_]*(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|AUTH|LICENSE|PRIVATE|SECRET)_?KEY)",
-    re.IGNORECASE,
+from harness.core.secret_names import (
+    FEWEST_CHARACTERS,
+    MASK,
+    NAME,
+    PLACEHOLDER,
+    looks_secret,
+    masked_words,
+    parameter_variable,
+    word_variable,
 )
-MASK = "***"
+from harness.core.workload import templates
 
 
 def take(clusters: Iterable[Cluster]) -> dict[str, str]:
@@ -23,8 +33,9 @@ def take(clusters: Iterable[Cluster]) -> dict[str, str]:
     """
     taken: dict[str, str] = {}
     for cluster in clusters:
-        for name in [name for name in cluster.env if NAME.fullmatch(name)]:
-            value = str(cluster.env.pop(name))
+        listed = _listed(cluster)
+        for name in dict.fromkeys([*(name for name in cluster.env if NAME.fullmatch(name)), *listed]):
+            value = str(cluster.env.pop(name)) if name in cluster.env else listed[name]
             if "\0" in value:
                 raise UserError(f"cluster.env.{name}: an environment variable cannot contain NUL")
             if taken.setdefault(name, value) != value:
@@ -33,13 +44,56 @@ def take(clusters: Iterable[Cluster]) -> dict[str, str]:
     return taken
 
 
+def take_from_commands(workloads: Iterable[Workload]) -> dict[str, str]:
+    """Replace what looks secret in the commands and parameters, and return the variables that have the values.
+
+    Raises UserError if one has several values.
+    """
+    taken: dict[str, str] = {}
+    for workload in {id(each): each for each in workloads}.values():
+        found: dict[str, str] = {}
+        texts = [*workload.command, *workload.resume_args]
+        if any(PLACEHOLDER.fullmatch(name) for text in texts for name in templates.placeholders(text)):
+            raise UserError("the command has {secret_1}: placeholders of this name are for what looks secret in it")
+
+        def replaced(value: str, found: dict[str, str] = found) -> str:
+            found[word_variable(len(found) + 1)] = value.replace("{{", "{").replace("}}", "}")
+            return f"{{secret_{len(found)}}}"
+
+        workload.command = masked_words(list(workload.command), replaced, workload.shell)
+        workload.resume_args = masked_words(list(workload.resume_args), replaced, workload.shell)
+        secret = [name for name in workload.params if looks_secret(name) and isinstance(workload.params[name], str)]
+        found.update({parameter_variable(name): workload.params[name] for name in secret})
+        workload.params = {**workload.params, **dict.fromkeys(secret, MASK)}
+        for name, value in found.items():
+            if taken.setdefault(name, value) != value:
+                raise UserError("what looks secret in the command or its parameters cannot be swept: give one value")
+    return taken
+
+
 def masked(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
     """Return a command line without the secret variables' values."""
     words = [re.sub(rf"^([+~]*cluster\.env\.{NAME.pattern}=).*", rf"\1{MASK}", w, flags=re.I | re.S) for w in argv]
     for value in values.values():
         # A shorter one would mask ordinary words.
-        words = [word.replace(value, MASK) if len(value) > 3 else word for word in words]
+        words = [word.replace(value, MASK) if len(value) >= FEWEST_CHARACTERS else word for word in words]
+    if "--" in words:
+        at = words.index("--")
+        words[at:] = masked_words(words[at:], lambda _: MASK)
     return words
+
+
+def _listed(cluster: Cluster) -> dict[str, str]:
+    """Return the variables of `cluster.secret_env` with their values, of this environment if `cluster.env` has none."""
+    found = {}
+    for name in cluster.secret_env:
+        value = cluster.env.get(name, os.environ.get(name))
+        if value is None:
+            raise UserError(
+                f"cluster.secret_env lists {name}, which neither cluster.env nor the environment has; set it there"
+            )
+        found[name] = str(value)
+    return found
 
 
 def _check_passed_on(name: str, cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ from harness.config.schema import Config, Scheduler
 from harness.config.workload_schema import Kind, Single
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
+from harness.core.secret_names import MASK, PLACEHOLDER
 from harness.core.spec import DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec
 from harness.core.workload import code_identity, launchers, templates
 from harness.core.workload.spec import OWN, WorkloadSpec
@@ -112,6 +113,7 @@ def command_line(request: Request) -> str:
         **spec.placeholder_values,
         "data_root": request.site.data_root,
         **workload.params,
+        **dict.fromkeys(filter(PLACEHOLDER.fullmatch, _placeholders(spec)), MASK),
     }
     words = [templates.expand(text, values) for text in workload.command]
     ranks = f"mpirun -n {spec.processes.world_size} " if request.resources.mpi else ""
