@@ -74,9 +74,9 @@ def band() -> alt.MarkDef:
     return alt.MarkDef(type="area", tooltip=None)
 
 
-def bar() -> alt.MarkDef:
+def bar(**changes: Any) -> alt.MarkDef:
     """Error bar of one point."""
-    return alt.MarkDef(type="rule", strokeWidth=1.4, tooltip=None)
+    return alt.MarkDef(**{"type": "rule", "strokeWidth": 1.4, "tooltip": None, **changes})
 
 
 def signs(
@@ -86,6 +86,7 @@ def signs(
     looks: Looks,
     size: int = 58,
     params: Sequence[alt.TopLevelSelectionParameter] = (),
+    mark: Mapping[str, Any] | None = None,
     **encoding: Any,
 ) -> list[dict[str, Any]]:
     """Draw the points of a dataset in the colours and shapes of their series; hollow points have the page's background.
@@ -93,9 +94,12 @@ def signs(
     Args:
         rows: rows of the dataset; `hollow` decides which of the two layers are needed (an empty one has no extent).
         params: added to one of the layers.
+        mark: further properties of the marks.
     """
-    full = alt.MarkDef(type="point", size=size, filled=True, tooltip=None)
-    ring = alt.MarkDef(type="point", size=0.9 * size, filled=True, strokeWidth=1.7, style=HOLLOW, tooltip=None)
+    full = alt.MarkDef(type="point", size=size, filled=True, tooltip=None, **(mark or {}))
+    ring = alt.MarkDef(
+        type="point", size=0.9 * size, filled=True, strokeWidth=1.7, style=HOLLOW, tooltip=None, **(mark or {})
+    )
     of_full = {**encoding, "color": looks.colour(), "shape": looks.shape()}
     of_ring = {**encoding, "stroke": looks.stroke(), "shape": looks.shape()}
     layers = []

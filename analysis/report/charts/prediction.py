@@ -22,6 +22,7 @@ from analysis.report.charts.chart import (
     spec_of,
     where_picked,
 )
+from analysis.report.charts.cuts import ARROWS, arrowheads, cut, limits
 from analysis.report.charts.looks import (
     Looks,
     band,
@@ -65,6 +66,7 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
     marks = {(point.series, point.gpus, point.nodes): point.marks for point in findings.points}
     data = [row for one in predicted for row in _rows(one, looks, marks)]
     max(data, key=lambda row: row["gpus"])["labelled"] = True
+    _cut_bands(data)
     counts = {row["gpus"] for row in data}
     title = unit_of(one.point for one in predicted)
     return [
@@ -79,7 +81,7 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
             ),
             f"Measured and predicted efficiency of {len(predicted)} series over the number of {title}, up to eight "
             "times the largest measured size, with 50 % and 90 % intervals; the table beside it has the same figures.",
-            _note(findings, predicted),
+            _note(findings, predicted, any(row["cut_high"] for row in data)),
         )
     ]
 
@@ -140,11 +142,21 @@ def _rows(
     return rows
 
 
-def _layers(data: Sequence[Mapping[str, Any]], looks: Looks, x: alt.X) -> list[dict[str, Any]]:
-    top = max(1.1, *(row["high90"] for row in data if row["beyond"]), *(row["y"] for row in data))
+def _cut_bands(data: Sequence[dict[str, Any]]) -> None:
+    """Cut the 90 % bands that are too high for the chart; the number is at the largest size of a series."""
+    within = (0.0, limits([1.0, *(row["y"] for row in data)])[1])
+    last = {row["series"]: row for row in sorted(data, key=lambda row: row["gpus"])}
+    for row in data:
+        row |= {"drawn_low": row["low90"], "drawn_high": min(row["high90"], within[1]), "cut_low": None}
+        row |= {"cut_high": None, "place_low": 0, "place_high": 0}
+    cut([row for row in last.values() if row["beyond"]], ("low90", "high90"), within, percent)
+
+
+def _layers(data: Sequence[dict[str, Any]], looks: Looks, x: alt.X) -> list[dict[str, Any]]:
+    top = max(1.1, *(row["drawn_high"] for row in data if row["beyond"]), *(row["y"] for row in data))
 
     def y(field: str) -> alt.Y:
-        return percent_axis(field, "efficiency", min(top, 1.6))
+        return percent_axis(field, "efficiency", top)
 
     at = [chosen(), *calculated(x=by_x("gpus"))]
     beyond = [*at, keep("datum.beyond")]
@@ -159,7 +171,7 @@ def _layers(data: Sequence[Mapping[str, Any]], looks: Looks, x: alt.X) -> list[d
             beyond,
             x=x,
             y=y(f"low{level}"),
-            y2=alt.Y2(f"high{level}:Q"),
+            y2=alt.Y2("drawn_high:Q" if level == 90 else f"high{level}:Q"),
             color=colour,
             detail=each,
             opacity=shade,
@@ -189,15 +201,17 @@ def _layers(data: Sequence[Mapping[str, Any]], looks: Looks, x: alt.X) -> list[d
         layer(SIZES, line(), known, **value, color=colour, detail=each),
         *signs(SIZES, [row for row in data if row["known"]], known, looks, **value),
         *([further] if any(not row["known"] for row in data) else []),
+        *arrowheads(SIZES, data, at, looks, x, lambda end: y(f"drawn_{end}"), False),
         layer(SIZES, hovered(), at, x=x, y=y("y"), tooltip=tooltips(**HOVERED)),
     ]
 
 
-def _note(findings: Findings, predicted: Sequence[Outlook]) -> str:
+def _note(findings: Findings, predicted: Sequence[Outlook], are_cut: bool) -> str:
     parts = [
         "large signs: measured; small ones: predicted, with 50 % and 90 % intervals of one more measurement there",
         "dashed: linear scaling, and the last measured efficiency kept",
     ]
+    parts += [ARROWS] if are_cut else []
     parts += hollow_notes(one.marks for one in predicted)
     refused = [
         f"no prediction for {printable(one.point.label)}: {printable(reason)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ from analysis.report.charts.chart import (
     picked_in_legend,
     spec_of,
 )
+from analysis.report.charts.cuts import ARROWS, arrowheads, cut, limits, low_by_y
 from analysis.report.charts.looks import (
     Looks,
     band,
@@ -55,6 +57,7 @@ from analysis.tables.warnings import SINGLE_RUN
 from harness.core.spec import STRONG, WEAK
 
 MOST_POINTS = 400  # per chart; more would be indistinguishable and slow the page down
+DODGE, MOST_DODGE = 5, 24  # pixels between bars at one number of GPUs, and of all of them together
 FEW_RUNS = 5  # up to so many, Student's t makes intervals wide, and each point gets its own error bar
 POINTS, IDEAL = "points", "ideal"  # dataset names
 NAMES = {"samples_per_second": "throughput"}  # chart names that differ from the column's
@@ -130,7 +133,7 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
         at = (point.series, point.gpus)
         rows.append(_row(point, at not in seen, quantity, looks))
         seen.add(at)
-    data = _cut(rows)
+    data = _whole(rows, quantity)
     counts = {point.gpus for point in points}
     logarithmic = len(counts) > 1 and max(counts) > 16
     title = unit_of(points)
@@ -147,7 +150,7 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
         ),
         f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
         "the table of points has the same figures.",
-        _note(points, left_out),
+        _note(points, data, left_out),
         (relative_to(points),),
     )
 
@@ -174,6 +177,7 @@ def _row(point: Point, line: bool, quantity: Quantity, looks: Looks) -> dict[str
         "ideal": ideal,
         "line": line,
         "hollow": is_hollow(point.marks),
+        "dodge": 0,
         "bar": low is not None and point.runs_completed <= FEW_RUNS,
         "one_run": ONE_RUN in (basis or ""),
         "where": where(point),
@@ -186,21 +190,23 @@ def _row(point: Point, line: bool, quantity: Quantity, looks: Looks) -> dict[str
     }
 
 
-def _cut(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add drawn_low, drawn_high: the interval, truncated so that wide intervals of few runs do not flatten the chart.
-
-    Tooltips and the table show the full interval. For a baseline, both are its own value: the band starts there.
-    """
+def _whole(data: list[dict[str, Any]], quantity: Quantity) -> list[dict[str, Any]]:
+    """Add what draws the intervals: their ends, cut where they are too long for the chart, and a place beside those of
+    other series. For a baseline, both ends are its own value: the band starts there."""
     for row in data:
-        low, high, value = row["value_low"], row["value_high"], row["value"]
-        if low is None:
-            low = high = value if row["interval"].endswith(OWN_BASELINE) else None
-        row["drawn_low"], row["drawn_high"] = cut_interval(value, low, high)
+        baseline_alone = row["value_low"] is None and row["interval"].endswith(OWN_BASELINE)
+        for end in ("low", "high"):
+            row[f"end_{end}"] = row["value"] if baseline_alone else row[f"value_{end}"]
+    low, high = limits([row[name] for row in data for name in ("value", "ideal")])
+    cut(data, ("end_low", "end_high"), (low if quantity.log else 0.0, high), quantity.show)
+    beside: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in data:
+        if row["bar"]:
+            beside[row["gpus"]].append(row)
+    for rows in beside.values():
+        for i, row in enumerate(rows):
+            row["dodge"] = round((i - (len(rows) - 1) / 2) * min(DODGE, MOST_DODGE / len(rows)), 2)
     return data
-
-
-def cut_interval(value: float, low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    return None if low is None else max(low, value / 2), None if high is None else min(high, value * 1.5)
 
 
 def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[str], alt.Y]:
@@ -246,16 +252,19 @@ def _series(
     x: alt.X,
     axis: Callable[[str], alt.Y],
 ) -> list[dict[str, Any]]:
-    drawn = {"y": "value", "low": "drawn_low", "high": "drawn_high"}
-    at = [chosen(), *calculated(x=by_x("gpus"), **{to: by_y(field, quantity.log) for to, field in drawn.items()})]
+    log = quantity.log
+    drawn = {"y": by_y("value", log), "low": low_by_y("end_low", log), "high": by_y("drawn_high", log)}
+    at = [chosen(), *calculated(x=by_x("gpus"), **drawn)]
     value: dict[str, Any] = {"x": x, "y": axis("y"), "opacity": faded()}
     interval: dict[str, Any] = {"x": x, "y": axis("low"), "y2": alt.Y2("high:Q"), "color": looks.colour()}
     each = alt.Detail("series:N")
     on_line = [*at, keep("datum.line")]
     picked = [picked_in_legend("name")]
     dotted = dotted_where("datum.one_run")
+    # Bars of several series at one number of GPUs stand beside each other, with their points.
+    aside = {"xOffset": alt.ExprRef("datum.dodge")} if any(row["dodge"] for row in data) else {}
     bands = layer(POINTS, band(), on_line, **interval, detail=each, opacity=pale())
-    bars = layer(POINTS, bar(), [*at, keep("datum.bar")], **interval, opacity=faded(), strokeDash=dotted)
+    bars = layer(POINTS, bar(**aside), [*at, keep("datum.bar")], **interval, opacity=faded(), strokeDash=dotted)
     return [
         *([bands] if any(row["drawn_low"] is not None for row in data) else []),
         *([bars] if any(row["bar"] for row in data) else []),
@@ -269,7 +278,8 @@ def _series(
             detail=each,
             strokeDash=_dash(data),
         ),
-        *signs(POINTS, data, at, looks, **value),
+        *signs(POINTS, data, at, looks, mark=aside, **value),
+        *arrowheads(POINTS, data, at, looks, x, axis, log, **aside),
         layer(POINTS, hovered(), at, x=x, y=axis("y"), tooltip=tooltips(**HOVERED)),
     ]
 
@@ -284,8 +294,10 @@ def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
     )
 
 
-def _note(points: Sequence[Point], left_out: str | None) -> str:
+def _note(points: Sequence[Point], data: Sequence[Mapping[str, Any]], left_out: str | None) -> str:
     parts = ["dashed: ideal", "bands: 95 % intervals", f"bars: those of {FEW_RUNS} runs or fewer"]
+    if any(row["cut_low"] or row["cut_high"] for row in data):
+        parts.append(ARROWS)
     if any(SINGLE_RUN in point.marks for point in points):
         parts.append("dotted bars: from the blocks of a single run")
     parts += [*hollow_notes(point.marks for point in points), *filter(None, (left_out,))]

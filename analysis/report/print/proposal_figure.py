@@ -7,20 +7,21 @@ from typing import Any
 
 import altair as alt
 
-from analysis.base.text import unit
+from analysis.base.text import percent, times, unit
 from analysis.report.charts.axes import by_x, by_y, counts_axis, log_axis, percent_axis
 from analysis.report.charts.chart import HEIGHT, calculated, keep, layer, log_switches, spec_of
+from analysis.report.charts.cuts import ARROWS, arrowheads, cut, limits, low_by_y
 from analysis.report.charts.looks import Looks, bar, line, reference_line, reference_text, signs
 from analysis.report.charts.names import sentence
-from analysis.report.charts.scaling import cut_interval
 from analysis.report.palette import LOOKS, hollow_notes, is_hollow
 from analysis.report.print.drawing import drawing, page, pixels
 from analysis.report.print.paper import MM, Paper
 from analysis.report.print.request import Request, Size
 from analysis.report.sentences import baseline
 
-SIZES, IDEAL = "sizes", "ideal"  # dataset names
+IDEAL = "ideal"  # dataset name; the others are the QUANTITIES
 QUANTITIES = ("speedup", "efficiency")
+LOG = "speedup"  # the one whose axis can be logarithmic
 GUTTER = 14  # pixels between the two axes
 
 
@@ -44,10 +45,19 @@ def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
     logarithmic = len(counts) > 1 and max(counts) > 16
     x = counts_axis(counts, unit(request.source.device))
     looks = _Signs({}, [measured, asked], {})
-    panels = [{"height": paper.height(HEIGHT), "layer": _layers(quantity, rows, looks, x)} for quantity in QUANTITIES]
+    tops = {quantity: limits([row[quantity] for row in [*rows, *ideal]]) for quantity in QUANTITIES}
+    data = {quantity: [dict(row) for row in rows] for quantity in QUANTITIES}  # each cut at its own axis
+    for quantity, show in zip(QUANTITIES, (times, percent), strict=True):
+        low, high = tops[quantity]
+        cut(data[quantity], (f"{quantity}_low", f"{quantity}_high"), (low if quantity == LOG else 0.0, high), show)
+    panels = [
+        {"height": paper.height(HEIGHT), "layer": _layers(quantity, data[quantity], looks, x)}
+        for quantity in QUANTITIES
+    ]
+    are_cut = any(row["cut_low"] or row["cut_high"] for panel in data.values() for row in panel)
     spec = {
-        **spec_of({}, {SIZES: rows, IDEAL: ideal}, log_switches(log_x=logarithmic, log_y=logarithmic)),
-        **page(paper, paper.wide_mm, "", _note(request)),
+        **spec_of({}, {**data, IDEAL: ideal}, log_switches(log_x=logarithmic, log_y=logarithmic)),
+        **page(paper, paper.wide_mm, "", _note(request, are_cut)),
         "spacing": GUTTER,
     }
     del spec["width"]
@@ -70,23 +80,22 @@ def _row(size: Size, name: str, linked: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "gpus": size.gpus, "predicted": size.point is None, "linked": linked}
     row["hollow"] = size.point is None or is_hollow(size.point.marks)
     for quantity, value in (("speedup", size.speedup), ("efficiency", size.efficiency)):
-        low, high = cut_interval(value.estimate, value.low, value.high)
-        row |= {quantity: value.estimate, f"{quantity}_low": low, f"{quantity}_high": high}
+        row |= {quantity: value.estimate, f"{quantity}_low": value.low, f"{quantity}_high": value.high}
     return row
 
 
 def _layers(quantity: str, rows: list[dict[str, Any]], looks: Looks, x: alt.X) -> list[dict[str, Any]]:
-    log = quantity == "speedup"
+    log = quantity == LOG
     last = max(row["gpus"] for row in rows)
-    ends = [row[name] for row in rows for name in (quantity, f"{quantity}_low", f"{quantity}_high") if row[name]]
+    ends = [row[name] for row in rows for name in (quantity, "drawn_low", "drawn_high") if row[name]]
 
     def y(field: str) -> alt.Y:
         if not log:
             return percent_axis(field, quantity, max(1.1, *ends))
         return log_axis(field, ends, quantity, 2)
 
-    fields = {"y": quantity, "low": f"{quantity}_low", "high": f"{quantity}_high"}
-    at = calculated(x=by_x("gpus"), **{to: by_y(field, log) for to, field in fields.items()})
+    low, high = low_by_y(f"{quantity}_low", log), by_y("drawn_high", log)
+    at = calculated(x=by_x("gpus"), y=by_y(quantity, log), low=low, high=high)
     of_ideal = calculated(x=by_x("gpus"), y=by_y(quantity, log))
     known, interval = [*at, keep("!datum.predicted")], [*at, keep("isValid(datum.low)")]
     dashed = alt.StrokeDash(condition={"test": "datum.predicted", "value": [4, 2]}, value=[1, 0])
@@ -95,15 +104,16 @@ def _layers(quantity: str, rows: list[dict[str, Any]], looks: Looks, x: alt.X) -
     return [
         layer(IDEAL, reference_line(), of_ideal, **value),
         layer(IDEAL, reference_text("ideal"), [keep(f"datum.gpus === {last}"), *of_ideal], **value),
-        layer(SIZES, first, [*at, keep("datum.linked")], **value),
-        layer(SIZES, line(color=LOOKS[0].colour), known, **value),
-        layer(SIZES, bar(), interval, x=x, y=y("low"), y2=alt.Y2("high:Q"), color=looks.colour(), strokeDash=dashed),
-        *signs(SIZES, rows, at, looks, **value, opacity=alt.value(1)),
+        layer(quantity, first, [*at, keep("datum.linked")], **value),
+        layer(quantity, line(color=LOOKS[0].colour), known, **value),
+        layer(quantity, bar(), interval, x=x, y=y("low"), y2=alt.Y2("high:Q"), color=looks.colour(), strokeDash=dashed),
+        *signs(quantity, rows, at, looks, **value, opacity=alt.value(1)),
+        *arrowheads(quantity, rows, at, looks, x, y, log),
     ]
 
 
-def _note(request: Request) -> str:
-    parts = ["dashed line: ideal", "bars: 95 % intervals"]
+def _note(request: Request, are_cut: bool) -> str:
+    parts = ["dashed line: ideal", "bars: 95 % intervals", *([ARROWS] if are_cut else [])]
     if request.asked.point is None:
         parts.append("hollow diamond, dashed bar: predicted, with a 90 % interval")
     return sentence([*parts, *hollow_notes(point.marks for point in request.points)])

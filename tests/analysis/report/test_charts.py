@@ -12,7 +12,7 @@ import pytest
 import vl_convert
 from study_builder import SPEC, Logs, StudyBuilder, spec_of
 
-from analysis.base.text import number
+from analysis.base.text import number, times
 from analysis.measures.decisions import decisions_of
 from analysis.measures.learning import learning_of
 from analysis.measures.losses import losses_of
@@ -148,9 +148,7 @@ def test_a_linear_axis_begins_at_zero(study: StudyBuilder, name: str) -> None:
             study.completed(gpus, seconds=seconds * (1 + repeat), repeat=repeat)
     chart = drawn(study)[1][name]
     for row in chart.spec["datasets"].get("points", ()):
-        # The interval of two such runs is wide: the band is truncated, the text is not.
-        if row["value_low"] is not None and row["value_low"] < row["value"] / 2:
-            assert row["drawn_low"] == row["value"] / 2
+        if row["value_low"] is not None:
             assert row["interval"].startswith(number(row["value_low"]))
     for param in chart.spec["params"]:
         if param["name"] in (LOG_X, LOG_Y):
@@ -159,6 +157,43 @@ def test_a_linear_axis_begins_at_zero(study: StudyBuilder, name: str) -> None:
     labels = {label: float(place) for place, label in places.items()}
     assert labels["0"] == HEIGHT + 3  # a digit's middle is at the lower edge of the plot
     assert max(labels.values()) == labels["0"]
+
+
+def of_two_unequal_runs(study: StudyBuilder, ratio: float) -> tuple[dict[str, Any], Chart]:
+    """Return the row of two GPUs and the chart of speedups; the step times of its two runs have this ratio."""
+    for gpus, factors in ((1, (1.0, 1.01)), (2, (1.0, ratio))):
+        for repeat, factor in enumerate(factors):
+            study.completed(gpus, seconds=factor, repeat=repeat)
+    chart = drawn(study)[1]["speedup"]
+    return next(row for row in rows_in(chart, "points") if row["gpus"] == 2), chart
+
+
+def test_intervals_are_drawn_whole(study: StudyBuilder) -> None:
+    row, chart = of_two_unequal_runs(study, 1.04)
+    assert row["value_low"] < 0.8 * row["value"]
+    assert (row["drawn_low"], row["drawn_high"]) == (row["value_low"], row["value_high"])
+    assert "arrowhead" not in str(chart.note)
+    svg = compiled(chart)
+    places = {label: float(y) for y, label in re.findall(r'transform="translate\(-5,([0-9.]+)\)"[^>]*>([^<]+)<', svg)}
+    pixels = (places["0"] - places["1"]) * (row["value_high"] - row["value_low"])
+    lengths = [abs(float(y)) for y in re.findall(r'<line [^>]*x2="0" y2="(-?[0-9.]+)"', svg)]
+    assert any(length == pytest.approx(pixels, abs=0.1) for length in lengths)
+
+
+def test_an_interval_beyond_the_chart_has_an_arrowhead_and_its_number(study: StudyBuilder) -> None:
+    row, chart = of_two_unequal_runs(study, 2.0)
+    assert row["value_high"] > 3  # 1.5 times ideal
+    assert (row["drawn_high"], row["cut_high"]) == (3, times(row["value_high"]))
+    assert row["cut_high"] in compiled(chart)
+    assert "arrowhead with a number" in str(chart.note)
+    # A linear axis from 0 has room for the lower end; a logarithmic one would go down without limit.
+    low = times(row["value_low"])
+    assert row["cut_low"] == low
+    assert low not in compiled(chart)
+    for param in chart.spec["params"]:
+        if param["name"] == LOG_Y:
+            param["value"] = True
+    assert low in compiled(chart)
 
 
 @pytest.mark.parametrize("seconds", [5e-324, 1e308])
