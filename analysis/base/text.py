@@ -101,8 +101,8 @@ def probability_text(p: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Format 3.8 as '3.80x'."""
-    return DASH if ratio is None or not math.isfinite(ratio) else number(ratio) + "x"
+    """Format 3.8 as '3.80×'."""
+    return DASH if ratio is None or not math.isfinite(ratio) else number(ratio) + "×"
 
 
 def span(low: float | None, high: float | None, show=number) -> str:
@@ -110,7 +110,7 @@ def span(low: float | None, high: float | None, show=number) -> str:
     first, last = show(low), show(high)
     if DASH in (first, last):
         return DASH
-    for unit in (" %", "x", " s", " ms", " J", " kJ", " MJ"):
+    for unit in (" %", "×", " s", " ms", " J", " kJ", " MJ"):
         if first.endswith(unit) and last.endswith(unit):
             first = first.removesuffix(unit)
     separator = " to " if first.startswith("-") or last.startswith("-") else DASH

@@ -16,6 +16,7 @@ from analysis.base.text import DASH, duration, gpus_text, percent, tenths
 from analysis.stats.estimates import mean_difference
 from analysis.tables.bases import columns_of
 from analysis.tables.columns import SERIES, of_point
+from analysis.tables.names import training_name
 from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.point import Point
 
@@ -95,7 +96,7 @@ def _price(real: Point, synthetic: Point) -> dict[str, Any]:
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
-    what = f"{row['framework']} {row['strategy']}, {row['model']} on {row['dataset']}"
+    what = f"{training_name(row['framework'], row['strategy'])}, {row['model']} on {row['dataset']}"
     what += f" [{row['detail']}]" if row["detail"] else ""
     low, high = row["price_seconds_low"], row["price_seconds_high"]
     steps = f"{duration(row['real_step_seconds'])} per step instead of {duration(row['synthetic_step_seconds'])}"

@@ -5,41 +5,21 @@ Page, PDF, proposal and terminal begin with the same sentences.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from analysis.base.text import gpus_text, percent
+from analysis.base.text import gpus_text, percent, span, times
 from analysis.report.losses import largest_text
 from analysis.report.sentences import is_own_baseline, ranged, sentence
+from analysis.report.series_names import names_of
 from analysis.tables.point import Point
-from analysis.tables.series import Series, scaling_text, series_of
+from analysis.tables.series import Series, series_of
 from analysis.tables.warnings import BASELINE_OVERSUBSCRIBED, OVERSUBSCRIBED
 from harness.core.spec import EMULATED
-from harness.core.strategies import info
 
 if TYPE_CHECKING:
     from analysis.measures.losses import Loss, Losses
-
-# Official spellings; other names appear as configured.
-FRAMEWORK_NAMES = {
-    "pytorch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "keras": "Keras",
-    "mxnet": "MXNet",
-    "jax": "JAX",
-    EMULATED: "Emulated",
-}
-# Details that distinguish series of one framework and strategy, the most telling first.
-TOLD_BY: tuple[Callable[[Point], str], ...] = (
-    lambda point: point.model,
-    lambda point: "" if point.is_own else point.dataset,
-    scaling_text,
-    lambda point: "" if point.is_own else point.precision,
-    lambda point: point.cluster,
-    lambda point: point.detail or "",
-)
 
 
 @dataclass(frozen=True)
@@ -47,7 +27,8 @@ class Answer:
     """One series in plain sentences.
 
     point: the largest measured point, the subject of the headline. name: name of the series, unique in the study.
-    headline: "PyTorch DDP reaches 10.1 (9.6–10.7) on 12 GPUs: 84 % efficiency." loss: "The largest loss is exposed
+    headline: "PyTorch DDP reaches 10.1× speedup (9.6–10.7) on 12 GPUs:
+    84 % efficiency." loss: "The largest loss is exposed
     synchronisation, 9 %.", or that it cannot be told; None if no loss is told from 0. gaps: sizes without a figure;
     None: there are none. warning: why this is no scaling result; None: it is one. evidence: the headline with its
     baseline, the basis of its interval, and all warnings.
@@ -79,7 +60,7 @@ def answers_of(points: Sequence[Point], losses: Losses) -> list[Answer]:
         if loss.shares:
             lost[loss.point.series] = loss  # the last: the largest
     shown = [series for series in series_of(points) if series.measured]
-    names = _names([series.measured[-1] for series in shown])
+    names = names_of(points)
     return [_answer(series, names[series.key], lost.get(series.key)) for series in shown]
 
 
@@ -102,8 +83,9 @@ def _headline(point: Point, name: str) -> str:
         return f"{name} trains {rate} {point.rate_unit} on {point.size}; no speedup to state."
     base = point.base_gpus
     relative = "" if base == 1 else f" relative to {gpus_text(base, point.device)}"
-    figure = ranged(point.interval("speedup"))
-    return f"{name} reaches {figure} on {point.size}{relative}: {percent(point.efficiency)} efficiency."
+    interval = "" if point.speedup_low is None else f" ({span(point.speedup_low, point.speedup_high)})"
+    speedup = f"{times(point.speedup)} speedup{interval}"
+    return f"{name} reaches {speedup} on {point.size}{relative}: {percent(point.efficiency)} efficiency."
 
 
 def _loss(loss: Loss, point: Point) -> str | None:
@@ -122,33 +104,3 @@ def _warning(point: Point) -> str | None:
     elif BASELINE_OVERSUBSCRIBED in marks:
         said.append("This is not a scaling result: the point that it is relative to was oversubscribed.")
     return " ".join(said) or None
-
-
-def _names(points: Sequence[Point]) -> dict[str, str]:
-    """By series: framework and strategy, with the least detail that tells series apart."""
-    names: dict[str, str] = {}
-
-    def told(name: str, several: Sequence[Point], fields: Sequence[Callable[[Any], str]]) -> None:
-        if len(several) == 1 or not fields:
-            names.update({point.series: name for point in several})
-            return
-        field, *further = fields
-        apart: dict[str, list[Point]] = defaultdict(list)
-        for point in several:
-            apart[field(point)].append(point)
-        for text, same in apart.items():
-            told(f"{name}, {text}" if text and len(apart) > 1 else name, same, further)
-
-    by_name: dict[str, list[Point]] = defaultdict(list)
-    for point in points:
-        by_name[_name(point)].append(point)
-    for name, several in by_name.items():
-        told(name, several, TOLD_BY)
-    return names
-
-
-def _name(point: Point) -> str:
-    if point.is_own:
-        return point.model
-    framework, strategy = point.framework, point.strategy
-    return f"{FRAMEWORK_NAMES.get(framework, framework)} {info(strategy).label_in(framework)}"

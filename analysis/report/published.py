@@ -100,7 +100,7 @@ def _nearest(figure: Published, measured: Sequence[Point]) -> Point | None:
 
 def _their(figure: Published) -> str:
     return (
-        f"{figure.speedup:g}x on {figure.gpus} GPUs relative to {gpus_text(figure.base_gpus, 'cuda')}: "
+        f"{figure.speedup:g}× on {figure.gpus} GPUs relative to {gpus_text(figure.base_gpus, 'cuda')}: "
         f"{figure.source}; {figure.trained}; {figure.hardware or 'hardware not stated'}; "
         f"not known: {listed(figure.not_known, 'and')}; the source gives no spread"
     )
@@ -111,7 +111,7 @@ def _own(point: Point) -> str:
     return (
         f"{times(point.speedup)} on {point.size} relative to {baseline(point)} "
         f"({interval_text(point, 'speedup')}): "
-        f"{point.framework} {point.strategy}, {point.model} on {point.dataset}; "
+        f"{point.how}, {point.model} on {point.dataset}; "
         f"{point.nodes} x {point.ranks_per_node} on {point.devices or 'hardware not logged'}, "
         f"cluster {point.cluster}; {point.scaling} scaling, global batch {count(point.global_batch)}, "
         f"{count(point.batch_per_gpu)} per {unit}, {point.precision}"

@@ -13,6 +13,7 @@ from analysis.read.log.values import PATTERN
 from analysis.stats.intervals import Interval
 from analysis.stats.stability import DRIFT_ALPHA, DRIFT_FRACTION, FEWEST_VALUES
 from analysis.tables.columns import POINT
+from analysis.tables.names import training_name
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.series import series_of
@@ -214,7 +215,7 @@ def compared_with(row: Mapping[str, Any], separator: str = " ") -> str:
         return DASH
     gpus = row["reference_gpus"]
     at = "" if gpus == row["gpus"] else f" on {gpus_text(gpus, row['device'])}"
-    return f"{row['reference_framework']}{separator}{row['reference_strategy']}{at}"
+    return training_name(row["reference_framework"], row["reference_strategy"], separator) + at
 
 
 def unit_of(points: Iterable[Point]) -> str:

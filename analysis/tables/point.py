@@ -11,6 +11,7 @@ from analysis.read.row import Run
 from analysis.stats.estimates import Estimate
 from analysis.stats.intervals import Interval
 from analysis.tables.columns import POINT
+from analysis.tables.names import training_name
 
 
 class Message(NamedTuple):
@@ -135,8 +136,8 @@ class Point:
 
     @property
     def how(self) -> str:
-        """'pytorch allreduce', or the name of a training of the user's own."""
-        return self.model if self.is_own else f"{self.framework} {self.strategy}"
+        """'PyTorch DDP', or the name of a training of the user's own."""
+        return self.model if self.is_own else training_name(self.framework, self.strategy)
 
     @property
     def work(self) -> str:

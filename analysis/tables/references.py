@@ -12,6 +12,7 @@ from typing import Any
 from analysis.base.constants import OWN_TRAININGS, PLAIN
 from analysis.base.text import listed
 from analysis.read.row import Run
+from analysis.tables.names import training_name
 from analysis.tables.pairing import pairing, spec_of
 from analysis.tables.series import name_series, natural_order
 from harness.core.serialization import from_plain
@@ -39,7 +40,7 @@ class Candidate:
     runs: tuple[Run, ...]  # the completed ones; may be none
 
     def __str__(self) -> str:
-        return f"{self.framework} {self.strategy}"
+        return training_name(self.framework, self.strategy)
 
     @property
     def series(self) -> str:

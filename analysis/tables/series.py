@@ -15,6 +15,7 @@ from analysis.base.constants import CHECKPOINT, FAULT, IMPORTED, NO_FAULT, OWN_T
 from analysis.base.text import count, printable
 from analysis.read.row import Run
 from analysis.tables.columns import POINT
+from analysis.tables.names import training_name
 from analysis.tables.pairing import without
 from analysis.tables.point import Point
 from harness.core.spec import WEAK
@@ -143,7 +144,7 @@ def _point_of(item: Any) -> Point:
 def _label(run: Run | Point) -> str:
     if run.framework in OWN_TRAININGS:
         return f"{run.model} ({scaling_text(run)})"
-    return f"{run.framework} {run.strategy}, {run.model} on {run.dataset} ({scaling_text(run)})"
+    return f"{training_name(str(run.framework), str(run.strategy))}, {run.model} on {run.dataset} ({scaling_text(run)})"
 
 
 def _fields(spec: dict[str, Any]) -> dict[str, str]:

@@ -68,12 +68,12 @@ def test_one_choice_filters_tables_lists_and_plots_and_escape_clears_it(page: An
 def test_a_column_sorts_down_up_and_back(page: Any) -> None:
     before = column(page, "points", "Speedup")
     head = page.locator("#table-points th", has_text="Speedup")
-    numbers = [float(text.removesuffix("x")) for text in before if text != "–"]
+    numbers = [float(text.removesuffix("×")) for text in before if text != "–"]
     for way, expected in (("descending", sorted(numbers, reverse=True)), ("ascending", sorted(numbers))):
         head.get_by_role("button", name="Speedup", exact=True).click()
         assert head.get_attribute("aria-sort") == way
         values = column(page, "points", "Speedup")
-        assert [float(text.removesuffix("x")) for text in values if text != "–"] == expected
+        assert [float(text.removesuffix("×")) for text in values if text != "–"] == expected
         assert values[-1] == "–"  # unknown values are last in both directions
     assert "resnet44" in page.locator(f"{POINTS} >> nth=0").inner_text()  # a row names its series
     head.get_by_role("button", name="Speedup", exact=True).click()

@@ -38,7 +38,7 @@ def test_evaluations_come_between_blocks_and_do_not_change_the_training(cli: Cli
     assert study["invocations"][0]["target_accuracy"] == 0.01
     report = cli("analysis", "results/with", "--only", "csv")
     assert report.returncode == 0, report.stderr
-    assert re.search(r"Learning: pytorch allreduce.*1\.0 %.*reached", report.stdout, re.DOTALL)
+    assert re.search(r"Learning: PyTorch DDP.*1\.0 %.*reached", report.stdout, re.DOTALL)
     assert logged(evaluated, "end")[0]["weights_checksum"] == logged(plain, "end")[0]["weights_checksum"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -59,7 +59,7 @@ def low_by_y(field: str, log: bool) -> str:
 
 def arrowheads(
     dataset: str,
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
     transform: Sequence[alt.Transform],
     looks: Looks,
     x: alt.X,
@@ -71,7 +71,7 @@ def arrowheads(
     `transform` calculates. mark: further properties, such as an offset."""
     middle = (min(row["gpus"] for row in rows) + max(row["gpus"] for row in rows)) / 2 if rows else 0
     right = f"datum.gpus > {middle}"
-    side = {
+    side: dict[str, Any] = {
         "align": alt.ExprRef(f"{right} ? 'right' : 'left'"),
         "dx": alt.ExprRef(f"{right} ? -7 : 7"),
     }

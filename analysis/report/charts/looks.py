@@ -9,9 +9,10 @@ from typing import Any
 import altair as alt
 
 from analysis.report.charts.chart import keep, layer, where_picked
-from analysis.report.charts.names import further, short_names
+from analysis.report.charts.names import further
 from analysis.report.charts.theme import HOLLOW, REFERENCE
 from analysis.report.palette import LOOKS, UNNAMED
+from analysis.report.series_names import names_of
 from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
 
@@ -51,7 +52,8 @@ class Looks:
 
 def looks_of(points: Sequence[Point]) -> Looks:
     """Assign looks from all points, so that a series looks the same in every chart."""
-    own = short_names(series_in_order(points))
+    names_of_all = names_of(points)
+    own = {one.key: names_of_all[one.key] for one in series_in_order(points)}
     names = {
         key: name if i < len(LOOKS) else further(len(own) - len(LOOKS)) for i, (key, name) in enumerate(own.items())
     }

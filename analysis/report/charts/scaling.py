@@ -58,6 +58,7 @@ from harness.core.spec import STRONG, WEAK
 
 MOST_POINTS = 400  # per chart; more would be indistinguishable and slow the page down
 DODGE, MOST_DODGE = 5, 24  # pixels between bars at one number of GPUs, and of all of them together
+MOST_BANDS = 5  # series whose bands can be told apart
 FEW_RUNS = 5  # up to so many, Student's t makes intervals wide, and each point gets its own error bar
 POINTS, IDEAL = "points", "ideal"  # dataset names
 NAMES = {"samples_per_second": "throughput"}  # chart names that differ from the column's
@@ -136,6 +137,7 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
     data = _whole(rows, quantity)
     counts = {point.gpus for point in points}
     logarithmic = len(counts) > 1 and max(counts) > 16
+    log_y = logarithmic and quantity.log
     title = unit_of(points)
     x, axis = counts_axis(counts, title), _axis(quantity, data)
     layers = [*_ideal(quantity, x, axis), *_series(quantity, data, looks, x, axis)]
@@ -146,11 +148,11 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
         spec_of(
             {"height": HEIGHT, "layer": layers},
             {POINTS: data, IDEAL: _ideal_rows(quantity, points)},
-            [*choices(), *log_switches(log_x=logarithmic, log_y=logarithmic and quantity.log)],
+            [*choices(), *log_switches(log_x=logarithmic, log_y=log_y)],
         ),
         f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
         "the table of points has the same figures.",
-        _note(points, data, left_out),
+        _note(points, data, log_y, left_out),
         (relative_to(points),),
     )
 
@@ -223,9 +225,11 @@ def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[d
         own = [chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
         return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
     at = calculated(x=by_x("gpus"), y=by_y("value", quantity.log))
+    # Within the plot, so that the plots of all quantities are of one height: left of the end of a line that rises.
+    beside = {"dx": -14, "dy": 8} if quantity is SPEEDUP else {}
     return [
         layer(IDEAL, reference_line(), at, x=x, y=axis("y"), detail=alt.Detail("from:N")),
-        layer(IDEAL, reference_text("ideal"), [keep("datum.last"), *at], x=x, y=axis("y")),
+        layer(IDEAL, reference_text("ideal", **beside), [keep("datum.last"), *at], x=x, y=axis("y")),
     ]
 
 
@@ -266,7 +270,7 @@ def _series(
     bands = layer(POINTS, band(), on_line, **interval, detail=each, opacity=pale())
     bars = layer(POINTS, bar(**aside), [*at, keep("datum.bar")], **interval, opacity=faded(), strokeDash=dotted)
     return [
-        *([bands] if any(row["drawn_low"] is not None for row in data) else []),
+        *([bands] if any(row["drawn_low"] is not None for row in data) and not _crowded(data) else []),
         *([bars] if any(row["bar"] for row in data) else []),
         layer(
             POINTS,
@@ -284,6 +288,12 @@ def _series(
     ]
 
 
+def _crowded(data: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether there are so many series that bands would hide each other, and bars show all intervals."""
+    every = all(row["bar"] for row in data if row["value_low"] is not None)
+    return every and len({row["name"] for row in data}) > MOST_BANDS
+
+
 def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
     """Distinguish weak from strong scaling by dashes, as the legend explains."""
     kinds = [kind for kind in (WEAK, STRONG) if any(row["scaling"] == kind for row in rows)]
@@ -294,9 +304,14 @@ def _dash(rows: Sequence[Mapping[str, Any]]) -> alt.StrokeDash:
     )
 
 
-def _note(points: Sequence[Point], data: Sequence[Mapping[str, Any]], left_out: str | None) -> str:
-    parts = ["dashed: ideal", "bands: 95 % intervals", f"bars: those of {FEW_RUNS} runs or fewer"]
-    if any(row["cut_low"] or row["cut_high"] for row in data):
+def _note(points: Sequence[Point], data: Sequence[Mapping[str, Any]], logarithmic: bool, left_out: str | None) -> str:
+    parts = ["dashed: ideal"]
+    parts += (
+        ["bars: 95 % intervals"]
+        if _crowded(data)
+        else ["bands: 95 % intervals", f"bars: those of {FEW_RUNS} runs or fewer"]
+    )
+    if any(row["cut_high"] or (row["cut_low"] and logarithmic) for row in data):
         parts.append(ARROWS)
     if any(SINGLE_RUN in point.marks for point in points):
         parts.append("dotted bars: from the blocks of a single run")

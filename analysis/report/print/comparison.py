@@ -9,12 +9,13 @@ from dataclasses import replace
 from analysis.base.text import printable
 from analysis.read.study import Study
 from analysis.report.charts.looks import Looks
-from analysis.report.charts.names import further, short_names
+from analysis.report.charts.names import further
 from analysis.report.charts.scaling import throughput_chart
 from analysis.report.palette import LOOKS
 from analysis.report.print.drawing import FORMATS, figure_spec, rendered
 from analysis.report.print.figures import SYMBOL
 from analysis.report.print.paper import Paper
+from analysis.report.series_names import short_names
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.series import series_in_order

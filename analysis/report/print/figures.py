@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.report.charts.looks import looks_of
-from analysis.report.charts.names import common_words, relative_to
+from analysis.report.charts.names import relative_to
 from analysis.report.charts.study import charts_of
 from analysis.report.palette import LOOKS
 from analysis.report.print.drawing import FORMATS, figure_spec, rendered
 from analysis.report.print.paper import Paper
+from analysis.report.series_names import common_words, measured_series
 from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
 
@@ -41,7 +42,7 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
     `waterfall_2`, …"""
     series = series_in_order(findings.points)
-    common = common_words(series) if series else ""
+    common = common_words(measured_series(findings.points)) if series else ""
     looks = looks_of(findings.points)
     bases = {one.key: relative_to(one.points) for one in series}
     names = dict(looks.names)

@@ -164,7 +164,7 @@ def _test_case(findings: Findings, request: Request) -> Line:
             f"{point.model}{_of_parameters(point.members[0].parameters)} on {point.dataset}"
             + (f" ({count(samples)} samples per epoch)" if samples else ""),
             f"in {point.precision}",
-            f"trained with {point.framework}, strategy {point.strategy}",
+            f"trained with {point.how}",
             f"optimiser {spec['optimizer']['name']}"
             if isinstance(spec.get("optimizer"), dict) and "name" in spec["optimizer"]
             else "",

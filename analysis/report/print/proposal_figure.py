@@ -47,14 +47,18 @@ def proposal_figure(request: Request, paper: Paper) -> dict[str, Any]:
     looks = _Signs({}, [measured, asked], {})
     tops = {quantity: limits([row[quantity] for row in [*rows, *ideal]]) for quantity in QUANTITIES}
     data = {quantity: [dict(row) for row in rows] for quantity in QUANTITIES}  # each cut at its own axis
-    for quantity, show in zip(QUANTITIES, (times, percent), strict=True):
+    for quantity in QUANTITIES:
         low, high = tops[quantity]
-        cut(data[quantity], (f"{quantity}_low", f"{quantity}_high"), (low if quantity == LOG else 0.0, high), show)
+        ends = (f"{quantity}_low", f"{quantity}_high")
+        if quantity == LOG:
+            cut(data[quantity], ends, (low, high), times)
+        else:
+            cut(data[quantity], ends, (0.0, high), percent)
     panels = [
         {"height": paper.height(HEIGHT), "layer": _layers(quantity, data[quantity], looks, x)}
         for quantity in QUANTITIES
     ]
-    are_cut = any(row["cut_low"] or row["cut_high"] for panel in data.values() for row in panel)
+    are_cut = any(row["cut_high"] or (row["cut_low"] and logarithmic) for panel in data.values() for row in panel)
     spec = {
         **spec_of({}, {**data, IDEAL: ideal}, log_switches(log_x=logarithmic, log_y=logarithmic)),
         **page(paper, paper.wide_mm, "", _note(request, are_cut)),

@@ -39,6 +39,7 @@ from analysis.report.sentences import (
 )
 from analysis.report.terminal.learning import learning_tables, tenths_alone
 from analysis.tables.columns import BASIS, CONFIDENCE_INTERVAL, POINT, SPREAD, WHAT, of_point
+from analysis.tables.names import training_name
 from analysis.tables.point import Point
 from analysis.tables.series import by_series, rate_column
 from analysis.tables.warnings import OVERSUBSCRIBED
@@ -171,7 +172,7 @@ def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
             table.add_row(*_series_cells(row), gpus, reference, *_difference_cells(row), verdict)
         else:
             what = ", ".join(filter(None, (row["model"], row["dataset"], row["scaling"], row["detail"])))
-            table.add_row(Text(f"{row['framework']} {row['strategy']}\n{what}"), gpus, reference, verdict)
+            table.add_row(Text(f"{training_name(row['framework'], row['strategy'])}\n{what}"), gpus, reference, verdict)
     return table
 
 
@@ -198,7 +199,7 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
 def _series_cells(row: Mapping[str, Any]) -> list[Text]:
     own = row["framework"] in OWN_TRAININGS
     named = row["framework"] if row["framework"] == IMPORTED else "your\ntraining"
-    what = Text(named if own else f"{row['framework']}\n{row['strategy']}")
+    what = Text(named if own else training_name(row["framework"], row["strategy"], "\n"))
     if row["detail"]:
         what.append("\n" + shortened(row["detail"], 72), style="dim")
     of = ("", "") if own else (f"\n{row['dataset']}", f"\n{row['precision']}")

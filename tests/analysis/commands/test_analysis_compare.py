@@ -31,7 +31,7 @@ def test_a_regression_is_named_with_its_interval_and_ends_with_1(tmp_path: Path,
     assert done.returncode == 1, done.stdout + done.stderr
     assert "3 points in both, 3 tested, 1 worse" in done.stdout
     # Equal samples in 1.1 s and 1.3 s.
-    assert "2 GPUs: regression, 0.846x" in done.stdout
+    assert "2 GPUs: regression, 0.846×" in done.stdout
     assert done.stdout.count("no difference shown") == 2
     # The other way round it is an improvement, and exits with 0.
     back = analyse("compare", after.folder, before.folder, "--json")
@@ -53,7 +53,7 @@ def test_single_runs_are_not_tested_and_that_is_no_success(tmp_path: Path, analy
     before, after = (study_of(tmp_path / name, {1: [value]}) for name, value in (("a", 1.0), ("b", 2.0)))
     done = analyse("compare", before.folder, after.folder)
     assert done.returncode == 3, done.stdout
-    assert "not tested, 0.500x" in done.stdout
+    assert "not tested, 0.500×" in done.stdout
 
 
 def test_a_point_that_no_longer_completes_is_as_bad_as_a_slow_one(tmp_path: Path, analyse) -> None:
@@ -76,7 +76,7 @@ def test_two_machines_are_compared_and_what_differs_is_said(tmp_path: Path, anal
         after.add(spec_of(1, repeat=repeat, cluster=cluster), logs)
     done = analyse("compare", before.folder, after.folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "faster, 2.00x" in done.stdout
+    assert "faster, 2.00×" in done.stdout
     assert "cluster: atlas | zeus" in done.stdout
     assert "NVIDIA H100 | NVIDIA H200" in done.stdout
     assert isinstance(cluster, ClusterSpec)

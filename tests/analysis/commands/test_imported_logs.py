@@ -185,7 +185,7 @@ def test_the_report_says_how_logs_were_read_and_which_were_not(tmp_path: Path, c
     printed = capsys.readouterr()
     said = " ".join(printed.out.split())
     assert "logs: imported; steps read by a pattern over its output, world size not verified." in said
-    assert "logs reaches 3.20 on 4 GPUs" in said  # 4 * 0.5 / 0.625
+    assert "logs reaches 3.20× speedup on 4 GPUs" in said  # 4 * 0.5 / 0.625
     for text in (printed.err, said):
         assert "3 of 6 logs not used: short.log: lines that matched: 1, and none is left after the warm-up" in text
         assert "slurm.out: no line matched; the last was: module load cuda" in text

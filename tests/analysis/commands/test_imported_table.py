@@ -35,7 +35,7 @@ def write(path: Path, factor: float = 1.0, head: str = "gpus,nodes,samples_per_s
 def test_a_table_gets_every_output_of_a_report_beside_it(table: Path, analyse) -> None:
     process: subprocess.CompletedProcess[str] = analyse(table)
     assert (process.returncode, process.stderr) == (0, "")
-    assert "mine reaches 3.50 (" in process.stdout  # (1/350 + 1/356) by (1/100 + 1/102): 3.495
+    assert "mine reaches 3.50× speedup (" in process.stdout  # (1/350 + 1/356) by (1/100 + 1/102): 3.495
     folder = table.with_name("mine_report")
     page = (folder / "report.html").read_text()
     assert "imported; how it was measured" in page
@@ -143,7 +143,7 @@ def test_series_of_equal_work_are_compared_and_others_are_not(tmp_path: Path, ca
     lines = [f"1,1,{rate + n},{batch},{name},{net}" for name, net, batch, rate in rows for n in range(3)]
     table.write_text("\n".join(["gpus,nodes,samples_per_second,batch,config.framework,net", *lines]))
     said = " ".join(printed(capsys, table, "--full", "--only", "csv").split())
-    assert "all [config.framework=jax, net=a] is faster than all [config.framework=pytorch, net=a]: 1.50x" in said
+    assert "all [config.framework=jax, net=a] is faster than all [config.framework=pytorch, net=a]: 1.50×" in said
     assert said.count("is faster than") == 1
     assert "3 runs each; corrected p" in said
     assert "; imported)" in said
@@ -171,7 +171,7 @@ def test_logs_of_mlperf_are_read_back_as_they_were_exported(study: StudyBuilder,
     printed(capsys, "export", study.folder, "mlperf")
     logs = study.folder / "exports" / "mlperf"
     said = " ".join(printed(capsys, logs, "--only", "csv", "--out", study.folder / "again").split())
-    assert "mlperf reaches 2.00 on 2 GPUs: 100 % efficiency (imported, single run)." in said
+    assert "mlperf reaches 2.00× speedup on 2 GPUs: 100 % efficiency (imported, single run)." in said
     assert "No figure for 4 GPUs (failed)." in said
     assert "1,280" in said  # 10 x 128 samples a second
     assert "weak scaling, 128 per GPU" in said

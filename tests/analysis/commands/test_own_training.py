@@ -31,7 +31,7 @@ def own(tmp_path: Path) -> StudyBuilder:
 def test_a_report_names_the_training_its_unit_and_its_method(own: StudyBuilder, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     said = printed(capsys, own.folder)
-    assert "train reaches 3.78 (3.46–4.13) on 4 GPUs: 94 % efficiency." in said
+    assert "train reaches 3.78× speedup (3.46–4.13) on 4 GPUs: 94 % efficiency." in said
     assert "train (weak scaling, 128 per GPU), relative to 1 GPU" in said
     assert "tokens/s (95 %)" in said
     assert "train: your own training, measured by hooks in its process; its throughput counts tokens" in " ".join(

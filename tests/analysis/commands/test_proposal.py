@@ -185,7 +185,7 @@ def test_names_are_not_obeyed(tmp_path: Path) -> None:
         (["runs=1", "epochs=90", "budget_gpu_hours=1e-3"], "for one of 1 runs: No size is sure to stay within"),
         (["gpus=4", "runs=1", "hours=2", "epochs=1"], "hours= and epochs= are given; give one of them"),
         (["gpus=4", "runs=1", "language=de"], "'language=de' is no setting; there are gpus=, runs="),
-        (["gpus=4", "runs=1", "series=jax"], "no series has that in its name; there are: pytorch allreduce"),
+        (["gpus=4", "runs=1", "series=jax"], "no series has that in its name; there are: PyTorch DDP"),
         (["gpus=1024", "runs=1"], "refused: 256 times the largest measured size"),
         (["gpus=4", "runs=1", "cluster=moon"], "this study measured nothing there, only on atlas"),
     ],
@@ -205,7 +205,7 @@ def test_several_series_one_size_and_no_size(study: StudyBuilder, analyse, tmp_p
     add_series(study, (1, 2), framework="jax")
     process = analyse("proposal", study.folder, "gpus=2", "runs=1", "--out", tmp_path / "out")
     assert process.returncode == 2
-    assert "choose one with series=…, words of its name: jax allreduce" in process.stderr
+    assert "choose one with series=…, words of its name: JAX allreduce" in process.stderr
     process = analyse("proposal", study.folder, "gpus=2", "runs=1", "series=jax", "--out", tmp_path / "out")
     assert (process.returncode, process.stderr) == (0, "")
     names = ("proposal.md", "proposal.tex", "figures/proposal.pdf", "figures/proposal.png")

@@ -433,7 +433,7 @@ def test_largest_loss_is_stated_only_if_its_interval_excludes_0(study: StudyBuil
     table = words(Seen(study).table)
     basis = "95 % intervals from 8 rounds of one run; base: 8 rounds of one run"
     assert (
-        "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU), on 2 GPUs relative to 1 GPU, plain: "
+        "PyTorch DDP, resnet44 on cifar10 (weak scaling, 128 per GPU), on 2 GPUs relative to 1 GPU, plain: "
         f"The largest loss is exposed synchronisation, 10.0 % (10.0–10.0 %); {basis} (single run)." in table
     )
     assert table.count("The largest") == 1

@@ -31,13 +31,11 @@ def test_faster_is_claimed_only_if_significant(study: StudyBuilder) -> None:
     repeated(study, 2, 1.0)
     repeated(study, 2, 1.5, strategy="horovod")
     (row,) = compared(study).rows
-    assert (row["verdict"], row["faster"], row["slower"]) == (FASTER, "pytorch allreduce", "pytorch horovod")
+    assert (row["verdict"], row["faster"], row["slower"]) == (FASTER, "PyTorch DDP", "PyTorch Horovod")
     assert row["ratio"] == pytest.approx(1.5)
     assert row["ratio_low"] > 1
     seen = Seen(study)
-    said = (
-        "2 GPUs, resnet44 on cifar10, fp32, global batch 256: pytorch allreduce is faster than pytorch horovod: 1.50x"
-    )
+    said = "2 GPUs, resnet44 on cifar10, fp32, global batch 256: PyTorch DDP is faster than PyTorch Horovod: 1.50×"
     assert said in words(seen.table)
     assert said in words(Tags(seen.html).text)
     assert "Welch's t test" in words(seen.table)
@@ -51,7 +49,7 @@ def test_a_difference_that_runs_do_not_show_is_not_claimed(study: StudyBuilder) 
     assert row["verdict"] == NOT_SHOWN
     assert row["ratio_low"] < 1 < row["ratio_high"]
     text = words(Seen(study).table)
-    assert "no difference shown between pytorch allreduce and pytorch horovod" in text
+    assert "no difference shown between PyTorch DDP and PyTorch Horovod" in text
     assert " or more would have been seen with a probability of 80 %" in text
     assert "is faster than" not in text
 

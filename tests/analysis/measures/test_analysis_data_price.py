@@ -50,7 +50,7 @@ def test_a_pair_has_a_price_with_an_interval_from_its_runs(study: StudyBuilder) 
     assert row["price_fraction"] == pytest.approx(0.5)
     [sentence] = price_sentences([row])
     assert sentence == (
-        "real data, pytorch allreduce, resnet44 on cifar10 on 2 GPUs: 50.0 ms per step, 50.0 % (150 ms per step "
+        "real data, PyTorch DDP, resnet44 on cifar10 on 2 GPUs: 50.0 ms per step, 50.0 % (150 ms per step "
         "instead of 100 ms; 95 % interval 27.3–72.7 ms, from 3 and 3 runs)."
     )
     seen = Seen(study)

@@ -76,8 +76,8 @@ def test_other_parameters_differ(study: StudyBuilder) -> None:
     study.add(spec_of(2, framework="jax"), Logs(parameters=658_600))
     assert row_of(study, "jax")["verdict"] == "differs: parameters"
     assert compared(study).problems == (
-        "jax allreduce, resnet44 on cifar10, 2 GPUs, global batch 256: "
-        "its work differs from that of pytorch allreduce: 658,600 parameters instead of 658,586",
+        "JAX allreduce, resnet44 on cifar10, 2 GPUs, global batch 256: "
+        "its work differs from that of PyTorch DDP: 658,600 parameters instead of 658,586",
     )
 
 
@@ -170,7 +170,7 @@ def test_seed_that_the_reference_lacks_is_said(study: StudyBuilder) -> None:
     study.completed(2, seed=1)
     study.completed(2, seed=1, framework="jax")
     study.completed(2, seed=3, framework="jax")
-    why = "pytorch allreduce has no completed run of seed 3; verify=true was not asked for"
+    why = "PyTorch DDP has no completed run of seed 3; verify=true was not asked for"
     assert row_of(study, "jax")["verdict"] == f"not checked: {why}"
 
 
@@ -328,7 +328,7 @@ def test_gradient_behind_other_statistics_of_batchnorm_is_shown_and_not_judged(s
         study.add(spec_of(2, model=model, **pipeline), samples)
     rows = [row for row in compared(study).rows if row["strategy"] == "pipeline"]
     verdict = {row["model"]: row["verdict"] for row in rows}
-    said = "BatchNorm takes its statistics from 64 samples at once, and in pytorch allreduce from 128"
+    said = "BatchNorm takes its statistics from 64 samples at once, and in PyTorch DDP from 128"
     assert said in verdict["resnet44"]
     assert verdict["cnn_small"] == "differs: first gradient"
 
@@ -343,7 +343,7 @@ def test_gradients_of_other_shares_of_the_shards_are_shown_and_not_judged(study:
     study.add(spec_of(2, strategy="pipeline", strategy_options=options, **shared), samples)
     verdict = {row["strategy"]: row["verdict"] for row in compared(study).rows}
     # Two copies of the model read two shares of the data; one copy on two ranks reads one.
-    assert "reads the data in 1 share, and pytorch allreduce in 2: other samples" in verdict["pipeline"]
+    assert "reads the data in 1 share, and PyTorch DDP in 2: other samples" in verdict["pipeline"]
     assert verdict["zero1"] == "differs: first gradient"
 
 
@@ -363,7 +363,7 @@ def test_runs_with_dali_are_a_reference_only_without_others(study: StudyBuilder)
     study.completed(2, data=InputSpec(DALI), **folders)
     study.completed(2, framework="jax", **folders)
     (row,) = [row for row in compared(study).rows if row["framework"] == "jax"]
-    assert "NVIDIA DALI decodes the images of pytorch allreduce" in row["verdict"]
+    assert "NVIDIA DALI decodes the images of PyTorch DDP" in row["verdict"]
     study.completed(2, strategy="zero1", **folders)
     (row,) = [row for row in compared(study).rows if row["framework"] == "jax"]
     assert (row["reference_strategy"], row["verdict"]) == ("zero1", ONLY_THE_GRADIENT)

@@ -31,7 +31,7 @@ def test_a_failure_stands_beside_the_same_run_without_it(study: StudyBuilder) ->
     killed(study, 2)
     [sentence] = costs(study)
     assert sentence == (
-        "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU) [fault=kill_rank at step 35], 2 GPUs: "
+        "PyTorch DDP, resnet44 on cifar10 (weak scaling, 128 per GPU) [fault=kill_rank at step 35], 2 GPUs: "
         "allocated 21.0 s instead of 16.0 s (+5.00 s, 0.00278 GPU-hours); goodput 57 % instead of 75 %; "
         "10.0 steps lost, 60.0 s between attempts"
     )

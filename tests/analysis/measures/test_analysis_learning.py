@@ -180,7 +180,7 @@ def test_curves_are_drawn_and_named(study: StudyBuilder, name: str) -> None:
         learned(study, gpus=gpus)
     seen = Seen(study)
     text = seen.words_of(name)
-    for shown in ("resnet44, cifar10", "pytorch allreduce", "1 GPU", "2 GPUs"):
+    for shown in ("resnet44, cifar10", "PyTorch DDP", "1 GPU", "2 GPUs"):
         assert shown in text
     assert seen.figures[f"{name}.png"].startswith(b"\x89PNG")
     assert f'data-chart="{name.replace("_", "-")}"' in seen.html

@@ -50,4 +50,4 @@ def test_no_published_figure_stands_beside_it(study: StudyBuilder) -> None:
         for gpus, seconds in ((1, 1.0), (2, 1.25)):
             study.add(spec_of(gpus, framework=framework, dataset=indoor), Logs(block_seconds=[seconds] * 4))
     [beside] = beside_published(points_of(read_study(study.folder).runs))
-    assert "pytorch allreduce" in beside.own
+    assert "PyTorch DDP" in beside.own

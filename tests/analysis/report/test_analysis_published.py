@@ -35,10 +35,10 @@ def test_the_headline_of_mahon_stands_beside_the_studys_own_figure_with_both_bat
     add(study, 1, 1.0)
     add(study, 12, 1.25)  # 12 times the samples in 1.25 times the time
     [both] = beside(study)
-    assert both.published.startswith("10.11x on 12 GPUs relative to 1 GPU: Mahon et al., CCGRID 2020")
+    assert both.published.startswith("10.11× on 12 GPUs relative to 1 GPU: Mahon et al., CCGRID 2020")
     assert "4 V100-SXM2 to a node" in both.published
     assert "the source gives no spread" in both.published
-    assert both.own.startswith("9.60x on 12 GPUs relative to 1 GPU")
+    assert both.own.startswith("9.60× on 12 GPUs relative to 1 GPU")
     for text in (V100, "3 x 4", "weak scaling, global batch 1,536, 128 per GPU", "cluster atlas"):
         assert text in both.own
     # The same machine, but the source does not state its scaling.

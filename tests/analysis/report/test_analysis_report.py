@@ -78,7 +78,7 @@ def test_speedup_relative_to_smallest_count_is_stated(study: StudyBuilder) -> No
     assert [row["relative_to_gpus"] for row in seen.csv] == ["2", "2"]
     assert "to 2 GPUs" in seen.table
     assert "relative to 2 GPUs" in seen.svg
-    headline = "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU): 2.00x on 4 GPUs relative to 2 GPUs"
+    headline = "PyTorch DDP, resnet44 on cifar10 (weak scaling, 128 per GPU): 2.00× on 4 GPUs relative to 2 GPUs"
     assert headline in words(Tags(seen.html).text)
     assert headline in words(seen.table)
 

@@ -38,17 +38,16 @@ def test_plain_baseline_is_stated_wherever_a_speedup_is(study: StudyBuilder) -> 
     assert "; Speedup: to 1 GPU, plain." in seen.html
     text = words(seen.table)
     assert (
-        "pytorch allreduce, resnet44 on cifar10 (weak scaling, 128 per GPU): 1.60x on 2 GPUs relative to 1 GPU, plain"
-        in text
+        "PyTorch DDP, resnet44 on cifar10 (weak scaling, 128 per GPU): 1.60× on 2 GPUs relative to 1 GPU, plain" in text
     )
-    alone = "pytorch plain, resnet44 on cifar10 (weak scaling, 128 per GPU): 1,280 samples/s on 1 GPU"
+    alone = "PyTorch alone, resnet44 on cifar10 (weak scaling, 128 per GPU): 1,280 samples/s on 1 GPU"
     assert f"{alone}; no speedup to state, the framework alone" in text
 
 
 def test_wrapped_point_alone_is_relative_to_the_plain_one(study: StudyBuilder) -> None:
     study.completed(1, strategy="plain")
     study.completed(1, seconds=1.25)
-    assert "0.800x on 1 GPU relative to 1 GPU, plain, 80 % efficiency" in words(Seen(study).table)
+    assert "0.800× on 1 GPU relative to 1 GPU, plain, 80 % efficiency" in words(Seen(study).table)
 
 
 def test_plot_of_series_with_different_baselines_names_each_in_its_legend(study: StudyBuilder) -> None:
@@ -60,14 +59,14 @@ def test_plot_of_series_with_different_baselines_names_each_in_its_legend(study:
     assert "relative to what the legend says of each series" in drawn
     assert drawn.count("relative to 1 GPU, plain") == 1
     assert drawn.count("relative to 2 GPUs") == 1
-    assert "pytorch plain" not in drawn
+    assert "PyTorch alone" not in drawn
 
 
 def test_framework_alone_is_drawn_where_nothing_is_relative_to_it(study: StudyBuilder) -> None:
     study.completed(1, strategy="plain")
     study.completed(2, framework="jax")
     drawn = Seen(study).svg
-    assert "pytorch plain" in drawn
+    assert "PyTorch alone" in drawn
 
 
 def test_ideal_line_begins_at_the_baseline(study: StudyBuilder) -> None:
@@ -94,8 +93,8 @@ def test_work_that_differs_is_shown_wherever_the_figure_is(study: StudyBuilder) 
     assert "work differs" in sentence
     # |64 - 640| / 640
     problem = (
-        "jax allreduce, resnet44 on cifar10, 2 GPUs, global batch 256: "
-        "its work differs from that of pytorch allreduce: first gradient by 9.0e-01 (bound 1.0e-03)"
+        "JAX allreduce, resnet44 on cifar10, 2 GPUs, global batch 256: "
+        "its work differs from that of PyTorch DDP: first gradient by 9.0e-01 (bound 1.0e-03)"
     )
     assert f"problem: {problem}" in words(seen.table)
     assert problem in words(Tags(seen.html).text)
@@ -119,7 +118,7 @@ def test_verdicts_are_in_a_narrow_terminal_too(study: StudyBuilder, width: int) 
     study.add(spec_of(2, framework="jax"), Logs(parameters=7))
     stream = io.StringIO()
     print_tables(Console(file=stream, width=width), findings_of(read_study(study.folder)))
-    assert re.search(r"jax allreduce +2 +pytorch +differs: parameters", stream.getvalue())
+    assert re.search(r"JAX allreduce +2 +pytorch +differs: parameters", stream.getvalue())
     assert all(len(line) <= width for line in stream.getvalue().splitlines())
 
 

@@ -31,7 +31,7 @@ def test_headline_has_speedup_interval_efficiency_and_the_largest_loss(study: St
             study.add(spec_of(gpus, repeat=repeat), Logs(block_seconds=seconds, rounds=rounds(step, 0.1)))
     (answer,) = answers(study)
     # 4 x 0.1 / 0.125 = 3.2 times; 1 - 0.1 / 0.125 = 20 % of the step is exposed synchronisation.
-    said = r"PyTorch DDP reaches 3\.20 \(3\.[01][0-9]–3\.[23][0-9]\) on 4 GPUs: 80 % efficiency\."
+    said = r"PyTorch DDP reaches 3\.20× speedup \(3\.[01][0-9]–3\.[23][0-9]\) on 4 GPUs: 80 % efficiency\."
     assert re.fullmatch(said, answer.headline)
     assert answer.loss == "The largest loss is exposed synchronisation, 20 %."
     assert answer.text == f"{answer.headline} {answer.loss}"
@@ -45,7 +45,7 @@ def test_series_of_one_name_are_told_apart_and_marks_and_gaps_are_said(study: St
     study.completed(1, strategy="plain", framework="jax")
     found = {answer.name: answer for answer in answers(study)}
     weak, strong = "PyTorch DDP, weak scaling, 128 per GPU", "PyTorch DDP, strong scaling, global batch 128"
-    assert set(found) == {weak, strong, "JAX alone"}
+    assert set(found) == {weak, strong, "JAX alone, weak scaling, 128 per GPU"}
     assert found[weak].text.endswith(
         "(oversubscribed, single run). No figure for 4 GPUs (failed). "
         "This is not a scaling result: 2 ranks share 1 GPU."

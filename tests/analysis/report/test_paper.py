@@ -176,7 +176,7 @@ def test_report_says_what_was_found_and_names_every_failed_run(plain: Findings, 
     for answer in answers_of(plain.points, plain.losses):
         assert answer.text in words
         assert answer.evidence in words
-    assert "PyTorch DDP reaches 3.70 (3." in words
+    assert "PyTorch DDP reaches 3.70× speedup (3." in words
     assert "The largest loss is exposed synchronisation" in words
     assert re.search("pytorch-allreduce-resnet44-8gpu-[0-9a-f]+: failed: rank 3 ended with signal 9", words)
     assert "10 runs: 9 completed, 1 failed." in words

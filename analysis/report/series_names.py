@@ -1,0 +1,62 @@
+"""Names of series, as short as possible while distinct: the same in the sentences, the charts and the figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from analysis.base.text import printable, shortened
+from analysis.tables.point import Point
+from analysis.tables.series import Series, scaling_text, series_of
+
+NAME_LENGTH = 80  # characters
+IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "device", "detail")
+
+
+def names_of(points: Iterable[Point]) -> dict[str, str]:
+    """Return the names of the measured series of a study by series key."""
+    return short_names(measured_series(points))
+
+
+def measured_series(points: Iterable[Point]) -> list[Series]:
+    """Return the series to be told apart: those with a measured point, the framework alone among them."""
+    return series_of(point for point in points if point.measured)
+
+
+def short_names(series: Sequence[Series]) -> dict[str, str]:
+    """Return unique short names by series key: framework and strategy, and what else differs between the series."""
+    parts = {one.key: _parts(one.first) for one in series}
+    differing = _differing(list(parts.values()))
+    names: dict[str, str] = {}
+    for key, of in parts.items():
+        name = shortened(printable(", ".join(of[part] for part in differing if of[part])), NAME_LENGTH) or "others"
+        same = Counter(names.values())
+        names[key] = name if name not in same else _another(name, names.values())
+    return names
+
+
+def common_words(series: Sequence[Series]) -> str:
+    """Describe the properties that all series share, which their short names omit."""
+    parts = [_parts(one.first) for one in series]
+    agreed = [name for name in IN_ORDER if name not in _differing(parts)]
+    return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
+
+
+def _differing(parts: Sequence[Mapping[str, str]]) -> list[str]:
+    return [name for name in IN_ORDER if name == "what" or len({of[name] for of in parts}) > 1]
+
+
+def _parts(point: Point) -> dict[str, str]:
+    return {
+        "what": point.how,
+        "scaling": scaling_text(point),
+        **{name: getattr(point, name) or "" for name in IN_ORDER[1:] if name != "scaling"},
+        **(dict.fromkeys(("model", "dataset", "precision"), "") if point.is_own else {}),
+    }
+
+
+def _another(name: str, taken: Iterable[str]) -> str:
+    n = 2
+    while f"{name} ({n})" in taken:
+        n += 1
+    return f"{name} ({n})"
