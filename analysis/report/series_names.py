@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from analysis.base.text import printable, shortened
 from analysis.tables.point import Point
@@ -26,7 +26,7 @@ def measured_series(points: Iterable[Point]) -> list[Series]:
 def short_names(series: Sequence[Series]) -> dict[str, str]:
     """Return unique short names by series key: framework and strategy, and what else differs between the series."""
     parts = {one.key: _parts(one.first) for one in series}
-    differing = _differing(list(parts.values()))
+    differing = _differing(series)
     names: dict[str, str] = {}
     for key, of in parts.items():
         name = shortened(printable(", ".join(of[part] for part in differing if of[part])), NAME_LENGTH) or "others"
@@ -37,13 +37,18 @@ def short_names(series: Sequence[Series]) -> dict[str, str]:
 
 def common_words(series: Sequence[Series]) -> str:
     """Describe the properties that all series share, which their short names omit."""
+    first = _parts(series[0].first)
+    agreed = [name for name in IN_ORDER if name not in _differing(series)]
+    return printable(", ".join(first[name] for name in agreed if first[name]))
+
+
+def _differing(series: Sequence[Series]) -> list[str]:
+    """Return the properties that names consist of: framework and strategy, and those that differ between series."""
     parts = [_parts(one.first) for one in series]
-    agreed = [name for name in IN_ORDER if name not in _differing(parts)]
-    return printable(", ".join(parts[0][name] for name in agreed if parts[0][name]))
-
-
-def _differing(parts: Sequence[Mapping[str, str]]) -> list[str]:
-    return [name for name in IN_ORDER if name == "what" or len({of[name] for of in parts}) > 1]
+    differing = [name for name in IN_ORDER if len({of[name] for of in parts}) > 1]
+    # The name of a training of the user's own is that of the study, or of the table.
+    always = [] if differing and all(one.first.is_own for one in series) else ["what"]
+    return [name for name in IN_ORDER if name in (*always, *differing)]
 
 
 def _parts(point: Point) -> dict[str, str]:

@@ -78,13 +78,19 @@ def _switched(switch: str, values: Iterable[float], base: int) -> dict[str, Any]
     }
 
 
-def percent_axis(field: str, title: str, top: float, bottom: float = 0.0) -> alt.Y:
-    """Linear axis of fractions, in per cent."""
+def percent_axis(
+    field: str, title: str, top: float, bottom: float = 0.0, ticks: Sequence[float] | None = None
+) -> alt.Y:
+    """Linear axis of fractions, in per cent. ticks: where labels are; None for about six of them."""
     return alt.Y(
         f"{field}:Q",
         title=title,
         scale=alt.Scale(domain=[bottom, top], nice=False, clamp=True),
-        axis=alt.Axis(labelExpr="format(100 * datum.value, '.3~r') + ' %'", tickCount=6),
+        axis=alt.Axis(
+            labelExpr="format(100 * datum.value, '.3~r') + ' %'",
+            tickCount=6,
+            values=alt.Undefined if ticks is None else list(ticks),
+        ),
     )
 
 

@@ -27,6 +27,7 @@ CHOICE_LENGTH = 60  # characters
 BAR = 26  # pixels
 SHORT = {"communication": "comm.", "synchronisation": "sync."}  # abbreviated in print
 FEWEST_OF_BARS = 12  # minimum width of the bars in print, in letters
+FEWEST_OF_TWO_COLUMNS = 50  # letters of a line in print, from which a legend has two columns
 IDEAL_BAR, MEASURED_BAR = "ideal", "measured"
 
 
@@ -99,10 +100,10 @@ def _waterfall_layers(data: Sequence[Mapping[str, Any]], looks: Looks) -> list[d
     edge: dict[str, Any] = {"x": alt.X("edge:Q")}
     if looks.letters is not None:  # in one column; with intervals if enough width remains
         expression = "datum.label"
-        for long, short in SHORT.items():
-            expression = f"replace({expression}, '{long}', '{short}')"
+        for long, abbreviated in SHORT.items():
+            expression = f"replace({expression}, '{long}', '{abbreviated}')"
         names_axis = alt.Axis(labelLimit=1000, labelExpr=expression)
-        free = looks.letters - max(len(_short(row["label"])) for row in data)
+        free = looks.letters - max(len(short(row["label"])) for row in data)
         shown = "figure" if free - max(len(row["figure"]) for row in data) >= FEWEST_OF_BARS else "text"
         width = 2 + max(len(row[shown]) for row in data)
         room = (high - low) * width / max(FEWEST_OF_BARS, free - width)
@@ -165,7 +166,9 @@ def _parts(losses: Losses, looks: Looks) -> list[Chart]:
             "step-time",
             "Where the time of a step goes",
             "breakdown",
-            spec_of({"height": HEIGHT, "layer": _stack_layers(title, data)}, {STEPS: data}, [_choice(SERIES, labels)]),
+            spec_of(
+                {"height": HEIGHT, "layer": _stack_layers(title, data, looks)}, {STEPS: data}, [_choice(SERIES, labels)]
+            ),
             f"Seconds of each part of a step over the number of {title}, of one series that is chosen below; the table "
             "of losses has the same figures.",
             sentence(parts),
@@ -198,15 +201,15 @@ def _stack(loss: Loss, at: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _stack_layers(title: str, data: Sequence[Mapping[str, Any]], looks: Looks) -> list[dict[str, Any]]:
     at = [keep(f"datum.series === {SERIES}")]
     x = alt.X("on:N", title=title, sort=alt.EncodingSortField("gpus", op="min"), axis=_counts_alone())
     y = alt.Y(
         "start:Q", title="milliseconds per step", axis=alt.Axis(tickCount=6, labelExpr="format(datum.value, ',~r')")
     )
-    looks = {PART_NAMES[part]: look.colour for part, look in PARTS.items()}
-    found = [name for name in looks if any(row["part"] == name for row in data)]
-    scale = alt.Scale(domain=found, range=[looks[name] for name in found])
+    colours = {PART_NAMES[part]: look.colour for part, look in PARTS.items()}
+    found = [name for name in colours if any(row["part"] == name for row in data)]
+    scale = alt.Scale(domain=found, range=[colours[name] for name in found])
     hovering = tooltips(
         part="part",
         said="time",
@@ -217,6 +220,7 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
         basis="from",
         marks="warnings",
     )
+    columns = 2 if looks.letters is None or looks.letters >= FEWEST_OF_TWO_COLUMNS else 1
     offset = alt.XOffset("order:O", scale=alt.Scale(paddingOuter=1))
     return [
         layer(
@@ -226,7 +230,7 @@ def _stack_layers(title: str, data: Sequence[Mapping[str, Any]]) -> list[dict[st
             x=x,
             y=y,
             y2=alt.Y2("end:Q"),
-            color=alt.Color("part:N", scale=scale, legend=alt.Legend(columns=2, symbolType="square")),
+            color=alt.Color("part:N", scale=scale, legend=alt.Legend(columns=columns, symbolType="square")),
             opacity=alt.Opacity(condition={"test": "datum.hollow", "value": 0.45}, value=1),
             tooltip=hovering,
         ),
@@ -264,9 +268,10 @@ def _in_order(losses: Sequence[Loss], looks: Looks) -> list[Loss]:
     return sorted(losses, key=lambda loss: places[loss.point.series])
 
 
-def _short(label: str) -> str:
-    for long, short in SHORT.items():
-        label = label.replace(long, short)
+def short(label: str) -> str:
+    """Abbreviate the name of a part, for print."""
+    for long, abbreviated in SHORT.items():
+        label = label.replace(long, abbreviated)
     return label
 
 

@@ -140,7 +140,7 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
     log_y = logarithmic and quantity.log
     title = unit_of(points)
     x, axis = counts_axis(counts, title), _axis(quantity, data)
-    layers = [*_ideal(quantity, x, axis), *_series(quantity, data, looks, x, axis)]
+    layers = [*_ideal(quantity, data, x, axis), *_series(quantity, data, looks, x, axis)]
     return Chart(
         NAMES.get(quantity.name, quantity.name),
         quantity.title,
@@ -219,14 +219,18 @@ def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[st
     return lambda field: log_axis(field, values, quantity.axis, 2 if quantity is SPEEDUP else 10)
 
 
-def _ideal(quantity: Quantity, x: alt.X, axis: Callable[[str], alt.Y]) -> list[dict[str, Any]]:
+def _ideal(
+    quantity: Quantity, data: Sequence[Mapping[str, Any]], x: alt.X, axis: Callable[[str], alt.Y]
+) -> list[dict[str, Any]]:
     """Dashed ideal lines: one per series for throughput, otherwise one per baseline."""
     if quantity.name == THROUGHPUT.name:
         own = [chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
         return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
     at = calculated(x=by_x("gpus"), y=by_y("value", quantity.log))
     # Within the plot, so that the plots of all quantities are of one height: left of the end of a line that rises.
-    beside = {"dx": -14, "dy": 8} if quantity is SPEEDUP else {}
+    highest = max((row["drawn_high"] or row["value"] for row in data), default=0)
+    is_top = quantity is SPEEDUP and highest <= max(row["ideal"] for row in data)
+    beside = {"dx": -14, "dy": 8} if is_top else {}
     return [
         layer(IDEAL, reference_line(), at, x=x, y=axis("y"), detail=alt.Detail("from:N")),
         layer(IDEAL, reference_text("ideal", **beside), [keep("datum.last"), *at], x=x, y=axis("y")),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from analysis.base.text import printable, shortened
+from analysis.base.text import percent, printable, shortened
 from analysis.read.columns.steadiness import DRIFT
 from analysis.read.row import Run
 from analysis.report.charts.chart import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BLOCKS, RUNS = "blocks", "runs"  # dataset names
 MOST_RUNS, MOST_BLOCKS = 24, 3000
 MOST_REACH = 3.0  # limit on the deviation above the median, in medians: one extreme block would flatten all others
+FEWEST_OF_TITLE = 50  # letters of a line in print, from which the axis has its whole title
 OUTLIER = "#C2410C"  # readable on both themes
 HOVERED = {
     "series": "series",
@@ -71,6 +72,8 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
     parts = ["rings: blocks outside Tukey's fences of their run; all of them count"]
     if any(DRIFT in point.marks for point, _ in drawn):
         parts.append(f"bold: runs of points marked {DRIFT}")
+    if max(row["y"] for row in data) > MOST_REACH:
+        parts.append(f"blocks more than {percent(MOST_REACH)} above the median are drawn at the upper edge")
     if len(drawn) < len(members):
         parts.append(f"{len(drawn)} of {len(members):,} runs are drawn, the least steady ones")
     if thinned:
@@ -139,9 +142,11 @@ def _layers(
     at = [looked_up(RUNS, "run_at", facts), chosen(), *calculated(**said)]
     lowest, highest = min(row["y"] for row in data), max(row["y"] for row in data)
     reach = min(-0.02, lowest), max(0.02, min(highest, MOST_REACH))
+    wide = looks.letters is None or looks.letters >= FEWEST_OF_TITLE
     x = alt.X(
         "x:Q",
-        title="the run, from its first timed step to its last",
+        # On a narrow figure in print, the longer title would not fit.
+        title="the run, from its first timed step to its last" if wide else "the run, from first to last step",
         scale=alt.Scale(domain=[0, 1], nice=False),
         axis=alt.Axis(values=[0, 0.5, 1], labelExpr="datum.value === 0 ? 'start' : datum.value === 1 ? 'end' : 'half'"),
     )

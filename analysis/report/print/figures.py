@@ -11,6 +11,7 @@ from analysis.report.charts.names import relative_to
 from analysis.report.charts.study import charts_of
 from analysis.report.palette import LOOKS
 from analysis.report.print.drawing import FORMATS, figure_spec, rendered
+from analysis.report.print.each_series import each_series
 from analysis.report.print.paper import Paper
 from analysis.report.series_names import common_words, measured_series
 from analysis.tables.point import Point
@@ -56,7 +57,7 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
         name = chart.name.replace("-", "_")
         for number in range(min(len(chart.heads), MOST_OF_A_CHOICE)):
             found[name if number == 0 else f"{name}_{number + 1}"] = figure_spec(chart, paper, number, common)
-    return found
+    return found | each_series(findings.points, findings.losses, looks.own, paper)
 
 
 def marks_texts(points: Sequence[Point]) -> list[str]:

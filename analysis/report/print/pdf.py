@@ -40,9 +40,11 @@ MOST_REASON = 400  # length limit of reasons for missing results
 CAPTIONS = {
     "speedup": "Speedup over the number of {unit}.",
     "efficiency": "Parallel efficiency over the number of {unit}.",
+    "efficiency_each": "Parallel efficiency of each series over the number of {unit}.",
     "accuracy_by_samples": "Test accuracy over the samples of training.",
     "accuracy_by_seconds": "Test accuracy over the seconds of training.",
     "waterfall": "From 100 % efficiency to the measured one, loss by loss.",
+    "losses": "What each part of a step takes away from 100 % efficiency.",
     "block_times": "Step time of each measured block.",
 }
 
@@ -62,6 +64,8 @@ def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
     """Return the contents of report.pdf. figures: names of the available figures."""
     blocks = _answers(findings)
     what = unit_of(findings.points)
+    if "losses" in figures:  # of many series, one bar each in place of a waterfall each
+        figures = [name for name in figures if not name.startswith("waterfall")]
     for kind, caption in CAPTIONS.items():
         names = [name for name in figures if re.fullmatch(rf"{kind}(_\d+)?", name)]
         blocks += [Picture(name, caption.format(unit=what)) for name in names]

@@ -40,7 +40,7 @@ def test_emulated_runs_are_not_compared_with_real_ones(study: StudyBuilder) -> N
     assert work["emulated", "mpi"]["reference_framework"] == "emulated"
     assert not any("work differs" in row["marks"] for row in seen.csv)
     compared = comparisons_of(points_of(read.runs)).rows
-    assert [{row["faster"].split()[0], row["slower"].split()[0]} for row in compared] == [{"emulated"}]
+    assert [{row["faster"].split()[0], row["slower"].split()[0]} for row in compared] == [{"Emulated"}]
 
 
 def test_no_published_figure_stands_beside_it(study: StudyBuilder) -> None:

@@ -89,7 +89,7 @@ def test_work_that_differs_is_shown_wherever_the_figure_is(study: StudyBuilder) 
     assert (
         seen.html.count('<span class="mark warn">work differs</span>') == 7
     )  # answer, headline, points, costs, steps, efficiencies, allreduce
-    (sentence,) = [line for line in headlines_of(study) if line.startswith("jax")]
+    (sentence,) = [line for line in headlines_of(study) if line.startswith("JAX")]
     assert "work differs" in sentence
     # |64 - 640| / 640
     problem = (
@@ -106,8 +106,8 @@ def test_figures_of_equal_work_are_shown_with_their_bounds(study: StudyBuilder) 
     study.completed(2)
     study.add(spec_of(2, framework="jax"), Logs(gradients=(-9.0, 640.064)))
     seen = Seen(study)
-    assert re.search(r"jax +resnet44 +weak +2 +pytorch +658,586 +0, 1.0e-04", seen.table)
-    assert re.search(r"allreduce +cifar10 +fp32 +256 +allreduce +658,586 +1.0e-03", seen.table)
+    assert re.search(r"JAX +resnet44 +weak +2 +PyTorch +658,586 +0, 1.0e-04", seen.table)
+    assert re.search(r"allreduce +cifar10 +fp32 +256 +DDP +658,586 +1.0e-03", seen.table)
     assert re.search(r'"First gradient">0, \s*1.0e-04 <span class="sub">≤ 1.0e-03</span>', seen.html)
     assert "only the first gradient was compared; verify=true was not asked for" in words(Tags(seen.html).text)
 
@@ -118,7 +118,7 @@ def test_verdicts_are_in_a_narrow_terminal_too(study: StudyBuilder, width: int) 
     study.add(spec_of(2, framework="jax"), Logs(parameters=7))
     stream = io.StringIO()
     print_tables(Console(file=stream, width=width), findings_of(read_study(study.folder)))
-    assert re.search(r"JAX allreduce +2 +pytorch +differs: parameters", stream.getvalue())
+    assert re.search(r"JAX allreduce +2 +PyTorch +differs: parameters", stream.getvalue())
     assert all(len(line) <= width for line in stream.getvalue().splitlines())
 
 

@@ -24,10 +24,12 @@ def test_speedups_come_first_and_every_series_has_a_headline(study: StudyBuilder
     first, second, third, fourth = said(study)
     assert first.startswith("PyTorch DDP, resnet44")
     assert "on 4 GPUs relative to 2 GPUs: 50 % efficiency (single run)." in first
-    assert second.startswith("JAX allreduce reaches ")
+    assert second.startswith("JAX allreduce, resnet44, weak scaling, 128 per GPU reaches ")
     assert second.endswith("(oversubscribed, single run). This is not a scaling result: 2 ranks share 1 GPU.")
     assert "no speedup to state (single run)." in third
-    assert fourth.endswith("horovod, resnet44 on cifar10 (weak scaling, 128 per GPU): no figure for 8 GPUs (failed).")
+    assert fourth.startswith(
+        "PyTorch Horovod, resnet44 on cifar10 (weak scaling, 128 per GPU): no figure for 8 GPUs (failed)."
+    )
 
 
 def test_ranks_on_processors_are_no_gpus(study: StudyBuilder) -> None:

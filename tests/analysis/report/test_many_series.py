@@ -1,0 +1,102 @@
+"""Figures and report.pdf of one, eight and forty series: no series and no letter is missing."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pdf
+import pytest
+import vl_convert
+from paper_studies import add_series
+from PIL import Image
+from seen import words
+from study_builder import StudyBuilder
+
+from analysis.read.study import read_study
+from analysis.report.findings import Findings, findings_of
+from analysis.report.print.figures import drawn
+from analysis.report.print.paper import Paper
+from analysis.report.print.pdf import pdf_of
+from analysis.report.series_names import names_of
+
+TRAININGS = (
+    *(("pytorch", "allreduce"), ("pytorch", "horovod"), ("tensorflow", "allreduce"), ("tensorflow", "horovod")),
+    *(("keras", "allreduce"), ("keras", "horovod"), ("mxnet", "allreduce"), ("jax", "allreduce")),
+)
+MODELS = ("resnet20", "resnet44", "resnet56", "resnet110", "vgg16")
+MARGIN = 60  # pixels around a figure in which nothing may be drawn
+
+
+@pytest.fixture(scope="module", params=[1, 8, 40])
+def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    study = StudyBuilder(tmp_path_factory.mktemp("series") / "study")
+    every = [(*training, model) for model in MODELS for training in TRAININGS]
+    for framework, strategy, model in every[: request.param]:
+        add_series(study, (1, 2), framework=framework, strategy=strategy, model=model)
+    findings = findings_of(read_study(study.folder))
+    assert len(names_of(findings.points)) == request.param
+    return findings
+
+
+def text_of(svg: bytes) -> str:
+    """Return all text of a figure, with its lines joined."""
+    return words(" ".join(ElementTree.fromstring(svg).itertext()))
+
+
+def is_white_around(svg: bytes) -> bool:
+    """Return whether nothing reaches beyond the figure's own area, where viewers and PDF cut it."""
+    text = svg.decode("utf-8")
+    width, height = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)[0])
+    outer = f'viewBox="{-MARGIN} {-MARGIN} {width + 2 * MARGIN} {height + 2 * MARGIN}"'
+    text = re.sub(r'viewBox="[^"]+"', outer, text, count=1)
+    size = f'width="{width + 2 * MARGIN}" height="{height + 2 * MARGIN}"'
+    text = re.sub(r'width="[\d.]+mm" height="[\d.]+mm"', size, text, count=1)
+    picture = Image.open(io.BytesIO(vl_convert.svg_to_png(text))).convert("RGBA")
+    page = Image.new("RGBA", picture.size, "white")
+    page.alpha_composite(picture)
+    grey, edge = np.asarray(page.convert("L")), MARGIN - 1
+    around = (grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:])
+    return min(int(part.min()) for part in around) > 200
+
+
+def test_figures_name_every_series_and_cut_no_letter(several: Findings) -> None:
+    figures = drawn(several, ("svg",))
+    said = " ".join(text_of(svg) for svg in figures.values())
+    for name in names_of(several.points).values():
+        assert name in said, name
+    for file, svg in figures.items():
+        assert is_white_around(svg), file
+        assert "…" not in svg.decode("utf-8"), file
+
+
+@pytest.mark.parametrize("paper", [Paper(60), Paper(120, 10)])
+def test_narrow_and_wide_figures_cut_no_letter_either(tmp_path: Path, paper: Paper) -> None:
+    study = StudyBuilder(tmp_path / "study")
+    for framework, strategy in TRAININGS:
+        add_series(study, (1, 2), framework=framework, strategy=strategy)
+    cut = [
+        file
+        for file, svg in drawn(findings_of(read_study(study.folder)), ("svg",), paper).items()
+        if not is_white_around(svg)
+    ]
+    assert cut == []
+
+
+def test_a_letter_that_is_cut_is_seen(several: Findings) -> None:
+    svg = drawn(several, ("svg",))["speedup.svg"].decode("utf-8")
+    width = re.findall(r'viewBox="0 0 ([\d.]+) ', svg)[0]
+    assert not is_white_around(svg.replace(f'viewBox="0 0 {width} ', f'viewBox="0 0 {float(width) - 20} ').encode())
+
+
+def test_report_for_paper_names_every_series(several: Findings) -> None:
+    said = words(pdf.words(pdf_of(several)["report.pdf"]).replace("\u00a0", " "))
+    for point in several.points:
+        assert point.name in said
+    many = len(names_of(several.points)) >= 8
+    # One bar of losses for each of many series, where few have a waterfall each.
+    assert ("What each part of a step takes away" in said) is many
+    assert ("From 100 % efficiency to the measured one" in said) is not many
