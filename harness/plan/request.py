@@ -66,7 +66,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     """Check the points and turn them into requests. Raises UserError for the first mistake."""
     first = points[0]
     secrets = secret_environment.take(point.cluster for point in points)
-    secrets |= secret_environment.take_from_commands(point.workload for point in points)
+    secrets |= secret_environment.take_from_commands((point.workload, point.cluster) for point in points)
     of_the_study = ("study", "results", "plan_only", "retry", "wait", "pack", "budget_node_hours", "skip_unsupported")
     for point in points:
         for key in (*of_the_study, "target_accuracy", "repeats"):

@@ -40,17 +40,17 @@ def take(clusters: Iterable[Cluster]) -> dict[str, str]:
                 raise UserError(f"cluster.env.{name}: an environment variable cannot contain NUL")
             if taken.setdefault(name, value) != value:
                 raise UserError(f"cluster.env.{name} looks secret and cannot be swept: give it one value")
-            _check_passed_on(name, cluster)
+            _check_passed_on(f"cluster.env.{name}", cluster)
     return taken
 
 
-def take_from_commands(workloads: Iterable[Workload]) -> dict[str, str]:
+def take_from_commands(points: Iterable[tuple[Workload, Cluster]]) -> dict[str, str]:
     """Replace what looks secret in the commands and parameters, and return the variables that have the values.
 
-    Raises UserError if one has several values.
+    Raises UserError if one has several values, or would not reach the job.
     """
     taken: dict[str, str] = {}
-    for workload in {id(each): each for each in workloads}.values():
+    for workload, cluster in {id(workload): (workload, cluster) for workload, cluster in points}.values():
         found: dict[str, str] = {}
         texts = [*workload.command, *workload.resume_args]
         if any(PLACEHOLDER.fullmatch(name) for text in texts for name in templates.placeholders(text)):
@@ -68,6 +68,8 @@ def take_from_commands(workloads: Iterable[Workload]) -> dict[str, str]:
         for name, value in found.items():
             if taken.setdefault(name, value) != value:
                 raise UserError("what looks secret in the command or its parameters cannot be swept: give one value")
+        if found:
+            _check_passed_on("what is in the command or its parameters", cluster)
     return taken
 
 
@@ -96,11 +98,11 @@ def _listed(cluster: Cluster) -> dict[str, str]:
     return found
 
 
-def _check_passed_on(name: str, cluster: Cluster) -> None:
+def _check_passed_on(what: str, cluster: Cluster) -> None:
     given = str(cluster.sbatch_args.get("export") or os.environ.get("SBATCH_EXPORT") or "ALL")
     for argument in (f"--export={given}", *cluster.srun_args):
         if argument.startswith("--export=") and not argument.startswith("--export=ALL"):
             raise UserError(
-                f"cluster.env.{name} looks secret, so it is passed in the environment, but {argument} hides it from "
+                f"{what} looks secret, so it is passed in the environment, but {argument} hides it from "
                 "the job; leave that out"
             )

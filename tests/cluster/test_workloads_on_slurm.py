@@ -134,3 +134,16 @@ def test_a_cancelled_training_is_told_and_its_run_is_unfinished(slurm: Any, tmp_
             assert read_json(file)["interrupted"]
             assert (file.parent / f"stdout.rank{file.stem[-1]}").read_text().splitlines()[-1] == "told"
         assert not list(tmp_path.glob("results/scaling/runs/*/result.json"))
+
+
+def test_a_secret_of_the_command_reaches_two_nodes_and_no_file(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    program(tmp_path / "train.sh", SHELL.replace("step=0", f"echo $1 | tee {told}.$NODE_RANK\nstep=0"))
+    keys = ("workload=command", "workload.launcher=own", PATTERN, *SLURM, *MEASURE, "cluster.gpus_per_node=1")
+    done = cli("harness", "gpus=2", *keys, "--", "./train.sh", "--api-key=value-of-key", env=slurm.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [(tmp_path / f"told.{node}").read_text() for node in (0, 1)] == ["--api-key=value-of-key\n"] * 2
+    (run_dir,) = run_dirs(tmp_path)
+    assert "--api-key=***" in (run_dir / "attempt-1" / "stdout.rank1").read_text()
+    written = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert not [path for path in written if b"value-of-key" in path.read_bytes()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.config.schema import Cluster
+from harness.config.workload_schema import Workload
 from harness.core.errors import UserError
 from harness.plan import secret_environment
 
@@ -25,6 +26,12 @@ def test_other_variables_stay(name: str) -> None:
     cluster = Cluster(name="mine", env={name: "1"})
     assert secret_environment.take([cluster]) == {}
     assert cluster.env == {name: "1"}
+
+
+def test_a_secret_of_the_command_that_would_not_arrive_is_refused() -> None:
+    workload = Workload(command=["train.py", "--api-key=one"])
+    with pytest.raises(UserError, match=r"what is in the command or its parameters looks secret.*--export=NONE hides"):
+        secret_environment.take_from_commands([(workload, Cluster(name="mine", sbatch_args={"export": "NONE"}))])
 
 
 def test_a_secret_that_would_not_arrive_is_refused() -> None:
