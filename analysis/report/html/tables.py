@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -97,7 +97,7 @@ def _found(rows: Sequence[Sequence[tuple[str, str]]]) -> _Found:
             if shared := _shared([_SMALL.findall(html) for html in inner]):
                 found.small[i] = shared
                 found.same += [(heading, small) for small in shared]
-            if "class=" not in attributes and any(_is_text(html) for html in inner):
+            if "class=" not in attributes and _is_text(inner):
                 found.words.add(i)
     return found
 
@@ -110,10 +110,12 @@ def _shared(small: Sequence[Sequence[str]]) -> list[str]:
     return everywhere + [text for text in bases if len(bases) == 1 < len(with_basis) and text not in everywhere]
 
 
-def _is_text(html: str) -> bool:
-    """Whether a cell has more than figures and short remarks."""
-    own = _words(_SMALL.sub("", html))
-    return len(own) > LONGEST_FIGURE or any(len(piece.strip()) > LONGEST_REMARK for piece in _TAG.split(html))
+def _is_text(cells: Collection[str]) -> bool:
+    """Whether a column has more than figures with a rare remark."""
+    if any(len(_words(_SMALL.sub("", html))) > LONGEST_FIGURE for html in cells):
+        return True
+    remarks = sum(any(len(piece.strip()) > LONGEST_REMARK for piece in _TAG.split(html)) for html in cells)
+    return 2 * remarks >= len(cells)
 
 
 def _words(html: str) -> str:
