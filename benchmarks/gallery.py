@@ -1,8 +1,10 @@
-"""Builds the gallery (docs/gallery/) and the README's picture from recorded studies: `make gallery`.
+"""Builds the gallery (docs/gallery/) and the README's picture from published measurements and recorded studies: `make
+gallery`.
 
     python -m benchmarks.gallery [--out DIR] [study ...]
 
-Unpacks each study of benchmarks/recorded/studies, creates its report (`python -m analysis`), opens report.html in
+Imports DLPerf's measurements on V100 from benchmarks/published, unpacks each study of benchmarks/recorded/studies,
+creates the reports (`python -m analysis`), opens report.html in
 headless Chromium, and writes screenshots, some of the figures, and a page with the terminal's sentences. Independent of
 how the report's page is built.
 """
@@ -10,6 +12,7 @@ how the report's page is built.
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import json
 import os
@@ -83,11 +86,18 @@ STUDIES = (
     ),
 )
 
+PUBLISHED = "published_v100"
+# Rows of benchmarks/published/throughput.csv: ResNet50 V1.5 in fp32 with 128 samples per GPU, by eight systems.
+SOURCE, KEPT = "DLPerf", ("gpus", "nodes", "samples_per_second", "batch_per_gpu", "framework")
+# Drawings of the prediction, too.
+PUBLISHED_DRAWINGS = ("speedup", "efficiency_each", "prediction")
+
 HEAD = """# Gallery
 
-Reports of short forms of four [presets](../studies.md), recorded on **one shared machine with 2 CPU cores and no GPU**.
-They show what a report looks like and nothing about frameworks or GPUs: do not quote any figure. `make gallery` writes
-this page from `benchmarks/recorded/studies`; the sentences are those that `python -m analysis` prints.
+First, measurements that others published, [imported](../imported.md) as a table. Then reports of short forms of four
+[presets](../studies.md), recorded on **one shared machine with 2 CPU cores and no GPU**: these show what a report looks
+like and nothing about frameworks or GPUs, so do not quote any of their figures. `make gallery` writes this page; the
+sentences are those that `python -m analysis` prints.
 """
 
 
@@ -110,10 +120,52 @@ def main(arguments: list[str]) -> int:
         for shown in (shown for shown in recorded if shown.name in names):
             print(f"{shown.name} ...", file=sys.stderr, flush=True)
             sections.append(section(shown, Path(folder), options.out))
+        if not options.studies:
+            print(f"{PUBLISHED} ...", file=sys.stderr, flush=True)
+            sections.insert(0, published(Path(folder), options.out))
     missing = [shown.name for shown in STUDIES if shown not in recorded]
     rest = [f"\nNot recorded: {', '.join(missing)}.\n"] if missing else []
     (options.out / "index.md").write_text("".join([HEAD, *sections, *rest]), encoding="utf-8")
     return 0
+
+
+def published(folder: Path, out: Path) -> str:
+    """Import the published measurements, write their screenshots and figures, and return their section."""
+    table = folder / f"{PUBLISHED}.csv"
+    with open(ROOT / "benchmarks" / "published" / "throughput.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"].startswith(SOURCE)]
+    with open(table, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, KEPT, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    printed = report(table, folder)
+    made = folder / f"{PUBLISHED}_report"
+    out.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures(made / "report.html").items():
+        (out / f"{PUBLISHED}_{name}.png").write_bytes(picture)
+    for name in PUBLISHED_DRAWINGS:
+        shutil.copyfile(made / "figures" / f"{name}.svg", out / f"{PUBLISHED}_{name}.svg")
+    sentences = [f"> - {inert(line.strip())}" for line in printed.splitlines() if RESULT.search(line)]
+    source = rows[0]["source"].removesuffix(")").split(" (")
+    parts = [
+        f"\n## {PUBLISHED}\n",
+        wrapped(
+            f"How do eight systems train ResNet-50 on 32 V100? {source[0]} ({source[1]}): {rows[0]['system']}; fp32, "
+            f"{rows[0]['batch_per_gpu']} samples per GPU, {len(rows)} measurements, one of each size. Beyond 32 GPUs "
+            "the figures are predictions."
+        )
+        + "\n",
+        f"![The report in a wide window]({PUBLISHED}_wide.png)\n",
+        "From the terminal:\n",
+        "\n".join(sentences) + "\n",
+        f"![Its figures]({PUBLISHED}_{DRAWN}.png)\n",
+        *(f"![{name} of {PUBLISHED}]({PUBLISHED}_{name}.svg)\n" for name in PUBLISHED_DRAWINGS),
+        f"On a narrow screen, in the dark theme:\n\n![in a narrow window]({PUBLISHED}_narrow.png)\n",
+        "The command, of a table with these columns ("
+        + ", ".join(f"`{name}`" for name in KEPT)
+        + f"):\n\n```console\npython -m analysis {PUBLISHED}.csv\n```\n",
+    ]
+    return "\n".join(parts)
 
 
 def section(shown: Shown, folder: Path, out: Path) -> str:
@@ -148,7 +200,7 @@ def section(shown: Shown, folder: Path, out: Path) -> str:
 
 
 def report(study: Path, folder: Path) -> str:
-    """Create the report in the study's folder and return the terminal output, one sentence per line."""
+    """Create the report of a study's folder, or of a table, and return the terminal output, one sentence per line."""
     done = subprocess.run(
         [sys.executable, "-m", "analysis", str(study.relative_to(folder)), "--only", "html,figures"],
         cwd=folder,
@@ -177,7 +229,9 @@ def pictures(page: Path) -> dict[str, bytes]:
             if name == DRAWN:
                 tab.evaluate(TO_DRAWINGS)
                 tab.wait_for_timeout(DRAWN_MS)
-            image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB").quantize(COLOURS)
+            image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
+            # Median cut, the default, would give two series one colour.
+            image = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
             buffer = io.BytesIO()
             image.save(buffer, "PNG", optimize=True)
             found[name] = buffer.getvalue()

@@ -59,6 +59,17 @@ def test_every_recorded_study_is_in_the_gallery_and_among_the_presets() -> None:
     assert all(gallery.RESULT.search(sentence) for sentence in sentences)
 
 
+def test_published_measurements_come_first_in_the_gallery() -> None:
+    page = (gallery.GALLERY / "index.md").read_text(encoding="utf-8")
+    first = page.split("\n## ")[1]
+    assert first.startswith(f"{gallery.PUBLISHED}\n")
+    assert "> - NGC PyTorch reaches 29.7× speedup on 32 GPUs: 93 % efficiency (imported, single run)." in first
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", first):
+        assert (gallery.GALLERY / picture).stat().st_size > 1000, picture
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert f"docs/gallery/{gallery.PUBLISHED}_{gallery.DRAWN}.png" in readme
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(not gallery.CHROMIUM.exists(), reason="no Chromium: sbatch/system-packages.sh browser")
 def test_the_command_makes_pages_and_pictures_of_a_recorded_study(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_series_of_one_study_in_both_figures_are_named_by_their_study(table: Pat
     assert "3 points in both, 3 tested, 0 worse" in said
     assert said.count("only in frameworks") == 3  # those of pytorch, which mine does not have
     drawn = (tmp_path / "drawn" / "comparison.svg").read_text()
-    for text in ("frameworks: framework=jax", "frameworks: framework=pytorch", ">mine</text>"):
+    for text in ("frameworks: JAX", "frameworks: PyTorch", ">mine</text>"):
         assert text in drawn
 
 
