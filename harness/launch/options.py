@@ -12,7 +12,7 @@ from typing import Any
 from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.config import cluster_checks
-from harness.core import environment_variables
+from harness.core import disk, environment_variables
 from harness.node import broadcast, stage
 from harness.plan import site_resources
 from harness.plan.plan import Array, Resources
@@ -118,7 +118,10 @@ def _staging(resources: Resources, archive: Path, study_folder: Path, token: str
 
 def _teardown(study_folder: Path, token: str) -> list[str]:
     """Shell lines after srun: if it failed, check whether the ranks' supervisors could report why."""
-    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {_epilogue(study_folder, token)} $srun_exit", "exit $srun_exit"]
+    epilogue = f"{_epilogue(study_folder, token)} $srun_exit"
+    # The job's exit code may be all that can be said on a full disk.
+    full = f"[ $? -ne {disk.FULL} ] || srun_exit={disk.FULL}"
+    return ["srun_exit=$?", f"[ $srun_exit -eq 0 ] || {epilogue} || {full}", "exit $srun_exit"]
 
 
 def _epilogue(study_folder: Path, token: str) -> str:

@@ -14,6 +14,15 @@ from harness.study import outcome, submissions
 
 def main() -> None:
     folder, token = Path(sys.argv[1]), sys.argv[2]
+    try:
+        _finish(folder, token)
+    except OSError as error:
+        if not disk.is_full(folder, error):
+            raise
+        sys.exit(disk.FULL)  # which becomes the job's exit code
+
+
+def _finish(folder: Path, token: str) -> None:
     runs = submissions.runs_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
     if runs and not attempt.slurm_is_ending_job():
         ((run_dir, first_attempt),) = runs
