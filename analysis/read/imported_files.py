@@ -39,9 +39,7 @@ def _csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]]]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise StudyError(f"{path}, line {line}: not UTF-8; give a CSV file in UTF-8, or .parquet") from None
-    first = next((line for line in text.splitlines() if line.strip(" ,;\t")), None)
-    if first is None:
-        raise StudyError(f"{path} is empty; its first line names the columns, such as gpus,samples_per_second")
+    first = next((line for line in text.splitlines() if line.strip(" ,;\t")), "")
     delimiter = max(DELIMITERS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     found = []
@@ -51,6 +49,8 @@ def _csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]]]:
                 found.append((f"line {reader.line_num}", row))
     except csv.Error as error:
         raise StudyError(f"{path}, line {reader.line_num}: no CSV ({error}); give a CSV file in UTF-8") from None
+    if not found:
+        raise StudyError(f"{path} is empty; its first line names the columns, such as gpus,samples_per_second")
     return found[0][1], found[1:]
 
 

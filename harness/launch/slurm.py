@@ -290,8 +290,8 @@ def _check_accepted(arrays: Sequence[Array], say: Say) -> None:
             return
         if refused and re.search("node configuration is not available", refused) and CLIENT.nodes_out(partition):
             # --test-only considers only nodes that are up; sbatch itself would queue the job until others return.
-            out = "nodes are down, drained or unknown"
-            say(f"Slurm could not start {array.resources.placement} ranks now ({refused}): {out}")
+            ranks = f"{array.resources.placement} ranks"
+            say(f"Slurm could not start {ranks} now ({refused}): nodes are down, drained or unknown")
         elif refused:
             raise UserError(
                 f"Slurm would refuse the array for {array.resources.placement} ranks: {refused}; {advice(refused)}; "
