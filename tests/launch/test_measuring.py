@@ -30,7 +30,7 @@ def _environment(torch_python: Path) -> None:
 def decided(run_dir: Path, attempt: int = 1) -> dict[str, Any]:
     """Return the outcome that both ranks logged, after checking that it follows from their logged blocks."""
     first, second = (logged(run_dir, "protocol", attempt, rank)[0] for rank in range(2))
-    outcome = {key: value for key, value in first.items() if key not in ("v", "t", "rank", "ev")}
+    outcome = {key: value for key, value in first.items() if key not in ("v", "t", "rank", "ev", "i", "crc")}
     assert {key: second[key] for key in outcome} == outcome
     measure = from_plain(MeasureSpec, read_json(run_dir / "spec.json")["spec"]["measure"])
     protocol = Protocol(measure, 0)
