@@ -77,13 +77,13 @@ def test_a_run_stops_when_its_step_time_is_known_and_stays_stopped(cli: Cli, tmp
 
 @pytest.mark.quiet
 def test_probes_keep_to_their_limit_and_change_nothing_of_training(cli: Cli, tmp_path: Path) -> None:
-    asked = ("measure.precision=1e-9", "measure.steps=8", *PROBED)
+    asked = ("measure.precision=1e-9", "measure.steps=40", *PROBED)
     done = cli("harness", "-m", "measure.probe_steps=0,2", *SHORT, *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = {read_json(d / "spec.json")["spec"]["measure"]["probe_steps"]: d for d in run_dirs(tmp_path)}
     for run_dir in runs.values():
         outcome = decided(run_dir)
-        assert (outcome["stopped"], outcome["measured_steps"], outcome["stationary"]) == ("limit", 8, None)
+        assert (outcome["stopped"], outcome["measured_steps"], outcome["stationary"]) == ("limit", 40, None)
     for rank in range(2):
         without, with_probes = (logged(runs[n], "end", 1, rank)[0] for n in (0, 2))
         assert with_probes["weights_checksum"] == without["weights_checksum"], "bit for bit"
@@ -91,7 +91,7 @@ def test_probes_keep_to_their_limit_and_change_nothing_of_training(cli: Cli, tmp
     assert logged(runs[0], "probes") == logged(runs[0], "probe") == []
 
     (about,) = logged(runs[2], "probes")
-    # 0.64 s per round: 13 steps of the straggler and four messages; about 5 s before them.
+    # 0.64 s per round: 13 steps of the straggler and four messages; at least 4 s before them.
     assert about["rounds"] >= 1
     assert about["skipped"] is None
     assert 0 < about["share"] <= about["limit"] == 0.5
