@@ -35,8 +35,8 @@ from analysis.read.damage import (
 from analysis.read.environment import ENV, Environment, read_environment
 from analysis.read.log.file import json_object, read_log
 from analysis.read.log.rank import RankLog
-from analysis.read.log.values import REWARM, Block, Resume, Return
-from analysis.read.matching import matched_blocks, returns_of
+from analysis.read.log.values import Block, Resume
+from analysis.read.matching import matched_blocks
 from harness.core.events import COMPLETED, LEFT, attempt_dirs
 
 BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
@@ -167,10 +167,10 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
         "continued": len(pieces) > 1,
         "code_changed": any(attempt.code_changed for attempt in attempts),
         # Without the beginning of the chain, its duration is unknown too.
-        "useful_seconds": None if _torn(pieces) else math.fsum(block.seconds for block in counted),
+        "useful_seconds": None if is_torn(pieces) else math.fsum(block.seconds for block in counted),
         "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),
         "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
-        "lost_steps": min(_lost_steps(attempts, pieces), LARGEST_COUNT),
+        "lost_steps": min(lost_steps(attempts, pieces), LARGEST_COUNT),
         "checkpoint_seconds": math.fsum(_checkpoint_seconds(attempt) for attempt in attempts),
     }
 
@@ -182,44 +182,6 @@ def _code_changed(begin: Mapping[str, Any]) -> str | None:
         return None
     planned, found = (printable(str(changed.get(name) or "unknown")) for name in ("planned", "found"))
     return f"the code of the training changed between plan and start (planned: {planned}; found: {found})"
-
-
-def attempt_notes(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> list[str]:
-    """Return notes on a run with several attempts or injected faults."""
-    notes = []
-    if len(pieces) > 1:
-        notes.append(f"continued over {len(attempts)} attempts")
-        cold = sum(block.n for piece in pieces for block in piece.blocks if block.phase == REWARM)
-        if cold:
-            notes.append(f"{_steps(cold, 're-warm-up ')} in no throughput figure")
-    elif len(attempts) > 1:
-        notes.append(f"{len(attempts)} attempts, the last one from step 0")
-    if _torn(pieces):
-        first = pieces[0].attempt
-        notes.append(f"attempt {first.number} went on from step {first.first_step:,}; what was before is not here")
-    notes += [f"attempt {a.number}: {a.code_changed}" for a in attempts if a.code_changed]
-    for former, latter in pairwise(attempts):
-        machines = former.machine_leads, latter.machine_leads
-        if all(machines) and not machines[0].keys() & machines[1].keys():
-            notes.append(
-                f"attempts {former.number} and {latter.number} shared no node: the time between them is by clocks that "
-                "could not be compared"
-            )
-    for attempt in attempts:
-        where = f"attempt {attempt.number}: " if len(attempts) > 1 else ""
-        notes += [where + note for note in attempt.clock_notes]
-        if attempt.resume is not None and attempt.resume.ignored:
-            notes.append(f"attempt {attempt.number}: {attempt.resume.ignored}")
-    if lost := _lost_steps(attempts, pieces):
-        notes.append(f"{_steps(lost)} lost work")
-    notes += [f"attempt {a.number} ended: {a.why_ended or 'without a word'}" for a in attempts[:-1]]
-    for attempt in attempts:
-        notes += [_return_note(back) for back in returns_of(attempt.ranks)]
-        for number, rank in attempt.ranks.items():
-            if rank.fault is not None:
-                name, step = rank.fault
-                notes.append(f"{name} was injected at step {step:,} on rank {number} in attempt {attempt.number}")
-    return notes
 
 
 def allocated(attempt: Attempt) -> float | None:
@@ -364,7 +326,7 @@ def seconds_between(former: Attempt, latter: Attempt) -> float | None:
     return latter.begin + lead - former.last_sign
 
 
-def _lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
+def lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
     """Return the logged steps outside the chain: a lower bound, since the last block may not have been logged."""
     done = sum(b.n for attempt in attempts for b in attempt.blocks) - sum(b.n for p in pieces for b in p.blocks)
     limits = {piece.attempt.number: after.attempt.first_step for piece, after in pairwise(pieces)}
@@ -382,21 +344,9 @@ def _checkpoint_seconds(attempt: Attempt) -> float:
     return math.fsum(slowest.values())
 
 
-def _torn(pieces: Sequence[Piece]) -> bool:
+def is_torn(pieces: Sequence[Piece]) -> bool:
     """Return whether the attempt that wrote the first piece's checkpoint is missing."""
     return bool(pieces) and pieces[0].attempt.first_step > 0
-
-
-def _return_note(back: Return) -> str:
-    updates = f"{back.lost_updates:,} update{'s' * (back.lost_updates != 1)} ({back.lost_samples:,} samples)"
-    return (
-        f"parameter server {back.server} ended in the block from step {back.step:,} and came back after "
-        f"{back.seconds:.1f} s, without its momenta; {updates} did not reach its weights, and are in no throughput"
-    )
-
-
-def _steps(n: int, kind: str = "") -> str:
-    return f"{n:,} {kind}step is" if n == 1 else f"{n:,} {kind}steps are"
 
 
 def _replaced_result(folder: Path) -> Mapping[str, Any]:

@@ -15,13 +15,13 @@ from typing import Any
 
 from analysis.base.text import printable, text_or_none
 from analysis.base.values import LARGEST_COUNT, count_of, number_of, seconds_of
+from analysis.read.attempt_notes import attempt_notes
 from analysis.read.attempts import (
     BEGIN,
     VERIFY,
     Attempt,
     Piece,
     attempt_columns,
-    attempt_notes,
     pieces_of,
     read_attempts,
     seconds_between,

@@ -23,7 +23,8 @@ from harness.core.ports import JOB_PORTS
 from harness.launch import supervisors
 from harness.launch.attempts import to_result
 from harness.node.array_task import runs_of_this_task
-from harness.node.attempt import current_job_id, finish_unreported, reason_to_skip, slurm_is_ending_job
+from harness.node.attempt import finish_unreported, reason_to_skip
+from harness.node.job import current_job_id, slurm_is_ending_job
 from harness.plan.plan import Plan
 from harness.study import outcome
 from harness.study.study import Study

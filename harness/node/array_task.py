@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from harness.core import disk
-from harness.node import attempt
+from harness.node import attempt, job
 from harness.study import submissions
 
 # How long to wait for the array's id to be recorded.
@@ -39,7 +39,7 @@ def runs_of_this_task(folder: Path, token: str) -> list[tuple[Path, int]]:
     run. So a job that starts before its id is recorded waits for that. It starts in any case after WAIT_SECONDS: sbatch
     is very slow, or the submitting command has died; re-running the command takes the job over.
     """
-    job = (attempt.current_job_id(os.environ) or "").split("_")[0]
+    own = (job.current_job_id(os.environ) or "").split("_")[0]
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         submission = submissions.find(folder, token)
@@ -47,7 +47,7 @@ def runs_of_this_task(folder: Path, token: str) -> list[tuple[Path, int]]:
             break
         time.sleep(POLL_SECONDS)
     runs = submissions.runs_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-    if submission is not None and submission.job_id not in (None, job):
+    if submission is not None and submission.job_id not in (None, own):
         print(f"nothing to do: the array was submitted again, as job {submission.job_id}", flush=True)
         return []
     if not runs:

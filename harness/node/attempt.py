@@ -11,17 +11,16 @@ import re
 import shutil
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core import checkpoints, environment_variables, events, programs, run_files, spec
+from harness.core import checkpoints, environment_variables, events, run_files, spec
 from harness.core.rendezvous import Rendezvous, from_launcher, make_token
 from harness.core.seals import sealed
 from harness.core.spec import RunSpec, Site, read_run
-from harness.node import stage, workload
+from harness.node import job, stage, workload
 from harness.node.image import image
 from harness.node.rank_supervisor import (
     CHECK_SECONDS,
@@ -32,7 +31,6 @@ from harness.node.rank_supervisor import (
 )
 from harness.node.workload_supervisor import WALL_LIMIT, supervisor_of
 from harness.slurm import energy
-from harness.slurm.client import Client, Job, SlurmUnavailable
 from harness.study import outcome
 from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, SETTLE_SECONDS, RankExit
 
@@ -46,11 +44,6 @@ REQUEUE_SECONDS = 120.0
 # A lost node is not the run's fault, and Slurm itself requeues without limit. But the run may be what crashes the
 # nodes.
 LOST_NODES = 3
-# A healthy node starts a process within seconds.
-NODES_SECONDS = 60.0
-# How often Slurm checks its nodes.
-NOTICE_SECONDS = 60.0
-SLURM = Client(seconds=60, ignore_sigterm=True)
 
 
 def run_rank(run_dir_text: str, first_attempt: int, submission: str) -> None:
@@ -71,21 +64,21 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     rendezvous, server = role
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         die_with_parent(signal.SIGTERM)  # mpirun's processes survive it if it is killed
-    if _host(os.environ) is not None and environment_variables.COMMAND in os.environ:
-        _stop_without(int(os.environ[environment_variables.COMMAND]))
+    if job.host_of(os.environ) is not None and environment_variables.COMMAND in os.environ:
+        job.stop_without(int(os.environ[environment_variables.COMMAND]))
     if why := reason_to_skip(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
     attempt_dir.mkdir(exist_ok=True)
     make_token(attempt_dir)
-    job_id = current_job_id(os.environ)
+    job_id = job.current_job_id(os.environ)
     if rendezvous.rank == 0:
-        outcome.write_job(attempt_dir, submission, job_id, host=_host(os.environ))
+        outcome.write_job(attempt_dir, submission, job_id, host=job.host_of(os.environ))
         begin = {
             "t": time.time(),
             "job_id": job_id,
             "container": image(site.container),
-            "job_started": _job_started(os.environ),
+            "job_started": job.job_started(os.environ),
             "staged": stage.staging_record(site, os.environ),
         }
         if changed := workload.changed_code(run_spec, site):
@@ -175,7 +168,7 @@ class AttemptFinalizer:
             sys.exit(1)  # another supervisor has finished the attempt
         if self._missing():
             # Slurm will notice too. Its own requeue excludes the lost node; ours might be given it again.
-            time.sleep(_slurmd_timeout())
+            time.sleep(job.slurmd_timeout())
             self.finish_lost(first)
         else:
             self.finish_or_restart(
@@ -212,7 +205,7 @@ class AttemptFinalizer:
         if not warned:
             sys.exit(1)  # stopped on request: no result, re-running the command continues the run
         step = checkpoints.saved_steps(self.run_dir)[-1]
-        by = BY_PREEMPTION if _preempted() else BY_LIMIT
+        by = BY_PREEMPTION if job.preempted() else BY_LIMIT
         reason = f"{by}: saved at step {step}"
         refused = self._restart(by, reason)
         self._write(events.FAILED, f"{reason}; {refused}; re-run the command to continue from there")
@@ -242,7 +235,7 @@ class AttemptFinalizer:
         if not first:
             time.sleep(REQUEUE_SECONDS)  # another rank's supervisor requeues
             sys.exit(1)
-        refused = _requeue()
+        refused = job.requeue()
         if refused is None:
             time.sleep(REQUEUE_SECONDS)
             sys.exit(1)
@@ -280,14 +273,14 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
         return
     if not attempt_dir.exists():
         attempt_dir.mkdir()
-        outcome.write_job(attempt_dir, submission, current_job_id(os.environ))
+        outcome.write_job(attempt_dir, submission, job.current_job_id(os.environ))
     first = outcome.failure(attempt_dir)
     # Who caused the first failure: srun terminates the other ranks when one has failed.
     told_to_end = first.interrupted if first else any(e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
     if told_to_end:
         return
     run_spec, site = read_run(run_dir)
-    finalizer = AttemptFinalizer(run_dir, attempt, run_spec, site, submission, current_job_id(os.environ))
+    finalizer = AttemptFinalizer(run_dir, attempt, run_spec, site, submission, job.current_job_id(os.environ))
     nodes = run_spec.placement.nodes + run_spec.server_nodes
     out_of_memory = _line_with(r"\boom\b|oom.kill|memory", output)
     # With `srun --mpi=pmix`, Slurm kills all supervisors as soon as a rank exits without MPI_Finalize.
@@ -299,97 +292,15 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
         # After a node was lost, Slurm may allocate it again until it notices.
         by = BY_NODE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else BY_FAILURE
         finalizer.finish_or_restart(by, f"the ranks could not be started: {message}", first)
-    elif out_of_memory or nodes == 1 or ((first or by_pmix) and _all_nodes_answer()):
+    elif out_of_memory or nodes == 1 or ((first or by_pmix) and job.all_nodes_answer()):
         reason = f"the job's processes were killed before they could report why; Slurm says: {message}"
         finalizer.finish_or_restart(
             BY_FAILURE, reason if out_of_memory or first is None else outcome.sentence(attempt_dir, first), first
         )
     else:
         if first is not None:
-            time.sleep(_slurmd_timeout())  # as in AttemptFinalizer.finish_failed
+            time.sleep(job.slurmd_timeout())  # as in AttemptFinalizer.finish_failed
         finalizer.finish_lost(first)
-
-
-def slurm_is_ending_job() -> bool:
-    """Return whether Slurm is ending this job, and will requeue it or knows why not."""
-    job = _this_job()
-    return job is not None and job.state != "RUNNING"
-
-
-def current_job_id(environ: Mapping[str, str]) -> str | None:
-    """The job id as Slurm's commands accept it: '123_4' for an array task."""
-    if "SUBMITIT_LOCAL_JOB_ID" in environ:  # first, as in `from_launcher`: a local run may be inside an allocation
-        return environ["SUBMITIT_LOCAL_JOB_ID"]
-    if "SLURM_ARRAY_JOB_ID" in environ:
-        return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ['SLURM_ARRAY_TASK_ID']}"
-    return environ.get("SLURM_JOB_ID")
-
-
-def _host(environ: Mapping[str, str]) -> str | None:
-    return os.uname().nodename if "SUBMITIT_LOCAL_JOB_ID" in environ else None
-
-
-def _stop_without(command: int) -> None:
-    """Tell this process to save and stop when the command that started it dies, which its parent survives."""
-
-    def watch() -> None:
-        while True:
-            time.sleep(CHECK_SECONDS)
-            if not programs.exists(command):
-                # As Ctrl-C would; again, until the supervisor has its handlers.
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _job_started(environ: Mapping[str, str]) -> float | None:
-    """Start of the batch script in unix seconds, if the job consists of this run only."""
-    text = "" if environment_variables.RESTARTS_HERE in environ else environ.get(environment_variables.JOB_STARTED, "")
-    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
-
-
-def _requeue() -> str | None:
-    """Requeue this job; Slurm kills it soon after. Returns Slurm's error message on failure."""
-    if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
-        return "it is not a Slurm job"
-    if (job := _this_job()) is not None and job.state == "CANCELLED":
-        return "it was cancelled"
-    refused = SLURM.requeue(os.environ["SLURM_JOB_ID"])
-    # After losing a node, Slurm may have requeued the job already.
-    return None if refused and "pending execution" in refused else refused
-
-
-def _preempted() -> bool:
-    """Return whether the warning signal announced a preemption rather than the time limit."""
-    job = _this_job()
-    return job is not None and job.preempt_time is not None
-
-
-def _all_nodes_answer() -> bool:
-    """Return whether srun can start a process on every node of this job."""
-    try:
-        return Client(seconds=NODES_SECONDS).nodes_answer(int(os.environ.get("SLURM_JOB_NUM_NODES", "1")))
-    except SlurmUnavailable:
-        return False
-
-
-def _slurmd_timeout() -> float:
-    """Seconds after which Slurm has noticed a node that does not answer; 0 without Slurm."""
-    if "SUBMITIT_LOCAL_JOB_ID" in os.environ or "SLURM_JOB_ID" not in os.environ:
-        return 0.0
-    try:
-        match = re.match(r"\d+", SLURM.settings().get("SlurmdTimeout", ""))
-    except SlurmUnavailable:
-        match = None
-    return int(match[0]) + NOTICE_SECONDS if match else 0.0
-
-
-def _this_job() -> Job | None:
-    """Slurm's record of this job; None if there is none or Slurm does not answer."""
-    try:
-        return SLURM.job(os.environ.get("SLURM_JOB_ID", ""))
-    except SlurmUnavailable:
-        return None
 
 
 def _wait_for_exits_or_failure(attempt_dir: Path, processes: int) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from harness.core import disk
-from harness.node import attempt
+from harness.node import attempt, job
 from harness.study import outcome, submissions
 
 
@@ -24,11 +24,11 @@ def main() -> None:
 
 def _finish(folder: Path, token: str) -> None:
     runs = submissions.runs_of_array_task(folder, token, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-    if runs and not attempt.slurm_is_ending_job():
+    if runs and not job.slurm_is_ending_job():
         ((run_dir, first_attempt),) = runs
         # The same numbering as in run_rank.
         number = first_attempt + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        output = outcome.batch_stderr_tail(folder, attempt.current_job_id(os.environ))
+        output = outcome.batch_stderr_tail(folder, job.current_job_id(os.environ))
         if sys.argv[3:] == [str(disk.FULL)]:
             output.append(disk.NO_SPACE)  # so it could not be printed
         attempt.finish_unreported(run_dir, number, token, output)
