@@ -159,8 +159,12 @@ def is_running(attempt_dir: Path) -> bool:
     here = alive(attempt_dir)
     if here is not None:
         return here
-    if (attempt_dir / run_files.exit_status(0)).exists():
-        return False
+    try:
+        # After its rank, a supervisor waits for others and asks Slurm before it writes the result.
+        ended = json.loads((attempt_dir / run_files.exit_status(0)).read_text(encoding="utf-8"))["t"]
+        return bool(time.time() - ended < SILENT_SECONDS)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
     last = 0.0
     for path in attempt_dir.iterdir():
         if path.name.startswith(("events.", "exit.", "begin.", "stderr.")):

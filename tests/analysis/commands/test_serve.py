@@ -225,11 +225,11 @@ def test_only_changed_runs_are_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     now += studies.SHORTEST_SECONDS
     assert live.refresh() == 1
     assert live.counts() == {"running": 4, "completed": 1}
-    # A run whose files have not grown for a minute, or of which a rank has ended, has stopped.
+    # A run whose files have not grown for a minute, or whose rank 0 ended long ago, has stopped.
     first, second = [path / "attempt-1" for path in (study.folder / "runs").iterdir() if path != run_dir][:2]
     for path in first.iterdir():
         os.utime(path, (1, 1))
-    (second / "exit.rank0.json").write_text("{}")
+    (second / "exit.rank0.json").write_text('{"t": 1}')
     now += studies.SHORTEST_SECONDS
     assert live.refresh() == 2
     assert live.counts() == {"running": 2, "stopped": 2, "completed": 1}
