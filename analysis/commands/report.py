@@ -25,6 +25,20 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="what it took to reach this test accuracy, such as 0.6 (default: what the study's command asked for)",
     )
     parser.add_argument(
+        "--series",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help="show only series with these words in their name or configuration, such as 'pytorch allreduce'; may be "
+        "repeated",
+    )
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE.yaml",
+        help="labels, colours and order of series (docs/report.md); the study's labels.yaml is used by itself",
+    )
+    parser.add_argument(
         "--only",
         metavar="KIND,...",
         help="write only these (default: all): " + "; ".join(f"{kind}: {what}" for kind, (*_, what) in OUTPUTS.items()),
@@ -38,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command. Raises StudyError for errors the user can fix."""
     from analysis.base.files import prepare_folder, write_files
     from analysis.report.findings import findings_of
+    from analysis.report.series_choice import choice_of
     from analysis.report.terminal.summary import print_summary
     from analysis.report.terminal.tables import terminal
 
@@ -49,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     paper = paper_of(options)
     study = study_of(options.study, options)
     prepare_folder(out)
-    findings = findings_of(study, target)
+    findings = findings_of(study, target, choice_of(options.study, options.labels, options.series))
     written = write_files(out, documents_of(findings, kinds, paper))
     print_summary(terminal(sys.stdout), findings, written, options.full)
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from analysis.report.failures import failure_costs
 from analysis.report.palette import LOOKS
 from analysis.report.published import Beside, beside_published
 from analysis.report.roofline import roofline_of
+from analysis.report.series_choice import Choice, chosen
 from analysis.report.startup import startup_of
 from analysis.scaling.report_forecast import Outlook, outlook_of
 from analysis.tables.point import Point
@@ -49,10 +50,21 @@ class Findings:
         return outlook_of(self.points, len(LOOKS))
 
 
-def findings_of(study: Study, target: float | None = None) -> Findings:
-    """Compute the findings. target: accuracy whose cost is requested; None: that of the study's commands."""
+def findings_of(study: Study, target: float | None = None, choice: Choice | None = None) -> Findings:
+    """Compute the findings.
+
+    Args:
+        study: as read.
+        target: accuracy whose cost is requested; None: that of the study's commands.
+        choice: which series are shown, and how; None: all, as usual.
+
+    Raises:
+        StudyError: a choice names no series, or several with one label.
+    """
     work = equal_work(study.folder, study.runs)
     points = points_of(study.runs, work.differing)
+    if choice is not None:
+        study, points = _chosen(study, points, choice)
     learning = learning_of(points, study.target_accuracy if target is None else target)
     resources = resources_of(points)
     return Findings(
@@ -70,3 +82,14 @@ def findings_of(study: Study, target: float | None = None) -> Findings:
         startup=startup_of(points),
         roofline=roofline_of(points),
     )
+
+
+def _chosen(study: Study, points: list[Point], choice: Choice) -> tuple[Study, list[Point]]:
+    """Return the study with the runs of the chosen series, and their points."""
+    kept = chosen(points, choice)
+    series, every = {point.series for point in kept}, {point.series for point in points}
+    if len(series) == len(every):
+        return study, kept
+    said = f"{len(series)} of {len(every)} series are shown, as --series asks"
+    runs = tuple(run for run in study.runs if run.series is None or run.series in series)
+    return replace(study, runs=runs, problems=(*study.problems, said)), kept

@@ -31,9 +31,12 @@ def short_names(series: Sequence[Series]) -> dict[str, str]:
     """Return unique short names by series key: framework and strategy, and what else differs between the series."""
     parts = {one.key: _parts(one.first) for one in series}
     differing = _differing(series)
+    labels = {one.key: one.first.shown.label for one in series if one.first.shown is not None}
     names: dict[str, str] = {}
     for key, of in parts.items():
-        name = shortened(printable(", ".join(of[part] for part in differing if of[part])), NAME_LENGTH) or "others"
+        own = labels.get(key)
+        name = shortened(printable(own or ", ".join(of[part] for part in differing if of[part])), NAME_LENGTH)
+        name = name or "others"
         same = Counter(names.values())
         names[key] = name if name not in same else _another(name, names.values())
     return names

@@ -21,6 +21,21 @@ class Message(NamedTuple):
     seconds: float  # of the slowest rank
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How the user wants a series shown.
+
+    Attributes:
+        place: its place among all series, from 0.
+        label: its name; None for the usual one.
+        colour: '#rrggbb'; None for the next of the palette.
+    """
+
+    place: int
+    label: str | None = None
+    colour: str | None = None
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Point:
     """All runs of a series that differ only in seed and repeat. Figures are those of its completed runs, None without
@@ -52,6 +67,7 @@ class Point:
     samples_per_step: float | None = None  # over all ranks, in that unit
     label: str = ""  # of the series; series with the same label differ in their details
     detail: str = ""
+    shown: Shown | None = None  # as the user asked
     reasons: str | None = None  # why runs did not complete
     notes: str | None = None
     oversubscribed: str | None = None
@@ -136,7 +152,9 @@ class Point:
 
     @property
     def how(self) -> str:
-        """'PyTorch DDP', or the name of a training of the user's own."""
+        """'PyTorch DDP', the name of a training of the user's own, or what the user calls it."""
+        if self.shown is not None and self.shown.label:
+            return self.shown.label
         return self.model if self.is_own else training_name(self.framework, self.strategy)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,10 +105,16 @@ def apart_from_alone(series: Sequence[Series]) -> list[Series]:
 
 
 def series_in_order(points: Sequence[Point]) -> list[Series]:
-    """The series to plot with their measured points, most sizes first. Leaves out a framework alone that is the
-    baseline of others: its speedup is 1 on one GPU by definition."""
+    """The series to plot with their measured points, in the user's order, else most sizes first. Leaves out a framework
+    alone that is the baseline of others: its speedup is 1 on one GPU by definition."""
     series = apart_from_alone(series_of(point for point in points if point.measured))
-    return sorted(series, key=lambda one: -len({point.gpus for point in one.points}))
+    return sorted(
+        series,
+        key=lambda one: (
+            math.inf if one.first.shown is None else one.first.shown.place,
+            -len({point.gpus for point in one.points}),
+        ),
+    )
 
 
 def rate_column(points: Iterable[Point]) -> Column:

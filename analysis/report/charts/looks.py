@@ -28,12 +28,14 @@ class Looks:
         domain: these names in the order of the palette.
         own: individual names of all series by key.
         letters: letters per line in print; None for the page, which has tooltips.
+        colours: of the domain, where the user gave one; empty for those of the palette, which suit a dark page too.
     """
 
     names: Mapping[str, str]
     domain: Sequence[str]
     own: Mapping[str, str]
     letters: int | None = None
+    colours: Sequence[str] = ()
 
     def colour(self) -> alt.Color:
         return alt.Color("name:N", scale=self._colours(), legend=alt.Legend(symbolOpacity=1))
@@ -47,17 +49,25 @@ class Looks:
         return alt.Shape("name:N", scale=scale, legend=alt.Legend(symbolOpacity=1))
 
     def _colours(self) -> alt.Scale:
-        return alt.Scale(domain=list(self.domain), range="category")
+        return alt.Scale(domain=list(self.domain), range=list(self.colours) or "category")
 
 
 def looks_of(points: Sequence[Point]) -> Looks:
     """Assign looks from all points, so that a series looks the same in every chart."""
     names_of_all = names_of(points)
-    own = {one.key: names_of_all[one.key] for one in series_in_order(points)}
+    series = series_in_order(points)
+    own = {one.key: names_of_all[one.key] for one in series}
     names = {
         key: name if i < len(LOOKS) else further(len(own) - len(LOOKS)) for i, (key, name) in enumerate(own.items())
     }
-    return Looks(names, list(dict.fromkeys(names.values())), own)
+    asked = [one.first.shown.colour if one.first.shown else None for one in series]
+    palette = [look.colour for look in LOOKS]
+    of_names = {
+        name: colour or (palette[i] if i < len(LOOKS) else UNNAMED.colour)
+        for i, (name, colour) in reversed(list(enumerate(zip(names.values(), asked, strict=True))))
+    }
+    domain = list(dict.fromkeys(names.values()))
+    return Looks(names, domain, own, colours=[of_names[name] for name in domain] if any(asked) else ())
 
 
 def faded() -> alt.Opacity:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from analysis.base.errors import StudyError
 from analysis.base.text import printable, shortened
 from analysis.measures.metrics import gpu_hours
+from analysis.report.series_choice import named_by
 from analysis.scaling.budget import best_plan, costs, plan_sentence, sizes_to_consider
 from analysis.scaling.prediction import SeriesPrediction, predict_series
 from analysis.scaling.request import Limits
 from analysis.scaling.study_series import StudySeries, study_series
 from analysis.stats.intervals import Interval
-from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.points import step_seconds_if_known
 from analysis.tables.series import without_strategy
@@ -157,7 +157,7 @@ def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Point]]:
     found = [source for source in sources if ask.cluster in (None, source.cluster)]
     if ask.series is not None:
         exact = [source for source in found if source.series.name == ask.series]
-        found = exact or [source for source in found if named_by(ask.series, source)]
+        found = exact or [source for source in found if named_by(ask.series, source.series.name, source.key)]
     names = "; ".join(printable(source.series.name) for source in (found or sources)[:MOST_NAMED])
     if not found:
         raise StudyError(f"series={ask.series}: no series has that in its name; there are: {names}")
@@ -165,14 +165,6 @@ def _series(findings: Findings, ask: Ask) -> tuple[StudySeries, list[Point]]:
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise StudyError(f"a proposal is about one series; choose one with series=…, words of its name: {names}{more}")
     return found[0], [point for point in findings.points if point.series_name == found[0].series.name]
-
-
-def named_by(words: str, source: StudySeries) -> bool:
-    """Return whether the words are in the name of the series, or in its framework and strategy as they are configured:
-    'pytorch allreduce' for PyTorch DDP."""
-    spec = spec_of(source.key)
-    configured = f"{spec.get('framework', '')} {spec.get('strategy', '')}"
-    return any(words.lower() in name.lower() for name in (source.series.name, configured))
 
 
 def _base(points: Sequence[Point], point: Point) -> Point:
