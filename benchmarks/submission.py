@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import ROOT, Row, paired, python, seconds_of
-from harness.core.ports import JOB_PORTS
+from harness.core.system.ports import JOB_PORTS
 
 N = 6
 RUNS = 1000
@@ -73,7 +73,7 @@ def cluster(cpus: int = 8, nodes: int = 1) -> Iterator[None]:
 
 
 def _first_of_free_ports(count: int) -> int:
-    """Return the first of as many consecutive free ports, below those of jobs (harness/core/ports.py)."""
+    """Return the first of as many consecutive free ports, below those of jobs (harness/core/system/ports.py)."""
     for first in range(16960, JOB_PORTS[0] - count, 50):
         with contextlib.suppress(OSError):
             for port in range(first, first + count):

@@ -18,9 +18,9 @@ from pathlib import Path
 from analysis.read.row import Run
 from analysis.read.study import read_study
 from benchmarks.common import ROOT, Row, harness, paired
-from harness.core.ports import held_port
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import read_run
+from harness.core.system.ports import held_port
 from harness.node.command import rank_environment
 
 PAIRS, STEPS, BATCH = 400, 5, 64

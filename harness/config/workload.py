@@ -16,7 +16,7 @@ from harness.config.schema import Config
 from harness.config.workload_schema import Kind, ProcessesPerNode, Workload
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
-from harness.core.secret_names import PLACEHOLDER
+from harness.core.system.secret_names import PLACEHOLDER
 from harness.core.workload import launchers, patterns, templates
 from harness.core.workload.spec import OWN
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.core import environment_variables, run_files
-from harness.core.ports import JOB_PORTS
+from harness.core.system.ports import JOB_PORTS
 
 
 @dataclass(frozen=True)

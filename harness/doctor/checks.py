@@ -16,10 +16,10 @@ from typing import Any
 
 from harness.config.composition import CONF, compose
 from harness.config.schema import Cluster, Config, Dataset, Device, Scheduler
-from harness.core import programs
 from harness.core.data_location import SYNTHETIC, DataError, locate
 from harness.core.errors import UserError
-from harness.core.programs import NoAnswer
+from harness.core.system import programs
+from harness.core.system.programs import NoAnswer
 from harness.plan import machine
 from harness.plan.request import PROJECT
 

@@ -26,10 +26,10 @@ from harness.config.composition import compose
 from harness.config.schema import Config, Framework, Precision, Strategy
 from harness.core import events, gpu_types, run_files, spec
 from harness.core.errors import UserError
-from harness.core.ports import held_port
-from harness.core.programs import NoAnswer
 from harness.core.rendezvous import Rendezvous, from_launcher, make_token
 from harness.core.spec import EMULATED, Placement
+from harness.core.system.ports import held_port
+from harness.core.system.programs import NoAnswer
 from harness.doctor.checks import MISSING, NOTE, OK, Check, nvidia_smi, other_choices, uses_cuda
 from harness.node.command import rank_command, rank_environment
 from harness.node.rank_supervisor import die_with_parent

@@ -12,12 +12,13 @@ from typing import Any
 from harness.config import profiling
 from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Cluster, Config, Container, Framework, Scheduler
-from harness.core import gpu_types, programs
+from harness.core import gpu_types
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
-from harness.core.programs import NoAnswer
 from harness.core.spec import DALI, EMULATED, HARNESS, NSYS
 from harness.core.strategies import STRATEGIES, offered_by
+from harness.core.system import programs
+from harness.core.system.programs import NoAnswer
 from harness.doctor.checks import (
     MISSING,
     NOTE,

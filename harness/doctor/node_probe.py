@@ -28,7 +28,7 @@ from harness.core.data_location import DataError, locate
 from harness.core.errors import UserError
 from harness.core.launchers import NODE
 from harness.core.placement import place
-from harness.core.programs import NoAnswer
+from harness.core.system.programs import NoAnswer
 from harness.doctor import compute
 from harness.doctor.checks import MISSING, NOTE, OK, Check, counted, nvidia_smi, uses_cuda
 from harness.doctor.compute import Trial

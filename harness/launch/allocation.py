@@ -19,7 +19,7 @@ from typing import Any
 from harness.core import environment_variables, events, run_files
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
-from harness.core.ports import JOB_PORTS
+from harness.core.system.ports import JOB_PORTS
 from harness.launch import supervisors
 from harness.launch.attempts import to_result
 from harness.node.array_task import runs_of_this_task

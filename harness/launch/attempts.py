@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.core import disk, events, run_files
+from harness.core import events, run_files
 from harness.core.errors import UserError
+from harness.core.system import disk
 from harness.study import outcome
 
 NO_EXIT_STATUS = "the run's processes ended without an exit status, as when they are killed"

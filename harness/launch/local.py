@@ -14,7 +14,7 @@ import submitit
 
 from harness.core import environment_variables
 from harness.core.launchers import MPIRUN
-from harness.core.ports import held_port
+from harness.core.system.ports import held_port
 from harness.launch import supervisors
 from harness.launch.attempts import to_result
 from harness.node.attempt import run_attempt

@@ -12,7 +12,8 @@ from typing import Any
 from submitit.slurm.slurm import _make_sbatch_string
 
 from harness.config import cluster_checks
-from harness.core import disk, environment_variables
+from harness.core import environment_variables
+from harness.core.system import disk
 from harness.node import broadcast, stage
 from harness.plan import site_resources
 from harness.plan.plan import Array, Resources

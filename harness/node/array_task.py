@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness.core import disk
+from harness.core.system import disk
 from harness.node import attempt, job
 from harness.study import submissions
 

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from harness.core import disk
+from harness.core.system import disk
 from harness.node import attempt, job
 from harness.study import outcome, submissions
 

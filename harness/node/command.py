@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.core import determinism, environment_variables, run_files, secret_names
+from harness.core import determinism, environment_variables, run_files
 from harness.core.launchers import NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import NSYS, RunSpec, Site
+from harness.core.system import secret_names
 
 # One size for every framework's thread pool: on shared cores their defaults differ by an order of magnitude.
 THREAD_VARIABLES = (

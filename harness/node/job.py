@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Mapping
 
-from harness.core import environment_variables, programs
+from harness.core import environment_variables
+from harness.core.system import programs
 from harness.slurm.client import Client, Job, SlurmUnavailable
 
 # How often to look whether the command that started a run on this machine is still there.

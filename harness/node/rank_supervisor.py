@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from harness.core import environment_variables, run_files, secret_names
+from harness.core import environment_variables, run_files
 from harness.core.rendezvous import Rendezvous
-from harness.core.secret_names import Mask
 from harness.core.spec import RunSpec, Site
+from harness.core.system import secret_names
+from harness.core.system.secret_names import Mask
 from harness.node.command import not_started, profiler_command, rank_command, rank_cpus, rank_environment
 from harness.slurm.client import Client, SlurmUnavailable
 from harness.study import outcome

@@ -24,9 +24,9 @@ from typing import Any
 from harness.core import run_files
 from harness.core.measuring.protocol import Protocol
 from harness.core.measuring.slowest_rank import slowest_seconds
-from harness.core.ports import held_port
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec
+from harness.core.system.ports import held_port
 
 # The answer must reach every rank before it takes the step.
 NOTICE_SECONDS = 0.5

@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core import environment_variables, run_files, secret_names
+from harness.core import environment_variables, run_files
 from harness.core.launchers import MPIRUN, NODE
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec, RunSpec, Site
+from harness.core.system import secret_names
 from harness.core.workload import code_identity, launchers, templates
 from harness.core.workload.spec import OWN, PLAIN, SCRIPT, WorkloadSpec
 from harness.node.command import (

@@ -18,9 +18,9 @@ from harness.core import run_files
 from harness.core.events import EventWriter
 from harness.core.measuring.environment import start_facts, text_of
 from harness.core.rendezvous import Rendezvous
-from harness.core.secret_names import Mask
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
+from harness.core.system.secret_names import Mask
 from harness.core.workload import patterns
 from harness.node import workload, workload_environment
 from harness.node.output_recorder import UNKNOWN, OutputRecorder

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 
 from harness.config.schema import Cluster, Controller, Scheduler, Strategy
-from harness.core import programs
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
-from harness.core.programs import NoAnswer
 from harness.core.strategies import info
+from harness.core.system import programs
+from harness.core.system.programs import NoAnswer
 from harness.slurm.client import Client, SlurmUnavailable
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.config.schema import Cluster
 from harness.config.workload_schema import Workload
 from harness.core.errors import UserError
-from harness.core.secret_names import (
+from harness.core.system.secret_names import (
     FEWEST_CHARACTERS,
     MASK,
     NAME,

@@ -18,8 +18,8 @@ from harness.config.schema import Config, Scheduler
 from harness.config.workload_schema import Kind, Single
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
-from harness.core.secret_names import MASK, PLACEHOLDER
 from harness.core.spec import DatasetSpec, MeasureSpec, OptimizerSpec, RunSpec
+from harness.core.system.secret_names import MASK, PLACEHOLDER
 from harness.core.workload import code_identity, launchers, templates
 from harness.core.workload.spec import OWN, WorkloadSpec
 from harness.plan import environments, run_shape, site_resources

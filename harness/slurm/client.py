@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core import programs
-from harness.core.programs import NoAnswer
+from harness.core.system import programs
+from harness.core.system.programs import NoAnswer
 
 # Clients of a slurmctld that is down wait up to a minute.
 SECONDS = 90.0

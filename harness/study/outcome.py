@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core import checkpoints, disk, events, run_files, spec
+from harness.core import checkpoints, events, run_files, spec
 from harness.core.measuring.oversubscription import shared_cores_or_gpus
 from harness.core.seals import sealed
 from harness.core.serialization import from_plain
+from harness.core.system import disk
 from harness.core.workload.patterns import RANK
 
 STDERR_TAIL_LINES = 30

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from harness.core import disk, run_files
+from harness.core import run_files
 from harness.core.checkpoints import latest
 from harness.core.errors import DataError
 from harness.core.events import LEFT, EventWriter
@@ -23,6 +23,7 @@ from harness.core.rendezvous import from_environment, with_token
 from harness.core.seals import sealed
 from harness.core.serialization import write_json
 from harness.core.spec import CHROME, NSYS, read_run
+from harness.core.system import disk
 from harness.worker import checkpoint, loop, profiler_ranges
 from harness.worker.checks import step_check, verify
 from harness.worker.checks.capability import GpuError, VersionError

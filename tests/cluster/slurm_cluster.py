@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from slurm_study import empty
 
-from harness.core.ports import JOB_PORTS
+from harness.core.system.ports import JOB_PORTS
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[1] / "sbatch" / "slurm-cluster.sh"

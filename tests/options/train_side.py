@@ -37,10 +37,10 @@ import numpy as np
 from builders import make_site
 from noise import flat
 
-from harness.core.ports import held_port
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import from_plain
 from harness.core.spec import RunSpec
+from harness.core.system.ports import held_port
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 

@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 from _scaling_probe import facts, refusals
 from _scaling_probe.ending import Refused, StopTraining, exit_within_deadline
 from _scaling_probe.further_steps import FurtherSteps, begin
-from _scaling_probe.interval import HandedOut, Interval
-from _scaling_probe.last_batches import LastBatches
+from _scaling_probe.interval import HandedOut, Interval, LastBatches
 from _scaling_probe.log import EventLog
 from _scaling_probe.settings import Settings
 from _scaling_probe.stop_channel import StopChannel

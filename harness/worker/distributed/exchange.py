@@ -16,8 +16,8 @@ import struct
 import time
 from typing import Any, Dict, List
 
-from harness.core.ports import held_port
 from harness.core.rendezvous import Rendezvous
+from harness.core.system.ports import held_port
 from harness.worker.distributed.door import Door, prove
 
 RETRY_SECONDS = 0.1

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.core.ports import JOB_PORTS
 from harness.core.rendezvous import Rendezvous, first_host, from_environment, from_launcher
+from harness.core.system.ports import JOB_PORTS
 
 SLURM = {
     # As seen in a step of `srun --nodes=3 --ntasks-per-node=4`, task 6.

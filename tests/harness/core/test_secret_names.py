@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from harness.core.secret_names import Mask, looks_secret, masked_words
+from harness.core.system.secret_names import Mask, looks_secret, masked_words
 
 
 @pytest.mark.parametrize("name", ["--api-key", "WANDB_API_KEY", "hf.token", "--hub-token", "-db_password", "AUTH_KEY"])

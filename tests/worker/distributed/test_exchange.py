@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.core import ports
-from harness.core.ports import FREE_PORTS, JOB_PORTS, held_port
 from harness.core.rendezvous import Rendezvous
+from harness.core.system import ports
+from harness.core.system.ports import FREE_PORTS, JOB_PORTS, held_port
 from harness.worker.distributed.exchange import gather, own_address, own_port
 
 
