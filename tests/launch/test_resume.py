@@ -12,6 +12,8 @@ from processes import wait_for, workers
 from project import Cli
 from studies import UNPROBED, logged, losses, read_json, run_dirs, started
 
+from harness.core.seals import sealed
+
 pytestmark = pytest.mark.torch
 
 SHORT = ("cluster=local", *UNPROBED, "measure.block_steps=1")
@@ -130,7 +132,7 @@ def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: C
         # As if it had been measured before the code was edited.
         spec = read_json(run_dir / "spec.json")
         spec["site"]["code_version"] = "0000000"
-        (run_dir / "spec.json").write_text(json.dumps(spec))
+        (run_dir / "spec.json").write_text(json.dumps(sealed(spec)))
     more = cli("harness", "-m", "gpus=1", "seed=0,1", *SHORT, "checkpoint.interval_steps=2", "fault=kill_rank",
                "fault.step=5", "plan_only=true")  # fmt: skip
     assert "warning: some of the 1 completed runs were measured with code 0000000" in " ".join(more.stdout.split())
