@@ -95,7 +95,10 @@ def test_a_disk_that_fills_up_during_a_run_ends_it_in_one_sentence(
 ) -> None:
     asked = (*RUN, f"results={small}", "measure.steps=1500", "measure.precision=null")
     with started(tmp_path, *asked) as process:
-        wait_for(lambda: [*small.rglob("events.rank0.jsonl")], 120)
+        # A rank that cannot even begin its log can tell nobody; the others wait for it until the heartbeat ends them.
+        wait_for(
+            lambda: [b'"ev":"steps"' in log.read_bytes() for log in small.rglob("events.rank*")] == [True] * 2, 120
+        )
         fill(small, 0)
         said, _ = process.communicate(timeout=300)
     assert process.returncode != 0, said
