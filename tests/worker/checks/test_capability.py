@@ -162,7 +162,7 @@ def test_the_sentence_is_the_last_that_a_failed_run_says(cli: Cli, tmp_path: Pat
     asked = ("cluster=local", *SMALL, "batch=16", "gpus=2", "cluster.device=cuda", "cluster.cpus_per_gpu=1")
     done = cli("harness", *asked, f"framework.environment={tmp_path}/python", env=environ)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "error: Tesla V100-SXM2-16GB has compute capability 7.0, and torch" in done.stdout
+    assert "exited with code 1: Tesla V100-SXM2-16GB has compute capability 7.0, and torch" in done.stdout
     assert "Traceback" not in done.stdout
     (run_dir,) = run_dirs(tmp_path)
     assert "has kernels for sm_75, sm_80" in read_json(run_dir / "result.json")["stderr_tail"][-1]
