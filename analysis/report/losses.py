@@ -183,7 +183,7 @@ def part_text(part: Interval | None) -> str:
 
 
 def traced_text(loss: Loss, part: str) -> str:
-    """What a trace shows beside the probes; empty if nothing."""
+    """Describe what a trace shows beside the probes; empty without a trace."""
     if part != SYNCHRONISATION or loss.traced is None:
         return ""
     return f"\ntrace: {ranged(loss.traced, duration)} exposed communication"

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -402,9 +400,3 @@ def write_environment(run_dir: Path, attempt: int = 1, **changes: Any) -> Path:
     path = run_dir / f"attempt-{attempt}" / "env.json"
     write_json(path, {**ENVIRONMENT, "variables": variables, **changes})
     return path
-
-
-def touch_later(path: Path) -> None:
-    """Give the file a distinct modification time, however coarse the file system's clock is."""
-    later = time.time_ns() + 5_000_000_000
-    os.utime(path, ns=(later, later))

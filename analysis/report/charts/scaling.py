@@ -293,7 +293,7 @@ def _series(
 
 
 def _crowded(data: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether there are so many series that bands would hide each other, and bars show all intervals."""
+    """Return True if bands of this many series would hide each other, so that bars show the intervals."""
     every = all(row["bar"] for row in data if row["value_low"] is not None)
     return every and len({row["name"] for row in data}) > MOST_BANDS
 

@@ -29,7 +29,7 @@ UNMENTIONED = ("Warnings", "Notes")  # columns whose absence tells that there ar
 
 @dataclass
 class _Found:
-    """What the columns of a table have in common. empty: without a value in any row. same: (heading, HTML) with one
+    """Columns of a table that are said once above it. empty: without a value in any row. same: (heading, HTML) with one
     value in all rows. small: small words that every cell of a column has, by its place. words: columns of text, which
     are wrapped."""
 
@@ -111,7 +111,7 @@ def _shared(small: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _is_text(cells: Collection[str]) -> bool:
-    """Whether a column has more than figures with a rare remark."""
+    """Return True unless a column has figures with at most a rare remark."""
     if any(len(_words(_SMALL.sub("", html))) > LONGEST_FIGURE for html in cells):
         return True
     remarks = sum(any(len(piece.strip()) > LONGEST_REMARK for piece in _TAG.split(html)) for html in cells)
@@ -135,7 +135,7 @@ def _kept(row: str, found: _Found) -> str:
 
 
 def _said(found: _Found) -> Markup:
-    """What left the table. The parts are our templates' HTML, escaped there."""
+    """Describe the columns that left the table. The parts are HTML of our templates, escaped there."""
     parts = []
     if found.same:
         same = (f"{heading}: {value}" for heading, value in found.same)

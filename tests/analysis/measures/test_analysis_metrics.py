@@ -6,7 +6,8 @@ import json
 import math
 
 import pytest
-from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, touch_later
+from file_times import touch_later
+from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.measures.metrics import efficiency, speedup
 from analysis.measures.speedup import points_of

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from file_times import touch_later
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from study_builder import CREATED, Logs, StudyBuilder, arrays, resume, spec_of, touch_later
+from study_builder import CREATED, Logs, StudyBuilder, arrays, resume, spec_of
 
 from analysis.measures.equal_work import equal_work
 from analysis.measures.network import GRADIENTS, LOGITS, LOSSES, differences, read_arrays

@@ -7,8 +7,9 @@ import shutil
 
 import jsonschema
 import pytest
+from file_times import touch_later
 from project import PROJECT
-from study_builder import CREATED, RESULT, Logs, StudyBuilder, resume, spec_of, touch_later
+from study_builder import CREATED, RESULT, Logs, StudyBuilder, resume, spec_of
 
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, touch_later
+from file_times import touch_later
+from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from analysis.read.study import read_study
 from analysis.tables.throughput import goodput

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_times import touch_later
 from project import PROJECT
-from study_builder import CREATED, Logs, StudyBuilder, spec_of, touch_later
+from study_builder import CREATED, Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
 from analysis.read import pool

@@ -9,10 +9,11 @@ import shutil
 
 import jsonschema
 import pytest
+from file_times import touch_later
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from project import PROJECT
-from study_builder import SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
+from study_builder import SITE, Logs, StudyBuilder, spec_of, write_environment
 
 from analysis.base.errors import StudyError
 from analysis.read.row import Run

@@ -11,9 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from file_times import touch_later
 from project import PROJECT
 from seen import Seen, Tags, words
-from study_builder import ENVIRONMENT, SITE, Logs, StudyBuilder, spec_of, touch_later, write_environment
+from study_builder import ENVIRONMENT, SITE, Logs, StudyBuilder, spec_of, write_environment
 
 from analysis.read.environment import LONGEST_VALUE, MOST_LEAVES, Environment, read_environment
 from analysis.read.study import read_study
