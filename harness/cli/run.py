@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
+from harness.core.system import disk
 
 if TYPE_CHECKING:
     from harness.plan.plan import Plan
@@ -46,6 +47,15 @@ def main(argv: Sequence[str], program: str = "harness") -> int:
         return _run(points, [*argv])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in disk.NO_SPACE_ERRORS:
+            raise
+        print(
+            f"error: {error.filename or 'a file'} cannot be written: {error.strerror}; free space (df -h, df -i) and "
+            "re-run the command to continue",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("\ninterrupted before anything was launched", file=sys.stderr)

@@ -103,6 +103,8 @@ def from_launcher(environ: Mapping[str, str]) -> Rendezvous:
 def make_token(attempt_dir: Path) -> None:
     """Make the file from which the attempt's ranks read their token, for this user only. The first supervisor does."""
     path = attempt_dir / run_files.TOKEN
+    if path.exists():
+        return
     temporary = attempt_dir / f".{run_files.TOKEN}.{os.uname().nodename}.{os.getpid()}.tmp"
     try:
         with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:

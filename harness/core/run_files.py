@@ -46,6 +46,11 @@ def exit_status(rank: int) -> str:
     return f"exit.rank{rank}.json"
 
 
+def reserved_exit(rank: int) -> str:
+    """Space for the exit status, which becomes it."""
+    return f".{exit_status(rank)}.reserved"
+
+
 def stdout(rank: int) -> str:
     return f"stdout.rank{rank}"
 

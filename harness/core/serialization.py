@@ -70,6 +70,11 @@ def _hints(cls: Any) -> Dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
+def json_text(document: Any) -> str:
+    """Return the text of a JSON file."""
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
 def write_json(path: Path, document: Any, private: bool = False) -> None:
     """Write JSON to a temporary file and rename it, so that readers never see a partial file.
 
@@ -78,7 +83,7 @@ def write_json(path: Path, document: Any, private: bool = False) -> None:
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8", opener=_private if private else None) as file:
-            file.write(json.dumps(document, indent=1, sort_keys=True) + "\n")
+            file.write(json_text(document))
         temporary.replace(path)
     except OSError:
         # The disk may be full: remove the partial file.

@@ -9,7 +9,7 @@ from typing import Any
 from harness.core import events, run_files
 from harness.core.errors import UserError
 from harness.core.system import disk
-from harness.study import outcome
+from harness.study import outcome, rank_exits
 
 NO_EXIT_STATUS = "the run's processes ended without an exit status, as when they are killed"
 
@@ -48,13 +48,14 @@ def _driven(run_dir: Path, attempt: int, start: Callable[[int], str | None]) -> 
         if restart.get("by") == outcome.BY_FAILURE:
             attempt += 1
             continue
-        stopped = any(e.interrupted or e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
+        stopped = any(e.interrupted or e.code == events.LEFT for e in rank_exits.read(attempt_dir))
         if restart or stopped:
             return None
         if disk.is_full(run_dir):
             raise _full_disk(run_dir)
-        message = outcome.mpirun_message(attempt_dir)
-        reason = f"{NO_EXIT_STATUS}; mpirun says: {message}" if message else NO_EXIT_STATUS
+        first, message = rank_exits.failure(attempt_dir), outcome.mpirun_message(attempt_dir)
+        reason = NO_EXIT_STATUS if first is None else outcome.sentence(attempt_dir, first)
+        reason += f"; mpirun says: {message}" if message else ""
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job_id, written_by="launcher")
         events.write_result(run_dir, result)
         return events.read_result(run_dir)

@@ -17,9 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core import checkpoints, environment_variables, events, run_files, spec
+from harness.core.measuring.environment import machine_id
 from harness.core.rendezvous import Rendezvous, from_launcher, make_token
 from harness.core.seals import sealed
 from harness.core.spec import RunSpec, Site, read_run
+from harness.core.system import disk
 from harness.node import job, stage, workload
 from harness.node.image import image
 from harness.node.rank_supervisor import (
@@ -27,12 +29,14 @@ from harness.node.rank_supervisor import (
     PEER_GRACE_SECONDS,
     POLL_SECONDS,
     WALL_LIMIT_REACHED,
+    RankSupervisor,
     die_with_parent,
 )
 from harness.node.workload_supervisor import WALL_LIMIT, supervisor_of
 from harness.slurm import energy
-from harness.study import outcome
-from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION, SETTLE_SECONDS, RankExit
+from harness.study import outcome, rank_exits
+from harness.study.outcome import BY_FAILURE, BY_LIMIT, BY_NODE, BY_PREEMPTION
+from harness.study.rank_exits import SETTLE_SECONDS, RankExit
 
 # Peers that do not notice a failure are killed soon afterwards by their supervisors. A rank with no exit status after
 # VANISHED_SECONDS is gone together with its node.
@@ -71,38 +75,50 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
         return
     attempt_dir.mkdir(exist_ok=True)
     make_token(attempt_dir)
+    rank_exits.reserve(attempt_dir, rendezvous.rank)
     job_id = job.current_job_id(os.environ)
-    if rendezvous.rank == 0:
-        outcome.write_job(attempt_dir, submission, job_id, host=job.host_of(os.environ))
-        begin = {
-            "t": time.time(),
-            "job_id": job_id,
-            "container": image(site.container),
-            "job_started": job.job_started(os.environ),
-            "staged": stage.staging_record(site, os.environ),
-        }
-        if changed := workload.changed_code(run_spec, site):
-            begin["code_changed"] = changed
-        spec.write_json(attempt_dir / run_files.BEGIN, sealed(begin))
+    supervisor: RankSupervisor | None = None
     with stage.staged_site(site, os.environ) as staged_site:
-        supervisor = supervisor_of(run_spec, staged_site, rendezvous, run_dir, attempt_dir, server)
-        ended = supervisor.run()
-        outcome.write_exit(attempt_dir, ended)
+        try:
+            if rendezvous.rank == 0:
+                _write_begin(attempt_dir, submission, job_id, run_spec, site)
+            supervisor = supervisor_of(run_spec, staged_site, rendezvous, run_dir, attempt_dir, server)
+            ended = supervisor.run()
+        except OSError as error:
+            if not disk.is_full(attempt_dir, error):
+                raise
+            ended = RankExit(rendezvous.rank, disk.FULL, time.time(), disk.NO_SPACE, server=server)
+        rank_exits.write(attempt_dir, replace(ended, machine=machine_id()))
     finalizer = AttemptFinalizer(run_dir, attempt, run_spec, site, submission, job_id)
     failed = ended if ended.failed else None
     if failed is None and rendezvous.rank == 0:
         _wait_for_exits_or_failure(attempt_dir, finalizer.processes)
         # After a signal only seconds are left.
-        if run_spec.measure.record and not (supervisor.warned or supervisor.interrupted):
+        if run_spec.measure.record and supervisor is not None and not (supervisor.warned or supervisor.interrupted):
             energy.write(attempt_dir)
-    if failed is not None or outcome.failure(attempt_dir) is not None:
-        _wait_for_exits(attempt_dir, finalizer.processes, lambda: supervisor.interrupted)
-        failed = outcome.failure(attempt_dir)
+    if failed is not None or rank_exits.failure(attempt_dir) is not None:
+        _wait_for_exits(attempt_dir, finalizer.processes, lambda: supervisor is not None and supervisor.interrupted)
+        failed = rank_exits.failure(attempt_dir)
     if failed is not None:
         finalizer.finish_failed(failed)
         sys.exit(1)
     if rendezvous.rank == 0:
-        finalizer.finish_exited(warned=supervisor.warned)
+        finalizer.finish_exited(warned=supervisor is not None and supervisor.warned)
+
+
+def _write_begin(attempt_dir: Path, submission: str, job_id: str | None, run_spec: RunSpec, site: Site) -> None:
+    """Record what rank 0's supervisor knows when the attempt begins. Raises OSError."""
+    outcome.write_job(attempt_dir, submission, job_id, host=job.host_of(os.environ))
+    begin = {
+        "t": time.time(),
+        "job_id": job_id,
+        "container": image(site.container),
+        "job_started": job.job_started(os.environ),
+        "staged": stage.staging_record(site, os.environ),
+    }
+    if changed := workload.changed_code(run_spec, site):
+        begin["code_changed"] = changed
+    spec.write_json(attempt_dir / run_files.BEGIN, sealed(begin))
 
 
 def _role(task: Rendezvous, run_spec: RunSpec) -> tuple[Rendezvous, int | None] | None:
@@ -166,7 +182,7 @@ class AttemptFinalizer:
             sys.exit(1)  # no result: the run is unfinished, not failed
         if events.read_result(self.run_dir) is not None:
             sys.exit(1)  # another supervisor has finished the attempt
-        if self._missing():
+        if self._missing() and first.reason != disk.NO_SPACE:
             # Slurm will notice too. Its own requeue excludes the lost node; ours might be given it again.
             time.sleep(job.slurmd_timeout())
             self.finish_lost(first)
@@ -192,12 +208,12 @@ class AttemptFinalizer:
 
     def finish_exited(self, warned: bool) -> None:
         """Finish on rank 0 when no rank failed: all completed, or all saved and exited."""
-        exits = outcome.read_exits(self.attempt_dir)
+        ended = rank_exits.read(self.attempt_dir)
         if missing := self._missing():
             reason = f"{self._names(missing)} did not exit within {LAST_RANKS_SECONDS:.0f} s after rank 0"
             self._write(events.FAILED, reason)
             sys.exit(1)
-        if all(e.code == 0 for e in exits):
+        if all(e.code == 0 for e in ended):
             self._write(events.COMPLETED)
             if not self.site.keep_checkpoint:
                 shutil.rmtree(self.run_dir / run_files.CHECKPOINT, ignore_errors=True)
@@ -244,7 +260,7 @@ class AttemptFinalizer:
 
     def _missing(self) -> list[int]:
         """Ranks, and after them parameter servers, without an exit status."""
-        return sorted(set(range(self.processes)) - {e.rank for e in outcome.read_exits(self.attempt_dir)})
+        return sorted(set(range(self.processes)) - {e.rank for e in rank_exits.read(self.attempt_dir)})
 
     def _names(self, numbers: list[int]) -> str:
         ranks = [str(number) for number in numbers if number < self.ranks]
@@ -274,9 +290,9 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
     if not attempt_dir.exists():
         attempt_dir.mkdir()
         outcome.write_job(attempt_dir, submission, job.current_job_id(os.environ))
-    first = outcome.failure(attempt_dir)
+    first = rank_exits.failure(attempt_dir)
     # Who caused the first failure: srun terminates the other ranks when one has failed.
-    told_to_end = first.interrupted if first else any(e.code == events.LEFT for e in outcome.read_exits(attempt_dir))
+    told_to_end = first.interrupted if first else any(e.code == events.LEFT for e in rank_exits.read(attempt_dir))
     if told_to_end:
         return
     run_spec, site = read_run(run_dir)
@@ -306,8 +322,8 @@ def finish_unreported(run_dir: Path, attempt: int, submission: str, output: Sequ
 def _wait_for_exits_or_failure(attempt_dir: Path, processes: int) -> None:
     deadline = time.monotonic() + LAST_RANKS_SECONDS
     while time.monotonic() < deadline:
-        exits = outcome.read_exits(attempt_dir)
-        if len(exits) == processes or any(e.failed for e in exits):
+        ended = rank_exits.read(attempt_dir)
+        if len(ended) == processes or any(e.failed for e in ended):
             return
         time.sleep(POLL_SECONDS)
 
@@ -320,7 +336,7 @@ def _wait_for_exits(attempt_dir: Path, processes: int, hurry: Callable[[], bool]
     """
     start = time.monotonic()
     while not hurry() and (waited := time.monotonic() - start) < VANISHED_SECONDS:
-        if waited > SETTLE_SECONDS and len(outcome.read_exits(attempt_dir)) == processes:
+        if waited > SETTLE_SECONDS and len(rank_exits.read(attempt_dir)) == processes:
             return
         time.sleep(POLL_SECONDS)
 

@@ -19,12 +19,12 @@ from typing import IO
 from harness.core import environment_variables, run_files
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.core.system import secret_names
+from harness.core.system import disk, secret_names
 from harness.core.system.secret_names import Mask
 from harness.node.command import not_started, profiler_command, rank_command, rank_cpus, rank_environment
 from harness.slurm.client import Client, SlurmUnavailable
-from harness.study import outcome
-from harness.study.outcome import PEER_FAILED, RankExit
+from harness.study import outcome, rank_exits
+from harness.study.rank_exits import PEER_FAILED, RankExit
 
 POLL_SECONDS = 0.2
 # Interval for checking files of this rank and its peers, in a folder shared by many nodes.
@@ -38,6 +38,8 @@ PEER_GRACE_SECONDS = 5.0
 TERM_GRACE_SECONDS = 20.0
 # Part of the time between the scheduler's warning and the wall limit that is kept for killing ranks that did not exit.
 LIMIT_MARGIN_SECONDS = 10.0
+# After this, a supervisor that has not begun on a full disk will not.
+BEGIN_SECONDS = 10.0
 # How long a stalled rank may take to write its stacks.
 STACKS_SECONDS, STACKS_LINES = 1.0, 500
 # What the stack of a rank that waits for others shows, in the names of functions and files.
@@ -73,6 +75,7 @@ class RankSupervisor:
         self.server = server
         self.heartbeat = site.heartbeat_seconds if server is None else None
         self.rank = rendezvous.rank
+        self.processes = spec.processes.world_size + spec.server_nodes
         self.argv = self._command(spec, site, rendezvous, run_dir, attempt_dir)
         self.environment = self._environment(spec, site, rendezvous, attempt_dir)
         if rendezvous.local_rank == 0:
@@ -92,6 +95,7 @@ class RankSupervisor:
         self.waited: bool | None = None
         self.secrets = secret_names.variables(os.environ)
         self._readers: list[threading.Thread] = []
+        self._all_have_begun = False
 
     def _command(
         self, spec: RunSpec, site: Site, rendezvous: Rendezvous, run_dir: Path, attempt_dir: Path
@@ -124,7 +128,11 @@ class RankSupervisor:
             except OSError as error:
                 stderr.write(f"{not_started(self.argv, error, os.uname().nodename)}\n".encode())
                 return RankExit(self.rank, 127, time.time(), server=self.server)
-            code = self._watch(process)
+            try:
+                code = self._watch(process)
+            except OSError:
+                self._kill(process)
+                raise
             self._finish_reading()
             self._keep_core(process.pid, began, stderr)
             ended = self._ended(code)
@@ -168,7 +176,8 @@ class RankSupervisor:
         # A rank that saved and exited when asked to was not interrupted.
         interrupted = self.interrupted and self.stop_reason is not None
         ended_at = self.stopped_at or time.time()
-        return RankExit(self.rank, code, ended_at, self.stop_reason, interrupted, self.server, self.waited)
+        reason = disk.NO_SPACE if code == disk.FULL else self.stop_reason
+        return RankExit(self.rank, code, ended_at, reason, interrupted, self.server, self.waited)
 
     @property
     def ranks(self) -> range:
@@ -197,7 +206,7 @@ class RankSupervisor:
         ended = threading.Thread(target=process.wait, daemon=True)
         ended.start()
         peer_failed_at: float | None = None
-        checked_at = progress_at = time.monotonic()
+        began_at = checked_at = progress_at = time.monotonic()
         size = -1
         while True:
             ended.join(POLL_SECONDS)
@@ -208,14 +217,16 @@ class RankSupervisor:
                 self._ask_to_leave(process, now)
             if now > checked_at + CHECK_SECONDS:
                 checked_at = now
-                if peer_failed_at is None and outcome.failure(self.attempt_dir) is not None:
+                if peer_failed_at is None and rank_exits.any_failed(self.attempt_dir):
                     peer_failed_at = now
+                if now > began_at + BEGIN_SECONDS:
+                    self._check_that_all_have_begun()
                 if (new_size := self._size_of_logs()) != size:
                     size, progress_at = new_size, now
                 self._check(process)
             heartbeat = self.heartbeat
             if peer_failed_at is not None and now > peer_failed_at + PEER_GRACE_SECONDS:
-                first = outcome.failure(self.attempt_dir)
+                first = rank_exits.failure(self.attempt_dir)
                 stalled = heartbeat is not None and now > progress_at + heartbeat / 2
                 if stalled and first is not None and first.waited is not None:
                     self._stop(f"no progress for {heartbeat:g} s (heartbeat){self._stacks(process)}")
@@ -237,6 +248,13 @@ class RankSupervisor:
 
     def _check(self, process: subprocess.Popen[bytes]) -> None:
         """Called every CHECK_SECONDS."""
+
+    def _check_that_all_have_begun(self) -> None:
+        """Stop if the disk was full before another supervisor could make a file: it cannot tell that it failed."""
+        if not self._all_have_begun:
+            self._all_have_begun = rank_exits.have_begun(self.attempt_dir, self.processes)
+            if not self._all_have_begun and disk.is_full(self.attempt_dir):
+                self._stop(disk.NO_SPACE)
 
     def _size_of_logs(self) -> int:
         """Bytes whose growth is progress."""

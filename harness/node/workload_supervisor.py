@@ -20,6 +20,7 @@ from harness.core.measuring.environment import start_facts, text_of
 from harness.core.rendezvous import Rendezvous
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
+from harness.core.system import disk
 from harness.core.system.secret_names import Mask
 from harness.core.workload import patterns
 from harness.node import workload, workload_environment
@@ -36,8 +37,8 @@ from harness.node.rank_supervisor import (
     size_of,
 )
 from harness.node.stop_channel import Address, served, wait_for_address
-from harness.study import outcome
-from harness.study.outcome import PEER_FAILED, RankExit
+from harness.study import rank_exits
+from harness.study.rank_exits import PEER_FAILED, RankExit
 
 WALL_LIMIT = "the wall limit was reached before the training ended; set a longer cluster.timeout_minutes"
 # Slurm sends SIGTERM to this process and the training; the supervisor's own may arrive last.
@@ -105,7 +106,7 @@ class WorkloadSupervisor(RankSupervisor):
         if not self.workload.stop or self.spec.measure.precision is None:
             yield None
         elif self.rank > 0:
-            yield wait_for_address(self.attempt_dir, lambda: outcome.failure(self.attempt_dir) is not None)
+            yield wait_for_address(self.attempt_dir, lambda: rank_exits.any_failed(self.attempt_dir))
         else:
             ranks = self.spec.gpus if self.workload.starts_ranks else self.rendezvous.world_size
             host = "127.0.0.1" if self.spec.placement.nodes == 1 else self.rendezvous.master_address
@@ -225,6 +226,8 @@ class WorkloadSupervisor(RankSupervisor):
         reason = self.stop_reason
         if code == 0 and reason is None and (reason := self._unmeasured()) is not None:
             code = 1
+        elif code != 0 and reason is None and disk.is_full(self.attempt_dir):
+            reason = f"exited with code {code}; there is {disk.NO_SPACE}"
         elif code != 0 and reason is None and self.workload.starts_ranks:
             # The last lines are the launcher's own.
             error = first_error(self.attempt_dir / run_files.stderr(self.rank))

@@ -1,22 +1,21 @@
-"""Reads how an attempt ended from its files: each rank's exit, the first failure, oversubscription."""
+"""Reads and writes how an attempt ended: its job, its result and the reason, the request for another attempt."""
 
 from __future__ import annotations
 
 import json
 import re
-import signal
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.core import checkpoints, events, run_files, spec
 from harness.core.measuring.oversubscription import shared_cores_or_gpus
 from harness.core.seals import sealed
-from harness.core.serialization import from_plain
 from harness.core.system import disk
 from harness.core.workload.patterns import RANK
+from harness.study import rank_exits
+from harness.study.rank_exits import RankExit
 
 STDERR_TAIL_LINES = 30
 # What srun, which has failed, has printed, if its output is empty.
@@ -32,100 +31,18 @@ STDERR_LINE_CHARACTERS = 500
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b|(\S+: )?(fatal )?error: ", re.IGNORECASE)
 # Reasons for following an attempt with another.
 BY_LIMIT, BY_PREEMPTION, BY_NODE, BY_FAILURE = "wall limit", "preemption", "lost node", "failure"
-# Reason for killing a rank that was not the first to fail.
-PEER_FAILED = "another rank failed"
-# A failing rank takes its peers down within milliseconds, and may itself end later, as while it writes a core file.
-SETTLE_SECONDS = 1.0
-# Signals by which a rank itself crashes or runs out of memory. Not SIGABRT and SIGTERM: frameworks and MPI end ranks by
-# these when a peer has failed.
-CRASHES = frozenset(
-    -number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGKILL)
-)
-
-
-@dataclass(frozen=True)
-class RankExit:
-    """How one rank's process ended: `exit.rank<r>.json` in the attempt's folder.
-
-    Attributes:
-        rank: the rank. A parameter server on a node of its own is numbered after the ranks.
-        code: exit code; if negative, minus the signal number.
-        t: unix seconds.
-        reason: why the harness killed this rank; None if it ended by itself.
-        interrupted: stopped by the user or the scheduler, so the run is unfinished rather than failed.
-        server: number of the parameter server, for a server on a node of its own.
-        waited: for a rank without progress, whether its stacks show that it waited for other ranks; None for others.
-        log_bytes: sizes of the event logs of the ranks that it supervised, by rank; None in older files.
-    """
-
-    rank: int
-    code: int
-    t: float
-    reason: str | None = None
-    interrupted: bool = False
-    server: int | None = None
-    waited: bool | None = None
-    log_bytes: Mapping[str, int] | None = None
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.rank}" if self.server is None else f"parameter server {self.server}"
-
-    @property
-    def failed(self) -> bool:
-        return self.code not in (0, events.LEFT)
-
-    @property
-    def sentence(self) -> str:
-        if self.reason:
-            return f"{self.name}: {self.reason}"
-        if self.code < 0:
-            return f"{self.name} was ended by signal {-self.code} ({_signal_name(-self.code)})"
-        return f"{self.name} exited with code {self.code}"
 
 
 def sentence(attempt_dir: Path, exit_: RankExit) -> str:
     """How a rank failed; if it ended by itself, with what it said last of an error."""
     error = _last_error(attempt_dir, exit_.rank) if exit_.code > 0 and not exit_.reason else None
-    if exit_.code == disk.FULL:
-        error = error or disk.NO_SPACE  # and so it could not say it
     return exit_.sentence + (f": {error}" if error else "")
-
-
-def write_exit(attempt_dir: Path, exit_: RankExit) -> None:
-    spec.write_json(attempt_dir / run_files.exit_status(exit_.rank), sealed(asdict(exit_)))
 
 
 def full_disk(folder: Path, output: Sequence[str]) -> str | None:
     """Return that the folder's disk is full, if that was printed or is so still: then nothing could be printed."""
     printed = next((line for line in output if re.search("no space left|quota exceeded", line, re.IGNORECASE)), None)
     return printed or (disk.NO_SPACE if disk.is_full(folder) else None)
-
-
-def read_exits(attempt_dir: Path) -> list[RankExit]:
-    """Exits of the ranks that have ended, in order of time."""
-    exits = []
-    for path in attempt_dir.glob(run_files.EXITS_OF_RANKS):
-        exits.append(from_plain(RankExit, json.loads(path.read_text(encoding="utf-8"))))
-    return sorted(exits, key=lambda exit_: exit_.t)
-
-
-def failure(attempt_dir: Path) -> RankExit | None:
-    """The rank that failed first. Ranks that failed because of a lost peer ended later than that peer.
-
-    Of ranks that ended at about the same time, it is one that crashed; of ranks without progress, one that did not wait
-    for others.
-    """
-    failed = [exit_ for exit_ in read_exits(attempt_dir) if exit_.failed]
-    failed = [exit_ for exit_ in failed if exit_.reason != PEER_FAILED] or failed
-    if not failed:
-        return None
-    first = failed[0]
-    if first.waited:
-        return next((exit_ for exit_ in failed if exit_.waited is False), first)
-    together = [exit_ for exit_ in failed if exit_.t <= first.t + SETTLE_SECONDS]
-    crashed = [exit_ for exit_ in together if exit_.code in CRASHES and exit_.reason is None]
-    return first if first.reason else next(iter(crashed), first)
 
 
 def write_job(
@@ -202,9 +119,13 @@ def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
     else:
         meaning = _EXIT_CODES.get(state.rpartition(" ")[2]) if state else None
         slurm_state = f"; Slurm says {state}" + (f": {meaning}" if meaning else "") if state else ""
+    attempts = events.attempt_dirs(run_dir)
+    first = rank_exits.failure(attempts[-1]) if attempts else None
+    # Its supervisors may have told each other, but not have been able to write the result.
+    known = f"; {sentence(attempts[-1], first)}" if first is not None and not first.interrupted else ""
     steps = checkpoints.saved_steps(run_dir)
     saved = f"; saved at step {steps[-1]}: re-run the command to continue from there" if steps else ""
-    return f"job {job or '(never submitted)'} left the queue without a result{slurm_state}{saved}"
+    return f"job {job or '(never submitted)'} left the queue without a result{slurm_state}{known}{saved}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -293,10 +214,3 @@ def oversubscribed(attempt_dir: Path) -> str | None:
     for path in sorted(attempt_dir.glob(run_files.EVENTS_OF_RANKS)):
         starts += [event for event in events.read_events(path).events if event["ev"] == "start"][-1:]
     return shared_cores_or_gpus(starts)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"

@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.serialization import from_plain
 from harness.core.spec import MeasureSpec, RunSpec
 from harness.slurm.client import Client, Queued, SlurmUnavailable
-from harness.study import outcome, submissions
+from harness.study import outcome, rank_exits, submissions
 
 COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
@@ -182,8 +182,9 @@ def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submis
 
 
 def _last_sign(attempt_dir: Path, latest: list[dict[str, Any]]) -> float:
-    """Latest time that an attempt's files hold, in unix seconds; the files' own times change when they are copied."""
-    times = [exit_.t for exit_ in outcome.read_exits(attempt_dir)]
+    """Latest time that rank 0's files hold, in unix seconds: by the same clock as the attempt's beginning, whereas the
+    other nodes' may differ, and the files' own times change when they are copied."""
+    times = [exit_.t for exit_ in rank_exits.read(attempt_dir) if exit_.rank == 0]
     times += [event["t"] for event in latest if isinstance(event.get("t"), (int, float))]
     return max(times, default=0.0)
 

@@ -51,7 +51,7 @@ class Study:
             (self.folder / run_files.RUNS).mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / run_files.LOCK, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
-            raise UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}") from None
+            raise self._cannot_write(error) from None
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,12 +63,18 @@ class Study:
                     raise UserError(
                         f"another harness command is using {self.folder}; wait for it, or choose another study=…"
                     ) from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
+            try:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
+            except OSError as error:
+                raise self._cannot_write(error) from None
             self.document = self._read()
             yield
         finally:
             os.close(handle)
+
+    def _cannot_write(self, error: OSError) -> UserError:
+        return UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}")
 
     def prepare(self, request: Request, submission: str, array_index: int) -> int:
         """Prepare the run directory for a new attempt and return its number.

@@ -31,8 +31,8 @@ from harness.core.spec import (
     Site,
     write_run,
 )
-from harness.study import outcome
-from harness.study.outcome import RankExit
+from harness.study import rank_exits
+from harness.study.rank_exits import RankExit
 
 Gradient = tuple[float | None, float | None] | None
 
@@ -268,7 +268,7 @@ def write_logs(attempt_dir: Path, spec: RunSpec, logs: Logs, sealed: bool = Fals
         writer.close()
         if rank < len(codes):
             sizes = {str(rank): writer.path.stat().st_size} if sealed else None
-            outcome.write_exit(attempt_dir, RankExit(rank, codes[rank], writer.t + 1.0, log_bytes=sizes))
+            rank_exits.write(attempt_dir, RankExit(rank, codes[rank], writer.t + 1.0, log_bytes=sizes))
 
 
 class TimedWriter(EventWriter):

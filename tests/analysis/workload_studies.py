@@ -12,8 +12,8 @@ from study_builder import CREATED, StudyBuilder, TimedWriter, spec_of
 from harness.core.serialization import write_json
 from harness.core.spec import DatasetSpec, MeasureSpec, RunSpec
 from harness.core.workload.spec import OWN, WorkloadSpec
-from harness.study import outcome
-from harness.study.outcome import RankExit
+from harness.study import rank_exits
+from harness.study.rank_exits import RankExit
 
 OWN_DATASET = DatasetSpec(OWN, OWN, 0, 0, 0, (), ())
 COMMAND = ("train.py", "--batch-size", "{batch_per_gpu}", "--lr", "{lr}")
@@ -61,7 +61,7 @@ def add_workload(builder: StudyBuilder, spec: RunSpec, seen: Seen | None = None,
         writer = TimedWriter(attempt_dir / f"events.rank{rank}.jsonl", rank, CREATED)
         _write_rank(writer, rank, spec, seen)
         writer.close()
-        outcome.write_exit(attempt_dir, RankExit(rank, 0, writer.t + 1.0))
+        rank_exits.write(attempt_dir, RankExit(rank, 0, writer.t + 1.0))
     if seen.ends:
         builder.add(spec, None, result)
         builder.requested.pop()

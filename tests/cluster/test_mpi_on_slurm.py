@@ -12,7 +12,7 @@ from slurm_study import LONG, SHORT, in_queue, started
 from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_done, study_dir
 
 from harness.core import events
-from harness.study import outcome
+from harness.study import rank_exits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
@@ -80,8 +80,8 @@ def test_cancelled_mpirun_ranks_save_first(slurm: Any, cli: Cli, tmp_path: Path)
     wait_for(lambda: steps_done(tmp_path, 4) >= 4, 240)
     slurm.run("scancel", "--signal=TERM", "--me")
     run_dir = run_of(tmp_path, 4)
-    wait_for(lambda: len(outcome.read_exits(run_dir / "attempt-1")) == 4, 120)
-    assert {exit_.code for exit_ in outcome.read_exits(run_dir / "attempt-1")} == {events.LEFT}
+    wait_for(lambda: len(rank_exits.read(run_dir / "attempt-1")) == 4, 120)
+    assert {exit_.code for exit_ in rank_exits.read(run_dir / "attempt-1")} == {events.LEFT}
     wait_for(lambda: not in_queue(slurm), 240)
     assert not workers(tmp_path, gpus=4)
     assert not (run_dir / "result.json").exists()

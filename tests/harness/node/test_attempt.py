@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import make_site, make_spec
@@ -16,9 +18,10 @@ from studies import read_json
 
 from harness.core import events, spec
 from harness.core.spec import Placement
+from harness.core.system import disk
 from harness.node import attempt
-from harness.study import outcome
-from harness.study.outcome import RankExit
+from harness.study import outcome, rank_exits
+from harness.study.rank_exits import RankExit
 
 ONE_RANK = {
     "SUBMITIT_LOCAL_JOB_ID": "1",
@@ -44,7 +47,7 @@ def test_rank_that_hangs_before_installing_handlers_counts_as_stalled(tmp_path: 
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (1, "")
-    (ended,) = outcome.read_exits(tmp_path / "attempt-1")
+    (ended,) = rank_exits.read(tmp_path / "attempt-1")
     assert ended.code == -signal.SIGUSR1
     result = read_json(tmp_path / "result.json")
     assert result["status"] == "failed"
@@ -63,7 +66,7 @@ STALL = "no progress for 60 s (heartbeat)"
         # gloo aborts a rank whose peer has failed.
         ([RankExit(0, 1, 10.0), RankExit(1, -signal.SIGABRT, 10.1)], 0),
         ([RankExit(0, -9, 10.0, "over its time"), RankExit(1, -signal.SIGSEGV, 10.1)], 0),
-        ([RankExit(0, -9, 10.0, outcome.PEER_FAILED), RankExit(1, 1, 10.1)], 1),
+        ([RankExit(0, -9, 10.0, rank_exits.PEER_FAILED), RankExit(1, 1, 10.1)], 1),
         ([RankExit(0, -9, 10.0, STALL, waited=True), RankExit(1, -9, 17.0, STALL, waited=False)], 1),
         ([RankExit(0, -9, 10.0, STALL, waited=True), RankExit(1, -9, 17.0, STALL, waited=True)], 0),
         ([RankExit(0, -9, 10.0, STALL, waited=False), RankExit(1, -9, 17.0, STALL, waited=True)], 0),
@@ -72,9 +75,79 @@ STALL = "no progress for 60 s (heartbeat)"
 )
 def test_the_rank_that_failed_by_itself_is_named(tmp_path: Path, exits: list[RankExit], rank: int | None) -> None:
     for exit_ in exits:
-        outcome.write_exit(tmp_path, exit_)
-    first = outcome.failure(tmp_path)
+        rank_exits.write(tmp_path, exit_)
+    first = rank_exits.failure(tmp_path)
     assert (first.rank if first else None) == rank
+
+
+FULL = disk.NO_SPACE
+# Seconds by which the clock of node b is ahead.
+AHEAD = 3600.0
+
+
+def exit_on(node: str, rank: int, code: int, t: float, reason: str | None = None, waited: bool | None = None) -> Any:
+    return RankExit(rank, code, t + (AHEAD if node == "b" else 0.0), reason, waited=waited, machine=node)
+
+
+def write_log(attempt_dir: Path, rank: int, node: str, steps: int = 1) -> None:
+    """A rank that left the rendezvous at 1.0 s and ended its first step at 2.0 s, by a common clock."""
+    ahead = AHEAD if node == "b" else 0.0
+    lines = [{"ev": "start", "t": 1.5 + ahead, "startup_seconds": {"rendezvous": 9.0, "build": 0.3, "facts": 0.2}}]
+    lines += [{"ev": "steps", "t": 2.0 + ahead, "step": 0, "n": 1}] * steps
+    (attempt_dir / f"events.rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("exits", "rank"),
+    [
+        ([exit_on("a", 0, 1, 12.0), exit_on("b", 1, 1, 10.0)], 1),
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, 1, 12.0)], 0),
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, -signal.SIGSEGV, 10.5)], 1),
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, -signal.SIGSEGV, 12.0)], 0),
+        ([exit_on("a", 0, -9, 17.0, STALL, True), exit_on("b", 1, -9, 10.0, STALL, True)], 1),
+    ],
+)
+@pytest.mark.parametrize("steps", [0, 1])
+def test_times_of_two_nodes_are_compared_by_what_their_ranks_did_together(
+    tmp_path: Path, exits: list[RankExit], rank: int, steps: int
+) -> None:
+    spec.write_run(tmp_path, make_spec(), make_site())
+    attempt_dir = tmp_path / "attempt-1"
+    attempt_dir.mkdir()
+    for exit_ in exits:
+        write_log(attempt_dir, exit_.rank, str(exit_.machine), steps)
+        rank_exits.write(attempt_dir, exit_)
+    first = rank_exits.failure(attempt_dir)
+    assert first is not None
+    assert first.rank == rank
+
+
+@pytest.mark.parametrize(
+    ("exits", "rank"),
+    [
+        # Times say nothing: rank 1's is an hour later. A signal, a full disk or stacks do.
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, -signal.SIGSEGV, 10.0)], 1),
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, disk.FULL, 10.0, FULL)], 1),
+        ([exit_on("a", 0, -9, 10.0, STALL, True), exit_on("b", 1, -9, 10.0, STALL, False)], 1),
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, -9, 10.0, STALL, False)], 1),
+        ([exit_on("a", 0, -signal.SIGABRT, 10.0), exit_on("b", 1, -9, 10.0, STALL, True)], 1),
+        ([exit_on("a", 0, -signal.SIGSEGV, 10.0), exit_on("b", 1, -9, 10.0, STALL, False)], 0),
+        # On one node they still count.
+        ([exit_on("b", 1, 1, 12.0), exit_on("b", 2, 1, 10.0), exit_on("a", 3, 1, 0.0)], 2),
+        # Nothing tells them apart.
+        ([exit_on("a", 0, 1, 10.0), exit_on("b", 1, 1, 10.0)], 0),
+    ],
+)
+def test_without_a_common_moment_causes_decide_between_nodes(tmp_path: Path, exits: list[RankExit], rank: int) -> None:
+    spec.write_run(tmp_path, make_spec(), make_site())
+    attempt_dir = tmp_path / "attempt-1"
+    attempt_dir.mkdir()
+    write_log(attempt_dir, 0, "a")
+    for exit_ in exits:
+        rank_exits.write(attempt_dir, exit_)
+    first = rank_exits.failure(attempt_dir)
+    assert first is not None
+    assert first.rank == rank
 
 
 @pytest.mark.parametrize(
@@ -97,7 +170,7 @@ def test_supervisors_killed_before_they_wrote_a_result(
     outcome.write_job(attempt_dir, "0123456789", "17")
     spec.write_json(attempt_dir / "begin.json", {"t": time.time()})
     for exit_ in exits:
-        outcome.write_exit(attempt_dir, exit_)
+        rank_exits.write(attempt_dir, exit_)
     attempt.finish_unreported(tmp_path, 1, "0123456789", ["srun: error: n1: tasks 0-1: Killed"])
     result = events.read_result(tmp_path)
     assert (result and (result["status"], result["reason"])) == (reason and ("failed", reason))
@@ -112,5 +185,7 @@ def test_a_full_disk_is_told_by_the_exit_code_of_a_job_without_a_result(tmp_path
     assert reason("FAILED with exit code 0:53").endswith("as on a full disk")
     assert reason("FAILED with exit code 1:0") == "FAILED with exit code 1:0"
     assert reason("CANCELLED by 0") == "CANCELLED by 0"
-    full_rank = outcome.sentence(tmp_path, RankExit(0, errno.ENOSPC, 1.0))
-    assert full_rank == "rank 0 exited with code 28: no space left on the disk of the results"
+    assert outcome.sentence(tmp_path, RankExit(0, disk.FULL, 1.0, FULL)) == f"rank 0: {FULL}"
+    (tmp_path / "attempt-1").mkdir()
+    rank_exits.write(tmp_path / "attempt-1", RankExit(1, disk.FULL, 1.0, FULL))
+    assert reason("FAILED with exit code 1:0") == f"FAILED with exit code 1:0; rank 1: {FULL}"
