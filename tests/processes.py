@@ -34,6 +34,15 @@ def supervisors(folder: Path) -> list[int]:
     ]
 
 
+def local_supervisors(folder: Path) -> list[int]:
+    """Return the process ids of the supervisors of ranks started without Slurm, for the studies in the folder."""
+    return [
+        pid
+        for pid, argv, _ in _processes()
+        if "submitit.core._submit" in argv and any(word.startswith(f"{folder}/") for word in argv)
+    ]
+
+
 def servers(folder: Path, of_rank: int | None = None) -> list[int]:
     """Return the process ids of colocated parameter servers of a study started in the folder, or only of those started
     by the rank with this process id."""

@@ -125,6 +125,11 @@ def with_token(rendezvous: Rendezvous, attempt_dir: Path) -> Rendezvous:
     return replace(rendezvous, token=(attempt_dir / run_files.TOKEN).read_text(encoding="ascii").strip())
 
 
+def meeting_host(rendezvous: Rendezvous) -> str:
+    """Return the host at which the ranks meet."""
+    return "127.0.0.1" if rendezvous.world_size == rendezvous.local_world_size else rendezvous.master_address
+
+
 def first_host(nodelist: str) -> str:
     """The first host in Slurm's compressed notation, on which task 0 runs: 'gpu[03-05,9],login' -> 'gpu03'."""
     depth = 0

@@ -1,13 +1,13 @@
 """Tells the ranks of the user's own training at which step to stop, over a connection of the harness's own.
 
-The supervisor of rank 0 listens. Each rank connects, says who it is, and reports its blocks of steps, as lines of JSON;
-the answer is one line, {"stop": N}, as soon as enough was measured.
+The supervisor of rank 0 listens. Each rank connects, proves that it belongs to the run (harness/core/system/door.py),
+says which rank it is, and reports its blocks of steps, as lines of JSON; the answer is one line, {"stop": N}, as soon
+as enough was measured.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import math
 import secrets
@@ -26,15 +26,14 @@ from harness.core.measuring.protocol import Protocol
 from harness.core.measuring.slowest_rank import slowest_seconds
 from harness.core.serialization import write_json
 from harness.core.spec import MeasureSpec
-from harness.core.system.ports import held_port
+from harness.core.system.door import Door
+from harness.core.system.ports import held_port, listener
 
 # The answer must reach every rank before it takes the step.
 NOTICE_SECONDS = 0.5
 POLL_SECONDS = 0.2
 # Longest message; whoever sends more is not a rank.
 LONGEST_LINE = 4096
-# Connections that have not shown the token; more close the oldest.
-MOST_UNKNOWN = 128
 # How long ranks on other nodes wait for rank 0's supervisor to listen.
 WAIT_SECONDS = 120.0
 
@@ -97,17 +96,17 @@ def served(measure: MeasureSpec, world_size: int, host: str, attempt_dir: Path) 
     Args:
         measure: when enough was measured.
         world_size: number of ranks that report.
-        host: this node's name or address for the ranks; a loopback address if all are on this node.
+        host: this node's name or address for the ranks, on which alone is listened; a loopback address if all are on
+            this node.
         attempt_dir: folder of the attempt.
 
     Raises:
         OSError: no free port, or the file cannot be written.
     """
-    loopback = host.startswith("127.")
     with held_port() as port:
-        listener = socket.create_server((host if loopback else "", port), backlog=world_size)
+        listening = listener(host, port, world_size)
     address = Address(host, port, secrets.token_hex(16))
-    server = _Server(listener, address.token, StopDecision(measure, world_size), world_size)
+    server = _Server(listening, address.token, StopDecision(measure, world_size), world_size)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     write_json(attempt_dir / run_files.STOP_CHANNEL, asdict(address), private=True)
@@ -133,7 +132,7 @@ def wait_for_address(attempt_dir: Path, given_up: Callable[[], bool] = lambda: F
 
 @dataclass
 class _Connection:
-    """rank: None until the first message has shown the token."""
+    """Of a process of the run. rank: None until the first message says it."""
 
     socket: socket.socket
     rank: int | None = None
@@ -143,22 +142,21 @@ class _Connection:
 class _Server:
     def __init__(self, listener: socket.socket, token: str, decision: StopDecision, world_size: int) -> None:
         self.ending = threading.Event()
-        self._token, self._decision, self._world_size = token, decision, world_size
+        self._decision, self._world_size = decision, world_size
         self._stop: int | None = None
-        self._listener = listener
+        self._listener, self._door = listener, Door(listener, token)
         self._selector = selectors.DefaultSelector()
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._door, selectors.EVENT_READ)
 
     def run(self) -> None:
         while not self.ending.is_set():
             for key, _ in self._selector.select(POLL_SECONDS):
-                if key.fileobj is self._listener:
-                    self._accept()
-                else:
+                if key.data is not None:
                     self._receive(key.data)
+            self._accept()  # at every poll, since it also closes connections that have not proven anything in time
         for connection in self._connections():
             connection.socket.close()
+        self._door.close()
         self._listener.close()
         self._selector.close()
 
@@ -166,11 +164,7 @@ class _Server:
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
 
     def _accept(self) -> None:
-        unknown = [connection for connection in self._connections() if connection.rank is None]
-        if len(unknown) >= MOST_UNKNOWN:
-            self._drop(unknown[0])
-        with contextlib.suppress(OSError):
-            accepted, _ = self._listener.accept()
+        while (accepted := self._door.accept(0.0)) is not None:
             accepted.setblocking(False)
             self._selector.register(accepted, selectors.EVENT_READ, _Connection(accepted))
 
@@ -184,15 +178,13 @@ class _Server:
                 raise ConnectionError
         except BlockingIOError:
             return
-        # A rank that has ended, or something that is not a rank.
+        # A rank that has ended, or something else of the run that is not a rank.
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self._drop(connection)
 
     def _message(self, connection: _Connection, message: dict[str, Any]) -> None:
         """Raises KeyError, TypeError or ValueError on what a rank does not send."""
         if connection.rank is None:
-            if not hmac.compare_digest(str(message["token"]).encode(), self._token.encode()):
-                raise ValueError("wrong token")
             connection.rank = _natural(message["rank"], 0, self._world_size - 1)
             self._answer(connection)
             return

@@ -17,7 +17,7 @@ from typing import IO
 from harness.core import run_files
 from harness.core.events import EventWriter
 from harness.core.measuring.environment import start_facts, text_of
-from harness.core.rendezvous import Rendezvous
+from harness.core.rendezvous import Rendezvous, meeting_host
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, Site
 from harness.core.system import disk
@@ -109,7 +109,7 @@ class WorkloadSupervisor(RankSupervisor):
             yield wait_for_address(self.attempt_dir, lambda: rank_exits.any_failed(self.attempt_dir))
         else:
             ranks = self.spec.gpus if self.workload.starts_ranks else self.rendezvous.world_size
-            host = "127.0.0.1" if self.spec.placement.nodes == 1 else self.rendezvous.master_address
+            host = meeting_host(self.rendezvous)
             with served(self.spec.measure, ranks, host, self.attempt_dir) as address:
                 yield address
 

@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import itertools
 import json
 import os
 import signal
-import socket
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
-from processes import listening_ports, servers, wait_for, workers
+from processes import servers, wait_for, workers
 from project import PROJECT, Cli
+from strangers import attacking
 from studies import UNPROBED, logged, losses, read_json, run_dirs, started, starts, steps_done
 
 pytestmark = pytest.mark.torch
 
 SHORT = ("gpus=2", "cluster=local", *UNPROBED, "measure.block_steps=1")
-
-
-@contextlib.contextmanager
-def strangers(folder: Path) -> Iterator[None]:
-    """Send what no worker sends to every parameter server started in the folder, and keep connections open."""
-    bombs = [b"[" * 200_000, b'{"worker": Infinity}', b"HELO" + bytes(20), b"", *map(os.urandom, (1, 16, 24, 48, 500))]
-    ended = threading.Event()
-
-    def attack(kept: contextlib.ExitStack) -> None:
-        for number in itertools.count():
-            if ended.wait(0.05):
-                return
-            for port in {port for pid in servers(folder) for port in listening_ports(pid)}:
-                with contextlib.suppress(OSError):
-                    link = socket.create_connection(("127.0.0.1", port), 10)
-                    kept.callback(link.close)
-                    link.sendall(bombs[number % len(bombs)])
-
-    with contextlib.ExitStack() as kept:
-        thread = threading.Thread(target=attack, args=(kept,))
-        thread.start()
-        kept.callback(thread.join)
-        kept.callback(ended.set)
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +43,7 @@ def test_killed_synchronous_run_equals_an_uninterrupted_one(cli: Cli, tmp_path: 
     assert "1 runs: 1 completed" in report.stdout
 
     (tmp_path / "whole").mkdir()
-    with strangers(tmp_path):
+    with attacking(lambda: servers(tmp_path)):
         whole = cli("harness", *arguments, f"results={tmp_path}/whole/results")
     assert whole.returncode == 0, whole.stdout + whole.stderr
     (never,) = run_dirs(tmp_path / "whole")

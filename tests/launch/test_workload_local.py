@@ -11,8 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 from own_training import DDP, RANKS_OF_MPI
-from processes import wait_for
+from processes import local_supervisors, wait_for
 from project import PROJECT, Cli
+from strangers import attacking
 from studies import logged, program, read_json, run_dirs, run_of, started, starts
 
 from harness.core.events import read_events
@@ -102,14 +103,17 @@ def test_output_without_a_match_is_one_sentence(cli: Cli, tmp_path: Path) -> Non
 
 
 @pytest.mark.torch
-def test_the_ranks_of_a_script_stop_at_the_same_step_when_enough_was_measured(
+def test_the_ranks_of_a_script_stop_at_the_same_step_among_strangers_when_enough_was_measured(
     cli: Cli, tmp_path: Path, torch_python: Path
 ) -> None:
     (tmp_path / "train.py").write_text(DDP)
     measure = ("measure.steps=3000", "measure.precision=0.3")
     arguments = (f"workload.python={torch_python}", "--", "train.py", "{batch_per_gpu}")
-    done = cli("harness", "gpus=2", "workload=script", *LOCAL, *measure, *arguments)
+    with attacking(lambda: local_supervisors(tmp_path)):
+        done = cli("harness", "gpus=2", "workload=script", *LOCAL, *measure, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
+    said = "".join(log.read_text() for log in tmp_path.glob("results/scaling/submitit/*/*_0_log.err"))
+    assert "connections that are not of this run were dropped" in said
     run_dir = run_of(tmp_path, 2)
     validate(run_dir)
     ranks = range(2)

@@ -16,9 +16,9 @@ import struct
 import time
 from typing import Any, Dict, List
 
-from harness.core.rendezvous import Rendezvous
-from harness.core.system.ports import held_port
-from harness.worker.distributed.door import Door, prove
+from harness.core.rendezvous import Rendezvous, meeting_host
+from harness.core.system.door import Door, prove
+from harness.core.system.ports import held_port, listener
 
 RETRY_SECONDS = 0.1
 # For a peer of this run to send its message, or to hang up after the answer.
@@ -100,19 +100,10 @@ def _serve(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
 def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
     """Listen on the rendezvous port, retrying while another process has it. That may be a child that a thread of this
     rank is starting: until exec it shares this rank's open sockets."""
-    host = _own_meeting_address(rendezvous)
     while True:
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server.bind((host, rendezvous.master_port))
-            server.listen(max(128, rendezvous.world_size))
-            return server
+            return listener(meeting_host(rendezvous), rendezvous.master_port, rendezvous.world_size)
         except OSError as error:
-            server.close()
-            if error.errno == errno.EADDRNOTAVAIL and host:
-                host = ""  # the ranks' address of this node is not one of its own, as behind address translation
-                continue
             if error.errno != errno.EADDRINUSE:
                 raise
             if time.monotonic() + RETRY_SECONDS > deadline:
@@ -123,26 +114,8 @@ def _listening(rendezvous: Rendezvous, deadline: float) -> socket.socket:
         time.sleep(RETRY_SECONDS)
 
 
-def _meeting_address(rendezvous: Rendezvous) -> str:
-    """Return the host at which the ranks meet."""
-    return "127.0.0.1" if rendezvous.world_size == rendezvous.local_world_size else rendezvous.master_address
-
-
-def _own_meeting_address(rendezvous: Rendezvous) -> str:
-    """Return the address of rank 0's node that the others use; empty, for all, if that is not certain."""
-    host = _meeting_address(rendezvous)
-    if rendezvous.world_size == rendezvous.local_world_size:
-        return host
-    try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)}
-    except OSError:
-        return ""
-    # A node's own name may resolve to loopback on itself only.
-    return "" if len(found) > 1 or any(address.startswith("127.") for address in found) else found.pop()
-
-
 def _ask(rendezvous: Rendezvous, value: Any, deadline: float) -> List[Any]:
-    server = (_meeting_address(rendezvous), rendezvous.master_port)
+    server = (meeting_host(rendezvous), rendezvous.master_port)
     while True:
         left = _seconds_left(deadline, rendezvous, {})
         try:

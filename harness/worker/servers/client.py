@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from harness.worker.distributed.door import StrangerError, prove
+from harness.core.system.door import StrangerError, prove
 from harness.worker.servers import protocol
 from harness.worker.servers.protocol import FLOAT
 

@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, Optional, Set, Tuple
 
 import numpy as np
 
-from harness.worker.distributed.door import Door
+from harness.core.system.door import Door
 from harness.worker.servers import protocol
 from harness.worker.servers.parameters import Parameters, Settings, WorkerGone
 from harness.worker.servers.protocol import FLOAT, Header, ProtocolError

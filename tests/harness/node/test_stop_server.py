@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strangers import IDLE, SAID, idle, saying
 
 from harness.core.measuring.precision import FEWEST_TO_STOP
 from harness.core.spec import MeasureSpec
-from harness.node.stop_channel import MOST_UNKNOWN, Address, StopDecision, served, wait_for_address
+from harness.core.system.door import StrangerError, prove
+from harness.node.stop_channel import Address, StopDecision, served, wait_for_address
 
 MEASURE = MeasureSpec(warmup_steps=10, steps=200, block_steps=10, precision=0.02)
 # The warm-up, and the fewest blocks with which a run may stop.
@@ -31,7 +34,8 @@ class Rank:
     def __init__(self, address: Address, rank: int, token: str | None = None) -> None:
         self.socket = socket.create_connection((address.host, address.port), timeout=10)
         self.rank = rank
-        self.send({"rank": rank, "token": address.token if token is None else token})
+        prove(self.socket, address.token if token is None else token)
+        self.send({"rank": rank})
 
     def send(self, message: object) -> None:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
@@ -62,30 +66,48 @@ def test_a_rank_that_comes_late_is_told_at_once(address: Address) -> None:
     assert Rank(address, 1).answer() == {"stop": 190}
 
 
-@pytest.mark.parametrize("data", [b"\x00\xff\n", b"[]\n", b'{"rank": 0}\n', b"x" * 10000, b"[" * 4000 + b"\n"])
-def test_what_is_not_a_rank_is_dropped_and_disturbs_nobody(address: Address, data: bytes) -> None:
-    stranger = socket.create_connection((address.host, address.port), timeout=10)
-    with contextlib.suppress(ConnectionError):
-        stranger.sendall(data)
-        assert stranger.recv(100) == b""
-    test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
-
-
-def test_idle_connections_make_room_for_ranks(address: Address) -> None:
-    with contextlib.ExitStack() as idle:
-        for _ in range(3 * MOST_UNKNOWN):
-            idle.enter_context(socket.create_connection((address.host, address.port), timeout=10))
+@given(said=SAID, closes=st.booleans())
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_ranks_are_told_when_to_stop_whatever_strangers_send(tmp_path: Path, said: list[bytes], closes: bool) -> None:
+    with served(MEASURE, 2, "127.0.0.1", tmp_path) as address, saying(address.port, said, closes):
         test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
-        assert len(os.listdir("/proc/self/fd")) < 5 * MOST_UNKNOWN, "of the server's ends, most are closed"
+
+
+def test_a_thousand_idle_connections_make_room_for_ranks_and_are_counted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with served(MEASURE, 2, "127.0.0.1", tmp_path) as address, idle(address.port):
+        test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
+    assert f"{IDLE} connections that are not of this run were dropped" in capfd.readouterr().err
 
 
 def test_others_cannot_read_the_token(address: Address, tmp_path: Path) -> None:
     assert (tmp_path / "stop_channel.json").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(("rank", "token"), [(0, "guessed"), (2, None), (-1, None)])
-def test_only_ranks_that_know_the_token_are_heard(address: Address, rank: int, token: str | None) -> None:
-    assert Rank(address, rank, token).answer() is None
+@pytest.mark.parametrize("rank", [2, -1])
+def test_a_number_that_is_not_of_a_rank_ends_the_connection(address: Address, rank: int) -> None:
+    assert Rank(address, rank).answer() is None
+
+
+@pytest.mark.parametrize("data", [b"[]\n", b"\x00\xff\n", b'{"rank": Infinity}\n', b"[" * 4000 + b"\n", b"x" * 9000])
+def test_what_no_rank_says_ends_the_connection_even_of_who_knows_the_token(address: Address, data: bytes) -> None:
+    with socket.create_connection((address.host, address.port), timeout=10) as link:
+        prove(link, address.token)
+        with contextlib.suppress(ConnectionError):
+            link.sendall(data)
+            assert link.recv(100) == b""
+    test_all_ranks_are_told_the_same_step_once_the_slowest_was_measured_precisely(address)
+
+
+def test_who_does_not_know_the_token_is_not_answered(address: Address) -> None:
+    with pytest.raises(StrangerError):
+        Rank(address, 0, "guessed")
+
+
+def test_only_the_address_that_the_ranks_use_is_listened_on(address: Address) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", address.port), timeout=10)
 
 
 @pytest.mark.parametrize("block", [{"step": 0}, {"n": -1}, {"seconds": float("nan")}, {"step": "10"}, {"n": 11}])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,35 +12,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strangers import IDLE, SAID, SECONDS, connected, idle, saying
 
 from harness.core.rendezvous import Rendezvous, make_token, with_token
-from harness.worker.distributed import door
-from harness.worker.distributed.door import Door, StrangerError, prove
+from harness.core.system import door
+from harness.core.system.door import Door, StrangerError, prove
 from harness.worker.distributed.exchange import gather, own_port
 
-SECONDS = 60.0
 TOKEN = "of this run"
-BOMBS = [
-    b'{"rank": 1, "value": "mine"}\n',
-    b'{"rank": Infinity, "value": 0}\n',
-    b"[" * 200_000 + b"\n",
-    struct.pack("<I", 2**32 - 1) + b"{",
-    b"HELO" + bytes(12) + struct.pack("<Q", 200_000) + b"[" * 200_000,
-    b"GET / HTTP/1.0\r\n\r\n",
-    b"",
-]
 
 
 def ranks(n: int, token: str = TOKEN) -> list[Rendezvous]:
     port = own_port()
     return [Rendezvous(rank, n, rank, n, "127.0.0.1", port, token) for rank in range(n)]
-
-
-def connected(port: int) -> socket.socket:
-    """Connect as soon as somebody listens."""
-    while True:
-        with contextlib.suppress(ConnectionRefusedError):
-            return socket.create_connection(("127.0.0.1", port), SECONDS)
 
 
 @contextlib.contextmanager
@@ -51,37 +33,24 @@ def a_door() -> Iterator[tuple[Door, int]]:
         yield Door(listener, TOKEN), listener.getsockname()[1]
 
 
-@given(said=st.lists(st.sampled_from(BOMBS) | st.binary(max_size=200), min_size=1, max_size=6), closes=st.booleans())
+@given(said=SAID, closes=st.booleans())
 @settings(max_examples=15, deadline=None)
 def test_ranks_find_each_other_whatever_strangers_send(said: list[bytes], closes: bool) -> None:
     first, *others = ranks(3)
-    with ThreadPoolExecutor(3) as pool, contextlib.ExitStack() as strangers:
+    with ThreadPoolExecutor(3) as pool:
         served = pool.submit(gather, first, {"rank": 0}, SECONDS)
-        for text in said:
-            stranger = connected(first.master_port)
-            strangers.callback(stranger.close)
-            with contextlib.suppress(OSError):  # dropped before it has sent everything
-                stranger.sendall(text)
-            if closes:
-                stranger.close()
-        found = [pool.submit(gather, rendezvous, {"rank": rendezvous.rank}, SECONDS) for rendezvous in others]
-        assert [each.result() for each in (served, *found)] == [[{"rank": n} for n in range(3)]] * 3
+        with saying(first.master_port, said, closes):
+            found = [pool.submit(gather, rendezvous, {"rank": rendezvous.rank}, SECONDS) for rendezvous in others]
+            assert [each.result() for each in (served, *found)] == [[{"rank": n} for n in range(3)]] * 3
 
 
 def test_a_thousand_idle_connections_do_not_keep_the_ranks_from_each_other(capfd: pytest.CaptureFixture[str]) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
     first, second = ranks(2)
-    with ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as idle:
-        idle.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+    with ThreadPoolExecutor(2) as pool:
         served = pool.submit(gather, first, 0, SECONDS)
-        for number in range(1000):
-            stranger = connected(first.master_port)
-            idle.callback(stranger.close)
-            if number % 2:
-                stranger.sendall(b"half of a nonce"[:8])
-        assert pool.submit(gather, second, 1, SECONDS).result() == served.result() == [0, 1]
-    assert "1000 connections that are not of this run were dropped" in capfd.readouterr().err
+        with idle(first.master_port):
+            assert pool.submit(gather, second, 1, SECONDS).result() == served.result() == [0, 1]
+    assert f"{IDLE} connections that are not of this run were dropped" in capfd.readouterr().err
 
 
 def test_a_rank_of_another_run_learns_nothing_and_is_not_counted() -> None:

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from project import PROJECT
+from strangers import SAID, idle, saying
 
 from harness.core.strategies import ASYNCHRONOUS, BOUNDED, SYNCHRONOUS
-from harness.worker.distributed import door
+from harness.core.system import door
 from harness.worker.servers import protocol
 from harness.worker.servers.client import Address, Client, ServerFailed, divide
 from harness.worker.servers.colocated import ColocatedServer
@@ -298,6 +301,28 @@ def test_strangers_are_not_listened_to(start: Callable[..., Running]) -> None:
         Client([Address(*address[:2], "of another run")], 0, SHARES[:1], WAIT_SECONDS)
     running.clients[0].store(row(0), row(1))
     assert np.array_equal(running.clients[0].load()[0], row(0))
+
+
+@given(said=SAID, closes=st.booleans())
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_workers_are_served_whatever_strangers_send(
+    start: Callable[..., Running], said: list[bytes], closes: bool
+) -> None:
+    running = start(ASYNCHRONOUS, 1)
+    with saying(running.servers[0].address[1], said, closes):
+        running.clients[0].store(row(0), row(1))
+        assert np.array_equal(running.clients[0].load()[0], row(0))
+
+
+def test_a_thousand_idle_connections_do_not_keep_a_worker_away(start: Callable[..., Running]) -> None:
+    running = start(ASYNCHRONOUS, 2)
+    running.clients[0].store(row(0), row(1))
+    with idle(running.servers[0].address[1]):
+        running.clients[0].load()
+        address = running.servers[0].address
+        with socket.create_connection(address[:2], WAIT_SECONDS) as late:
+            door.prove(late, address.token)
+        assert np.array_equal(running.clients[1].load()[0], row(0))
 
 
 def test_a_message_of_the_wrong_length_is_refused(start: Callable[..., Running]) -> None:

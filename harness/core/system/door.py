@@ -1,7 +1,9 @@
 """Lets only processes of the same run connect: both ends prove that they know the run's token before anything else.
 
 The client sends a random number, the server answers with one of its own and a proof (HMAC-SHA256 of both numbers), and
-the client sends its proof. So the token never crosses the network, and a recorded conversation is useless later.
+the client sends its proof. So the token never crosses the network, and a recorded conversation is useless later. The
+probe inside the user's own training, which imports nothing of ours, has its own client
+(harness/probe/_scaling_probe/stop_channel.py). Standard library only, Python 3.8 syntax.
 """
 
 from __future__ import annotations
@@ -69,17 +71,21 @@ class Door:
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
 
+    def fileno(self) -> int:
+        """For a selector: readable when `accept` has something to do."""
+        return self._selector.fileno()
+
     def accept(self, seconds: Optional[float] = None) -> Optional[socket.socket]:
-        """Return the next connection of this run, without a timeout; None after `seconds`."""
+        """Return the next connection of this run, without a timeout; None after `seconds`, at once if they are 0 and
+        none has just proven itself."""
         end = float("inf") if seconds is None else time.monotonic() + seconds
         while True:
             now = time.monotonic()
             for link in [link for link, unknown in self._unknown.items() if unknown.deadline <= now]:
                 self._drop(link)
-            if now >= end:
-                return None
             waits = [end, *(unknown.deadline for unknown in self._unknown.values())]
-            for key, _ in self._selector.select(None if min(waits) == float("inf") else min(waits) - now):
+            wait = None if min(waits) == float("inf") else max(0.0, min(waits) - now)
+            for key, _ in self._selector.select(wait):
                 proven = key.fileobj
                 assert isinstance(proven, socket.socket)
                 if proven is self._listener:
@@ -89,6 +95,8 @@ class Door:
                     self._selector.unregister(proven)
                     proven.setblocking(True)
                     return proven
+            if time.monotonic() >= end:
+                return None
 
     def close(self) -> None:
         """Close the connections that have not proven anything, and say how many were dropped."""
