@@ -31,7 +31,8 @@ from analysis.report.live.studies import LiveStudy, study_names
 LOCAL, EVERY = ("127.0.0.1", "localhost"), ("", "0.0.0.0")
 PAGE_RUNS = 100  # runs per page of the table
 REQUEST_SECONDS = 30.0  # for a whole request to arrive, however slowly its sender drips
-MOST_THREADS = 64  # one per connection; more are closed
+MOST_UNKNOWN = 64  # connections that have not shown the token; more close the oldest
+MOST_THREADS = 2 * MOST_UNKNOWN  # one per connection; more are closed
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -50,6 +51,7 @@ class LiveServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
 
     def __init__(self, results: Path, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
@@ -59,6 +61,7 @@ class LiveServer(ThreadingHTTPServer):
         self._studies: dict[str, LiveStudy] = {}
         self._reports: dict[str, tuple[str, bytes]] = {}
         self._lock, self._report_lock = threading.Lock(), threading.Lock()
+        self._unknown: dict[_Handler, None] = {}  # in order of arrival
 
     @property
     def port(self) -> int:
@@ -71,6 +74,18 @@ class LiveServer(ThreadingHTTPServer):
 
     def verify_request(self, request: object, client_address: object) -> bool:
         return threading.active_count() < MOST_THREADS
+
+    def arrived(self, connection: _Handler) -> None:
+        """Make room for a connection by closing the one that has waited longest without showing the token."""
+        with self._lock:
+            self._unknown[connection] = None
+            if len(self._unknown) > MOST_UNKNOWN:
+                next(iter(self._unknown)).cut()
+
+    def forget(self, connection: _Handler) -> None:
+        """Called when a connection has shown the token, and when it ends."""
+        with self._lock:
+            self._unknown.pop(connection, None)
 
     def study(self, name: str) -> LiveStudy | None:
         """Return the current status of a study; None if there is none of this name."""
@@ -103,8 +118,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = REQUEST_SECONDS  # of a single read
 
+    def setup(self) -> None:
+        super().setup()
+        self.server.arrived(self)
+
+    def finish(self) -> None:
+        self.server.forget(self)
+        super().finish()
+
     def handle_one_request(self) -> None:
-        self.arriving = threading.Timer(REQUEST_SECONDS, self._cut)
+        self.arriving = threading.Timer(REQUEST_SECONDS, self.cut)
         self.arriving.daemon = True
         self.arriving.start()
         try:
@@ -112,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.arriving.cancel()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
@@ -125,6 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._admit(url.path)
         if not self._is(self._cookie()):
             return self._refuse(HTTPStatus.FORBIDDEN, "open the address that the command printed, with its token")
+        self.server.forget(self)
         parts = [unquote(part) for part in url.path.split("/") if part]
         try:
             self._answer(url.path, parts, parse_qs(url.query))

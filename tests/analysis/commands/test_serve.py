@@ -19,8 +19,11 @@ from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from processes import wait_for
 from project import PROJECT
+from strangers import SAID, idle, saying
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.__main__ import main
@@ -272,22 +275,43 @@ def test_browser_watches_a_study_grow(results: Path) -> None:
     assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{port}"}
 
 
-def test_idle_and_dripping_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 1.0)
+@contextmanager
+def live_server(folder: Path) -> Iterator[server.LiveServer]:
     with ExitStack() as stack:
-        live = stack.enter_context(server.LiveServer(tmp_path, "127.0.0.1", 0))
+        live = stack.enter_context(server.LiveServer(folder, "127.0.0.1", 0))
         thread = threading.Thread(target=live.serve_forever, args=(0.05,))
         thread.start()
         stack.callback(thread.join)
         stack.callback(live.shutdown)
         TOKENS[live.port] = live.token
+        yield live
+
+
+def test_idle_and_dripping_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 1.0)
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path))
         made = [stack.enter_context(socket.create_connection(("127.0.0.1", live.port))) for _ in range(200)]
         with suppress(ConnectionError):
             while True:  # until it is closed
                 made[0].sendall(b"G")
                 time.sleep(0.2)
-        wait_for(lambda: threading.active_count() < server.MOST_THREADS / 2, 60)
+        wait_for(lambda: threading.active_count() < server.MOST_UNKNOWN / 2, 60)
         assert ask(live.port, "/")[0] == 200
+
+
+def test_a_thousand_idle_connections_make_room_for_who_has_the_token(tmp_path: Path) -> None:
+    with live_server(tmp_path) as live, idle(live.port):
+        wait_for(lambda: threading.active_count() < server.MOST_THREADS)
+        assert ask(live.port, "/")[0] == 200
+
+
+@given(said=SAID, closes=st.booleans())
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_studies_are_shown_whatever_strangers_send(tmp_path: Path, said: list[bytes], closes: bool) -> None:
+    with live_server(tmp_path) as live, saying(live.port, said, closes):
+        assert ask(live.port, "/")[0] == 200
+        assert ask(live.port, "/", Cookie="")[0] == 403
 
 
 def test_port_that_is_taken_by_another_program_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
