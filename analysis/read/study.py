@@ -26,6 +26,12 @@ from analysis.read.pool import read_rows
 from analysis.read.row import COLUMNS, Run
 from analysis.read.run import MISSING, UNREADABLE
 from harness.core.events import STUDY_VERSION
+from harness.core.seals import is_intact
+
+CHANGED = (
+    "study.json was changed: its checksum does not fit, so missing runs, combinations left out and the target accuracy "
+    "are not certain"
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     runs."""
     document = _read_study_json(folder)
     signatures, problems = _runs(folder / "runs")
+    if not is_intact(document):
+        problems.append(CHANGED)
     requested = _texts(document["invocations"], "runs")
     if not signatures:
         raise StudyError(

@@ -16,6 +16,7 @@ from typing import Any
 from harness.core import events, run_files, spec
 from harness.core.errors import UserError
 from harness.core.events import STUDY_VERSION
+from harness.core.seals import is_intact, sealed
 from harness.plan.plan import Array, Plan, Request
 from harness.study import outcome
 
@@ -149,7 +150,7 @@ class Study:
             }
         )
         try:
-            spec.write_json(self.folder / run_files.STUDY, self.document)
+            spec.write_json(self.folder / run_files.STUDY, sealed(self.document))
         except OSError as error:
             raise UserError(f"{self.folder / 'study.json'} cannot be written: {error.strerror}; {_OTHER}") from None
 
@@ -167,9 +168,11 @@ class Study:
                 ) from None
             return {"v": STUDY_VERSION, "study": self.name, "created": time.time(), "invocations": []}
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}); move it away; the runs next to it stay valid") from None
+            raise UserError(f"{path} cannot be read ({error}); {_RESTORE}") from None
         if not isinstance(document, dict) or document.get("v") != STUDY_VERSION or "invocations" not in document:
             raise UserError(f"{path} is not a study.json of version {STUDY_VERSION}; choose another study=<name>")
+        if not is_intact(document):
+            raise UserError(f"{path} was changed: its checksum does not fit; {_RESTORE}")
         if document.get("study") != self.name:
             raise UserError(
                 f"{self.folder} belongs to study '{document.get('study')}', not to '{self.name}'; "
@@ -189,3 +192,4 @@ def _array(array: Array) -> dict[str, Any]:
 
 
 _OTHER = "choose another results=<folder>"
+_RESTORE = "restore it, or move it away and run the study's commands again; the runs next to it stay valid"

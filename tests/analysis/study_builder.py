@@ -210,7 +210,7 @@ class StudyBuilder:
             "arrays": [],
         }
         document = {"v": 1, "study": self.name, "created": CREATED, "invocations": [invocation], **changes}
-        write_json(self.folder / "study.json", document)
+        write_json(self.folder / "study.json", seals.sealed(document) if self.sealed else document)
 
     def add(
         self,

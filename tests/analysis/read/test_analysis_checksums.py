@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
+from analysis.base.errors import StudyError
 from analysis.read.log.file import read_log
 from analysis.read.run import read_run_row
+from analysis.read.study import CHANGED, read_study
 from harness.core.events import EventWriter
 from harness.core.seals import is_intact, sealed
 from harness.core.spec import Placement
@@ -166,6 +168,35 @@ def test_no_damage_changes_a_figure_without_being_named(tmp_path: Path, times: i
         named, changed_rows = named + is_named, changed_rows + bool(differing)
     assert named > 0.8 * times
     assert changed_rows > 0.5 * times
+
+
+def test_no_damage_of_study_json_changes_what_is_read_from_it_without_being_named(tmp_path: Path) -> None:
+    study = StudyBuilder(tmp_path / "study", sealed=True)
+    study.add(spec_of(2), Logs([1.0]))
+    study.write_study(invocations=[{"runs": ["a", "b"], "skipped": ["c"], "target_accuracy": 0.75}])
+    whole = read_study(study.folder)
+    assert whole.problems == ()
+    path = study.folder / "study.json"
+    content = path.read_bytes()
+    changed = 0
+    for seed in range(200):
+        path.write_bytes(damaged(content, random.Random(seed)))
+        try:
+            read = read_study(study.folder)
+        except StudyError:
+            continue
+        same = (read.name, read.created, read.invocations) == (whole.name, whole.created, whole.invocations)
+        assert same or CHANGED in read.problems, seed
+        changed += not same
+    assert changed > 20
+
+
+def test_nothing_is_read_from_job_json(tmp_path: Path) -> None:
+    study = StudyBuilder(tmp_path / "study", sealed=True)
+    run_dir = study.add(spec_of(2), Logs([1.0]))
+    whole = read_run_row(run_dir)
+    (run_dir / "attempt-1" / "job.json").write_text('{"job_id": 7')
+    assert read_run_row(run_dir) == whole
 
 
 def test_older_run_that_lost_oversubscribed_is_still_known_to_share_a_gpu(tmp_path: Path) -> None:
