@@ -142,6 +142,7 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
                     *(why for _, why in chosen),
                     *map(_unequal_shares, requests),
                     *workload.notes(owned),
+                    *secret_environment.notes(secrets),
                 )
                 if note
             )

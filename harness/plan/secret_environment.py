@@ -18,6 +18,7 @@ from harness.core.system.secret_names import (
     MASK,
     NAME,
     PLACEHOLDER,
+    is_of_command,
     looks_secret,
     masked_words,
     parameter_variable,
@@ -76,13 +77,23 @@ def take_from_commands(points: Iterable[tuple[Workload, Cluster]]) -> dict[str, 
 def masked(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
     """Return a command line without the secret variables' values."""
     words = [re.sub(rf"^([+~]*cluster\.env\.{NAME.pattern}=).*", rf"\1{MASK}", w, flags=re.I | re.S) for w in argv]
-    for value in values.values():
-        # A shorter one would mask ordinary words.
-        words = [word.replace(value, MASK) if len(value) >= FEWEST_CHARACTERS else word for word in words]
+    for name, value in values.items():
+        if len(value) >= FEWEST_CHARACTERS:
+            words = [word.replace(value, MASK) for word in words]
+        elif value:  # elsewhere, it would mask ordinary words
+            named = re.compile(rf"(\b{re.escape(name)}['\"]?\s*[:=]\s*['\"]?){re.escape(value)}(?!\w)")
+            words = [named.sub(rf"\1{MASK}", word) for word in words]
     if "--" in words:
         at = words.index("--")
         words[at:] = masked_words(words[at:], lambda _: MASK)
     return words
+
+
+def notes(values: Mapping[str, str]) -> list[str]:
+    """What the user should know about the secrets, one sentence each."""
+    short = [name for name, value in values.items() if 0 < len(value) < FEWEST_CHARACTERS]
+    named = ", ".join(name for name in short if not is_of_command(name)) or "a secret of the command"
+    return [f"{named}: fewer than {FEWEST_CHARACTERS} characters, not masked in the runs' output"] if short else []
 
 
 def _listed(cluster: Cluster) -> dict[str, str]:

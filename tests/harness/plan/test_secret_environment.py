@@ -40,3 +40,14 @@ def test_a_secret_that_would_not_arrive_is_refused() -> None:
     for keys in ({"sbatch_args": {"export": "NONE"}}, {"srun_args": ["--export=NONE"]}):
         with pytest.raises(UserError, match="--export=NONE hides it"):
             secret_environment.take([Cluster(name="mine", env={"A_TOKEN": "one"}, **keys)])
+
+
+def test_a_short_secret_is_masked_where_its_name_stands_and_said_to_be_seen_in_output() -> None:
+    values = {"A_TOKEN": "ab", "B_TOKEN": "long enough"}
+    argv = ["gpus=1", "+cluster.env={A_TOKEN: ab, OTHER: ab}", "+cluster.env={'A_TOKEN':'ab'}", "study=ab"]
+    assert secret_environment.masked(argv, values) == [
+        *("gpus=1", "+cluster.env={A_TOKEN: ***, OTHER: ab}", "+cluster.env={'A_TOKEN':'***'}", "study=ab")
+    ]
+    (note,) = secret_environment.notes(values)
+    assert note == "A_TOKEN: fewer than 4 characters, not masked in the runs' output"
+    assert secret_environment.notes({"B_TOKEN": "long enough", "C_TOKEN": ""}) == []
