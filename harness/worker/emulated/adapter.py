@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
-import torch
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
@@ -63,7 +63,6 @@ class Adapter(base.Adapter):
         options = spec.framework_options
         super().__init__(DelayedBatches(batches, options["stall_ms"] / 1000, self.waiting))
         self.spec, self.rank = spec, rendezvous.rank
-        torch.set_num_threads(spec.cluster.cpus_per_gpu)
         self.link = Link(spec, site, rendezvous, options, self.waiting)
         self.joined()
         self.compute = options["compute_ms"] / 1000
@@ -91,10 +90,10 @@ class Adapter(base.Adapter):
             "device": "cpu",
             "device_name": capture.cpu_model() or "CPU",
             "device_id": None,
-            "threads": torch.get_num_threads(),
+            "threads": self.spec.cluster.cpus_per_gpu,
             "parameters": self.buffer.size,
             "gradient_bytes": self.buffer.nbytes,
-            "versions": {**versions(), **self.link.carrier.versions},
+            "versions": {"numpy": np.__version__, **self.link.carrier.versions},
             "waiting": self.waiting.facts(),
         }
 
@@ -195,7 +194,7 @@ def _buckets(spec: RunSpec, nbytes: int) -> int:
 
 def versions() -> Dict[str, str]:
     """Return the versions of torch, which carries the messages, and NumPy."""
-    return {"torch": str(torch.__version__), "numpy": np.__version__}
+    return {"torch": metadata.version("torch"), "numpy": np.__version__}
 
 
 def gpus() -> List[str]:

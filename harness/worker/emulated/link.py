@@ -8,12 +8,9 @@ from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as np
-import torch
-import torch.distributed as dist
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
-from harness.worker.distributed.process_group import destroy_process_group, init_process_group
 from harness.worker.emulated.waiting import Waiting, now
 
 MB = 2**20  # bytes
@@ -57,13 +54,20 @@ class Gloo(Carrier):
     name = "gloo"
 
     def __init__(self, site: Site, rendezvous: Rendezvous) -> None:
-        self.world_size = init_process_group("gloo", site, rendezvous)
+        # Only here: one rank needs no torch, which is most of the time that it takes to start.
+        import torch
+
+        from harness.worker.distributed import process_group
+
+        self.torch, self.process_group = torch, process_group
+        self.versions = {"torch": str(torch.__version__)}
+        self.world_size = process_group.init_process_group("gloo", site, rendezvous)
 
     def sum(self, buffer: np.ndarray) -> None:
-        dist.all_reduce(torch.from_numpy(buffer))
+        self.torch.distributed.all_reduce(self.torch.from_numpy(buffer))
 
     def close(self) -> None:
-        destroy_process_group()
+        self.process_group.destroy_process_group()
 
 
 class Mpi(Carrier):
@@ -83,6 +87,10 @@ class Mpi(Carrier):
 CARRIERS: Dict[str, Type[Carrier]] = {"plain": Alone, "allreduce": Gloo, "mpi": Mpi}
 
 
+def carrier_of(strategy: str, world_size: int) -> Type[Carrier]:
+    return Alone if world_size == 1 and strategy == "allreduce" else CARRIERS[strategy]
+
+
 class Link:
     """Sums float32 messages over the ranks.
 
@@ -93,7 +101,7 @@ class Link:
     def __init__(
         self, spec: RunSpec, site: Site, rendezvous: Rendezvous, options: Mapping[str, Any], waiting: Waiting
     ) -> None:
-        self.carrier = CARRIERS[spec.strategy](site, rendezvous)
+        self.carrier = carrier_of(spec.strategy, rendezvous.world_size)(site, rendezvous)
         self.rank, self.world_size, self.waiting = rendezvous.rank, self.carrier.world_size, waiting
         self.latency = options["latency_ms"] / 1000
         self.bandwidth = options["bandwidth_mb"] and options["bandwidth_mb"] * MB
