@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -39,12 +41,16 @@ SOURCES = sorted(
 )
 
 
-def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse((PROJECT / path).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
     """Return the dotted names of all modules that the file imports."""
-    tree = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
     found = set()
-    nodes = tree.body if top_level_only else ast.walk(tree)
-    for node in nodes:
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,10 +60,10 @@ def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
             found.update(
                 f"{module}.{a.name}" if module in ("harness", "models", "analysis") else module for a in node.names
             )
-    return found
+    return frozenset(found)
 
 
-def roots(names: set[str]) -> set[str]:
+def roots(names: Iterable[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
@@ -71,61 +77,62 @@ def test_there_is_something_to_check() -> None:
     assert "hydra" in roots(imports(Path("harness/config/composition.py")))
 
 
-@pytest.mark.parametrize("path", of(*SHARED_FILES), ids=str)
-def test_what_all_environments_share_is_standard_library_only(path: Path) -> None:
-    found = imports(path)
-    assert roots(found) <= STANDARD | {"__future__", "harness", "models"}
-    ours = {name for name in found if name.startswith(("harness", "models"))}
-    assert all(f"{name}.".startswith(SHARED) for name in ours), ours
+def test_what_all_environments_share_is_standard_library_only() -> None:
+    for path in of(*SHARED_FILES):
+        found = imports(path)
+        assert roots(found) <= STANDARD | {"__future__", "harness", "models"}, path
+        ours = {name for name in found if name.startswith(("harness", "models"))}
+        assert all(f"{name}.".startswith(SHARED) for name in ours), (path, ours)
 
 
-@pytest.mark.parametrize("path", of(*SHARED_FILES, "models/*.py", "harness/worker/*.py"), ids=str)
-def test_what_runs_in_a_framework_environment_parses_with_the_oldest_python(path: Path) -> None:
-    ast.parse((PROJECT / path).read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
+def test_what_runs_in_a_framework_environment_parses_with_the_oldest_python() -> None:
+    for path in of(*SHARED_FILES, "models/*.py", "harness/worker/*.py"):
+        ast.parse((PROJECT / path).read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_only_the_composition_knows_hydra(path: Path) -> None:
-    if path != Path("harness/config/composition.py"):
-        assert not roots(imports(path)) & {"hydra", "omegaconf"}
+def test_only_the_composition_knows_hydra() -> None:
+    for path in SOURCES:
+        if path != Path("harness/config/composition.py"):
+            assert not roots(imports(path)) & {"hydra", "omegaconf"}, path
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_only_launch_knows_submitit(path: Path) -> None:
-    if path.parent != Path("harness/launch"):
-        assert "submitit" not in roots(imports(path))
+def test_only_launch_knows_submitit() -> None:
+    for path in SOURCES:
+        if path.parent != Path("harness/launch"):
+            assert "submitit" not in roots(imports(path)), path
 
 
-@pytest.mark.parametrize("path", of("harness/slurm/*.py"), ids=str)
-def test_the_slurm_client_loads_little_since_every_rank_has_a_supervisor(path: Path) -> None:
-    found = imports(path)
-    assert roots(found) <= STANDARD | {"__future__", "harness"}
-    ours = {name for name in found if name.startswith("harness")}
-    assert all(f"{name}.".startswith((*SHARED, "harness.slurm.")) for name in ours), ours
+def test_the_slurm_client_loads_little_since_every_rank_has_a_supervisor() -> None:
+    for path in of("harness/slurm/*.py"):
+        found = imports(path)
+        assert roots(found) <= STANDARD | {"__future__", "harness"}, path
+        ours = {name for name in found if name.startswith("harness")}
+        assert all(f"{name}.".startswith((*SHARED, "harness.slurm.")) for name in ours), (path, ours)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_only_the_slurm_client_calls_slurms_programs(path: Path) -> None:
-    tree = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
-    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    if path.parent != Path("harness/slurm"):
-        assert not words & {"scontrol", "squeue", "sacct", "sacctmgr", "sstat", "sinfo", "scancel"}
+def test_only_the_slurm_client_calls_slurms_programs() -> None:
+    for path in SOURCES:
+        constants = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
+        words = {value for value in constants if isinstance(value, str)}
+        if path.parent != Path("harness/slurm"):
+            assert not words & {"scontrol", "squeue", "sacct", "sacctmgr", "sstat", "sinfo", "scancel"}, path
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=str)
-def test_frameworks_stay_in_their_adapters(path: Path) -> None:
-    worker = Path("harness/worker")
-    # All files of an adapter share its rule, including those in subfolders.
-    home = path.relative_to(worker).parts[0] if worker in path.parent.parents else path.stem
-    home = path.stem if home == "distributed" else home
-    assert roots(imports(path)) & FRAMEWORKS <= ALLOWED.get(home, set())
+def test_frameworks_stay_in_their_adapters() -> None:
+    for path in SOURCES:
+        worker = Path("harness/worker")
+        # All files of an adapter share its rule, including those in subfolders.
+        home = path.relative_to(worker).parts[0] if worker in path.parent.parents else path.stem
+        home = path.stem if home == "distributed" else home
+        assert roots(imports(path)) & FRAMEWORKS <= ALLOWED.get(home, set()), path
 
 
-@pytest.mark.parametrize("path", of("harness/worker/*.py"), ids=str)
-def test_the_worker_needs_nothing_of_the_login_node(path: Path) -> None:
-    assert roots(imports(path)) - FRAMEWORKS <= STANDARD | {"__future__", "numpy", "PIL", "harness", "models"}
-    ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models", "analysis")}
-    assert all(f"{name}.".startswith((*SHARED, "harness.worker.", "models.")) for name in ours), ours
+def test_the_worker_needs_nothing_of_the_login_node() -> None:
+    for path in of("harness/worker/*.py"):
+        others = roots(imports(path)) - FRAMEWORKS
+        assert others <= STANDARD | {"__future__", "numpy", "PIL", "harness", "models"}, path
+        ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models", "analysis")}
+        assert all(f"{name}.".startswith((*SHARED, "harness.worker.", "models.")) for name in ours), (path, ours)
 
 
 def test_the_probe_imports_nothing_of_ours_but_itself() -> None:
@@ -150,10 +157,10 @@ def test_the_loop_knows_no_framework() -> None:
     assert not {n for n in imports(Path("harness/worker/loop.py")) if n.startswith("harness.worker.pytorch")}
 
 
-@pytest.mark.parametrize("path", of("analysis/*.py"), ids=str)
-def test_analysis_reads_files_and_knows_no_launcher(path: Path) -> None:
-    ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models")}
-    assert all(f"{name}.".startswith((*SHARED, "models.activations.")) for name in ours), ours
+def test_analysis_reads_files_and_knows_no_launcher() -> None:
+    for path in of("analysis/*.py"):
+        ours = {name for name in imports(path) if name.split(".")[0] in ("harness", "models")}
+        assert all(f"{name}.".startswith((*SHARED, "models.activations.")) for name in ours), (path, ours)
 
 
 def test_the_schema_loads_little_since_help_waits_for_it() -> None:
