@@ -1,11 +1,13 @@
 # Start with `make demo`, then `make test`.
 PYTHON ?= python3
 export PYTHON
+# Python keeps what it has compiled, whatever the shell says: tests start it thousands of times.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv/bin/python
 # Environments to build, one per framework; keras uses the one of tensorflow.
 ENVS ?= pytorch tensorflow mxnet jax
-# Parallel tests. Slurm tests mostly wait, so 3 suit 2 cores; each worker starts its own cluster.
-WORKERS ?= 3
+# Parallel tests. Many mostly wait, so 4 suit 2 cores; each worker starts its own cluster.
+WORKERS ?= 4
 # Package sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 # Minutes of faults in a soak, and their seed.

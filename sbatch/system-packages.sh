@@ -27,6 +27,8 @@ main() {
   elif [ "$(id -u)" != 0 ]; then
     why="not root"
   fi
+  # Another one that is at work may be installing the same, and apt-get does not wait for the lists that it fetches.
+  [ -n "$why" ] || { exec 9>/run/lock/harness-packages; flock 9; }
   for set in "${@:-slurm}"; do
     case $set in
       slurm) need "the tests marked 'cluster'." slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core \
