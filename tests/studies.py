@@ -24,6 +24,8 @@ SMALL = (
 )  # fmt: skip
 # For tests of what surrounds the training: probes take longer than its steps.
 UNPROBED = (*SMALL, "measure.probe_steps=0")
+# For those that need no training either: a rank starts in half the time, and then mostly waits. Put after SMALL.
+EMULATED = ("framework=emulated", "measure.evaluate_samples=0")
 
 
 @contextlib.contextmanager

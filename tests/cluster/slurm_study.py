@@ -13,9 +13,12 @@ import studies
 from processes import wait_for
 
 # The nodes declare GPUs that do not exist: Slurm allocates them, the ranks compute on the CPU.
-SHORT = (*studies.UNPROBED, "cluster.cpus_per_gpu=1")
-# Runs for minutes unless stopped; its state is saved every few steps.
-LONG = (*SHORT, "measure.steps=400", "measure.block_steps=2", "checkpoint.interval_steps=20")
+TRAINED = (*studies.UNPROBED, "cluster.cpus_per_gpu=1")
+SHORT = (*TRAINED, *studies.EMULATED)
+# Run for a minute or more unless stopped; the state is saved every few steps.
+SAVING = ("measure.steps=400", "measure.block_steps=2", "checkpoint.interval_steps=20")
+LONG_TRAINED = (*TRAINED, *SAVING)
+LONG = (*SHORT, *SAVING, "framework.options.compute_ms=200")
 
 
 @contextmanager

@@ -45,9 +45,7 @@ def test_many_runs_and_a_node_that_dies_in_the_middle(
     quick = ("measure.warmup_steps=1", "measure.steps=1", "measure.block_steps=1", "measure.probe_steps=0")
     # Low priority, so that twelve ranks starting at once leave the cores to concurrent tests.
     python = program(tmp_path / "bin" / "python", f'#!/bin/sh\nexec nice -n 19 {torch_python} "$@"\n')
-    # Emulated, since only what surrounds the training is tested; this halves the start-up time.
-    trivial = ("framework=emulated", "measure.evaluate_samples=0")
-    arguments = ("-m", "gpus=1", f"seed=range({runs})", *SHORT, *quick, *trivial, f"framework.environment={python}")
+    arguments = ("-m", "gpus=1", f"seed=range({runs})", *SHORT, *quick, f"framework.environment={python}")
     with started(slurm, tmp_path, *arguments) as process:
         wait_for(lambda: len(list(study_dir(tmp_path).glob("runs/*/result.json"))) >= runs // 3, 900)
         slurm.node_fail("n2")

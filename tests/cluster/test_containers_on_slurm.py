@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from project import PROJECT, Cli
-from slurm_study import SHORT
+from slurm_study import SHORT, TRAINED
 from studies import described, program, read_json, run_dirs
 
 from harness.slurm.client import error_message
@@ -70,7 +70,7 @@ def test_pyxis_ranks_start_on_their_own_node_with_their_own_gpu(
 
     # The step would see all of the job's GPUs on this node. There are no real ones, so the run then fails.
     (tmp_path / "ranks.jsonl").unlink()
-    failed = cli("harness", "gpus=4", *SHORT[1:], *pyxis, env=environ)
+    failed = cli("harness", "gpus=4", *TRAINED[1:], *pyxis, env=environ)
     assert failed.returncode == 1, failed.stdout + failed.stderr
     assert "sees no GPU here" in failed.stdout
     assert {rank["RANK"]: rank["CUDA_VISIBLE_DEVICES"] for rank in told_by_ranks(tmp_path)} == {

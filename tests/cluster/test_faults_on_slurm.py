@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from processes import supervisors, wait_for, workers
 from project import Cli
-from slurm_study import LONG, SHORT, empty, in_queue, started
+from slurm_study import LONG, LONG_TRAINED, SHORT, empty, in_queue, started
 from studies import hosts, logged, losses, printed_until, read_json, run_dirs, run_of, steps_done
 
 from harness.core import events
@@ -85,7 +85,7 @@ def test_at_the_wall_limit_a_run_saves_goes_back_into_the_queue_and_goes_on(
 
 
 def test_run_without_requeues_left_fails_and_rerunning_resumes_it(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    arguments = ("gpus=1", *LONG, "checkpoint.max_requeues=0", "cluster.signal_seconds=40")
+    arguments = ("gpus=1", *LONG, "measure.steps=200", "checkpoint.max_requeues=0", "cluster.signal_seconds=40")
     with started(slurm, tmp_path, *arguments) as process:
         wait_for(lambda: steps_done(tmp_path) >= 10, 240)
         slurm.run("scancel", "--signal=USR2", "--me")
@@ -102,7 +102,7 @@ def test_run_without_requeues_left_fails_and_rerunning_resumes_it(slurm: Any, cl
 
 
 def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    arguments = ("gpus=4", *LONG, "measure.steps=120", "checkpoint.max_requeues=0")
+    arguments = ("gpus=4", *LONG_TRAINED, "measure.steps=120", "checkpoint.max_requeues=0")
     with started(slurm, tmp_path, *arguments) as process:
         wait_for(lambda: steps_done(tmp_path, 4) >= 10, 240)
         node = hosts(run_of(tmp_path, 4))[0]
@@ -187,7 +187,7 @@ def test_an_exception_in_every_rank_is_a_failure_with_its_reason(slurm: Any, tmp
 
 
 def test_a_job_over_its_memory_is_no_success(slurm: Any, tmp_path: Path) -> None:
-    with started(slurm, tmp_path, "gpus=1", *LONG, "cluster.memory_per_node=120M") as process:
+    with started(slurm, tmp_path, "gpus=1", *LONG_TRAINED, "cluster.memory_per_node=120M") as process:
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 1, output
     (run_dir,) = run_dirs(tmp_path)
@@ -236,7 +236,8 @@ def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
 def test_slurmctld_away_while_submitting_and_while_asking(slurm_of_one: Any, cli: Cli, tmp_path: Path) -> None:
     slurm = slurm_of_one
     slurm.script("ctld-stop")
-    with started(slurm, tmp_path, "gpus=1", *SHORT, "measure.steps=60") as process:
+    slow = ("measure.steps=60", "framework.options.compute_ms=500")
+    with started(slurm, tmp_path, "gpus=1", *SHORT, *slow) as process:
         printed = printed_until(process, "waiting for it")
         time.sleep(15)
         slurm.script("ctld-start")
@@ -274,7 +275,7 @@ def test_jobs_are_queued_while_a_restarted_slurmctld_does_not_know_its_nodes_yet
 def test_a_results_folder_that_becomes_full(slurm_of_one: Any, small_disk: Path, cli: Cli) -> None:
     slurm, folder = slurm_of_one, small_disk / "full"
     folder.mkdir()
-    arguments = ("gpus=2", *LONG, "measure.steps=2000", f"results={folder}/results")
+    arguments = ("gpus=2", *LONG_TRAINED, "measure.steps=2000", f"results={folder}/results")
     with started(slurm, folder, *arguments) as process:
         wait_for(lambda: steps_done(folder, 2) >= 24, 240)
         filled = subprocess.run(["dd", "if=/dev/zero", f"of={small_disk}/filler", "bs=4k"], capture_output=True)

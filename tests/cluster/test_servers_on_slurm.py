@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from project import Cli
-from slurm_study import SHORT
+from slurm_study import TRAINED
 from studies import hosts, logged, read_json, run_dirs, starts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(600)]
@@ -21,7 +21,7 @@ def _environment(torch_python: Path) -> None:
 def test_servers_get_a_further_node_of_the_job_and_the_report_names_it(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """Two ranks run on one node; on the other node, one of two tasks is the server."""
     own = ("strategy=ps_async", "strategy.options.placement=own_nodes", "gpus=2", "cluster.gpus_per_node=2")
-    done = cli("harness", *own, *SHORT, env=slurm.env)
+    done = cli("harness", *own, *TRAINED, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 server on additional nodes" in done.stdout
     (run_dir,) = run_dirs(tmp_path)

@@ -19,15 +19,14 @@ from harness.core import events
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1200)]
 
-# Emulated, since only what surrounds the training is tested.
-TRIVIAL = ("framework=emulated", "measure.steps=1", "measure.block_steps=1", "measure.warmup_steps=1")
+TRIVIAL = ("measure.steps=1", "measure.block_steps=1", "measure.warmup_steps=1")
 KILLED_AT = Path(__file__).parent / "killed_at.py"
 
 
 @pytest.fixture
 def arguments(torch_python: Path) -> tuple[str, ...]:
     environment = f"framework.environment={torch_python}"
-    return ("-m", "gpus=1,2", "seed=0,1", *SHORT, *TRIVIAL, "measure.evaluate_samples=0", environment)
+    return ("-m", "gpus=1,2", "seed=0,1", *SHORT, *TRIVIAL, environment)
 
 
 def with_sbatch(slurm: Any, folder: Path, afterwards: str) -> dict[str, str]:

@@ -16,14 +16,15 @@ import jsonschema
 import pytest
 from processes import wait_for, workers
 from project import PROJECT, Cli
-from studies import SMALL, logged, read_json, run_dirs, started, steps_done
+from studies import EMULATED, SMALL, logged, read_json, run_dirs, started, steps_done
 
 from harness.core import events
 
 pytestmark = pytest.mark.torch
 
 SHORT = ("cluster=local", *SMALL, "batch=16", "measure.evaluate_samples=101")
-ENDLESS = (*SHORT, "measure=default", "measure.steps=100000", "measure.precision=null")
+UNTRAINED = (*SHORT, *EMULATED)
+ENDLESS = (*UNTRAINED, "measure=default", "measure.steps=100000", "measure.precision=null")
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +158,7 @@ def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tm
     root.mkdir(parents=True)
     for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
         (root / name).write_bytes(b"\0" * 3072)
-    broken = (*SHORT, "dataset=cifar10", "gpus=2")
+    broken = (*UNTRAINED, "dataset=cifar10", "gpus=2")
     done = cli("harness", *broken)
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
@@ -176,7 +177,7 @@ def test_an_exception_in_a_rank_is_in_the_result_and_is_tried_again(cli: Cli, tm
 
 
 def test_interrupted_study_leaves_no_rank_and_resumes_without_loss(cli: Cli, tmp_path: Path) -> None:
-    first = cli("harness", "gpus=1", *SHORT)
+    first = cli("harness", "gpus=1", *UNTRAINED)
     assert first.returncode == 0, first.stdout + first.stderr
     for attempt, whom in enumerate(("terminal", "process", "terminate"), 1):
         with started(tmp_path, "gpus=2", *ENDLESS) as process:
@@ -216,7 +217,7 @@ def test_a_second_command_on_the_same_study_is_refused(cli: Cli, tmp_path: Path)
 
 def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path) -> None:
     ranks = (os.cpu_count() or 1) + 1
-    done = cli("harness", f"gpus={ranks}", *SHORT, "batch=4")
+    done = cli("harness", f"gpus={ranks}", *UNTRAINED)
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
     assert f"{ranks} ranks" in read_json(run_dir / "result.json")["oversubscribed"]

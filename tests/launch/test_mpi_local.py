@@ -11,11 +11,11 @@ import pytest
 from environments import trains_on_cpus
 from processes import wait_for, workers
 from project import Cli
-from studies import UNPROBED, logged, read_json, run_dirs, run_of, started, starts, steps_done
+from studies import EMULATED, UNPROBED, logged, read_json, run_dirs, run_of, started, starts, steps_done
 
 pytestmark = pytest.mark.torch
 
-SHORT = ("cluster=local", "strategy=mpi", *UNPROBED)
+SHORT = ("cluster=local", "strategy=mpi", *UNPROBED, *EMULATED)
 ENDLESS = (*SHORT, "measure.steps=100000", "measure.block_steps=2")
 
 

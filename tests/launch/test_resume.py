@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from processes import wait_for, workers
 from project import Cli
-from studies import UNPROBED, logged, losses, read_json, run_dirs, started
+from studies import EMULATED, UNPROBED, logged, losses, read_json, run_dirs, started
 
 from harness.core.seals import sealed
 
 pytestmark = pytest.mark.torch
 
-SHORT = ("cluster=local", *UNPROBED, "measure.block_steps=1")
+TRAINED = ("cluster=local", *UNPROBED, "measure.block_steps=1")
+SHORT = (*TRAINED, *EMULATED)
 # The parts of a fast recipe that have state or depend on progress.
 RECIPE = (
     *("model=airbench94", "dataset.train_samples=120", "dataset.alternating_flip=true", "dataset.crop_reflect=true"),
@@ -41,7 +42,7 @@ def test_run_interrupted_twice_has_the_losses_of_an_uninterrupted_one(
     """Bit-identical on three ranks: with more than two, a sum depends on the order of summation."""
     # Slow, so that it can be interrupted twice.
     slow = ("fault=slow_rank", "fault.seconds=0.2")
-    given = ("gpus=3", *SHORT, "measure.steps=28", "measure.warmup_steps=4", "optimizer.momentum=0.9", *slow, *recipe)
+    given = ("gpus=3", *TRAINED, "measure.steps=28", "measure.warmup_steps=4", "optimizer.momentum=0.9", *slow, *recipe)
     arguments = tuple(argument for argument in given if not recipe or argument != "model=resnet20")
     for cut in (1, 2):
         with started(tmp_path, *arguments) as process:
@@ -201,7 +202,7 @@ def test_the_plan_expects_what_earlier_runs_took_and_keeps_to_a_budget(cli: Cli,
     ],
 )
 def test_mistakes_are_one_sentence(cli: Cli, tmp_path: Path, wrong: tuple[str, ...], sentence: str) -> None:
-    done = cli("harness", "gpus=2", *SHORT, *wrong)
+    done = cli("harness", "gpus=2", *TRAINED, *wrong)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr

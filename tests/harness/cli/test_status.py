@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 from processes import wait_for, workers
 from project import PROJECT, Cli
-from studies import SMALL, started, steps_done
+from studies import EMULATED, SMALL, started, steps_done
 
-SHORT = ("cluster=local", *SMALL)
+SHORT = ("cluster=local", *SMALL, *EMULATED, "framework.options.compute_ms=100")
 
 
 def valid(text: str) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_a_folder_that_is_no_study(cli: Cli, tmp_path: Path, command: str) -> No
 def test_every_state_that_the_files_alone_can_show(cli: Cli, tmp_path: Path) -> None:
     """A study with one run damaged and the other missing."""
     study = tmp_path / "results" / "scaling"
-    planned = cli("harness", "-m", "gpus=1,2", *SHORT, "plan_only=true")
+    planned = cli("harness", "-m", "gpus=1,2", "cluster=local", *SMALL, "plan_only=true")
     assert planned.returncode == 0, planned.stderr
     names = [word.rstrip(":") for word in planned.stdout.split() if word.startswith("pytorch-")]
     damaged, missing = names

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from project import Cli
-from studies import SMALL, read_json, run_dirs, study_dir
+from studies import EMULATED, SMALL, read_json, run_dirs, study_dir
 
 from harness.study import outcome, submissions
 from harness.study.submissions import Submission
@@ -29,7 +29,7 @@ JOB = {
 
 
 def test_array_task_runs_the_next_attempt_of_its_run(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
-    done = cli("harness", "gpus=1", "cluster=local", *SMALL)
+    done = cli("harness", "gpus=1", "cluster=local", *SMALL, *EMULATED)
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
     # Restored, for another attempt of the same run as the second element of an array.

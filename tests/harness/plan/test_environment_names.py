@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from project import PROJECT, Cli
-from studies import SMALL, read_json, run_dirs
+from studies import UNPROBED, read_json, run_dirs
 
 from harness.config import composition
 from harness.core.errors import UserError
@@ -124,10 +124,11 @@ def test_a_run_in_a_conda_environment(cli: Cli, tmp_path: Path, torch_python: Pa
     if told[1] != str(sys.version_info[:2]):
         pytest.skip("PyTorch's environment has another version of Python than this one")
     folder = conda(tmp_path / "envs" / "torch", Path(told[0]))
-    done = cli("harness", "gpus=1", "cluster=local", *SMALL, "batch=8", f"framework.environment={folder}")
+    asked = ("gpus=1", "cluster=local", *UNPROBED, "batch=8")
+    done = cli("harness", *asked, f"framework.environment={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     (run_dir,) = run_dirs(tmp_path)
     assert read_json(run_dir / "spec.json")["spec"]["environment"] == str(folder)
     assert read_json(run_dir / "attempt-1" / "env.json")["interpreter"] == str(folder / "bin" / "python")
-    again = cli("harness", "gpus=1", "cluster=local", *SMALL, "batch=8", f"framework.environment={folder}/bin/python")
+    again = cli("harness", *asked, f"framework.environment={folder}/bin/python")
     assert "1 runs are completed already" in again.stdout, again.stdout
