@@ -21,7 +21,10 @@ from harness.core.spec import Placement
 from harness.worker.__main__ import main
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.stream import training_batches
-from harness.worker.emulated import Adapter  # before raising the priority, which is for the measurement only
+
+# Torch too is loaded before raising the priority, which is for the measurement only.
+from harness.worker.distributed import process_group  # noqa: F401
+from harness.worker.emulated import Adapter
 
 SENT = "sent.rank{}"
 # As in conf/framework/emulated.yaml.
