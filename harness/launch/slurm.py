@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from harness.core.errors import UserError
 from harness.launch.options import advice, batch_script, site_options, trial_options
 from harness.node import stage
 from harness.plan.plan import Array, Plan
-from harness.slurm.client import Client, Queued, SlurmRefused, SlurmUnavailable
+from harness.slurm.client import Client, Queued, SlurmRefused, SlurmUnavailable, is_unavailable
 from harness.study import outcome, submissions
 from harness.study.study import Study
 from harness.study.submissions import Submission
@@ -36,6 +36,8 @@ RETRY_SECONDS = 5.0
 # Slurm's default, used if the controller does not report one.
 MAX_ARRAY_SIZE = 1001
 
+# What the client says of sacct that does not end.
+_AWAY = r"did not answer within"
 # Reasons for which a pending job will not start by itself.
 _HELD = r"held|BadConstraints|NeverSatisfied|PartitionTimeLimit|PartitionNodeLimit|InvalidAccount|InvalidQOS"
 
@@ -186,6 +188,7 @@ def wait(
     asked_queue = time.monotonic()
     asked_accounting = -math.inf
     unavailable = False
+    accounting = _Accounting(say)
     held: set[str] = set()
     while True:
         # A failed run that is held back still has its old result.
@@ -219,9 +222,10 @@ def wait(
         lost = {r for r, since in gone_since.items() if r in open_runs and now > since + FILE_SECONDS}
         if lost and now > asked_accounting + ACCOUNTING_SECONDS and not unavailable:
             asked_accounting = now
-            for run_id in sorted(lost):
+            states = accounting.states(submissions.jobs(study.folder, lost), now)
+            for run_id in sorted(states):
                 gone_since.pop(run_id)
-            for run_id, result in _write_lost_results(study, lost):
+            for run_id, result in _write_lost_results(study, states):
                 open_runs.discard(run_id)
                 report(run_id, result)
         time.sleep(POLL_SECONDS)
@@ -299,17 +303,44 @@ def _check_accepted(arrays: Sequence[Array], say: Say) -> None:
             )
 
 
-def _write_lost_results(study: Study, run_ids: set[str]) -> list[tuple[str, dict[str, Any] | None]]:
-    """Write results for runs whose job left without one, quoting the job's state from one sacct call."""
-    jobs = submissions.jobs(study.folder, run_ids)
-    try:
-        states = CLIENT.accounting(job for job in jobs.values() if job)
-    except SlurmUnavailable:
-        states = {}
+class _Accounting:
+    """Asks why jobs have left the queue without a result. It may be away, and may learn of a job's end later."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._away_since = math.inf
+        self._asked: set[str] = set()
+
+    def states(self, jobs: Mapping[str, str | None], now: float) -> dict[str, str | None]:
+        """Return the final state of each run's job, None if it is not to be had; without those to be asked for again.
+
+        Args:
+            jobs: job by run id.
+            now: monotonic seconds.
+        """
+        try:
+            found = CLIENT.accounting(job for job in jobs.values() if job)
+        except SlurmUnavailable as error:
+            if not re.search(_AWAY, str(error), re.IGNORECASE) and not is_unavailable(str(error)):
+                return dict.fromkeys(jobs)  # this site has none
+            if self._away_since == math.inf:
+                self._away_since = now
+                self._say(f"Slurm's accounting does not answer ({error}); waiting for it to say why jobs have ended")
+            return dict.fromkeys(jobs) if now > self._away_since + UNAVAILABLE_SECONDS else {}
+        self._away_since = math.inf
+        states = {run_id: found.get(job or "") for run_id, job in jobs.items()}
+        again = {run_id for run_id, state in states.items() if state in (None, "RUNNING")} - self._asked
+        self._asked |= again
+        return {run_id: state for run_id, state in states.items() if run_id not in again}
+
+
+def _write_lost_results(study: Study, states: Mapping[str, str | None]) -> list[tuple[str, dict[str, Any] | None]]:
+    """Write results for runs whose job left without one, quoting the job's state in Slurm's accounting."""
+    jobs = submissions.jobs(study.folder, states)
     written: list[tuple[str, dict[str, Any] | None]] = []
-    for run_id in sorted(run_ids):
+    for run_id in sorted(states):
         run_dir, job = study.run_dir(run_id), jobs[run_id]
-        reason = outcome.lost_reason(run_dir, job, states.get(job or ""))
+        reason = outcome.lost_reason(run_dir, job, states[run_id])
         attempt = run_files.attempt_number(events.attempt_dirs(run_dir)[-1])
         result = outcome.result(run_dir, attempt, events.FAILED, reason=reason, job_id=job, written_by="launcher")
         if job and not result["stderr_tail"]:  # the ranks never started: the batch script may say why

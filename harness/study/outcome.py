@@ -116,6 +116,8 @@ def lost_reason(run_dir: Path, job: str | None, state: str | None) -> str:
     if state == "PENDING":
         # A task that is cancelled before it starts gets no record of its own: its array's stays as it was.
         slurm_state = "; Slurm's accounting has it as still pending: it was cancelled before it started"
+    elif state is None and job:
+        slurm_state = "; Slurm's accounting does not say why"
     else:
         meaning = _EXIT_CODES.get(state.rpartition(" ")[2]) if state else None
         slurm_state = f"; Slurm says {state}" + (f": {meaning}" if meaning else "") if state else ""

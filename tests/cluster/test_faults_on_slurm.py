@@ -233,6 +233,22 @@ def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
     assert logged(run_dir, "resume", 2)[0]["step"] >= 20
 
 
+def test_why_a_job_ended_is_asked_until_the_accounting_answers(slurm_of_one: Any, tmp_path: Path) -> None:
+    slurm = slurm_of_one
+    with started(slurm, tmp_path, "gpus=1", *LONG, "measure.steps=2000") as process:
+        wait_for(lambda: steps_done(tmp_path) > 0, 240)
+        slurm.script("dbd-stop")
+        try:
+            slurm.run("scancel", "--me")
+            printed = printed_until(process, "waiting for it to say why jobs have ended")
+        finally:
+            slurm.script("dbd-start")
+        rest, _ = process.communicate(timeout=600)
+    assert process.returncode == 1, printed + rest
+    (run_dir,) = run_dirs(tmp_path)
+    assert "Slurm says CANCELLED" in read_json(run_dir / "result.json")["reason"]
+
+
 def test_slurmctld_away_while_submitting_and_while_asking(slurm_of_one: Any, cli: Cli, tmp_path: Path) -> None:
     slurm = slurm_of_one
     slurm.script("ctld-stop")
