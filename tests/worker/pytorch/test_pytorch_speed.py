@@ -120,6 +120,7 @@ def test_the_modes_of_torch_compile_are_those_of_the_configuration() -> None:
     assert {mode.name for mode in CompileMode} == set(in_environment("pytorch", "speed_side", "modes")) - {"lite"}
 
 
+@pytest.mark.whole
 def test_an_autotuned_network_learns_the_same() -> None:
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a C++ compiler on the CPU: no g++ on the PATH")
