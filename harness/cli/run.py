@@ -136,10 +136,11 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
     from harness.plan.plan import make_plan
 
     run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
+    # Before the results: whoever has left the queue by then has written its own.
+    queued = slurm.queued(study, run_ids, console.note) if asked.scheduler == "slurm" else set()
     ended = study.ended(run_ids)
     completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
     failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
-    queued = slurm.queued(study, run_ids, console.note) if asked.scheduler == "slurm" else set()
     plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
     expected = cost.expected(plan.arrays, study.folder)
     console.plan(plan, study, asked.scheduler, expected, asked.skipped)

@@ -219,7 +219,11 @@ def _update_from_slurm(
             continue
         queued = queue.get(run.job or "")
         if queued is None:
-            gone.append(run)
+            ended = _status_from_files(folder / run_files.RUNS / run.run_id, submitted)
+            if ended.state in (COMPLETED, FAILED):  # meanwhile
+                vars(run).update(vars(ended))
+            else:
+                gone.append(run)
         elif queued.state == "RUNNING":
             run.state = RUNNING
             run.note = None if run.steps_done else "starting"

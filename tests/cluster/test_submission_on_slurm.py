@@ -73,6 +73,24 @@ def test_a_job_may_start_before_sbatch_answers_or_the_command_is_killed(
     assert_each_run_completed_once(tmp_path)
 
 
+def test_a_run_that_ends_while_squeue_is_slow_to_answer_is_not_run_again(
+    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    asked = (*arguments, "gpus=1", "seed=0", "framework.options.compute_ms=2000", "measure.steps=8")
+    first = cli("harness", *asked, "wait=false", env=slurm.env)
+    assert first.returncode == 0, first.stdout + first.stderr
+    # Answers once the run has ended and its job has left the queue.
+    result = f"{tmp_path}/results/scaling/runs/*/result.json"
+    wait = f'until ls {result} > /dev/null 2>&1; do sleep 0.2; done\nwhile [ -n "$({shutil.which("squeue")} -h)" ]'
+    text = f'#!/bin/sh\n{wait}; do sleep 0.2; done\nexec {shutil.which("squeue")} "$@"\n'
+    program(tmp_path / "late" / "squeue", text)
+    assert not list(tmp_path.glob("results/scaling/runs/*/result.json")), "the run has not ended yet"
+    again = cli("harness", *asked, env={**slurm.env, "PATH": f"{tmp_path}/late:{slurm.env['PATH']}"})
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "submitted job" not in again.stdout
+    assert_each_run_completed_once(tmp_path)
+
+
 def test_the_old_failure_of_a_run_that_is_held_back_is_not_reported_again(
     slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
