@@ -140,8 +140,7 @@ class Progress:
         self.failed: list[str] = []
         self.completed = 0
         own = [request.spec.workload for request in plan.to_launch if request.spec.workload is not None]
-        # A network of the catalogue saves its state when it is told to end.
-        self.lost = "nothing is lost"
+        self.lost = "the run that was interrupted continues from its last checkpoint, if it had time to save one"
         if own:
             resumed = "as workload.resume_args say" if all(each.resume_args for each in own) else "from step 0"
             self.lost = f"the run that was interrupted starts again {resumed}"
@@ -175,7 +174,7 @@ class Progress:
 
 def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
     left = progress.total - progress.completed - len(progress.failed)
-    what = "nothing is lost; the jobs keep running in Slurm" if on_slurm else f"{progress.lost}; {left} runs are left"
+    what = "the jobs keep running in Slurm" if on_slurm else f"{progress.lost}; {left} runs are left"
     _console.print(f"\ninterrupted; {progress.completed} runs completed, {what}; the same command resumes the study")
     if on_slurm:
         _console.print(f"status: python -m harness.status {_quoted(study)}")

@@ -73,7 +73,9 @@ def register() -> None:
 
 def hydra_output(argv: Sequence[str]) -> str:
     """Print what Hydra prints for --cfg, --info, --hydra-help and tab completion. Raises SystemExit on mistakes."""
-    sys.argv[1:] = _declared(argv)
+    # With --cfg, the values in place of expressions such as ${default_steps:...}.
+    resolve = ["--resolve"] if any(word.split("=")[0] in ("--cfg", "-c") for word in argv) else []
+    sys.argv[1:] = [*_declared(argv), *resolve]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         hydra.main(version_base=_VERSION_BASE, config_path=str(CONF), config_name="config")(lambda _: None)()
     return printed.getvalue()
@@ -324,7 +326,7 @@ def _sentence(error: Exception, folders: Sequence[Path] = ()) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     where = ""
-    if composing := re.match(r"In '([^']+)': \w+ raised while composing config", lines[0]):
+    if composing := re.match(r"In '([^']+)': (\w+) raised while composing config", lines[0]):
         # Names of groups are relative to one of the folders.
         files = [folder / f"{composing[1]}.yaml" for folder in folders]
         where = f"{next((path for path in reversed(files) if path.is_file()), composing[1])}: "
@@ -348,6 +350,8 @@ def _sentence(error: Exception, folders: Sequence[Path] = ()) -> str:
         if not str(error.override).isascii():
             return f"'{error.override}': characters other than ASCII need quotes inside those of the shell"
         return f"'{error.override}' is not of the form key=value, nor a list of values: {lines[0]}"
+    if composing and composing[2] == "ValidationError":
+        return f"{where}this is not a mapping: give lines of key: value"
     return lines[0]
 
 
@@ -368,8 +372,9 @@ def _wrong_value(error: OmegaConfBaseException) -> str:
             "."
         )
     if found := re.match(r"(?:Invalid value assigned: (\w+) is not a |Cannot assign (\w+) to )(List|Dict)", message):
-        given = found[1] or found[2]
-        return f"'{key}' takes {_TYPES[f'{found[3]}Config']}, not {_TYPES.get(given, given)}"
+        given = found[1] or found[2]  # AnyNode: a value of no type, which OmegaConf does not tell
+        given = "a single value" if given == "AnyNode" else _TYPES.get(given, given)
+        return f"'{key}' takes {_TYPES[f'{found[3]}Config']}, not {given}"
     if "is not Optional" in message:
         return f"{key}=null: '{key}' needs a value"
     return message if str(key) in message else f"{key}: {message}"

@@ -15,7 +15,8 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
         try:
             code = main()
         except SystemExit as end:
-            code = end.code
+            # rich turns a closed pipe into an exit with code 1.
+            code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout again at exit.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.core.errors import DataError
@@ -29,7 +30,7 @@ def locate(spec_name: str, reader: str, root: str | None) -> Path | None:
         None for the synthetic reader, which needs no files.
 
     Raises:
-        DataError: lists the folders searched, what is missing in each, and how to get the data set.
+        DataError: says where it should be, or what is missing there, and how to get the data set.
     """
     if reader == SYNTHETIC:
         return None
@@ -40,10 +41,8 @@ def locate(spec_name: str, reader: str, root: str | None) -> Path | None:
     for folder in candidates:
         if files_in(reader, folder) is not None:
             return folder
-    looked = "; ".join(f"{folder}: {_what_is_wrong(reader, folder)}" for folder in candidates) or "nowhere"
-    unset = " (data.root is not set)" if root is None else ""
     raise DataError(
-        f"data set '{spec_name}' was not found; looked in {looked}{unset}. "
+        f"data set '{spec_name}' was not found: {_why_not(spec_name, reader, root, candidates)}. "
         f"To get it: {_how_to_get(spec_name, reader, root)}; {_what_is_here(root)}"
     )
 
@@ -128,9 +127,21 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-def _what_is_wrong(reader: str, folder: Path) -> str:
+def _why_not(spec_name: str, reader: str, root: str | None, candidates: Sequence[Path]) -> str:
+    """Name the folders that hold a part of the data set; without any, those where it should be."""
+    begun = [f"{folder}: {wrong}" for folder in candidates if (wrong := _what_is_wrong(reader, folder))]
+    if begun:
+        return "; ".join(begun)
+    unset = ["data.root is not set"] if root is None else []
+    system = [_SYSTEM_FOLDERS[spec_name]] if spec_name in _SYSTEM_FOLDERS and reader != SHARDS else []
+    expected = [str(folder) for folder in candidates[:1] if root is not None] + system
+    return ", ".join(unset + [f"nothing in {' or '.join(expected)}"] * bool(expected))
+
+
+def _what_is_wrong(reader: str, folder: Path) -> str | None:
+    """Return what keeps a folder from being the data set; None if it has nothing of it."""
     if not os.path.isdir(folder):
-        return "no such folder"
+        return None
     if not os.access(folder, os.R_OK | os.X_OK):
         return "no permission to read"
     begun: list[list[str]] = []
@@ -139,7 +150,7 @@ def _what_is_wrong(reader: str, folder: Path) -> str:
         if len(missing) < len(layout):
             begun.append(missing)
     if not begun:
-        return "none of its files"
+        return None
     fewest = min(begun, key=len)
     return "missing " + ", ".join(fewest)
 

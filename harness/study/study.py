@@ -167,6 +167,8 @@ class Study:
                     f"{self.folder} has files but no study.json, so it is not a study; choose another study=<name>"
                 ) from None
             return {"v": STUDY_VERSION, "study": self.name, "created": time.time(), "invocations": []}
+        except NotADirectoryError:
+            raise UserError(f"{self.folder.parent} is a file; results= names the folder for studies") from None
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read ({error}); {_RESTORE}") from None
         if not isinstance(document, dict) or document.get("v") != STUDY_VERSION or "invocations" not in document:

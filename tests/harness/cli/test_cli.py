@@ -63,7 +63,7 @@ def test_cfg_job_prints_the_whole_configuration(cli: Cli) -> None:
         (["strategy.name=ring"], ["ring", "allreduce", "strategy=<name>"]),
         (["strategy.name=pipeline"], ["'bucket_mb' is not a key", "strategy=pipeline"]),
         (["strategy=mpi", "strategy.options.bucket_mb=1"], ["the strategy that was chosen has no options"]),
-        (["dataset=cifar10"], ["cifar10", "looked in", "cs.toronto.edu"]),
+        (["dataset=cifar10"], ["cifar10", "was not found: nothing in", "cs.toronto.edu"]),
         (["framework.environment=absent"], ["'absent'", ".envs/absent/bin/python", "framework.environment"]),
         (["precision=fp16", "cluster.device=cpu"], ["fp16", "fp32 or bf16"]),
         (["measure.steps=15"], ["measure.steps=15", "block_steps=10"]),
