@@ -36,20 +36,18 @@ FASTER, NOT_SHOWN, NOT_TESTED = "faster", "no difference shown", "not tested"
 
 COLUMNS = table(
     Column(
-        "faster", TEXT, "the series with the higher throughput, shown to be so or not: verdict says", optional=False
+        "faster", TEXT, "the series with the higher throughput; verdict says whether a test shows it", optional=False
     ),
     Column("slower", TEXT, "the other series", optional=False),
     *of_point("model", "dataset", "precision", "scaling", "cluster", "gpus", "global_batch", "batch_per_gpu"),
-    Column("runs_faster", COUNT, "completed runs of the one"),
-    Column("runs_slower", COUNT, "of the other"),
-    figure("ratio", "1", "of their throughputs", show=times, ends=INTERVAL),
-    Column("p", REAL, "of Welch's t test on the logarithm of seconds per sample, two-sided; null: not tested"),
-    Column("p_holm", REAL, "the same by Holm's correction over all comparisons of the study"),
-    Column(
-        "visible_factor", REAL, "the ratio that would have been seen with a probability of 80 %; null: none up to 100"
-    ),
-    Column("verdict", TEXT, "what the test says", choices=(FASTER, NOT_SHOWN, NOT_TESTED)),
-    Column("sentence", TEXT, "the same in words", optional=False),
+    Column("runs_faster", COUNT, "completed runs of the faster series"),
+    Column("runs_slower", COUNT, "completed runs of the slower series"),
+    figure("ratio", "1", "ratio of the two throughputs", show=times, ends=INTERVAL),
+    Column("p", REAL, "two-sided p value of Welch's t test on log seconds per sample; null if not tested"),
+    Column("p_holm", REAL, "p with Holm's correction over all comparisons of the study"),
+    Column("visible_factor", REAL, "minimum detectable ratio at a power of 80 %; null if above 100"),
+    Column("verdict", TEXT, "result of the test", choices=(FASTER, NOT_SHOWN, NOT_TESTED)),
+    Column("sentence", TEXT, "the comparison as a sentence", optional=False),
     POINT["marks"],
 )
 
@@ -182,7 +180,7 @@ def _visible(row: Mapping[str, Any]) -> str:
 
 
 def _name(point: Point) -> str:
-    detail = f" [{point.detail}]" if point.detail else ""
+    detail = f" [{point.other_detail}]" if point.other_detail else ""
     return f"{point.how}{detail}"
 
 

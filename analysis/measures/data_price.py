@@ -33,12 +33,12 @@ DATA_NOTE = (
 COLUMNS = table(
     *SERIES,
     *of_point("device", *SHAPE),
-    figure("real_step_seconds", "s", "of a step with the data set", "Step, real", duration),
-    figure("synthetic_step_seconds", "s", "of a step with made samples in its place", "Step, synthetic", duration),
-    figure("price_seconds", "s", "their difference", "Difference", duration, RANGE, "price_basis"),
-    figure("price_fraction", "1", "the difference by the latter", show=tenths),
+    figure("real_step_seconds", "s", "step time with the data set", "Step, real", duration),
+    figure("synthetic_step_seconds", "s", "step time with synthetic samples", "Step, synthetic", duration),
+    figure("price_seconds", "s", "difference of the two step times", "Difference", duration, RANGE, "price_basis"),
+    figure("price_fraction", "1", "difference / step time with synthetic samples", show=tenths),
     Column("real_runs", COUNT, "runs with the data set"),
-    Column("synthetic_runs", COUNT, "runs with made samples"),
+    Column("synthetic_runs", COUNT, "runs with synthetic samples"),
     Column("price_basis", TEXT, heading="Runs"),
     *of_point("marks", "oversubscribed"),
 )

@@ -26,20 +26,27 @@ COLUMNS = table(
     POINT["marks"],
     Column("run_id", TEXT),
 )
-_NOT_ALL = "until the target accuracy; low and high without value: of the runs that reached it, since not all did"
-_LAST = "at the last evaluation, mean and range of the seeds"
+_NOT_ALL = "until the target accuracy; low and high alone are those of the runs that reached it, if not all did"
+_LAST = "at the last evaluation; mean and range over the seeds"
 POINT_COLUMNS = table(
+    figure("accuracy", "1", f"test accuracy, as a fraction, {_LAST}", "Test accuracy", tenths, RANGE, "basis"),
+    figure("loss", "1", f"test cross-entropy {_LAST}", "Test loss", number, RANGE, "basis"),
     figure(
-        "accuracy", "1", f"fraction of the test samples that are right {_LAST}", "Test accuracy", tenths, RANGE, "basis"
+        "samples",
+        "samples",
+        "training samples seen before the last evaluation",
+        "Samples seen",
+        count,
+        RANGE,
+        "basis",
+        "Samples",
     ),
-    figure("loss", "1", f"mean cross-entropy of the test samples {_LAST}", "Test loss", number, RANGE, "basis"),
-    figure("samples", "samples", "training samples until then", "Samples seen", count, RANGE, "basis", "Samples"),
-    figure("epochs", "epochs", "the same in passes over the training samples", "Epochs", number, RANGE, "basis"),
+    figure("epochs", "epochs", "passes over the training samples", "Epochs", number, RANGE, "basis"),
     figure("best", "1", "the highest accuracy of any evaluation of any run", "Best", tenths),
     figure(
         "to_train_seconds",
         "s",
-        f"training {_NOT_ALL}",
+        f"training time {_NOT_ALL}",
         "Training until there",
         duration,
         RANGE,
@@ -53,8 +60,8 @@ POINT_COLUMNS = table(
     ),
     figure("to_joules", "J", f"energy of the devices {_NOT_ALL}", "Energy", energy, RANGE, "to_basis"),
     Column("seeds", COUNT, "seeds", "Seeds", least=1),
-    Column("runs", COUNT, "runs; null: there is no target"),
-    Column("reached", COUNT, "runs that reached the target; null: there is none"),
+    Column("runs", COUNT, "runs; null without a target accuracy"),
+    Column("reached", COUNT, "runs that reached the target accuracy; null without a target"),
 )
 # Costs of reaching a target.
 COSTS = ("train_seconds", "samples", "epochs", "gpu_hours", "joules")

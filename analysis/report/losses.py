@@ -39,7 +39,7 @@ COLUMNS = table(
     *of_point("relative_to_gpus", "relative_to_strategy"),
     Column("efficiency", REAL),  # scaling.csv has its interval
     POINT["step_seconds"],
-    figure("ideal_step_seconds", "s", "of a step, were the efficiency 100 %", show=duration),
+    figure("ideal_step_seconds", "s", "step time at 100 % efficiency", show=duration),
     *(
         figure(f"{part}_seconds", "s", f"{name}: seconds of a step", name.capitalize(), duration, RANGE, "parts_basis")
         for part, name in PART_NAMES.items()
@@ -47,7 +47,7 @@ COLUMNS = table(
     figure(
         "traced_exposed_communication_seconds",
         "s",
-        "by a trace: messages of a step that compute does not hide, mean and range of the ranks",
+        "from a trace: time of messages that compute does not hide, mean and range over the ranks",
         ends=RANGE,
     ),
     Column("parts_basis", TEXT, heading="Intervals from"),
@@ -58,24 +58,26 @@ COLUMNS = table(
     ),
     Column("lost_basis", TEXT),
     *(figure(key, "1", f"POP's efficiency: {name}", name.capitalize(), percent) for key, name in EFFICIENCIES.items()),
-    figure("allreduce_seconds", "s", "of an allreduce of the gradients' size alone", ends=RANGE, basis="parts_basis"),
+    figure(
+        "allreduce_seconds", "s", "time of an allreduce of the gradients' size alone", ends=RANGE, basis="parts_basis"
+    ),
     Column("allreduce_bytes", COUNT, "bytes of that allreduce"),
-    figure("overlap", "1", "least share of that allreduce that a step hides", "Overlap", ends=RANGE),
+    figure("overlap", "1", "minimum share of that allreduce that a step hides", "Overlap", ends=RANGE),
     figure("algorithm_gb_per_s", "GB/s", "algorithm bandwidth of that allreduce, 10^9 bytes"),
     figure("bus_gb_per_s", "GB/s", "bus bandwidth of that allreduce, 10^9 bytes", "Bus bandwidth"),
     figure(
         "step_bus_gb_per_s_at_most",
         "GB/s",
-        "always null: what a step waits for synchronisation is no bound of its messages",
+        "always null: exposed synchronisation time does not bound the bandwidth of a step's messages",
     ),
     figure("nominal_gb_per_s", "GB/s", "nominal rate of the link"),
-    figure("bus_of_nominal", "1", "bus bandwidth by that rate"),
-    figure("tflops_per_gpu", "TFLOP/s", "achieved by one GPU, 10^12 operations", "TFLOP/s per GPU"),
+    figure("bus_of_nominal", "1", "bus bandwidth / nominal rate of the link"),
+    figure("tflops_per_gpu", "TFLOP/s", "achieved per GPU, 10^12 operations/s", "TFLOP/s per GPU"),
     figure("peak_tflops", "TFLOP/s", "nominal peak of one GPU"),
-    Column("peak_source", TEXT, "where the nominal peak is from, or why there is none"),
-    figure("model_flops_utilisation", "1", "achieved by nominal peak (MFU)", "MFU"),
-    Column("probe_rounds", COUNT, "rounds of the probes, the fewest of the runs", "Probes"),
-    figure("probe_share", "1", "share of a run's time that the probes took, the largest of the runs"),
+    Column("peak_source", TEXT, "source of the nominal peak, or why there is none"),
+    figure("model_flops_utilisation", "1", "achieved / nominal peak operations (MFU)", "MFU"),
+    Column("probe_rounds", COUNT, "rounds of probes, minimum over the runs", "Probes"),
+    figure("probe_share", "1", "share of the run time spent on probes, maximum over the runs"),
     Column("notes", TEXT, "what was left out, and why"),
     *of_point("marks", "oversubscribed", "run_ids"),
 )

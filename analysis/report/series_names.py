@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from analysis.base.constants import IMPORTED
 from analysis.base.text import printable, shortened
-from analysis.tables.names import framework_name
 from analysis.tables.point import Point
 from analysis.tables.series import Series, scaling_text, series_of
 
 NAME_LENGTH = 80  # characters
-FRAMEWORK = re.compile(r"\bframework=([^,]+)")  # in the detail of an imported series, from that column
 IN_ORDER = ("what", "model", "dataset", "scaling", "precision", "cluster", "device", "detail")
 
 
@@ -64,12 +60,8 @@ def _parts(point: Point) -> dict[str, str]:
         "scaling": scaling_text(point),
         **{name: getattr(point, name) or "" for name in IN_ORDER[1:] if name != "scaling"},
         **(dict.fromkeys(("model", "dataset", "precision"), "") if point.is_own else {}),
-        **({"detail": FRAMEWORK.sub(_framework, point.detail)} if point.framework == IMPORTED else {}),
+        "detail": point.other_detail,
     }
-
-
-def _framework(found: re.Match[str]) -> str:
-    return framework_name(found[1])
 
 
 def _another(name: str, taken: Iterable[str]) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from analysis.base.constants import OWN_TRAININGS
+from analysis.base.constants import IMPORTED, OWN_TRAININGS
 from analysis.base.text import gpus_text
 from analysis.read.row import Run
 from analysis.stats.estimates import Estimate
 from analysis.stats.intervals import Interval
 from analysis.tables.columns import POINT
-from analysis.tables.names import training_name
+from analysis.tables.names import framework_name, training_name
+
+_FRAMEWORK = re.compile(r"(?:^|, )framework=([^,]+)")  # in the detail of an imported series, from that column
 
 
 class Message(NamedTuple):
@@ -155,7 +158,19 @@ class Point:
         """'PyTorch DDP', the name of a training of the user's own, or what the user calls it."""
         if self.shown is not None and self.shown.label:
             return self.shown.label
-        return self.model if self.is_own else training_name(self.framework, self.strategy)
+        own = self.imported_framework or self.model
+        return own if self.is_own else training_name(self.framework, self.strategy)
+
+    @property
+    def imported_framework(self) -> str | None:
+        """What the column 'framework' of an imported table says, where the series differ in it."""
+        found = _FRAMEWORK.search(self.detail) if self.framework == IMPORTED else None
+        return framework_name(found[1]) if found else None
+
+    @property
+    def other_detail(self) -> str:
+        """The detail, without the framework of an imported series."""
+        return _FRAMEWORK.sub("", self.detail).removeprefix(", ") if self.imported_framework else self.detail
 
     @property
     def work(self) -> str:
@@ -170,12 +185,14 @@ class Point:
     @property
     def series_name(self) -> str:
         """Full name of its series."""
-        return ", ".join(filter(None, (self.label, "" if self.is_own else self.precision, self.detail)))
+        precision = "" if self.is_own else self.precision
+        return ", ".join(filter(None, (self.imported_framework, self.label, precision, self.other_detail)))
 
     @property
     def name(self) -> str:
         """Label and detail of its series."""
-        return f"{self.label} [{self.detail}]" if self.detail else self.label
+        name = ", ".join(filter(None, (self.imported_framework, self.label)))
+        return f"{name} [{self.other_detail}]" if self.other_detail else name
 
     def interval(self, figure: str) -> Interval | None:
         """Return a figure with its interval."""

@@ -32,10 +32,10 @@ SCALING = table(
 SEVERAL = ("marks", "run_ids", "reference_run_ids")  # columns with several values
 DAMAGE = table(
     Column("run_id", TEXT, "name of the run's folder in runs/", optional=False),
-    Column("file", TEXT, "as seen from there", optional=False),
+    Column("file", TEXT, "path of the file within that folder", optional=False),
     Column("kind", TEXT, "as docs/run-directory.md names it, such as 'torn line'", optional=False),
-    Column("count", COUNT, "how many lines, or how often", optional=False, least=1),
-    Column("sentence", TEXT, "the same in words", optional=False),
+    Column("count", COUNT, "number of lines or occurrences", optional=False, least=1),
+    Column("sentence", TEXT, "the comparison as a sentence", optional=False),
 )
 
 

@@ -23,14 +23,14 @@ WIDTH = 160  # characters of a line of the file
 JSON_TYPES = {TEXT: "string", COUNT: "integer", REAL: "number", LOGICAL: "boolean"}
 RUN = table(
     Column("run_id", TEXT, "name of its folder in runs/", optional=False),
-    Column("status", TEXT, "how it stands", choices=(COMPLETED, FAILED, UNFINISHED, UNREADABLE, INVALID, MISSING)),
-    Column("reason", TEXT, "why it is not completed"),
-    Column("notes", TEXT, "what else its logs say of it"),
-    Column("point", COUNT, "index of its point in points, from 0; null: its spec could not be read"),
-    Column("seed", COUNT, "of its samples' order and its weights"),
-    Column("repeat", COUNT, "number of its repetition"),
-    Column("attempts", COUNT, "how many it took"),
-    Column("code_version", TEXT, "of this program, when it was submitted"),
+    Column("status", TEXT, "status of the run", choices=(COMPLETED, FAILED, UNFINISHED, UNREADABLE, INVALID, MISSING)),
+    Column("reason", TEXT, "why the run did not complete"),
+    Column("notes", TEXT, "further remarks from its logs"),
+    Column("point", COUNT, "index of its point in points, from 0; null if its spec could not be read"),
+    Column("seed", COUNT, "seed of the weights and of the order of samples"),
+    Column("repeat", COUNT, "index of the repetition"),
+    Column("attempts", COUNT, "number of attempts"),
+    Column("code_version", TEXT, "version of this program when the run was submitted"),
 )
 
 
