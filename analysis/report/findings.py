@@ -15,14 +15,15 @@ from analysis.measures.losses import Losses, losses_of
 from analysis.measures.resources import resources_of
 from analysis.measures.speedup import points_of
 from analysis.read.study import Study
+from analysis.report.best import named_series
 from analysis.report.failures import failure_costs
-from analysis.report.palette import LOOKS
 from analysis.report.published import Beside, beside_published
 from analysis.report.roofline import roofline_of
 from analysis.report.series_choice import Choice, chosen
 from analysis.report.startup import startup_of
 from analysis.scaling.report_forecast import Outlook, outlook_of
 from analysis.tables.point import Point
+from analysis.tables.series import series_in_order
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Findings:
     @cached_property
     def outlook(self) -> list[Outlook]:
         """Forecast for larger sizes, of the series with a colour of their own in the charts."""
-        return outlook_of(self.points, len(LOOKS))
+        return outlook_of(self.points, named_series(series_in_order(self.points)))
 
 
 def findings_of(study: Study, target: float | None = None, choice: Choice | None = None) -> Findings:

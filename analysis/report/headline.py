@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.base.text import printable
 from analysis.report.answers import Answer, answers_of
+from analysis.report.best import worth
 from analysis.report.sentences import is_own_baseline
 from analysis.tables.series import series_of
 
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
 
 def headline_sentences(findings: Findings) -> list[str]:
     """One text per series: series with a speedup first, then those that are no scaling result, those with only a
-    throughput, and those without figures; each group in the order of the points."""
-    answers = sorted(answers_of(findings.points, findings.losses), key=_rank)
+    throughput, and those without figures. In each group the largest speedup is first, or what the user put first."""
+    answers = answers_of(findings.points, findings.losses)
+    if not any(point.shown for point in findings.points):
+        answers = sorted(answers, key=lambda answer: worth(answer.point), reverse=True)
+    answers = sorted(answers, key=_rank)
     said = [answer.text for answer in answers]
     unmeasured = (series for series in series_of(findings.points) if not series.measured)
     said += [f"{series.first.name}: no figure for {series.gaps}." for series in unmeasured]

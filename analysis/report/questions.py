@@ -13,32 +13,14 @@ from typing import TYPE_CHECKING
 from analysis.base.text import gpus_text, hours_unit, listed, number, percent
 from analysis.measures.comparisons import FASTER, NOT_TESTED
 from analysis.report.answers import Answer
+from analysis.report.best import DOUBTFUL, worth
 from analysis.report.sentences import is_own_baseline, ranged
 from analysis.tables.point import Point
-from analysis.tables.warnings import (
-    BASELINE_OVERSUBSCRIBED,
-    BASELINE_WORK_DIFFERS,
-    FAULT_INJECTED,
-    OVERSUBSCRIBED,
-    PROFILED,
-    WORK_DIFFERS,
-)
-from harness.core.spec import EMULATED
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
     from analysis.scaling.report_forecast import Forecast, Outlook
 
-# Points with these warnings are used only if there are no others, since they do not show how training scales.
-DOUBTFUL = {
-    OVERSUBSCRIBED,
-    BASELINE_OVERSUBSCRIBED,
-    WORK_DIFFERS,
-    BASELINE_WORK_DIFFERS,
-    FAULT_INJECTED,
-    PROFILED,
-    EMULATED,
-}
 # Computing centres question lower efficiencies.
 GOOD_EFFICIENCY = 0.7
 MOST_NAMED = 3  # series named in one sentence
@@ -74,13 +56,7 @@ def replies_of(findings: Findings, answers: Sequence[Answer]) -> list[Reply]:
 def best_answer(answers: Sequence[Answer]) -> Answer:
     """The series with the largest speedup at its largest size, preferring those without serious warnings; without any
     speedup, the one with the highest throughput."""
-
-    def key(answer: Answer) -> tuple[bool, bool, float]:
-        point = answer.point
-        scaled = not is_own_baseline(point) and point.speedup is not None
-        return scaled, not DOUBTFUL & set(point.marks), (point.speedup or 0) if scaled else point.rate
-
-    return max(answers, key=key)
+    return max(answers, key=lambda answer: worth(answer.point))
 
 
 def _how_far(points: Sequence[Point], answers: Sequence[Answer], best: Answer) -> Reply:

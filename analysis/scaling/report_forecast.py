@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis.measures.metrics import gpu_hours
 from analysis.tables.point import Point
-from analysis.tables.series import series_in_order, without_strategy
+from analysis.tables.series import Series, without_strategy
 
 if TYPE_CHECKING:
     from analysis.scaling.bayesian import Predictive
@@ -62,13 +62,11 @@ class Outlook:
         return tuple(f"{one.gpus}: {'; '.join(one.caveats)}" for one in refused)
 
 
-def outlook_of(points: Sequence[Point], most_series: int) -> list[Outlook]:
-    """Forecast the first `most_series` series in the order of the charts. The limit exists because a posterior
-    takes some 0.1 s."""
+def outlook_of(points: Sequence[Point], drawn: Sequence[Series]) -> list[Outlook]:
+    """Forecast these series of the points. Not all at once: a posterior takes some 0.1 s."""
     from analysis.scaling.prediction import predict_series
     from analysis.scaling.study_series import study_series
 
-    drawn = series_in_order(points)[:most_series]
     first = {series.key: series.first for series in drawn}
     alike = {series.work for series in drawn}
     # Include the framework alone: it supplies the size of one GPU to a series without one.

@@ -62,7 +62,77 @@ def test_page_begins_with_answers_two_plots_and_a_table_and_folds_the_rest(recor
     for text in recorded.locator("details.part > summary .gist").all_inner_texts():
         assert len(text) > 5  # says what is in it
     # The page had 25,700 px, with two runs 10,600.
-    assert recorded.evaluate(HEIGHT) < 4_500
+    assert recorded.evaluate(HEIGHT) < 4_000
+
+
+SERIES_SHOWN = "#table-points tr.series:visible .label"
+NAMED_IN_PLOT = "#chart-speedup .role-legend-label text"
+
+
+def test_many_series_begin_with_the_best_five_and_show_all_on_demand(recorded: Any) -> None:
+    assert recorded.locator("#scaling .fewer").inner_text().startswith("The 5 with the largest speedup of 8 series")
+    best = recorded.locator(SERIES_SHOWN).all_inner_texts()
+    assert len(best) == 5
+    assert sorted(recorded.locator(NAMED_IN_PLOT).all_text_contents()) == sorted(best)
+    assert "MXNet KVStore" in best
+    every = recorded.get_by_role("checkbox", name="all 8 series")
+    every.focus()
+    recorded.keyboard.press("Space")
+    recorded.wait_for_function("document.querySelectorAll('#chart-speedup .role-legend-label text').length === 8")
+    names = recorded.locator(SERIES_SHOWN).all_inner_texts()
+    assert len(names) == 8
+    # One name per series: in table, plot, and list of answers.
+    assert set(recorded.locator(NAMED_IN_PLOT).all_text_contents()) == set(names)
+    assert {text.strip() for text in recorded.locator("#series .answer b").all_text_contents()} == set(names)
+    recorded.keyboard.press("Space")
+    assert recorded.locator(SERIES_SHOWN).count() == 5
+    recorded.fill("input[name=words]", "pytorch ddp")  # a filter finds the others too
+    recorded.wait_for_function("document.querySelector('.choose output').textContent === '2 of 16 points'")
+    assert recorded.locator(SERIES_SHOWN).all_inner_texts() == ["PyTorch DDP"]
+    recorded.keyboard.press("Escape")
+    recorded.wait_for_function("document.documentElement.matches('.best')")
+    recorded.emulate_media(media="print")
+    assert recorded.locator(SERIES_SHOWN).count() == 8
+    recorded.emulate_media(media="screen")
+
+
+def test_legend_stands_beside_the_lines_where_there_is_room(recorded: Any) -> None:
+    places = """() => {
+      const boxes = (selector) =>
+        [...document.querySelectorAll(`#chart-efficiency ${selector}`)].map((e) => e.getBoundingClientRect());
+      const lines = boxes('.mark-line path');
+      const names = boxes('.role-legend-label text');
+      return [Math.max(...lines.map((box) => box.right)), Math.min(...names.map((box) => box.left))];
+    }"""
+    for width, beside in ((1920, "yes"), (400, "")):
+        recorded.set_viewport_size({"width": width, "height": 900})
+        recorded.wait_for_function(f"document.querySelector('#chart-efficiency .vega').dataset.beside === '{beside}'")
+        recorded.wait_for_timeout(500)
+        lines, legend = recorded.evaluate(places)
+        assert (legend > lines) is (beside == "yes"), width
+    # The entries are in the order in which the lines end.
+    values = "() => document.querySelectorAll('#table-points td[data-label=Efficiency]').length"
+    assert recorded.evaluate(values) == 16
+    assert recorded.locator("#chart-efficiency .role-legend-label text").first.text_content() == "MXNet KVStore"
+    recorded.set_viewport_size({"width": 1280, "height": 900})
+    recorded.wait_for_timeout(500)
+
+
+def test_points_are_short_in_a_narrow_window(recorded: Any) -> None:
+    recorded.set_viewport_size({"width": 400, "height": 900})
+    heads = [
+        text.split("\n")[0].rstrip("?") for text in recorded.locator("#table-points thead th:visible").all_inner_texts()
+    ]
+    assert heads == ["CPU ranks", "Samples/s", "Speedup", "Efficiency"]
+    table = "document.querySelector('#table-points').offsetHeight"
+    assert recorded.evaluate(table) < 1_000
+    assert recorded.evaluate(HEIGHT) < 5_000  # of 7,361 with cards of every column
+    assert recorded.locator("#table-points .mark:visible", has_text="drift").count() > 0  # no warning is left out
+    recorded.get_by_label("every column").check()
+    assert recorded.locator("#table-points td[data-label=Goodput]").first.is_visible()
+    assert recorded.evaluate("document.documentElement.scrollWidth") <= 400
+    recorded.get_by_label("every column").uncheck()
+    recorded.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_two_runs_make_a_short_page(tmp_path: Path, opened: Callable[..., Any]) -> None:
@@ -79,7 +149,7 @@ def test_no_column_is_empty_or_the_same_in_every_row(recorded: Any, page: Any) -
     assert page.evaluate(TELLS_NOTHING) == []
     said = recorded.locator("#scaling .same").inner_text()
     assert said.startswith("In every row: ")
-    assert "Batch per GPU: 16" in said
+    assert "Batch per rank: 16" in said
     recorded.fill("input[name=words]", "runs: 3")  # what is said above the table is found as well
     recorded.wait_for_function("document.querySelector('.choose output').textContent === '16 of 16 points'")
     recorded.keyboard.press("Escape")
@@ -103,9 +173,11 @@ def test_nothing_is_cut_and_the_page_does_not_scroll_sideways(request: pytest.Fi
 
 def test_rows_are_cards_with_named_values_in_a_narrow_window(page: Any) -> None:
     page.set_viewport_size({"width": 400, "height": 900})
+    page.get_by_label("every column").check()
     cell = page.locator("#table-points td[data-label=Speedup]").first
     assert page.locator("#table-points thead").is_hidden()
     assert page.evaluate("(cell) => getComputedStyle(cell, '::before').content", cell.element_handle()) == '"Speedup"'
+    page.get_by_label("every column").uncheck()
     page.set_viewport_size({"width": 1280, "height": 900})
     assert page.locator("#table-points thead").is_visible()
 

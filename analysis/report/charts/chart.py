@@ -14,6 +14,7 @@ VEGA_LITE = "6.4"
 HEIGHT = 260
 CHOICES = ("framework", "model", "strategy")  # signals of the page; "" selects all
 LOG_X, LOG_Y = "log_x", "log_y"
+EVERY = "every"  # signal of the page: whether all series are shown, where there are many
 PICKED = "picked"
 
 # Settings common to the light and dark themes, which set the colours.
@@ -62,6 +63,8 @@ class Chart:
         description: one sentence for screen readers.
         note: what the chart omits and what its symbols mean.
         heads: captions for print, which has no tooltips; a chart with a control has one for each of its first entries.
+        legend_letters: of the longest name of a series in the legend, which stands beside the lines where there is
+            room; 0 for a legend that stays below.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Chart:
     description: str
     note: str | None = None
     heads: Sequence[str] = ("",)
+    legend_letters: int = 0
 
 
 def layer(

@@ -15,8 +15,6 @@ from analysis.report.charts.chart import (
     HEIGHT,
     Chart,
     calculated,
-    choices,
-    chosen,
     keep,
     layer,
     log_switches,
@@ -24,7 +22,7 @@ from analysis.report.charts.chart import (
     spec_of,
 )
 from analysis.report.charts.looks import Looks, bar, faded, hovered, reference_line, signs, tooltips
-from analysis.report.charts.names import batches, identity, marks_text, only_in_table, sentence, where
+from analysis.report.charts.names import batches, marks_text, only_in_table, sentence, where
 from analysis.report.palette import hollow_notes, is_hollow
 from analysis.tables.point import Point
 
@@ -77,7 +75,7 @@ def _chart(kind: tuple[str, str, str, str, str], rows: Sequence[Mapping[str, Any
         spec_of(
             {"height": HEIGHT, "layer": _layers(data, unit, looks)},
             {COSTS: data},
-            [*choices(), *log_switches(log_x=True, log_y=True)],
+            [*looks.controls(), *log_switches(log_x=True, log_y=True)],
         ),
         f"{unit} against seconds of training of {len(shown)} points; the table of costs has the same figures.",
         sentence(parts),
@@ -91,8 +89,7 @@ def _row(row: Mapping[str, Any], kind: tuple[str, str, str, str, str], work: int
     known = low is not None and high is not None
     interval = f" ({span(low, high, duration)})" if known else ""
     return {
-        **identity(point),
-        "name": looks.names[point.series],
+        **looks.row(point),
         "gpus": point.gpus,
         "seconds": row[time],
         "hours": row[cost],
@@ -117,7 +114,7 @@ def _row(row: Mapping[str, Any], kind: tuple[str, str, str, str, str], work: int
 def _layers(data: Sequence[Mapping[str, Any]], unit: str, looks: Looks) -> list[dict[str, Any]]:
     drawn = {"x": by_x("seconds"), "x_low": by_x("low"), "x_high": by_x("high")}
     drawn |= {"y": by_y("hours"), "y_low": by_y("hours_low"), "y_high": by_y("hours_high")}
-    at = [chosen(), *calculated(**drawn)]
+    at = [*looks.chosen(), *calculated(**drawn)]
     x = log_x_axis("x", [row["seconds"] for row in data], "seconds of training")
     y = log_axis("y", [row["hours"] for row in data], unit)
     front = [*at, keep("datum.front")]

@@ -16,8 +16,6 @@ from analysis.report.charts.chart import (
     HEIGHT,
     Chart,
     calculated,
-    choices,
-    chosen,
     keep,
     layer,
     looked_up,
@@ -26,7 +24,7 @@ from analysis.report.charts.chart import (
     where_picked,
 )
 from analysis.report.charts.looks import Looks, faded, hovered, line, reference_line, reference_text, signs, tooltips
-from analysis.report.charts.names import identity, marks_text, only_in_table, sentence, where
+from analysis.report.charts.names import marks_text, only_in_table, sentence, where
 from analysis.report.palette import hollow_notes, is_hollow
 from analysis.report.sentences import seeds_text
 from analysis.tables.point import Point
@@ -100,7 +98,7 @@ def _chart(
         spec_of(
             {"height": HEIGHT, "layer": _layers(data, facts, label, target, looks)},
             {EVALUATIONS: data, POINTS: facts, TARGET: ends if target is not None else []},
-            choices(),
+            looks.controls(),
         ),
         f"Test accuracy over {label}, of {len(learned)} points, one line for each run and a bold one for their median; "
         "the table of accuracies has the last ones.",
@@ -112,8 +110,7 @@ def _facts(learned: Mapping[str, Any], at: int, looks: Looks) -> dict[str, Any]:
     point: Point = learned["point"]
     return {
         "point": at,
-        **identity(point),
-        "name": looks.names[point.series],
+        **looks.row(point),
         "gpus": point.gpus,
         "hollow": is_hollow(point.marks),
         "where": where(point),
@@ -159,7 +156,7 @@ def _layers(
         "after": "format(datum.x, ',.4~r')",
         "line": "datum.point + ': ' + datum.who",
     }
-    at, each = [looked_up(POINTS, "point", facts), chosen(), *calculated(**said)], alt.Detail("line:N")
+    at, each = [looked_up(POINTS, "point", facts), *looks.chosen(), *calculated(**said)], alt.Detail("line:N")
     picked = [picked_in_legend("name")]
     thin = alt.Opacity(**where_picked(0.4, 0.06))
     bold, runs = [*at, keep("datum.bold")], [*at, keep("!datum.bold")]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
 
-from analysis.report.charts.chart import keep, layer, where_picked
-from analysis.report.charts.names import further
+from analysis.report.best import FIRST, MANY, best_series, named_series
+from analysis.report.charts.chart import EVERY, choices, chosen, keep, layer, where_picked
+from analysis.report.charts.names import further, identity
 from analysis.report.charts.theme import HOLLOW, REFERENCE
 from analysis.report.palette import LOOKS, UNNAMED
 from analysis.report.series_names import names_of
@@ -29,6 +31,8 @@ class Looks:
         own: individual names of all series by key.
         letters: letters per line in print; None for the page, which has tooltips.
         colours: of the domain, where the user gave one; empty for those of the palette, which suit a dark page too.
+        first: keys of the series that are shown until all are asked for; empty if there are few.
+        entries: the order of the legend's entries; none for that of the domain.
     """
 
     names: Mapping[str, str]
@@ -36,17 +40,51 @@ class Looks:
     own: Mapping[str, str]
     letters: int | None = None
     colours: Sequence[str] = ()
+    first: frozenset[str] = frozenset()
+    entries: Sequence[str] = ()
+
+    def row(self, point: Point) -> dict[str, Any]:
+        """Return the fields of a row that the page's controls filter by, and the names of its series."""
+        return {**identity(point), "name": self.names[point.series], "first": point.series in self.first}
+
+    def chosen(self) -> list[alt.FilterTransform]:
+        """Keep the rows of the series that are shown."""
+        return [chosen(), *([keep(f"{EVERY} || datum.first")] if self.first else [])]
+
+    def controls(self) -> list[alt.VariableParameter]:
+        """Parameters for the page's choice of what is shown."""
+        return [*choices(), *([alt.VariableParameter(name=EVERY, value=False)] if self.first else [])]
+
+    def ordered_by(self, ends: Mapping[str, float]) -> Looks:
+        """Sort the legend as the lines end, the highest first. ends: value at the largest size, by series key."""
+        by_name = {self.names[key]: ends[key] for key in reversed(list(self.names)) if key in ends}
+        last = [name for name in self.domain if name not in by_name or sum(n == name for n in self.names.values()) > 1]
+        named = sorted((name for name in self.domain if name not in last), key=lambda name: -by_name[name])
+        return replace(self, entries=[*named, *last])
+
+    @property
+    def legend_letters(self) -> int:
+        """Letters of the longest entry of the legend."""
+        return max((len(line) for name in self.domain for line in name.split("\n")), default=0)
 
     def colour(self) -> alt.Color:
-        return alt.Color("name:N", scale=self._colours(), legend=alt.Legend(symbolOpacity=1))
+        return alt.Color("name:N", scale=self._colours(), legend=self._legend())
 
     def stroke(self) -> alt.Stroke:
-        return alt.Stroke("name:N", scale=self._colours(), legend=alt.Legend(symbolOpacity=1))
+        return alt.Stroke("name:N", scale=self._colours(), legend=self._legend())
 
     def shape(self) -> alt.Shape:
         shapes = [LOOKS[i].shape if i < len(LOOKS) else UNNAMED.shape for i in range(len(self.domain))]
         scale = alt.Scale(domain=list(self.domain), range=shapes)
-        return alt.Shape("name:N", scale=scale, legend=alt.Legend(symbolOpacity=1))
+        return alt.Shape("name:N", scale=scale, legend=self._legend())
+
+    def _legend(self) -> alt.Legend:
+        entries = list(self.entries or self.domain)
+        if not self.first:
+            return alt.Legend(symbolOpacity=1, values=entries if self.entries else alt.Undefined)
+        first = {self.names[key] for key in self.first}
+        few = [name for name in entries if name in first]
+        return alt.Legend(symbolOpacity=1, values=alt.ExprRef(f"{EVERY} ? {json.dumps(entries)} : {json.dumps(few)}"))
 
     def _colours(self) -> alt.Scale:
         return alt.Scale(domain=list(self.domain), range=list(self.colours) or "category")
@@ -57,17 +95,15 @@ def looks_of(points: Sequence[Point]) -> Looks:
     names_of_all = names_of(points)
     series = series_in_order(points)
     own = {one.key: names_of_all[one.key] for one in series}
-    names = {
-        key: name if i < len(LOOKS) else further(len(own) - len(LOOKS)) for i, (key, name) in enumerate(own.items())
-    }
-    asked = [one.first.shown.colour if one.first.shown else None for one in series]
-    palette = [look.colour for look in LOOKS]
-    of_names = {
-        name: colour or (palette[i] if i < len(LOOKS) else UNNAMED.colour)
-        for i, (name, colour) in reversed(list(enumerate(zip(names.values(), asked, strict=True))))
-    }
-    domain = list(dict.fromkeys(names.values()))
-    return Looks(names, domain, own, colours=[of_names[name] for name in domain] if any(asked) else ())
+    named = named_series(series)
+    rest = further(len(own) - len(named))
+    names = dict.fromkeys(own, rest) | {one.key: own[one.key] for one in named}
+    domain = [own[one.key] for one in named] + ([rest] if len(own) > len(named) else [])
+    asked = [one.first.shown.colour if one.first.shown else None for one in named]
+    palette = [*(look.colour for look in LOOKS[: len(named)]), UNNAMED.colour]
+    colours = [colour or of_palette for colour, of_palette in zip([*asked, None], palette, strict=True)][: len(domain)]
+    first = best_series(series, FIRST) if len(series) >= MANY else ()
+    return Looks(names, domain, own, colours=colours if any(asked) else (), first=frozenset(one.key for one in first))
 
 
 def faded() -> alt.Opacity:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from analysis.base.text import gpus_text, hours_unit, number, percent, printable, shortened, span
+from analysis.report.best import NAMED
 from analysis.report.charts.axes import by_x, counts_axis, percent_axis
 from analysis.report.charts.chart import (
     HEIGHT,
     Chart,
     calculated,
-    choices,
-    chosen,
     keep,
     layer,
     log_switches,
@@ -34,8 +33,8 @@ from analysis.report.charts.looks import (
     signs,
     tooltips,
 )
-from analysis.report.charts.names import identity, sentence
-from analysis.report.palette import LOOKS, hollow_notes, is_hollow
+from analysis.report.charts.names import sentence
+from analysis.report.palette import hollow_notes, is_hollow
 from analysis.report.sentences import unit_of
 from analysis.scaling.report_forecast import Outlook
 from analysis.tables.series import series_in_order
@@ -65,6 +64,7 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
         return []
     marks = {(point.series, point.gpus, point.nodes): point.marks for point in findings.points}
     data = [row for one in predicted for row in _rows(one, looks, marks)]
+    looks = looks.ordered_by({one.point.series: _rows(one, looks, marks)[-1]["law"] for one in predicted})
     max(data, key=lambda row: row["gpus"])["labelled"] = True
     _cut_bands(data)
     counts = {row["gpus"] for row in data}
@@ -77,11 +77,12 @@ def prediction_charts(findings: Findings, looks: Looks) -> list[Chart]:
             spec_of(
                 {"height": HEIGHT, "layer": _layers(data, looks, counts_axis(counts, title))},
                 {SIZES: data},
-                [*choices(), *log_switches(log_x=True)],
+                [*looks.controls(), *log_switches(log_x=True)],
             ),
             f"Measured and predicted efficiency of {len(predicted)} series over the number of {title}, up to eight "
             "times the largest measured size, with 50 % and 90 % intervals; the table beside it has the same figures.",
             _note(findings, predicted, any(row["cut_high"] for row in data)),
+            legend_letters=looks.legend_letters,
         )
     ]
 
@@ -115,8 +116,7 @@ def _rows(
         remarks = ", ".join(filter(None, (*one.caveats, marks)))
         rows.append(
             {
-                **identity(outlook.point),
-                "name": looks.names[outlook.point.series],
+                **looks.row(outlook.point),
                 "gpus": one.gpus,
                 "known": known,
                 "beyond": one.gpus >= outlook.largest,
@@ -158,7 +158,7 @@ def _layers(data: Sequence[dict[str, Any]], looks: Looks, x: alt.X) -> list[dict
     def y(field: str) -> alt.Y:
         return percent_axis(field, "efficiency", top)
 
-    at = [chosen(), *calculated(x=by_x("gpus"))]
+    at = [*looks.chosen(), *calculated(x=by_x("gpus"))]
     beyond = [*at, keep("datum.beyond")]
     each, colour = alt.Detail("series:N"), looks.colour()
     value: dict[str, Any] = {"x": x, "y": y("y"), "opacity": faded()}
@@ -227,6 +227,6 @@ def _note(findings: Findings, predicted: Sequence[Outlook], are_cut: bool) -> st
 
 def not_looked_into(findings: Findings) -> str | None:
     """Return a note on the number of measured series without a prediction here; None if all have one."""
-    rest = len(series_in_order(findings.points)) - len(LOOKS)
+    rest = len(series_in_order(findings.points)) - NAMED
     text = f"{rest:,} further series are not predicted here: python -m analysis predict shows every one"
     return text if rest > 0 else None

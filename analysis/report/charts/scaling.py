@@ -11,13 +11,12 @@ import altair as alt
 
 from analysis.base.text import number, percent, printable, span, times
 from analysis.measures.speedup import OWN_BASELINE
+from analysis.report.best import named_series
 from analysis.report.charts.axes import by_x, by_y, counts_axis, log_axis, percent_axis
 from analysis.report.charts.chart import (
     HEIGHT,
     Chart,
     calculated,
-    choices,
-    chosen,
     keep,
     layer,
     log_switches,
@@ -41,7 +40,6 @@ from analysis.report.charts.looks import (
 )
 from analysis.report.charts.names import (
     batches,
-    identity,
     marks_text,
     relative_to,
     runs_text,
@@ -101,7 +99,8 @@ def scaling_charts(points: Sequence[Point], looks: Looks) -> list[Chart]:
     series = series_in_order(points)
     if not series:
         return []
-    drawn, left_out = _fitting([one.points for one in series])
+    named = {one.key for one in named_series(series)}
+    drawn, left_out = _fitting([one.points for one in sorted(series, key=lambda one: one.key not in named)])
     return [_chart(quantity, drawn, looks, left_out) for quantity in (SPEEDUP, EFFICIENCY, _throughput(points))]
 
 
@@ -128,6 +127,9 @@ def _fitting(series: Sequence[Sequence[Point]]) -> tuple[list[Point], str | None
 
 
 def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: str | None) -> Chart:
+    looks = looks.ordered_by(
+        {point.series: getattr(point, quantity.name) or 0.0 for point in sorted(points, key=lambda point: point.gpus)}
+    )
     seen: set[tuple[str, int]] = set()  # the line of a series goes through the first point of each number of GPUs
     rows = []
     for point in points:
@@ -140,7 +142,7 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
     log_y = logarithmic and quantity.log
     title = unit_of(points)
     x, axis = counts_axis(counts, title), _axis(quantity, data)
-    layers = [*_ideal(quantity, data, x, axis), *_series(quantity, data, looks, x, axis)]
+    layers = [*_ideal(quantity, data, looks, x, axis), *_series(quantity, data, looks, x, axis)]
     return Chart(
         NAMES.get(quantity.name, quantity.name),
         quantity.title,
@@ -148,12 +150,13 @@ def _chart(quantity: Quantity, points: Sequence[Point], looks: Looks, left_out: 
         spec_of(
             {"height": HEIGHT, "layer": layers},
             {POINTS: data, IDEAL: _ideal_rows(quantity, points)},
-            [*choices(), *log_switches(log_x=logarithmic, log_y=log_y)],
+            [*looks.controls(), *log_switches(log_x=logarithmic, log_y=log_y)],
         ),
         f"{quantity.title} over the number of {title} of {len(looks.names)} series, with 95 % intervals; "
         "the table of points has the same figures.",
         _note(points, data, log_y, left_out),
         (relative_to(points),),
+        looks.legend_letters,
     )
 
 
@@ -169,8 +172,7 @@ def _row(point: Point, line: bool, quantity: Quantity, looks: Looks) -> dict[str
         "samples_per_second": point.rate / point.speedup * ideal_speedup,
     }[name]
     return {
-        **identity(point),
-        "name": looks.names[point.series],
+        **looks.row(point),
         "gpus": point.gpus,
         "scaling": point.scaling,
         "value": value,
@@ -220,11 +222,11 @@ def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[st
 
 
 def _ideal(
-    quantity: Quantity, data: Sequence[Mapping[str, Any]], x: alt.X, axis: Callable[[str], alt.Y]
+    quantity: Quantity, data: Sequence[Mapping[str, Any]], looks: Looks, x: alt.X, axis: Callable[[str], alt.Y]
 ) -> list[dict[str, Any]]:
     """Dashed ideal lines: one per series for throughput, otherwise one per baseline."""
     if quantity.name == THROUGHPUT.name:
-        own = [chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
+        own = [*looks.chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
         return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
     at = calculated(x=by_x("gpus"), y=by_y("value", quantity.log))
     # Within the plot, so that the plots of all quantities are of one height: left of the end of a line that rises.
@@ -262,7 +264,7 @@ def _series(
 ) -> list[dict[str, Any]]:
     log = quantity.log
     drawn = {"y": by_y("value", log), "low": low_by_y("end_low", log), "high": by_y("drawn_high", log)}
-    at = [chosen(), *calculated(x=by_x("gpus"), **drawn)]
+    at = [*looks.chosen(), *calculated(x=by_x("gpus"), **drawn)]
     value: dict[str, Any] = {"x": x, "y": axis("y"), "opacity": faded()}
     interval: dict[str, Any] = {"x": x, "y": axis("low"), "y2": alt.Y2("high:Q"), "color": looks.colour()}
     each = alt.Detail("series:N")

@@ -16,8 +16,6 @@ from analysis.report.charts.chart import (
     HEIGHT,
     Chart,
     calculated,
-    choices,
-    chosen,
     layer,
     looked_up,
     picked_in_legend,
@@ -25,7 +23,7 @@ from analysis.report.charts.chart import (
     where_picked,
 )
 from analysis.report.charts.looks import FADED, Looks, faded, hovered, tooltips
-from analysis.report.charts.names import identity, marks_text, sentence, where
+from analysis.report.charts.names import marks_text, sentence, where
 from analysis.report.charts.theme import REFERENCE
 from analysis.stats.stability import outliers
 from analysis.tables.point import Point
@@ -83,7 +81,9 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
             "block-times",
             "Step time over each run",
             "steadiness",
-            spec_of({"height": HEIGHT, "layer": _layers(data, facts, looks)}, {BLOCKS: data, RUNS: facts}, choices()),
+            spec_of(
+                {"height": HEIGHT, "layer": _layers(data, facts, looks)}, {BLOCKS: data, RUNS: facts}, looks.controls()
+            ),
             f"Step time of the blocks of {len(drawn)} runs relative to the median of their point, from the first block "
             "to the last; the table of steadiness has the figures of each point.",
             sentence(parts),
@@ -120,8 +120,7 @@ def _blocks(times: Sequence[float], at: int, middle: float, most: int) -> list[d
 def _facts(point: Point, run: Run, at: int, looks: Looks) -> dict[str, Any]:
     return {
         "run_at": at,
-        **identity(point),
-        "name": looks.names[point.series],
+        **looks.row(point),
         "where": where(point),
         "run": shortened(printable(run.run_id), 80),
         "of": len(run.block_step_seconds),
@@ -139,7 +138,7 @@ def _layers(
         "block_text": "datum.block + ' of ' + datum.of",
         "outside": "datum.out ? 'yes' : 'no'",
     }
-    at = [looked_up(RUNS, "run_at", facts), chosen(), *calculated(**said)]
+    at = [looked_up(RUNS, "run_at", facts), *looks.chosen(), *calculated(**said)]
     lowest, highest = min(row["y"] for row in data), max(row["y"] for row in data)
     reach = min(-0.02, lowest), max(0.02, min(highest, MOST_REACH))
     wide = looks.letters is None or looks.letters >= FEWEST_OF_TITLE

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import duration, energy, hours_unit, number, percent, span
-from analysis.report.questions import DOUBTFUL, GOOD_EFFICIENCY
+from analysis.report.best import DOUBTFUL
+from analysis.report.questions import GOOD_EFFICIENCY
 from analysis.report.sentences import is_own_baseline
 from analysis.stats.intervals import Interval
 from analysis.tables.point import Point

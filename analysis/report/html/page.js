@@ -85,14 +85,16 @@
     collect() {
       const rows = this.isTable ? all("tbody > tr:not(.series)", this.element) : [...this.element.children];
       this.items = [];
-      let label = "";
+      let label = null;
       for (const row of rows) {
         if (!row.matches("tr, details, li:not(.foot)")) continue;
         const home = row.parentElement;
         const head = this.isTable ? one("tr.series", home) : null;
-        if (head && head.nextElementSibling === row) label = one(".label", head).textContent;
+        if (head && head.nextElementSibling === row) label = one(".label", head);
         const own = row.closest("[data-framework]")?.dataset;
-        this.items.push({ row, home, label, own, status: row.dataset.status, matches: true });
+        const [name, whole] = label ? [label.textContent, label.dataset.words] : ["", ""];
+        row.classList.toggle("further", home.matches(".further")); // wherever sorting puts it
+        this.items.push({ row, home, label: name, whole, own, status: row.dataset.status, matches: true });
       }
       this.heads = all("tr.series", this.element);
     }
@@ -119,7 +121,7 @@
         if (chosen[name] && item.own && item.own[name] !== chosen[name]) return false;
       if (chosen.status && item.status && !item.status.includes(chosen.status)) return false;
       if (!chosen.words.length) return true;
-      item.words ??= `${item.label} ${item.row.textContent} ${this.same}`.toLowerCase();
+      item.words ??= `${item.label} ${item.whole} ${item.row.textContent} ${this.same}`.toLowerCase();
       return chosen.words.every((word) => item.words.includes(word));
     }
 
@@ -212,7 +214,7 @@
   // ---- The controls: one choice for all tables, lists and drawings.
 
   const chosen = { framework: "", model: "", strategy: "", status: "", words: [], any: false };
-  const views = [];
+  const views = new Map(); // by the place of the drawing
   let rows = [];
 
   function offerChoice() {
@@ -244,6 +246,16 @@
       if (event.key === "Escape" && chosen.any && !one("dialog[open]") && one("#definition").hidden) form.reset();
     });
     form.hidden = false;
+    form.elements.every?.addEventListener("input", () => showBest(form));
+    showBest(form);
+  }
+
+  // Of many series the best ones, until all are asked for or something is chosen.
+  function showBest(form) {
+    const every = form.elements.every;
+    if (!every) return;
+    every.closest("label").hidden = false;
+    root.classList.toggle("best", !every.checked && !chosen.any);
   }
 
   async function choose(form) {
@@ -251,12 +263,13 @@
     chosen.words = form.elements.words.value.toLowerCase().split(/\s+/).filter(Boolean);
     chosen.any = Boolean(chosen.framework || chosen.model || chosen.strategy || chosen.status || chosen.words.length);
     one("[type=reset]", form).hidden = !chosen.any;
+    showBest(form);
     const points = rows.find((of) => of.element.id === "table-points");
     for (const of of rows) of.most = STEP;
     for (const of of rows) of.dirty = !of.near && of !== points;
     await Promise.all(rows.filter((of) => !of.dirty).map((of) => of.apply()));
     one("output", form).textContent = chosen.any ? `${counted(points.matching)} of ${counted(points.items.length)} points` : "";
-    for (const view of views) tell(view);
+    for (const view of views.values()) tell(view);
   }
 
   // ---- Drawings
@@ -273,8 +286,21 @@
   function tell(view) {
     const values = { framework: chosen.framework, model: chosen.model, strategy: chosen.strategy };
     for (const input of all(".choose .switch input")) if (input.dataset.set) values[input.name] = input.checked;
+    values.every = !root.classList.contains("best");
     for (const [name, value] of Object.entries(values)) if (known(view, name)) view.signal(name, value);
     return view.runAsync();
+  }
+
+  // A legend of short names stands beside the lines where at most this share of the width is left to it.
+  const [BESIDE, LETTER, SYMBOL] = [0.42, 6.2, 34]; // pixels of a letter and of what stands before it
+  const isBeside = (place) =>
+    place.dataset.letters && LETTER * place.dataset.letters + SYMBOL < BESIDE * place.clientWidth;
+
+  async function specOf(place) {
+    const spec = await documentOf(`spec-${place.dataset.chart}`);
+    place.dataset.beside = isBeside(place) ? "yes" : "";
+    if (place.dataset.beside) Object.assign(spec.config.legend, { orient: "right", offset: 4 });
+    return spec;
   }
 
   async function draw(place, config) {
@@ -283,7 +309,7 @@
     const options = { mode: "vega-lite", renderer: "svg", actions: false, config, tooltip, logLevel: 1 };
     const name = place.getAttribute("aria-label");
     try {
-      const { view } = await vegaEmbed(place, await documentOf(`spec-${place.dataset.chart}`), options);
+      const { view } = await vegaEmbed(place, await specOf(place), options);
       place.setAttribute("role", "img"); // Vega names every drawing "Vega visualization"
       place.setAttribute("aria-label", name);
       place.removeAttribute("aria-roledescription");
@@ -293,8 +319,8 @@
           input.dataset.seen = "yes";
           input.closest("label").hidden = false;
         }
-      views.push(view);
-      if (chosen.any) await tell(view);
+      views.set(place, view);
+      if (chosen.any || (known(view, "every") && !root.classList.contains("best"))) await tell(view);
     } catch (error) {
       place.textContent = `This drawing failed: ${error.message}. Its figures are in the tables.`;
     }
@@ -310,6 +336,18 @@
       await new Promise((resume) => setTimeout(resume)); // the page answers in between
     }
     root.dataset.drawn = "yes";
+    // Drawings in folds, too, learn their width late.
+    const moved = new ResizeObserver((entries) => {
+      for (const { target } of entries)
+        if (target.clientWidth && Boolean(target.dataset.beside) !== Boolean(isBeside(target))) redraw(target, config);
+    });
+    places.filter((place) => place.dataset.letters).forEach((place) => moved.observe(place));
+  }
+
+  async function redraw(place, config) {
+    views.get(place)?.finalize();
+    await draw(place, config);
+    await tell(views.get(place));
   }
 
   // ---- A run: its configuration, environment and last lines

@@ -31,6 +31,7 @@ from analysis.read.row import Run
 from analysis.read.study import statuses
 from analysis.report import roofline, startup
 from analysis.report.answers import answers_of
+from analysis.report.charts.looks import looks_of
 from analysis.report.charts.study import charts_of
 from analysis.report.charts.vega import kept_vega_script
 from analysis.report.data.document import command_of
@@ -74,10 +75,12 @@ from analysis.report.sentences import (
     seeds_text,
     target_text,
 )
+from analysis.report.series_names import names_of
 from analysis.report.startup import OWN_STARTUP_NOTE, STARTUP_NOTE, shown
 from analysis.tables.columns import CONFIDENCE_INTERVAL, MESSAGE, POINT, WHAT
+from analysis.tables.names import training_name
 from analysis.tables.point import Point
-from analysis.tables.series import by_series, rate_column
+from analysis.tables.series import by_series, rate_column, scaling_text
 from analysis.tables.throughput import goodput
 from analysis.tables.warnings import OVERSUBSCRIBED
 
@@ -86,13 +89,19 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 PLOTS = ("speedup", "efficiency")  # shown without unfolding
+CPU_HEADINGS = {
+    "gpus": replace(POINT["gpus"], heading="CPU ranks"),
+    "batch_per_gpu": replace(POINT["batch_per_gpu"], heading="Batch per rank"),
+}
+# Columns of the points that a narrow window shows; the others on demand.
+KEY_COLUMNS = ("gpus", "samples_per_second", "speedup", "efficiency")
+BY_SPEEDUP, BY_CHOICE = "with the largest speedup", "that labels.yaml names first"
 MOST_COMPARISONS = 200
 FEW_COMPARISONS = 6
 MOST_KEYS = 40  # differing settings listed beside a run without a figure
 # Warnings that a figure is not what it seems; all others qualify its reliability.
 WARNINGS = ("fault injected", "profiled", "emulated")
 TABLES = {
-    "POINT": POINT,
     "MESSAGE": MESSAGE,
     "DATA": data_price.COLUMNS,
     "DECISIONS": decisions.COLUMNS,
@@ -125,6 +134,8 @@ def render_report(findings: Findings) -> str:
     glance = figures_at_a_glance(findings, {answer.point.series: answer.name for answer in answers})
     charts = charts_of(findings)
     config, light, dark = one_theme()
+    names = names_of(points)
+    first = looks_of(points).first
     places = {point.series: i for i, point in enumerate(points)}
     completed = sorted((run for run in runs if run.completed), key=lambda run: _place(run, places))
     return (
@@ -141,7 +152,7 @@ def render_report(findings: Findings) -> str:
             points=points,
             plots=[chart for chart in charts if chart.name in PLOTS],
             further_plots=[chart for chart in charts if chart.section == "scaling" and chart.name not in PLOTS],
-            shared_facts=_shared_facts(points),
+            shared_facts=_shared_facts(points, names),
             choices=_choices(runs),
             charts=by_section(charts),
             vega=Markup(kept_vega_script()) if charts else None,
@@ -149,6 +160,10 @@ def render_report(findings: Findings) -> str:
             drawn_light=Markup(light),
             drawn_dark=Markup(dark),
             labels={point.series: point for point in points},
+            names=names,
+            POINT=POINT if any(point.device != "cpu" for point in points) else POINT | CPU_HEADINGS,
+            first=first,
+            best_words=BY_CHOICE if any(point.shown for point in points) else BY_SPEEDUP,
             comparisons=findings.comparisons,
             most_comparisons=MOST_COMPARISONS,
             few_comparisons=FEW_COMPARISONS,
@@ -233,7 +248,8 @@ def _environment() -> Environment:
     environment.filters |= {
         **{f.__name__: f for f in (text.number, text.count, text.percent, text.span, text.duration)},
         **{f.__name__: f for f in (text.moment, text.gpus_text, text.scientific)},
-        **{f.__name__: f for f in (baseline, compared_with, series_facts, hours_unit, seeds_text, target_text)},
+        **{f.__name__: f for f in (baseline, compared_with, hours_unit, seeds_text, target_text)},
+        "training": lambda row: training_name(row["framework"], row["strategy"]),
         **{f.__name__: f for f in (part_text, share_text, traced_text, network_text)},
         "attempts_cost": attempts_cost,
         "run_goodput": lambda run: goodput([run.useful_seconds], [run.allocated_seconds]),
@@ -251,6 +267,8 @@ def _environment() -> Environment:
         "question_mark": question_mark,
         "spec_script": lambda chart: json_script(f"spec-{chart.name}", chart.spec),
         "is_warning": is_warning,
+        "series_facts": series_facts,
+        "KEY_COLUMNS": KEY_COLUMNS,
         "BOUNDS": BOUNDS,
         **TABLES,
         "WHAT": WHAT,
@@ -265,14 +283,22 @@ def _environment() -> Environment:
     return environment
 
 
-def series_facts(group: Sequence[Point]) -> list[str]:
-    """Return everything that the points of a series ran on."""
+def series_facts(group: Sequence[Point], names: Mapping[str, str]) -> list[str]:
+    """Return everything that the points of a series ran on and that its name does not say."""
 
     def every(name: str, separator: str = " / ") -> str:
         return separator.join(dict.fromkeys(filter(None, (getattr(point, name) for point in group))))
 
-    own = group[0].is_own
-    parts = ["" if own else every("precision"), every("cluster"), every("devices") or every("device"), every("detail")]
+    point = group[0]
+    own = point.is_own
+    parts = [
+        "" if own else f"{point.model} on {point.dataset}",
+        scaling_text(point),
+        "" if own else every("precision"),
+        every("cluster"),
+        every("devices") or every("device"),
+        "" if point.other_detail in names.get(point.series, "") else point.other_detail,
+    ]
     return [
         *filter(None, (*parts, own_words(group[-1]))),
         f"communication: {every('communication') or text.DASH}",
@@ -280,9 +306,9 @@ def series_facts(group: Sequence[Point]) -> list[str]:
     ]
 
 
-def _shared_facts(points: Sequence[Point]) -> list[str]:
+def _shared_facts(points: Sequence[Point], names: Mapping[str, str]) -> list[str]:
     """What all series ran on."""
-    first, *others = [series_facts(group) for group in by_series(points)] or [[]]
+    first, *others = [series_facts(group, names) for group in by_series(points)] or [[]]
     return [fact for fact in first if all(fact in facts for facts in others)]
 
 

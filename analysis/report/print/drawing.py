@@ -11,7 +11,7 @@ from typing import Any
 import vl_convert
 
 from analysis.base.text import shortened
-from analysis.report.charts.chart import STRUCTURE, VEGA_LITE, Chart
+from analysis.report.charts.chart import EVERY, STRUCTURE, VEGA_LITE, Chart
 from analysis.report.charts.theme import themes
 from analysis.report.print.paper import MM, Paper
 
@@ -22,22 +22,26 @@ ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # in a PDF
 HEAD_LENGTH, NOTE_LENGTH = 400, 1200  # characters
 
 
-def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "") -> dict[str, Any]:
+def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "", beside: bool = False) -> dict[str, Any]:
     """Return the spec of a chart for print.
 
     Args:
         number: index into `chart.heads` and into the entries of the chart's control.
         common: what all series have in common, in words.
+        beside: whether the legend stands beside the plot.
     """
     head = "; ".join(filter(None, (common, chart.heads[number])))
     layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # without hover targets
     params = [
-        {"name": param["name"], "value": number if "bind" in param else param["value"]}
+        {"name": param["name"], "value": number if "bind" in param else param["name"] == EVERY or param["value"]}
         for param in chart.spec.get("params", ())
     ]
+    of_page = page(paper, paper.width_mm, head, chart.note or "")
+    if beside:
+        of_page["config"]["legend"] |= {"orient": "right", "offset": 4}
     return {
         **chart.spec,
-        **page(paper, paper.width_mm, head, chart.note or ""),
+        **of_page,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "width": paper.width_mm * MM,
         "height": paper.height(chart.spec["height"]),

@@ -6,21 +6,21 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.report.charts.looks import looks_of
+from analysis.report.charts.looks import Looks, looks_of
 from analysis.report.charts.names import relative_to
 from analysis.report.charts.study import charts_of
-from analysis.report.palette import LOOKS
 from analysis.report.print.drawing import FORMATS, figure_spec, rendered
 from analysis.report.print.each_series import each_series
 from analysis.report.print.paper import Paper
 from analysis.report.series_names import common_words, measured_series
 from analysis.tables.point import Point
-from analysis.tables.series import series_in_order
+from analysis.tables.series import Series, series_in_order
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 MOST_OF_A_CHOICE = 8  # figures of a chart that shows one series or point at a time
+BESIDE = 0.38  # of the letters of a line: the longest name in a legend beside the plot
 SYMBOL = 5  # width of the axis labels and a legend symbol, in font sizes
 PAPER = Paper()
 
@@ -43,21 +43,43 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
     `waterfall_2`, …"""
     series = series_in_order(findings.points)
-    common = common_words(measured_series(findings.points)) if series else ""
     looks = looks_of(findings.points)
-    bases = {one.key: relative_to(one.points) for one in series}
-    names = dict(looks.names)
-    for one in series[: len(LOOKS)]:
-        base = [bases[one.key]] if len(set(bases.values())) > 1 else []
-        words = "; ".join((names[one.key], *base, *marks_texts(one.points)))
-        names[one.key] = "\n".join(paper.wrapped(words, beside=SYMBOL))
-    looks = dataclasses.replace(looks, names=names, domain=list(dict.fromkeys(names.values())), letters=paper.letters())
+    words, of_all = _legend(series, looks)
+    common = "; ".join(filter(None, (common_words(measured_series(findings.points)) if series else "", *of_all)))
+    is_narrow = all(len(text) <= BESIDE * paper.letters() for text in words.values())
+    names = {key: text if is_narrow else "\n".join(paper.wrapped(text, beside=SYMBOL)) for key, text in words.items()}
+    looks = dataclasses.replace(
+        looks, names=names, domain=[names[key] for key in _by_name(looks)], letters=paper.letters()
+    )
     found = {}
     for chart in charts_of(findings, looks):
         name = chart.name.replace("-", "_")
         for number in range(min(len(chart.heads), MOST_OF_A_CHOICE)):
-            found[name if number == 0 else f"{name}_{number + 1}"] = figure_spec(chart, paper, number, common)
+            spec = figure_spec(chart, paper, number, common, is_narrow and chart.legend_letters > 0)
+            found[name if number == 0 else f"{name}_{number + 1}"] = spec
     return found | each_series(findings.points, findings.losses, looks.own, paper)
+
+
+def _legend(series: Sequence[Series], looks: Looks) -> tuple[dict[str, str], list[str]]:
+    """Return the words of each series for the legend, with its baseline and warnings where they differ between series,
+    and the warnings that all share."""
+    bases = {one.key: relative_to(one.points) for one in series}
+    marks = {one.key: marks_texts(one.points) for one in series}
+    of_all = [mark for mark in next(iter(marks.values()), []) if all(mark in marks[one.key] for one in series)]
+    if len(series) == 1:
+        of_all = []
+    words = {}
+    for key, name in looks.names.items():
+        base = [bases[key]] if len(set(bases.values())) > 1 else []
+        own = [mark for mark in marks[key] if mark not in of_all]
+        words[key] = "; ".join((name, *base, *own)) if name == looks.own[key] else f"{name}, each in efficiency_each"
+    return words, of_all
+
+
+def _by_name(looks: Looks) -> list[str]:
+    """Return a key of each name of the legend, in the order of the palette."""
+    keys = {name: key for key, name in reversed(list(looks.names.items()))}
+    return [keys[name] for name in looks.domain]
 
 
 def marks_texts(points: Sequence[Point]) -> list[str]:

@@ -19,6 +19,7 @@ from analysis.base.text import number, percent, printable, times
 from analysis.read.run import COMPLETED
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
+from analysis.report.best import worth
 from analysis.report.frame import heading
 from analysis.report.headline import headline_sentences
 from analysis.report.sentences import accuracy_notes, baseline, is_own_baseline, left_out, ranged, sample_notes
@@ -131,6 +132,8 @@ def print_efficiencies(console: Console, findings: Findings, most: int) -> None:
             drawn.append((names[group[0].series], kept))
     if not drawn:
         return
+    if len(drawn) > most and not any(point.shown for point in findings.points):
+        drawn = sorted(drawn, key=lambda one: worth(one[1][-1][0]), reverse=True)
     shown = [one for _, kept in drawn[:most] for one in kept]
     top = max(1.0, *(found.high or found.estimate for _, found in shown))
     said = [_said(point) for point, _ in shown]

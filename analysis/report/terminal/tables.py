@@ -37,6 +37,7 @@ from analysis.report.sentences import (
     sample_notes,
     steadiness_lines,
 )
+from analysis.report.series_names import common_words, measured_series, names_of
 from analysis.report.terminal.learning import learning_tables, tenths_alone
 from analysis.tables.columns import BASIS, CONFIDENCE_INTERVAL, POINT, SPREAD, WHAT, of_point
 from analysis.tables.names import training_name
@@ -71,6 +72,7 @@ DIFFERENCES = (
     (WORK["gradient_magnitude_difference"], WORK["gradient_bound"]),
     *((WORK[f"{name}_difference"], WORK[f"{name}_bound"]) for name in BOUNDS),
 )
+MOST_OF_A_NAME = 36  # columns of a series' name, which is wrapped
 MARK_WORDS = {
     OVERSUBSCRIBED: "oversubscribed: not a scaling result",
     EMULATED: "emulated: its costs were set, not found",
@@ -146,9 +148,11 @@ def print_tables(console: Console, findings: Findings) -> None:
 def points_tables(title: str, points: Sequence[Point], width: int) -> list[Table]:
     """One row of two lines per point; in narrow terminals, a table per series."""
     if width >= WIDTH_OF_ALL_COLUMNS:
-        return [_table(title, points, all_columns=True, goodput=True)]
+        measured = measured_series(points)
+        every = common_words(measured) if measured else ""
+        return [_table(": ".join(filter(None, (title, every))), points, names_of(points), goodput=True)]
     goodput = width >= WIDTH_OF_GOODPUT
-    return [_table(group[0].series_name, group, all_columns=False, goodput=goodput) for group in by_series(points)]
+    return [_table(group[0].series_name, group, None, goodput=goodput) for group in by_series(points)]
 
 
 def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
@@ -176,12 +180,14 @@ def work_table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     return table
 
 
-def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool) -> Table:
+def _table(title: str, points: Sequence[Point], names: Mapping[str, str] | None, goodput: bool) -> Table:
+    """names: of the series, for a table of several; None for a table whose title names its series."""
+    all_columns = names is not None
     table = framed(title, all_columns)
     unit = "ranks" if points and all(point.device == "cpu" for point in points) else "GPUs"
-    headings = [*SERIES_COLUMNS, f"{unit}\nnodes x ranks"] if all_columns else [f"{unit}\nn x r"]
-    for text in headings:
-        table.add_column(text, overflow="fold")
+    if all_columns:
+        table.add_column("series", overflow="fold", max_width=MOST_OF_A_NAME)
+    table.add_column(f"{unit}\nnodes x ranks" if all_columns else f"{unit}\nn x r", overflow="fold")
     figures = [
         (rate_column(points) if upper is POINT["samples_per_second"] else upper, lower) for upper, lower in FIGURES
     ]
@@ -191,7 +197,8 @@ def _table(title: str, points: Sequence[Point], all_columns: bool, goodput: bool
     table.add_column(stacked(*of_point("status", "marks")), overflow="fold")
     for i, point in enumerate(points):
         last = i + 1 == len(points) or points[i + 1].series != point.series
-        cells = _series_cells(point.row()) if all_columns else []
+        first = i == 0 or points[i - 1].series != point.series
+        cells = [] if names is None else [Text(names.get(point.series, point.series_name) if first else "")]
         table.add_row(*cells, *_cells(point, goodput), end_section=last)
     return table
 
