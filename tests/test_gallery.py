@@ -67,7 +67,7 @@ def test_published_measurements_come_first_in_the_gallery() -> None:
     for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", first):
         assert (gallery.GALLERY / picture).stat().st_size > 1000, picture
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    assert f"docs/gallery/{gallery.PUBLISHED}_{gallery.DRAWN}.png" in readme
+    assert f"docs/gallery/{gallery.PUBLISHED}_{gallery.FORECAST}.png" in readme
 
 
 @pytest.mark.browser

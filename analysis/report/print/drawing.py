@@ -14,6 +14,7 @@ from analysis.base.text import shortened
 from analysis.report.charts.chart import EVERY, STRUCTURE, VEGA_LITE, Chart
 from analysis.report.charts.theme import themes
 from analysis.report.print.paper import MM, Paper
+from analysis.report.print.svg_text import with_widths
 
 FORMATS = ("pdf", "svg", "png")
 FONT = "Liberation Sans"  # bundled with vl-convert, so figures are the same on every machine
@@ -65,7 +66,7 @@ def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
     """Render a figure in one of FORMATS. Without dates, so equal studies give equal files."""
     svg = drawing(json.dumps(spec))
     if kind == "svg":
-        return _sized(svg, width_mm, "mm").encode("utf-8")
+        return with_widths(_sized(svg, width_mm, "mm")).encode("utf-8")
     svg = _sized(svg, width_mm * 72 / 25.4, "")  # one pixel becomes one point
     if kind == "png":
         return vl_convert.svg_to_png(svg, ppi=DOTS_PER_INCH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -84,6 +85,34 @@ def test_narrow_and_wide_figures_cut_no_letter_either(tmp_path: Path, paper: Pap
         if not is_white_around(svg)
     ]
     assert cut == []
+
+
+BEYOND = """() => {
+  const svg = document.querySelector('svg'), box = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter((text) => {
+    const own = text.getBoundingClientRect();
+    return own.left < box.left - 1 || own.right > box.right + 1 || own.top < box.top - 1 || own.bottom > box.bottom + 1;
+  }).map((text) => text.textContent);
+}"""
+
+
+@pytest.mark.browser
+def test_a_browser_shows_every_text_within_its_figure_in_whatever_font(several: Findings) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no Chromium: sbatch/system-packages.sh browser installs it")
+    from playwright.sync_api import sync_playwright
+
+    figures = drawn(several, ("svg",))
+    assert any(name.startswith("waterfall") for name in figures)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 800, "height": 600})
+        for font in ("Liberation Sans", "DejaVu Sans", "monospace"):
+            for name, svg in figures.items():
+                page.set_content(svg.decode("utf-8").replace('font-family="Liberation Sans"', f'font-family="{font}"'))
+                assert (name, font, page.evaluate(BEYOND)) == (name, font, [])
+        browser.close()
 
 
 def test_a_letter_that_is_cut_is_seen(several: Findings) -> None:
