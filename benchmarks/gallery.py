@@ -34,6 +34,7 @@ CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 # (name, width, height in CSS pixels, colour scheme) of each screenshot: the top of the page, and the start of the
 # figures.
 DRAWN = "drawings"
+FORECAST = "forecast"  # the picture of README: what was measured, and what is predicted
 VIEWS = (("wide", 1280, 1000, "light"), (DRAWN, 1280, 900, "light"), ("narrow", 400, 800, "dark"))
 # Finds the first large figure, whatever it is made of.
 TO_DRAWINGS = """() => {
@@ -143,6 +144,7 @@ def published(folder: Path, out: Path) -> str:
     out.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures(made / "report.html").items():
         (out / f"{PUBLISHED}_{name}.png").write_bytes(picture)
+    (out / f"{PUBLISHED}_{FORECAST}.png").write_bytes(picture_of_part(made / "report.html", "prediction"))
     for name in PUBLISHED_DRAWINGS:
         shutil.copyfile(made / "figures" / f"{name}.svg", out / f"{PUBLISHED}_{name}.svg")
     sentences = [f"> - {inert(line.strip())}" for line in printed.splitlines() if RESULT.search(line)]
@@ -159,6 +161,7 @@ def published(folder: Path, out: Path) -> str:
         "From the terminal:\n",
         "\n".join(sentences) + "\n",
         f"![Its figures]({PUBLISHED}_{DRAWN}.png)\n",
+        f"What larger sizes would give:\n\n![measured and predicted efficiency]({PUBLISHED}_{FORECAST}.png)\n",
         *(f"![{name} of {PUBLISHED}]({PUBLISHED}_{name}.svg)\n" for name in PUBLISHED_DRAWINGS),
         f"On a narrow screen, in the dark theme:\n\n![in a narrow window]({PUBLISHED}_narrow.png)\n",
         "The command, of a table with these columns ("
@@ -216,7 +219,6 @@ def report(study: Path, folder: Path) -> str:
 
 def pictures(page: Path) -> dict[str, bytes]:
     """Screenshots of the page in all VIEWS, as PNG."""
-    from PIL import Image
     from playwright.sync_api import sync_playwright
 
     found = {}
@@ -229,15 +231,37 @@ def pictures(page: Path) -> dict[str, bytes]:
             if name == DRAWN:
                 tab.evaluate(TO_DRAWINGS)
                 tab.wait_for_timeout(DRAWN_MS)
-            image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
-            # Median cut, the default, would give two series one colour.
-            image = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
-            buffer = io.BytesIO()
-            image.save(buffer, "PNG", optimize=True)
-            found[name] = buffer.getvalue()
+            found[name] = compressed(tab.screenshot())
             tab.close()
         browser.close()
     return found
+
+
+def picture_of_part(page: Path, part: str) -> bytes:
+    """Screenshot of the figure in a folded part of the page, as PNG. part: its id."""
+    from playwright.sync_api import sync_playwright
+
+    _, width, height, scheme = VIEWS[0]
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+        tab: Any = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        tab.goto(f"{page.resolve().as_uri()}#{part}")
+        tab.wait_for_selector("html[data-drawn]")
+        tab.wait_for_timeout(DRAWN_MS)
+        picture = compressed(tab.locator(f"#{part} figure").first.screenshot())
+        browser.close()
+    return picture
+
+
+def compressed(picture: bytes) -> bytes:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    # Median cut, the default, would give two series one colour.
+    image = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def inert(text: str) -> str:
