@@ -235,8 +235,9 @@ class Posterior:
             return log_weight.ravel(), mean.ravel(), variance.ravel()
         median, log_sd = (EXPOSED * self.prior.between, EXPOSED_LOG_SD) if self.prior.between else BETWEEN
         ring, ring_weight = _nodes(median, log_sd, LINKS)
-        times = size.gpus / self.sizes[0].gpus if kind.per_step else 1.0
-        before, after = (2 * times * (nodes - 1) / nodes for nodes in (self.sizes[0].nodes, size.nodes))
+        before, after = (2 * (nodes - 1) / nodes for nodes in (self.sizes[0].nodes, size.nodes))
+        if kind.per_step:  # the prior is of the step at the largest measured size, which shrinks from there on
+            after *= size.gpus / self.sizes[-1].gpus
         likely = log_weight > log_weight.max() - 12  # others add less than 0.1 % to any quantile
         mean = mean[likely][:, None] + np.log1p(ring * after) - np.log1p(ring * before)
         return (log_weight[likely][:, None] + ring_weight).ravel(), mean.ravel(), np.repeat(variance[likely], LINKS)

@@ -180,6 +180,14 @@ def test_intervals_widen_with_distance_and_over_another_link_level() -> None:
     assert width(one_node, Size(32, 4)) > 5 * width(two_nodes, Size(32, 4))
 
 
+def test_a_first_second_node_costs_what_is_usual_at_its_own_step() -> None:
+    """The prior of the loss between two nodes, 5 %, is of the step at the largest measured size. As a share of the step
+    of one GPU, 8 times as long, it made every strong-scaling series lose 65 % on its second node."""
+    series = RateSeries("one node", (Size(1, 1), Size(8, 1)), (1.0, 8 / 1.2), scaling=STRONG)
+    cost = 16 / posterior(series).predict(Size(16, 2)).median
+    assert 1.05 < cost / 1.2 < 1.4
+
+
 def test_the_same_series_gives_the_same_figures() -> None:
     series = RateSeries("again", NODES_OF_8[:4], (400.0, 790.0, 1570.0, 3110.0))
     assert posterior(series).predict(Size(16, 2)) == posterior(series).predict(Size(16, 2))
