@@ -7,14 +7,16 @@ import math
 import os
 import platform
 import re
+import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.stats.estimates import CONFIDENCE, t_critical
 from analysis.stats.proportions import wilson
@@ -188,6 +190,49 @@ def seconds_of(command: Sequence[str], **keywords: object) -> float:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, **keywords)  # type: ignore[call-overload]
     return time.perf_counter() - begin
+
+
+class Cost(NamedTuple):
+    """seconds: wall time. cpu_seconds, peak_gb: of the process and its children."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_gb: float
+
+
+def cost_of(command: Sequence[str], cwd: str | None = None) -> Cost:
+    """Measure a command. Raises RuntimeError if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, cwd=cwd)
+    peak = [0]
+    watcher = threading.Thread(target=_watch, args=(process, peak))
+    watcher.start()
+    code = process.wait()
+    seconds = time.perf_counter() - begin
+    watcher.join()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if code:
+        raise RuntimeError(f"exit code {code}: {command}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(seconds, cpu, peak[0] / 1e9)
+
+
+def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
+    while process.poll() is None:
+        peak[0] = max(peak[0], _resident(process.pid))
+        time.sleep(0.05)
+
+
+def _resident(pid: int) -> int:
+    """Resident bytes of a process and its descendants."""
+    try:
+        own = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (OSError, IndexError):  # it has ended
+        return 0
+    return own + sum(_resident(int(child)) for child in children)
 
 
 def harness(folder: Path, study: str, *overrides: str) -> list[Path]:

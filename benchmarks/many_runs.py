@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -65,6 +66,16 @@ def make_study(folder: Path, runs: int = RUNS, blocks: int = BLOCKS) -> None:
     invocation = {"t": BEGIN, "command": ["python", "-m", "harness"], "code_version": SITE.code_version}
     invocation |= {"cluster": "atlas", "runs": ids, "arrays": []}
     write_json(folder / "study.json", {"v": 1, "study": folder.name, "created": BEGIN, "invocations": [invocation]})
+
+
+def two_runs(study: Path, folder: Path) -> None:
+    """Write a study of one series on one and two ranks, of runs of another one."""
+    document = json.loads((study / "study.json").read_text())
+    wanted = [spec.run_id for spec in specs(RUNS, BLOCKS) if spec.gpus < 4 and not spec.repeat][:2]
+    for run_id in wanted:
+        shutil.copytree(study / "runs" / run_id, folder / "runs" / run_id)
+    invocations = [{**document["invocations"][0], "runs": wanted}]
+    write_json(folder / "study.json", {**document, "study": folder.name, "invocations": invocations})
 
 
 def specs(runs: int, blocks: int) -> Iterator[RunSpec]:

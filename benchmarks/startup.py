@@ -1,6 +1,6 @@
 """Time of `python -m harness --help` compared with the smallest Hydra application.
 
-Both are separate processes from start to exit, alternating, with files in the page cache. n = 15. Results are in
+Both are separate processes from start to exit, alternating, with files in the page cache. n = 40. Results are in
 RESULTS.md.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.common import Row, paired, python, seconds_of
 
-N = 15
+N = 40
 BARE = """
 import hydra
 @hydra.main(version_base="1.3", config_path=None)
@@ -29,5 +29,5 @@ def rows() -> list[Row]:
             ours.append(seconds_of(python("-m", "harness", "--help"), cwd=folder))
             peer.append(seconds_of(python(str(bare), "--help"), cwd=folder))
     return [
-        paired("`python -m harness --help`", "s", ours, "bare Hydra app", peer, "≤ 0.35 s"),
+        paired("`python -m harness --help`", "s", ours, "bare Hydra app", peer, "≤ 0.35 s, and ≤ 1.0 of the peer"),
     ]

@@ -1,10 +1,11 @@
-"""Cost of 1,000 runs on the login node with a real Slurm controller: submission and status.
+"""Cost of 1,000 runs on the login node with a real Slurm controller: submission and status; and once of 10,000.
 
 Uses a temporary cluster of sbatch/slurm-cluster.sh with its partition closed, so that nothing starts. Ours: the whole
 process of `python -m harness -m` with 1,000 runs of one shape and wait=false. The peer: `sbatch --array=0-999` of the
 same script with 1,000 empty tasks. Alternating, n = 6. Status: the whole process of `python -m harness.status` on the
-1,000 pending runs, compared with one `squeue --me --array`. Needs root and Slurm's packages; skipped with a note if
-they are missing. Results are in RESULTS.md.
+1,000 pending runs, compared with one `squeue --me --array`. Then, once, each command of a study of SCALE runs (10,000;
+BENCHMARK_SCALE_RUNS), with the peak RSS of the process and its children, sampled every 50 ms. Needs root and Slurm's
+packages; skipped with a note if they are missing. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.common import ROOT, Row, paired, python, seconds_of
+from benchmarks.common import ROOT, Row, cost_of, paired, python, seconds_of
 from harness.core.system.ports import JOB_PORTS
 
 N = 6
 RUNS = 1000
+SCALE = int(os.environ.get("BENCHMARK_SCALE_RUNS", "10000"))
 SCRIPT = ROOT / "sbatch" / "slurm-cluster.sh"
 
 
@@ -45,12 +47,33 @@ def rows() -> list[Row]:
             plain.write_text(submission.read_text().split("# command")[0] + "true\n")
             peer.append(seconds_of(["sbatch", str(plain)], cwd=folder))
             _empty_queue()
+        large = _large(folder)
+        _empty_queue()
     beside = [a - b for a, b in zip(ours, peer, strict=True)]
     return [
         paired(f"submitting {RUNS:,} runs, all of it", "s", ours, f"sbatch of an array of {RUNS:,}", peer),
         Row("… beside what sbatch itself needs", "s", beside, target="≤ 30 s"),
         paired(f"`harness.status` of {RUNS:,} runs", "s", status, "squeue alone", squeue, "≤ 2 s"),
+        *large,
     ]  # fmt: skip
+
+
+def _large(folder: str) -> list[Row]:
+    """Measure each command of a study of SCALE runs, none of which starts."""
+    sweep = ("-m", "gpus=1", f"seed=range({SCALE})", "cluster=slurm", "dataset=synthetic", "study=large")
+    commands = {
+        "planning (plan_only=true)": python("-m", "harness", *sweep, "plan_only=true"),
+        "submitting (wait=false)": python("-m", "harness", *sweep, "wait=false"),
+        "`harness.status`": python("-m", "harness.status", "results/large"),
+        "`python -m analysis`, all runs pending": python("-m", "analysis", "results/large"),
+    }
+    found = []
+    for what, command in commands.items():
+        cost = cost_of(command, cwd=folder)
+        found.append(Row(f"{SCALE:,} runs: {what}", "s", [cost.seconds]))
+        found.append(Row("… CPU time", "s", [cost.cpu_seconds]))
+        found.append(Row("… memory", "GB", [cost.peak_gb], target="largest ≤ 1 GB"))
+    return found
 
 
 @contextlib.contextmanager
