@@ -57,6 +57,8 @@ _TYPES = {
 _ADAPTIVE_STEPS, _FIXED_STEPS = 1000, 200
 # An interpolation that may leave its group: neither `${.key}` nor a resolver of such.
 _REFERS = re.compile(r"\$\{(?!\.[^.]|default_steps:)")
+# Keys that hold whatever the user gives.
+_FREE = ("workload.params", "cluster.env")
 _NAMES = tuple(f"{group}.name" for group in _OPTIONS)
 
 
@@ -142,7 +144,7 @@ class _Composer:
         keys = dict(self._keys([*self._parser.parse_overrides(list(of_experiment)), *given]))
         if of_experiment and not multirun:
             raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
-        first: dict[tuple[str, ...], tuple[DictConfig, Config]] = {}
+        first: dict[tuple[str, ...], tuple[DictConfig, DictConfig, Config]] = {}
         for texts in itertools.product(*self._swept([*of_experiment, *overrides])):
             choices, values = self._split([self._parse(text) for text in texts])
             if choices in first and (like := _like(*first[choices], values)):
@@ -160,7 +162,9 @@ class _Composer:
             if typed.workload.kind is not Kind.catalog:
                 workload.check_keys(keys, typed.workload.kind)
             if not refers:
-                first[choices] = cfg, typed
+                base = copy.deepcopy(composed)
+                _type_options(base)
+                first[choices] = base, cfg, typed
             yield typed
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[DictConfig, tuple[str, ...]]:
@@ -257,19 +261,26 @@ def _apply(cfg: DictConfig, override: Override) -> None:
         raise ConfigCompositionException(f"Error merging override {override.input_line}") from error
 
 
-def _like(cfg: DictConfig, point: Config, values: list[Override]) -> Config | None:
+def _like(base: DictConfig, cfg: DictConfig, point: Config, values: list[Override]) -> Config | None:
     """Return a copy of the point with other values for the same keys, or None if it must be composed afresh.
 
-    cfg: the point's configuration; modified in place.
+    base: the configuration without values. cfg: the point's configuration; modified in place.
     """
     for value in values:
-        # Dictionaries are merged with the point's values, and the name selects the options.
-        if value.is_delete() or isinstance(value.value(), dict) or value.key_or_group in _NAMES:
+        key = value.key_or_group
+        # The name selects the options, and a workload's kind the keys.
+        decides = key in _NAMES or (isinstance(value.value(), dict) and key in (*_OPTIONS, "workload"))
+        if value.is_delete() or decides:
             return None
+    # Dictionaries are merged with what is there, which must not be what the point before had.
+    for key in {value.key_or_group: None for value in values if isinstance(value.value(), dict)}:
+        there = copy.deepcopy(OmegaConf.select(base, key))
+        OmegaConf.update(cfg, key, {} if there is None else there, merge=False, force_add=True)
     names = dict.fromkeys(value.key_or_group.partition(".")[0] for value in values)
     try:
         for value in values:
-            OmegaConf.update(cfg, value.key_or_group, value.value())
+            free = value.key_or_group.startswith(_FREE)
+            OmegaConf.update(cfg, value.key_or_group, value.value(), force_add=free)
         made: dict[str, Any] = {
             name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name] for name in names
         }
